@@ -5,13 +5,13 @@
 
 A transformer of four blocks of width 256 takes batches of 8 rows of 128 tokens, and AdamW steps.
 The plain step computes all logits and their cross-entropy. Process CPU time, one thread, all arms
-once per round, each in a process of its own; ratios are taken within a round. Memory is the
-highest that a process held in its steps, beyond what it held before the first.
+once per round; ratios are taken within a round. Memory is the highest that a process of its own
+held in two steps, beyond what it held before the first: gradients and the optimiser's state are in
+it, parameters are not.
 """
 
 import argparse
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -37,23 +37,20 @@ from selective_backprop.lab.records.provenance import provenance
 WORDS = (8192, 32768, 131072)
 ROWS, LENGTH, FEATURES, BLOCKS = 8, 128, 256, 4
 RATES = (0.25, 0.5, 0.6)
-KIB = 1024 if sys.platform == "darwin" else 1  # of a unit of the process's highest memory
-Losses = Callable[[], Tensor]
-
-
-def arms() -> dict[str, tuple[str, float]]:
-    """Return by name how tokens are chosen in a step, and at which rate."""
-    return {
-        "plain": ("plain", 1.0),
-        **{f"in the pass, {rate}": ("in the pass", rate) for rate in (*RATES, 1.0)},
-        **{f"beforehand, {rate}": ("beforehand", rate) for rate in RATES},
-    }
+UNIT = 1 if sys.platform == "darwin" else 1024  # bytes of a unit of a process's highest memory
+# By name, how tokens are chosen in a step, and at which rate.
+ARMS = {
+    "plain": ("plain", 1.0),
+    **{f"in the pass, {rate}": ("in the pass", rate) for rate in (*RATES, 1.0)},
+    **{f"beforehand, {rate}": ("beforehand", rate) for rate in RATES},
+}
 
 
 class Training:
-    """A net and its optimiser, and one way to choose tokens."""
+    """A net and its optimiser, and the ways to choose tokens."""
 
-    def __init__(self, words: int, way: str, rate: float) -> None:
+    def __init__(self, words: int) -> None:
+        torch.set_num_threads(1)
         torch.manual_seed(0)
         self._net = Transformer(words, FEATURES, LENGTH, BLOCKS)
         for each in self._net.parameters():
@@ -62,99 +59,74 @@ class Training:
         self._optimizer = torch.optim.AdamW(self._net.parameters(), 1e-4, fused=True)
         self._words = torch.randint(words, (ROWS, LENGTH))
         self._scores = torch.rand(ROWS, LENGTH)  # what is known beforehand
-        self._loss = sb.TokenLoss(self._net.head, sb.TokenSelection(rate), shift=True)
-        ways = {"plain": self._plain, "in the pass": self._within, "beforehand": self._beforehand}
-        self._losses: Losses = ways[way]
 
-    def step(self) -> float:
-        """Take a step, and return the CPU seconds that it took."""
-        begun = time.process_time()
-        self._optimizer.zero_grad()
-        self._losses().backward()
-        self._optimizer.step()
-        return time.process_time() - begun
+    def stepper(self, way: str, rate: float) -> Callable[[], float]:
+        """Return what takes a step on tokens that are chosen so, and returns its CPU seconds."""
+        loss = sb.TokenLoss(self._net.head, sb.TokenSelection(rate), shift=True)
+        losses: dict[str, Callable[[], Tensor]] = {
+            "plain": self._plain,
+            "in the pass": lambda: loss(self._net(self._words), self._words).loss,
+            "beforehand": lambda: self._beforehand(loss),
+        }
+
+        def step() -> float:
+            begun = time.process_time()
+            self._optimizer.zero_grad()
+            losses[way]().backward()
+            self._optimizer.step()
+            return time.process_time() - begun
+
+        return step
 
     def _plain(self) -> Tensor:
         logits = self._net.head(self._net(self._words))
         return functional.cross_entropy(logits[:, :-1].flatten(0, 1), self._words[:, 1:].flatten())
 
-    def _within(self) -> Tensor:
-        return self._loss(self._net(self._words), self._words).loss
-
-    def _beforehand(self) -> Tensor:
-        kept = self._loss.choose(self._words, self._scores)
+    def _beforehand(self, loss: sb.TokenLoss) -> Tensor:
+        kept = loss.choose(self._words, self._scores)
         last = self._net.blocks[-1]
         with sb.rows_only(kept, last.project, last.mlp):
             hidden = self._net(self._words)
-        return self._loss(hidden, self._words, kept=kept).loss
+        return loss(hidden, self._words, kept=kept).loss
 
 
 def highest_memory() -> int:
     """Return the most bytes that this process has held so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 // KIB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT
 
 
-class Worker:
-    """A process that takes steps of one arm when it is asked to."""
-
-    def __init__(self, words: int, arm: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, "--work", arm, "--words", str(words)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            text=True,
-        )
-        self.bytes = int(self._ask())
-
-    def step(self) -> float:
-        """Return the CPU seconds of a step."""
-        return float(self._ask())
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.communicate()
-
-    def _ask(self) -> str:
-        pipe, answers = self._process.stdin, self._process.stdout
-        assert pipe is not None and answers is not None
-        pipe.write("\n")
-        pipe.flush()
-        return answers.readline()
+def memory_of(words: int, arm: str) -> int:
+    """Return the bytes that a process takes for two steps."""
+    command = [sys.executable, __file__, "--memory", arm, "--words", str(words)]
+    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def work(words: int, arm: str) -> None:
-    """Answer each line with a step's seconds, the first with the memory that steps take."""
-    torch.set_num_threads(1)
-    training = Training(words, *arms()[arm])
+def take_memory(words: int, arm: str) -> None:
+    """Take two steps in this process, and print the bytes that they took."""
+    step = Training(words).stepper(*ARMS[arm])
     before = highest_memory()
-    for number, _ in enumerate(sys.stdin):
-        if number == 0:
-            training.step(), training.step()
-            print(highest_memory() - before, flush=True)
-        else:
-            print(training.step(), flush=True)
+    step(), step()
+    print(highest_memory() - before)
 
 
 def measure(words: int, rounds: int) -> dict[str, Any]:
     """Return what the steps of a vocabulary take."""
-    workers = {name: Worker(words, name) for name in arms()}
-    steps = take_rounds({name: worker.step for name, worker in workers.items()})
-    found = list(islice(steps, rounds))
-    for worker in workers.values():
-        worker.close()
+    memory = {name: memory_of(words, name) for name in ARMS}
+    training = Training(words)
+    steps = {name: training.stepper(*arm) for name, arm in ARMS.items()}
+    found = list(islice(take_rounds(steps), rounds))
     return {
         "words": words,
         "plain_ms": asdict(summarise([1e3 * each["plain"] for each in found])),
-        "plain_bytes": workers["plain"].bytes,
+        "plain_bytes": memory["plain"],
         "arms": [
             {
                 "choice": way,
                 "rate": rate,
                 "share": asdict(summarise([each[name] / each["plain"] for each in found])),
-                "bytes": workers[name].bytes,
+                "bytes": memory[name],
             }
-            for name, (way, rate) in arms().items()
+            for name, (way, rate) in ARMS.items()
             if way != "plain"
         ],
     }
@@ -197,15 +169,15 @@ def report(
 
 
 def main() -> int:
-    """Measure, or work for who measures."""
+    """Measure, or take the memory of one arm."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--words", nargs="+", type=int, default=WORDS, help="vocabularies")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--out", type=Path, help="write a JSON record")
-    parser.add_argument("--work", help=argparse.SUPPRESS)
+    parser.add_argument("--memory", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.work:
-        work(options.words[0], options.work)
+    if options.memory:
+        take_memory(options.words[0], options.memory)
         return 0
     return report(sys.argv[1:], out=options.out, words=options.words, rounds=options.rounds)
 

@@ -3,7 +3,7 @@
     PYTHONPATH=. python docs/evidence.py
 
 A table stands between `<!-- compare FOLDER -->`, `<!-- gates FILE -->`, `<!-- small FILE -->`,
-`<!-- opening FILE -->`, `<!-- bench FILE -->`,
+`<!-- opening FILE -->`, `<!-- tokens FILE -->`, `<!-- bench FILE -->`,
 `<!-- agreement FILE -->`, `<!-- choice FILE -->`, `<!-- ranks FILE -->`, `<!-- advice FILE -->`,
 `<!-- traits FILE -->`, `<!-- audit FILE -->`, `<!-- rare FILE -->` or `<!-- study FOLDER -->` and
 `<!-- end -->`, with paths from the root. A test fails where a page and its records disagree. The
@@ -43,8 +43,8 @@ PAGES = (
     ),
 )
 BLOCK = re.compile(
-    r"<!-- (compare|gates|small|opening|bench|agreement|choice|ranks|advice|traits|audit|rare|"
-    r"study) (\S+) -->\n"
+    r"<!-- (compare|gates|small|opening|tokens|bench|agreement|choice|ranks|advice|traits|audit|"
+    r"rare|study) (\S+) -->\n"
     r".*?<!-- end -->",
     flags=re.DOTALL,
 )
@@ -130,6 +130,35 @@ def small(file: str) -> str:
         ratios = [arms[name]["after"]["per_example_against"][other] for name, other in pairs]
         cells = [f"{r['median']:.2f} ({r['low']:.2f} to {r['high']:.2f})" for r in ratios]
         lines.append(f"| {workload} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
+
+
+def tokens(file: str) -> str:
+    """Return the table of what steps on chosen tokens take of a plain step."""
+    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
+    net, found = record["net"], record["vocabularies"]
+    what = (
+        f"{net['blocks']} blocks of width {net['features']}, batches of {net['rows']} rows of "
+        f"{net['length']} tokens · {record['clock']}"
+    )
+    heads = " | ".join(f"{each['words']:,} words: of a plain step | MiB" for each in found)
+    plain = " | ".join(
+        f"{each['plain_ms']['median']:.0f} ms | {each['plain_bytes'] / 2**20:.0f}" for each in found
+    )
+    lines = [
+        _heading(record, what),
+        "",
+        f"| chosen | rate | {heads} |",
+        "| :-- | --: |" + " --: | --: |" * len(found),
+        f"| plain | | {plain} |",
+    ]
+    for arms in zip(*(each["arms"] for each in found), strict=True):
+        shares = [sb.guide.Median(**arm["share"]) for arm in arms]
+        cells = [
+            f"{share.median:.2f} ({share.low:.2f} to {share.high:.2f}) | {arm['bytes'] / 2**20:.0f}"
+            for share, arm in zip(shares, arms, strict=True)
+        ]
+        lines.append(f"| {arms[0]['choice']} | {arms[0]['rate']:g} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
 
 
@@ -467,6 +496,7 @@ TABLES = {
     "gates": gates,
     "small": small,
     "opening": opening,
+    "tokens": tokens,
     "bench": bench,
     "agreement": agreement,
     "choice": choice,
