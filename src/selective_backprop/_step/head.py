@@ -242,9 +242,10 @@ def _pieces(
             torch.index_select(known.probabilities, 0, known.rows[rows], out=found)
             yield _Piece(rows, part, asked, logits, found, known.losses[rows])
             continue
-        torch.mm(part, head.weight.t(), out=logits)
-        if head.bias is not None:
-            logits += head.bias
+        if head.bias is None:
+            torch.mm(part, head.weight.t(), out=logits)
+        else:
+            torch.addmm(head.bias, part, head.weight.t(), out=logits)
         torch.softmax(logits, -1, dtype=found.dtype, out=found)
         # The highest probability is that of the highest logit, which gives the log-sum-exp
         # exactly, even where the target's own probability is too small for a float32.
