@@ -322,6 +322,8 @@ def test_what_is_computed_is_reported_and_nothing_else() -> None:
     assert known.kept.equal(selected.kept)
     assert known.losses.isnan().equal(~selected.kept)
     assert known.loss.item() == pytest.approx(selected.loss.item())
+    wished = torch.ones_like(labels, dtype=torch.bool)  # also what does not count
+    assert sb.TokenLoss(model.head)(hidden, labels, kept=wished).kept.equal(labels != MASKED)
 
 
 def test_tokens_are_chosen_before_the_pass_by_what_is_remembered_of_them() -> None:
