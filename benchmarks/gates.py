@@ -3,6 +3,7 @@
     scripts/bench                       every gate
     scripts/bench --only step stale     the gates whose names begin with "step" or "stale"
     scripts/bench --only small          what strategies add where steps are small; see small.py
+    scripts/bench --only tokens         steps on chosen tokens; see tokens.py
     scripts/bench --out bench.json      write a record
 
 Process CPU time, one thread. A gate passes on the upper end of its interval, fails on the lower
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import small
+import tokens
 import torch
 from gate import BATCH, SECONDS, Gate, Ratio, measure
 from rich.console import Console
@@ -60,6 +62,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.only == ["small"]:
         return small.report(sys.argv[1:], out=options.out)
+    if options.only == ["tokens"]:
+        return tokens.report(sys.argv[1:], out=options.out)
     torch.set_num_threads(1)
     console = Console()
     table = Table("gate", "limit", "ratio", "95 % interval", "rounds", "verdict", box=None)

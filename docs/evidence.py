@@ -128,6 +128,35 @@ def small(file: str) -> str:
     return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
 
 
+def tokens(file: str) -> str:
+    """Return the table of what steps on chosen tokens take of a plain step."""
+    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
+    net, found = record["net"], record["vocabularies"]
+    what = (
+        f"{net['blocks']} blocks of width {net['features']}, batches of {net['rows']} rows of "
+        f"{net['length']} tokens · {record['clock']}"
+    )
+    heads = " | ".join(f"{each['words']:,} words: of a plain step | MiB" for each in found)
+    plain = " | ".join(
+        f"{each['plain_ms']['median']:.0f} ms | {each['plain_bytes'] / 2**20:.0f}" for each in found
+    )
+    lines = [
+        _heading(record, what),
+        "",
+        f"| chosen | rate | {heads} |",
+        "| :-- | --: |" + " --: | --: |" * len(found),
+        f"| plain | | {plain} |",
+    ]
+    for arms in zip(*(each["arms"] for each in found), strict=True):
+        shares = [sb.guide.Median(**arm["share"]) for arm in arms]
+        cells = [
+            f"{share.median:.2f} ({share.low:.2f} to {share.high:.2f}) | {arm['bytes'] / 2**20:.0f}"
+            for share, arm in zip(shares, arms, strict=True)
+        ]
+        lines.append(f"| {arms[0]['choice']} | {arms[0]['rate']:g} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
+
+
 def opening(file: str) -> str:
     """Return the table of what opening an epoch takes."""
     record = json.loads((ROOT / file).read_text(encoding="utf-8"))
@@ -516,6 +545,7 @@ TABLES = {
     "small": small,
     "opening": opening,
     "zero": zero,
+    "tokens": tokens,
     "bench": bench,
     "agreement": agreement,
     "choice": choice,

@@ -29,7 +29,10 @@ from selective_backprop._sampling.gate import VarianceGate
 from selective_backprop._sampling.schedule import Schedule
 from selective_backprop._sampling.subset import Subset
 from selective_backprop._step.nonzero_rows import NonzeroRows
+from selective_backprop._step.rows_only import rows_only
 from selective_backprop._step.selective_step import SelectedLosses, SelectiveStep
+from selective_backprop._step.token_ledger import TokenLedger
+from selective_backprop._step.token_loss import TokenLoss
 from selective_backprop._step.tokens import SelectedTokens, TokenSelection
 from selective_backprop.strategies import (
     Strategy,
@@ -86,6 +89,8 @@ __all__ = [
     "Stopwatch",
     "Strategy",
     "Subset",
+    "TokenLedger",
+    "TokenLoss",
     "TokenSelection",
     "VarianceGate",
     "auto",
@@ -108,6 +113,7 @@ __all__ = [
     "random_scored",
     "recorded_sb",
     "rho_loss",
+    "rows_only",
     "selective_backprop",
     "stale_sb",
     "tail_sft",

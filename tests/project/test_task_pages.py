@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import fixture_language as language
 import fixture_tasks as tasks
+import fixture_transformer as transformer
 import pytest
 import torch
 from torch import nn
@@ -31,6 +32,7 @@ def sections(page: str) -> dict[str, str]:
 
 
 TASKS = sections("tasks.md")
+BEFOREHAND = "Tokens known beforehand"
 
 
 def task_names(task: str) -> dict[str, object]:
@@ -90,7 +92,7 @@ def test_the_page_on_language_models_runs_and_trains() -> None:
         "Tokens against a reference",
         "Both",
     )
-    assert list(shown) == list(parts)
+    assert list(shown) == [*parts[:4], BEFOREHAND, *parts[4:]]
     for part in parts:
         start = language.mean_loss(model, lines)
         exec(shown[part], names)
@@ -148,6 +150,33 @@ def test_the_page_on_rows_without_a_gradient_runs_and_leaves_them_out() -> None:
     for prompts, _ in names["loader"]:
         generate_and_reward(model, prompts)
     assert answered == [number for number in range(64) if number % 4 == 0]
+
+
+def test_tokens_known_beforehand_train_as_the_page_shows() -> None:
+    lines = [line | {"index": torch.tensor(place)} for place, line in enumerate(language.Lines())]
+    longest = max(len(line["labels"]) for line in lines)
+    torch.manual_seed(0)
+    model = transformer.Transformer(64, 32, longest, 1)
+    model.body = model.forward  # ty: ignore[unresolved-attribute]
+
+    def collate(examples: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+        return language.pad(examples) | {"index": torch.stack([e["index"] for e in examples])}
+
+    dataset = lines[:120]
+    names = MODULES | {
+        "dataset": dataset,
+        "longest": longest,
+        "train_loader": DataLoader(dataset, 24, shuffle=True, collate_fn=collate),
+        "model": model,
+        "optimizer": torch.optim.Adam(model.parameters(), 0.01),
+    }
+    batch = collate(dataset[:48])
+    token_losses = sb.TokenLoss(model.head).losses
+    before = token_losses(model(batch["input_ids"]), batch["labels"]).nanmean()
+    exec(sections("language-models.md")[BEFOREHAND], names)
+    after = token_losses(model(batch["input_ids"]), batch["labels"]).nanmean()
+    assert after < before - 0.8
+    assert 0.2 < names["kept"].sum() / (names["labels"] != -100).sum() < 0.3
 
 
 def test_what_is_shown_for_models_of_hugging_face_is_the_loss_of_the_next_token() -> None:

@@ -167,7 +167,7 @@ class SelectionBuffer:
     def _generator(self, window: int, device: torch.device) -> torch.Generator:
         """Return the random stream of one of the epoch's windows."""
         generator = torch.Generator(device)
-        return generator.manual_seed(_mix(*self.seed, self._epoch, window))
+        return generator.manual_seed(mix_seeds(*self.seed, self._epoch, window))
 
     def _take_chosen(self, count: int) -> Rows:
         pieces, rest = self._split(self.state.chosen, count)
@@ -259,7 +259,7 @@ def _join_column(values: list[Tensor | None], rows: list[Tensor] | None = None) 
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _mix(*numbers: int) -> int:
+def mix_seeds(*numbers: int) -> int:
     """Return a 63-bit seed for a tuple of numbers; similar tuples give unrelated seeds."""
     data = struct.pack(f"<{len(numbers)}Q", *[number & (2**64 - 1) for number in numbers])
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") >> 1

@@ -1,52 +1,73 @@
-"""Selection of tokens: a language model trains on the tokens with the highest losses."""
+"""Selection of tokens: which of a batch's tokens a language model trains on."""
 
 import math
-from dataclasses import dataclass
-from typing import NamedTuple, final
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
 
-from selective_backprop._core.errors import LossError
-from selective_backprop._core.options import check_rate, check_whole, settle
+from selective_backprop._batches.serialization import on_device
+from selective_backprop._core.errors import ConfigurationError, LossError
+from selective_backprop._core.options import check_instance, check_rate, check_whole, settle
+from selective_backprop._core.saved_state import SEEDS, Saved, Stateful, loaded
+from selective_backprop._core.types import Scores
+from selective_backprop._memory.history import History
+from selective_backprop._pipeline.selection_buffer import mix_seeds
+from selective_backprop._sampling.context import Context
+from selective_backprop._sampling.draws import Choice
+from selective_backprop._step.selective_step import WINDOW
+from selective_backprop.selectors import AbstractSelector
 
 
 class SelectedTokens(NamedTuple):
     """The tokens of one batch that are trained on.
 
     Attributes:
-        loss: the mean of their losses, a scalar with gradients; 0 if no token counts. Losses in
-            half precision are summed in float32.
+        loss: the mean of their losses, a scalar with gradients; 0 if no token is kept. Losses in
+            half precision are summed in float32. Where a selector reweights, each loss counts
+            with its weight.
         kept: a mask in the shape of the losses, True at the tokens that are trained on.
+        losses: one loss per token, without gradients. `TokenLoss` computes some of them only,
+            and has NaN elsewhere.
     """
 
     loss: Tensor
     kept: Tensor
+    losses: Tensor
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class TokenSelection:
-    """Train a language model on the tokens of a batch that have the highest losses.
+    """Choose the tokens of a batch that a language model trains on.
 
-    If the losses of a reference model are given, keep the tokens whose losses exceed the
-    reference's the most. This leaves out tokens that the reference finds hard too, such as noise.
+    With a `rate`, keep the tokens of the batch that have the highest losses. With a `selector`,
+    keep those that it takes: `sb.selectors.Percentile(beta=2, history=65536)` ranks them against
+    the losses of recent batches, and `sb.selectors.Uniform(rate=1/4)` takes them at random.
 
-    No compute is saved: the forward and backward pass run over all tokens, and the tokens left
-    out have a gradient of exactly 0. The host never waits for the device, shapes never change,
-    and `torch.compile` makes one graph of it.
+    If the losses of a reference model are given, tokens are ranked by how far their losses exceed
+    the reference's. This leaves out tokens that the reference finds hard too, such as noise.
+
+    Called on losses that are there already, it saves no compute: the forward and backward pass
+    run over all tokens, and the tokens left out have a gradient of exactly 0. `TokenLoss` computes
+    the losses, and spares the head the tokens left out. With a rate, the host never waits for the
+    device, shapes never change, and `torch.compile` makes one graph of the call.
 
     Args:
         rate: share of a batch's counted tokens to keep, in (0, 1]; of `n` counted tokens
             `round(rate * n)` are kept, at least one. 1 keeps all that count.
         ignored: the target of tokens that do not count, such as padding and prompts.
+        selector: takes the place of a rate. Of recent losses it remembers as many as it says, but
+            at least those of the first batch; its random stream begins at `torch.initial_seed()`.
 
     Raises:
-        ConfigurationError: if the rate is out of range.
+        ConfigurationError: if not exactly one of rate and selector is given, the rate is out of
+            range, or the selector changes as training goes on.
 
     Source:
         Lin et al. 2024, arXiv:2404.07965 (Rho-1, selective language modelling), if the losses
-        of a reference are given. As there, tokens are ranked within the batch.
+        of a reference are given. As there, a rate ranks tokens within the batch.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -57,12 +78,44 @@ class TokenSelection:
         (2.5, [[False, True, False], [True, False, False]])
     """
 
-    rate: float
+    rate: float | None = None
     ignored: int = -100
+    selector: AbstractSelector | None = None
+    _history: History | None = field(default=None, init=False, repr=False)
+    _seed: int = field(default_factory=torch.initial_seed, init=False, repr=False)
+    _draws: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        settle(self, check_rate, "rate")
         settle(self, check_whole, "ignored", least=-math.inf)
+        if (self.rate is None) == (self.selector is None):
+            raise ConfigurationError(
+                f"rate={self.rate!r} and selector={self.selector!r}: exactly one of them is "
+                "needed. Write TokenSelection(rate=0.6), or "
+                "TokenSelection(selector=sb.selectors.Percentile(beta=2))."
+            )
+        if self.selector is None:
+            settle(self, check_rate, "rate")
+            return
+        check_instance("selector", self.selector, AbstractSelector, "Percentile(beta=2)")
+        terms = self.selector.terms
+        if terms.paced:
+            raise ConfigurationError(
+                f"{self.selector!r} changes as training goes on, and a selection of tokens does "
+                "not know how far it is. Take one that stays the same, such as Percentile(beta=2)."
+            )
+        size = max(1, round(WINDOW * terms.rate))
+        self._running = self.selector.start(Context(size, WINDOW, rate=terms.rate))
+
+    @property
+    def keeps_everything(self) -> bool:
+        """Whether every token that counts is kept."""
+        return self.rate == 1 if self.selector is None else self.selector.terms.keeps_everything
+
+    @property
+    def needs_scores(self) -> bool:
+        """Whether tokens are chosen by their scores, rather than all kept or drawn at random."""
+        scored = self.selector is None or self.selector.terms.needs_scores
+        return scored and not self.keeps_everything
 
     def __call__(
         self, losses: Tensor, targets: Tensor | None = None, *, reference: Tensor | None = None
@@ -76,8 +129,9 @@ class TokenSelection:
             reference: the losses of a reference model on the same tokens, in the same shape.
 
         Returns:
-            The loss and the mask of its tokens. Of equal losses the first are kept. Among the
-            tokens that count, a NaN ranks highest, so that the loss shows it.
+            The loss, the mask of its tokens, and the losses as they came, without gradients. Of
+            equal losses a rate keeps the first. Among the tokens that count, a NaN ranks highest,
+            so that the loss shows it.
 
         Raises:
             LossError: if the losses are not one number per token, or targets or reference have
@@ -88,8 +142,17 @@ class TokenSelection:
             counts = torch.ones_like(losses, dtype=torch.bool)
         else:
             counts = targets if targets.dtype == torch.bool else targets != self.ignored
+        scores = losses.detach() if reference is None else losses.detach() - reference.detach()
+        wide = torch.promote_types(losses.dtype, torch.float32)
+        if self.rate is None:
+            rows = counts.flatten().nonzero().flatten()
+            chosen, weights = self.draw(scores.flatten()[rows])
+            rows = rows[chosen]
+            kept = torch.zeros_like(counts).flatten().index_fill(0, rows, True).view_as(counts)
+            taken = losses.flatten()[rows].to(wide)
+            total = (taken if weights is None else taken * weights).sum()
+            return SelectedTokens(total / max(1, rows.shape[0]), kept, losses.detach())
         with torch.no_grad():
-            scores = losses.detach() if reference is None else losses.detach() - reference.detach()
             # Clamped, so that even a score of -inf ranks above the tokens that do not count.
             scores = scores.clamp(min=torch.finfo(scores.dtype).min).masked_fill(
                 ~counts, -torch.inf
@@ -98,9 +161,82 @@ class TokenSelection:
             quota = (counts.sum().double() * self.rate).round().clamp(min=1)
             ranked = torch.arange(order.shape[0], device=order.device) < quota
             kept = torch.empty_like(ranked).scatter(0, order, ranked).view_as(counts) & counts
-        wide = torch.promote_types(losses.dtype, torch.float32)
         total = torch.where(kept, losses, 0.0).sum(dtype=wide)
-        return SelectedTokens(total / kept.sum().clamp(min=1), kept)
+        return SelectedTokens(total / kept.sum().clamp(min=1), kept, losses.detach())
+
+    @torch.no_grad()
+    def draw(self, scores: Scores) -> Choice:
+        """Choose among tokens that all count.
+
+        Args:
+            scores: one per token, the higher the likelier it is kept; zeros if they are not
+                needed. A NaN ranks highest.
+
+        Returns:
+            The places of the tokens kept, ascending, and their weights, if the selector reweights.
+        """
+        tokens = scores.shape[0]
+        if not tokens:
+            return Choice(torch.empty(0, dtype=torch.int64, device=scores.device))
+        if self.rate is not None:
+            quota = max(1, round(self.rate * tokens))
+            order = scores.argsort(descending=True, stable=True)
+            return Choice(order[:quota].sort().values)
+        assert self.selector is not None
+        scores = scores.float().nan_to_num(torch.inf, torch.inf, -torch.inf)
+        history = History(1)
+        if most := self.selector.terms.history:
+            history = self._open_history(max(most, tokens), scores.device)
+            history.file(scores)
+        seed = mix_seeds(self._seed, self._draws)
+        self._draws += 1
+        generator = torch.Generator(scores.device).manual_seed(seed)
+        return self._running.select(scores, history, generator)
+
+    def _open_history(self, capacity: int, device: torch.device) -> History:
+        """Return the recent scores on the device of the next; a loaded state may be elsewhere."""
+        if self._history is None:
+            self._history = History(capacity)
+        elif self._history.recent.device != device and len(self._history):
+            ring, filed = self._history.mark()
+            self._history.go_back((on_device(ring, device), filed))
+        return self._history
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a selector needs to go on: recent scores, and its place in its draws."""
+        return {
+            "seed": self._seed,
+            "draws": self._draws,
+            "history": None if self._history is None else self._history.state_dict(),
+            "selector": None if self.selector is None else self._running.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()` of a selection that was built alike.
+
+        Raises:
+            ConfigurationError: if the state is of another selection, or damaged; this one then
+                stays as it was.
+        """
+        seed, draws, past, selector = Saved(state).fields("seed", "draws", "history", "selector")
+        numbers = seed.whole(0, SEEDS - 1), draws.whole()
+        history = past.maybe(self._read_history)
+        parts: list[tuple[Stateful, Saved]] = []
+        if self.selector is None:
+            selector.nothing()
+        else:
+            parts.append((self._running, selector))
+        with loaded(parts):
+            (self._seed, self._draws), self._history = numbers, history
+
+    def _read_history(self, saved: Saved) -> History:
+        capacity, _, _ = saved.fields("capacity", "ring", "filed")
+        if self.selector is None or not self.selector.terms.history:
+            raise saved.refuse("None, since this selection remembers no losses,")
+        history = History(capacity.whole(1))
+        with saved.inside():
+            history.load_state_dict(saved.value)
+        return history
 
 
 def _check_tokens(losses: Tensor, targets: Tensor | None, reference: Tensor | None) -> None:

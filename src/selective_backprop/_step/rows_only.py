@@ -1,0 +1,137 @@
+"""Run modules that treat each position by itself on some positions only."""
+
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from selective_backprop._core.errors import BatchError, ConfigurationError
+
+# What mixes positions, or rows of a batch, so that leaving some out would change the others.
+MIXING = (
+    nn.MultiheadAttention,
+    nn.RNNBase,
+    nn.modules.conv._ConvNd,
+    nn.modules.batchnorm._BatchNorm,
+    nn.TransformerEncoderLayer,
+    nn.TransformerDecoderLayer,
+)
+
+
+@contextmanager
+def rows_only(kept: Tensor, *modules: nn.Module) -> Generator[None]:
+    """Run modules on the kept positions only, while the context is open.
+
+    Meant for the last block of a transformer, where nothing but the loss follows: its MLP, its
+    attention's output projection, and the norms after it. Each module gets the kept positions
+    alone, as `[1, kept, feature]`, and its output is 0 at all others, so that a residual
+    connection passes those by unchanged. Values and gradients at the kept positions are those of
+    the whole model. Do not pass a module of an earlier block: later attention reads all of its
+    positions.
+
+    The modules are not changed but for hooks, which are removed when the context ends. With
+    gradient checkpointing, call `backward()` inside it, since the block runs again there. Dropout
+    inside the modules draws fewer random numbers.
+
+    Args:
+        kept: a mask `[row, token]`, True at the positions to run on, as `TokenLoss.choose`
+            returns it. On CUDA the host waits for it once, unless it is in the host's memory.
+        modules: each takes and returns `[row, token, feature]`, and treats each position by
+            itself; several tensors may be passed and returned.
+
+    Raises:
+        ConfigurationError: if the mask is none, or a module holds a layer that mixes positions.
+        BatchError: while the context is open, if a module gets no tensor of the mask's shape, or
+            returns one of another.
+
+    Example:
+        >>> import torch, selective_backprop as sb
+        >>> mlp, hidden = torch.nn.Linear(4, 4), torch.ones(2, 3, 4)
+        >>> kept = torch.tensor([[True, False, False], [False, True, True]])
+        >>> with sb.rows_only(kept, mlp):
+        ...     hidden = hidden + mlp(hidden)
+        >>> (hidden != 1).all(-1).equal(kept)
+        True
+    """
+    if kept.dtype != torch.bool or not kept.ndim:
+        raise ConfigurationError(
+            f"kept is {kept.dtype} of shape {tuple(kept.shape)}; a mask of Booleans [row, token] "
+            "is needed, such as TokenLoss.choose(labels) returns"
+        )
+    for module in modules:
+        for name, part in module.named_modules():
+            if isinstance(part, MIXING):
+                raise ConfigurationError(
+                    f"{type(module).__name__} holds {type(part).__name__} ({name or 'itself'}), "
+                    "which mixes positions or rows; pass modules that treat each position by "
+                    "itself, such as the MLP of the last block"
+                )
+    rows = _Rows(kept)
+    with ExitStack() as hooks:
+        for module in modules:
+            hooks.callback(module.register_forward_pre_hook(rows.gather, with_kwargs=True).remove)
+            hooks.callback(module.register_forward_hook(rows.scatter).remove)
+        try:
+            yield
+        finally:
+            rows.open = False  # a compiled module may call hooks that are removed
+
+
+class _Rows:
+    """The kept positions of a batch, and how tensors are gathered from and scattered to them."""
+
+    def __init__(self, kept: Tensor) -> None:
+        self._shape, self._places = kept.shape, kept.flatten().nonzero().flatten()
+        self.open = True
+
+    def gather(self, module: nn.Module, inputs: Any, options: Any) -> Any:
+        if not self.open:
+            return None
+        found = False
+
+        def take(tensor: Tensor) -> Tensor:
+            nonlocal found
+            depth = len(self._shape)
+            if tensor.shape[:depth] != self._shape or tensor.ndim == depth:
+                return tensor
+            found = True
+            self._places = self._places.to(tensor.device, non_blocking=True)
+            return tensor.flatten(0, depth - 1)[self._places].unsqueeze(0)
+
+        gathered = _each(inputs, take), _each(options, take)
+        if not found:
+            raise BatchError(
+                f"{type(module).__name__} got no tensor of shape {(*self._shape, 'features')}; "
+                "rows_only serves modules that take the mask's rows and tokens"
+            )
+        return gathered
+
+    def scatter(self, module: nn.Module, inputs: Any, output: Any) -> Any:
+        if not self.open:
+            return None
+
+        def put(tensor: Tensor) -> Tensor:
+            if tensor.ndim < 3 or tensor.shape[:2] != (1, len(self._places)):
+                raise BatchError(
+                    f"{type(module).__name__} returned shape {tuple(tensor.shape)} for "
+                    f"{len(self._places)} positions; rows_only serves modules that return "
+                    "[row, token, feature]"
+                )
+            whole = tensor.new_zeros(self._shape.numel(), *tensor.shape[2:])
+            return whole.index_copy(0, self._places, tensor[0]).unflatten(0, self._shape)
+
+        return _each(output, put)
+
+
+def _each(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Return a tensor, or the tensors in a tuple, list or mapping, changed."""
+    match value:
+        case Tensor():
+            return change(value)
+        case tuple() | list():
+            return type(value)(_each(each, change) for each in value)
+        case dict():
+            return {name: _each(each, change) for name, each in value.items()}
+    return value

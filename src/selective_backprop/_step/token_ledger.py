@@ -1,0 +1,110 @@
+"""`TokenLedger`: a loss of each token of a data set, by document and position."""
+
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.options import check_flag, check_whole
+from selective_backprop._core.saved_state import Saved
+from selective_backprop._core.types import RowIndices
+
+
+@final
+class TokenLedger:
+    """Remember a loss of each token of a data set, by document and position.
+
+    What it recalls is a reference (`TokenLoss(…)(…, reference=…)`): tokens are then ranked by how
+    much their loss has risen, or fallen least, since. Or it is what tokens are chosen by before
+    the model runs (`TokenLoss.choose(labels, scores=…)`). A token without a loss is recalled as
+    NaN, which ranks highest in both.
+
+    Takes 2 bytes a token in the host's memory, as float16: a loss to three digits. Filing waits
+    for the device.
+
+    Args:
+        documents: how many there are in the data set.
+        length: the most tokens that a document has in a batch.
+        first: keep the first loss of each token, instead of its last.
+
+    Raises:
+        ConfigurationError: if a number is not whole and at least 1, or `first` is no bool.
+
+    Example:
+        >>> import torch, selective_backprop as sb
+        >>> ledger = sb.TokenLedger(documents=10, length=4)
+        >>> ledger.file(torch.tensor([7]), torch.tensor([[0.5, torch.nan, 2.0]]))
+        >>> ledger.recall(torch.tensor([7, 0]), length=3)
+        tensor([[0.5000,    nan, 2.0000],
+                [   nan,    nan,    nan]])
+    """
+
+    def __init__(self, documents: int, length: int, *, first: bool = False) -> None:
+        shape = (int(check_whole("documents", documents)), int(check_whole("length", length)))
+        self._losses = torch.full(shape, torch.nan, dtype=torch.float16)
+        self._first = check_flag("first", first)
+
+    def recall(self, documents: RowIndices, length: int) -> Tensor:
+        """Return the losses of some documents' first tokens.
+
+        Args:
+            documents: their numbers, int64 `[row]`.
+            length: of the batch, in tokens.
+
+        Returns:
+            float32 `[row, token]`, on the numbers' device; NaN where there is none.
+
+        Raises:
+            ConfigurationError: if a document is not in the data set, or longer than any may be.
+        """
+        rows = self._rows(documents, length)
+        losses = self._losses[rows, :length].float()
+        return losses.to(documents.device, non_blocking=True)
+
+    def file(self, documents: RowIndices, losses: Tensor) -> None:
+        """Remember losses, and leave alone what they have no number for.
+
+        Args:
+            documents: int64 `[row]`, none twice.
+            losses: `[row, token]`; NaN where no loss was computed, as `TokenLoss` has it.
+
+        Raises:
+            ConfigurationError: as for `recall`, or if there is not one row per document.
+        """
+        if losses.ndim != 2 or len(losses) != len(documents):
+            raise ConfigurationError(
+                f"losses of shape {tuple(losses.shape)} for {len(documents)} documents; "
+                "[row, token] is needed, a row for each"
+            )
+        rows, length = self._rows(documents, losses.shape[1]), losses.shape[1]
+        most = torch.finfo(torch.float16).max
+        new = losses.detach().to("cpu", torch.float32).clamp(-most, most).half()
+        old = self._losses[rows, :length]
+        stays = ~old.isnan() if self._first else new.isnan()
+        self._losses[rows, :length] = torch.where(stays, old, new)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the losses."""
+        return {"losses": self._losses.clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`.
+
+        Raises:
+            ConfigurationError: if the state is of a ledger of another size, or damaged.
+        """
+        (losses,) = Saved(state).fields("losses")
+        shape = tuple(self._losses.shape)
+        self._losses = losses.tensor(torch.float16, shape=shape, nan=True).to("cpu", copy=True)
+
+    def _rows(self, documents: Tensor, length: int) -> Tensor:
+        rows = documents.cpu()
+        known, longest = self._losses.shape
+        if length > longest or (len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < known):
+            low, high = (int(rows.min()), int(rows.max())) if len(rows) else (0, 0)
+            raise ConfigurationError(
+                f"documents {low} to {high} of {length} tokens; this ledger has documents 0 to "
+                f"{known - 1} of at most {longest} tokens. Build it with the data set's sizes."
+            )
+        return rows

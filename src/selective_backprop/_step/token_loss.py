@@ -1,0 +1,277 @@
+"""`TokenLoss`: a language model's head and loss, on the tokens that are trained on."""
+
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from selective_backprop._core.errors import LossError
+from selective_backprop._core.options import check_flag, check_instance, check_whole
+from selective_backprop._step.head import (
+    HeadLoss,
+    Known,
+    Workspace,
+    check_head,
+    scan,
+    tokens_held,
+    wide,
+)
+from selective_backprop._step.tokens import SelectedTokens, TokenSelection
+
+
+@final
+class TokenLoss:
+    """Compute a language model's cross-entropy from its last hidden states, on chosen tokens.
+
+    Takes the place of the head and the loss. The head computes all tokens' losses without
+    gradients, the selection chooses, and the head's forward and backward pass run over the tokens
+    that are kept. The gradients equal those of the mean of their losses to within rounding. Where
+    all tokens are kept, or it is known beforehand which (`kept`), the head runs once.
+
+    Logits are computed in chunks of tokens and not held: no more than `chunk` times the
+    vocabulary of them, and as many probabilities, are in memory at once. Losses and sums are in
+    float32 at least. Under autocast products are taken in its precision. On CUDA the host waits
+    for the device once a call, to learn how many tokens count; it need not if the labels (and
+    `kept`) are in the host's memory and the selection has a rate.
+
+    Args:
+        head: the model's last layer, `nn.Linear` from features to words, with or without a bias;
+            its weight may be the embedding's. It is read at each call, and not itself called.
+            What the model does to logits after its head, such as scaling or capping them, is not
+            done.
+        selection: which tokens are kept; None keeps all that count.
+        shift: compare each token's prediction with the next label, as models of Hugging Face do.
+            Position `t` then stands for the prediction of label `t + 1`, here and in every mask
+            and loss that is given or returned; the last position does not count.
+        entropy: choose by the entropies of the predictions instead of their losses.
+        chunk: the most tokens whose logits or probabilities are held at once; None takes as many
+            as fit into 128 MiB in float32, on CUDA 512 MiB, but at least 256. Where all tokens
+            that count fit, those kept are not computed twice.
+
+    Raises:
+        ConfigurationError: if the head is not linear, or does what its weight does not tell, or
+            an option is wrong.
+
+    Source:
+        Gradients made in the forward pass, chunk by chunk: Hsu et al. 2024, arXiv:2410.10989
+        (Liger Kernel). High entropies: Wang et al. 2025, arXiv:2506.01939.
+
+    Example:
+        >>> import torch, selective_backprop as sb
+        >>> body, head = torch.nn.Embedding(50, 8), torch.nn.Linear(8, 50)
+        >>> token_loss = sb.TokenLoss(head, sb.TokenSelection(rate=1/4), shift=True)
+        >>> words = torch.arange(24).view(2, 12)
+        >>> selected = token_loss(body(words), words)
+        >>> selected.loss.backward()
+        >>> selected.kept.sum().item()  # of 22 predictions
+        6
+    """
+
+    def __init__(
+        self,
+        head: nn.Module,
+        selection: TokenSelection | None = None,
+        *,
+        shift: bool = False,
+        entropy: bool = False,
+        chunk: int | None = None,
+    ) -> None:
+        self._head = check_head(head)
+        check_instance(
+            "selection", selection, TokenSelection, "TokenSelection(rate=0.6)", optional=True
+        )
+        self._selection = TokenSelection(rate=1.0) if selection is None else selection
+        self._shift = check_flag("shift", shift)
+        self._entropy = check_flag("entropy", entropy)
+        self._chunk = check_whole("chunk", chunk, optional=True)
+        self._space = Workspace()
+
+    @torch.compiler.disable
+    def __call__(
+        self,
+        hidden: Tensor,
+        labels: Tensor,
+        *,
+        reference: Tensor | None = None,
+        kept: Tensor | None = None,
+    ) -> SelectedTokens:
+        """Choose tokens, and return the mean of their losses.
+
+        Args:
+            hidden: the head's input, `[row, token, feature]`.
+            labels: word numbers `[row, token]`, the selection's `ignored` where none counts.
+            reference: a loss per token, `[row, token]`, which is subtracted from what tokens are
+                chosen by. NaN, which stands for an unknown loss, ranks the token highest.
+            kept: the tokens to train on, `[row, token]`, as `choose` returns it. The selection is
+                then not asked. Tokens that do not count are left out.
+
+        Returns:
+            The loss, 0 if no token is kept; the mask of the tokens kept; and the losses that were
+            computed: of all tokens that count if they were chosen by them, else of those kept.
+
+        Raises:
+            LossError: if shapes do not fit each other and the head, labels are no word numbers,
+                or there is a reference where nothing is chosen by scores.
+            ConfigurationError: if the head has changed to one that is refused.
+        """
+        rows, targets = self._counted(hidden, labels, kept)
+        scored = kept is None and self._selection.needs_scores
+        if reference is not None:
+            self._check_reference(reference, labels, scored)
+        flat = hidden.flatten(0, -2)
+        losses = torch.full((len(flat),), torch.nan, dtype=wide(flat), device=flat.device)
+        chunk = self._chunk_on(flat.device)
+        taken, weights, known, choice = rows, None, None, None
+        if scored:
+            found = scan(
+                self._head,
+                _take(flat.detach(), rows),
+                targets,
+                chunk,
+                self._space,
+                entropy=self._entropy,
+                hold=len(rows) <= chunk,
+            )
+            losses[rows] = found.losses.to(losses.dtype)
+            scores = found.losses if found.entropies is None else found.entropies
+            if reference is not None:
+                scores = scores - reference.to(flat.device).flatten()[rows]
+            choice = self._selection.draw(scores)
+            if found.probabilities is not None:
+                known = Known(found.probabilities, choice.rows, found.losses[choice.rows])
+        elif kept is None and not self._selection.keeps_everything:
+            choice = self._selection.draw(torch.zeros(len(rows), device=flat.device))
+        if choice is not None:
+            taken, targets, weights = rows[choice.rows], targets[choice.rows], choice.weights
+        inputs, head = _take(flat, rows) if choice is None else flat[taken], self._head
+        loss, computed = HeadLoss.apply(
+            inputs, head.weight, head.bias, targets, weights, chunk, self._space, known
+        )
+        losses[taken] = computed.to(losses.dtype)
+        mask = torch.zeros(len(flat), dtype=torch.bool, device=flat.device)
+        return SelectedTokens(
+            loss,
+            mask.index_fill(0, taken, True).view(labels.shape),
+            losses.view(labels.shape),
+        )
+
+    @torch.compiler.disable
+    def losses(self, hidden: Tensor, labels: Tensor) -> Tensor:
+        """Return every counted token's loss, without gradients, such as those of a reference.
+
+        Args:
+            hidden: as for a call.
+            labels: as for a call.
+
+        Returns:
+            `[row, token]`, float32 or float64; NaN where a token does not count.
+
+        Raises:
+            LossError: as for a call.
+        """
+        rows, targets = self._counted(hidden, labels, None)
+        flat = hidden.detach().flatten(0, -2)
+        losses = torch.full((len(flat),), torch.nan, dtype=wide(flat), device=flat.device)
+        found = scan(
+            self._head, _take(flat, rows), targets, self._chunk_on(flat.device), self._space
+        ).losses
+        losses[rows] = found.to(losses.dtype)
+        return losses.view(labels.shape)
+
+    def choose(
+        self, labels: Tensor, scores: Tensor | None = None, *, reference: Tensor | None = None
+    ) -> Tensor:
+        """Choose tokens before the model runs, by what is known of them already.
+
+        Pass the mask to `rows_only` around the model's last layers, and as `kept` to the call.
+
+        Args:
+            labels: as for a call.
+            scores: one per token, `[row, token]`, such as a `TokenLedger` remembers; NaN, for
+                unknown, ranks highest. None keeps all tokens that count, or those that a selector
+                which needs no scores draws.
+            reference: as for a call.
+
+        Returns:
+            A mask `[row, token]`, True at the tokens to train on; on the labels' device.
+
+        Raises:
+            LossError: if labels are no word numbers, or the shapes differ.
+        """
+        targets = self._targets(labels)
+        counts = targets != self._selection.ignored
+        if scores is None and reference is not None:
+            raise LossError("reference is subtracted from scores, and there are none: pass scores=")
+        if scores is None and self._selection.needs_scores:
+            return counts
+        if scores is None:
+            scores = torch.zeros(labels.shape, device=labels.device)
+        return self._selection(scores, counts, reference=reference).kept
+
+    def _chunk_on(self, device: torch.device) -> int:
+        words = self._head.out_features
+        return tokens_held(words, device) if self._chunk is None else int(self._chunk)
+
+    def _targets(self, labels: Tensor) -> Tensor:
+        """Return what each position is to predict."""
+        if labels.is_floating_point() or labels.dtype == torch.bool or labels.ndim < 1:
+            raise LossError(
+                f"labels are {labels.dtype} of shape {tuple(labels.shape)}; word numbers "
+                "[row, token] are needed"
+            )
+        if not self._shift:
+            return labels
+        return functional.pad(labels[..., 1:], (0, 1), value=self._selection.ignored)
+
+    def _counted(
+        self, hidden: Tensor, labels: Tensor, kept: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the places of the tokens that count, and what they are to predict."""
+        check_head(self._head)
+        targets = self._targets(labels)
+        features = self._head.in_features
+        if hidden.shape != (*labels.shape, features):
+            raise LossError(
+                f"hidden has shape {tuple(hidden.shape)} and labels {tuple(labels.shape)}; "
+                f"[row, token, {features}] and [row, token] are needed. Pass what goes into the "
+                "head, not its logits, and neither flattened or shifted: shift=True shifts labels."
+            )
+        counts = targets != self._selection.ignored
+        if kept is not None:
+            if kept.shape != labels.shape or kept.dtype != torch.bool:
+                raise LossError(
+                    f"kept is {kept.dtype} of shape {tuple(kept.shape)}; Booleans of the labels' "
+                    f"shape {tuple(labels.shape)} are needed"
+                )
+            counts = counts & kept.to(counts.device)
+        rows = counts.flatten().nonzero().flatten()
+        targets = targets.flatten()[rows].long()
+        words = self._head.out_features
+        if targets.device.type == "cpu" and len(rows):
+            low, high = (int(end) for end in targets.aminmax())
+            if low < 0 or high >= words:
+                raise LossError(
+                    f"labels go from {low} to {high}, and the head has {words} words; numbers "
+                    f"from 0 to {words - 1} are needed, or {self._selection.ignored} where a "
+                    "token does not count"
+                )
+        device = hidden.device
+        return rows.to(device, non_blocking=True), targets.to(device, non_blocking=True)
+
+    def _check_reference(self, reference: Tensor, labels: Tensor, scored: bool) -> None:
+        if not scored:
+            raise LossError(
+                "reference is given, and nothing is chosen by scores here; pass a selection with "
+                "a rate below 1, and no kept="
+            )
+        if reference.shape != labels.shape:
+            raise LossError(
+                f"reference has shape {tuple(reference.shape)} and labels {tuple(labels.shape)}; "
+                "one loss per token is needed"
+            )
+
+
+def _take(flat: Tensor, rows: Tensor) -> Tensor:
+    """Return some rows, or all without a copy."""
+    return flat if len(rows) == len(flat) else flat[rows]
