@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import selective_backprop as sb
 from selective_backprop.lab.data.datasets import ImageData
+from selective_backprop.lab.nets.byte_lm import byte_lm
 from selective_backprop.lab.nets.published import (
     densenet,
     googlenet,
@@ -53,6 +54,7 @@ MODELS: Mapping[str, ModelFactory] = {
     "mobilenet_v2_narrow": partial(mobilenet_v2, width=0.25),
     "googlenet": googlenet,
     "googlenet_narrow": partial(googlenet, width=0.25),
+    "byte_lm": byte_lm,
 }
 """The nets by name. Narrow or shallow siblings of the published ones are for a CPU."""
 
@@ -161,10 +163,11 @@ def _make_users(name: str, factory: ModelFactory, data: ImageData) -> nn.Module:
             part.training = mode
         shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
         doing = "be trained"
-        if shape != (2, data.classes):
+        wanted = (2, data.classes, *data.train_labels.shape[1:])
+        if shape != wanted:
             raise ValueError(
                 f"it turns 2 images into {shape}, but one number for each of {data.classes} "
-                f"classes is needed, of shape {(2, data.classes)}"
+                f"classes is needed, of shape {wanted}"
             )
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise ValueError("it has no parameter that requires a gradient")
