@@ -84,9 +84,7 @@ def test_the_table_of_two_classes_shows_log_loss_and_the_area_under_the_curve():
 
 def test_the_table_of_text_shows_bits_per_byte():
     config = {"data": "source-bytes"}
-    text = replace(
-        fixture_run(config=config), points=(fixture_point(test_loss=2.5 * math.log(2)),)
-    )
+    text = replace(fixture_run(config=config), points=(fixture_point(test_loss=2.5 * math.log(2)),))
     assert is_text(text)
     assert final_bits(text) == pytest.approx(250.0)
     table = to_markdown(gather([text]))

@@ -1,4 +1,4 @@
-"""Language models: a label for each byte, one loss per window, bits per byte on held-out windows."""
+"""Language models: a label for each byte, one loss per window, bits per byte held out."""
 
 import math
 from dataclasses import replace
