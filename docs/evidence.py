@@ -39,7 +39,7 @@ PAGES = (
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("measured", "processes", "advise", "audit", "auto")
+        for name in ("measured", "processes", "advise", "audit", "auto", "language-models")
     ),
 )
 BLOCK = re.compile(

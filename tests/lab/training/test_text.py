@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from fixture_lab import BATCH, carry_out, fixture_plan, name_model
+from fixture_lab import BATCH, carry_out, few_digits, fixture_plan, name_model
 from torch.nn import functional
 
 import selective_backprop as sb
@@ -14,6 +14,7 @@ from selective_backprop.lab.data.augment import Augmentation
 from selective_backprop.lab.data.composition import Composition
 from selective_backprop.lab.data.datasets import ImageData, statistics_of
 from selective_backprop.lab.data.splits import Splits, limited, of_classes, stratified_order
+from selective_backprop.lab.nets import models
 from selective_backprop.lab.nets.byte_lm import byte_lm
 from selective_backprop.lab.recipe import Optimizer
 from selective_backprop.lab.strategies import STRATEGIES
@@ -50,6 +51,7 @@ def text(splits):
 
 @pytest.fixture
 def net(monkeypatch):
+    monkeypatch.setattr(models, "LANGUAGE_MODELS", {"tiny_lm"})
     return name_model(monkeypatch, "tiny_lm", partial(byte_lm, width=36, depth=1))
 
 
@@ -151,3 +153,10 @@ def test_a_text_is_not_composed_nor_cut_by_class(changes, text, splits):
         Composition(**changes)(text)
     with pytest.raises(sb.ConfigurationError, match="no classes"):
         of_classes(splits, "0-4")
+
+
+def test_nets_of_images_are_refused_for_text_and_nets_of_text_for_images(text):
+    with pytest.raises(sb.ConfigurationError, match=r"source-bytes is text.*perceptron.*byte_lm"):
+        TrainingRun(plan("traditional", "perceptron"), text)
+    with pytest.raises(sb.ConfigurationError, match=r"no text.*'byte_lm' is for text.*perceptron"):
+        TrainingRun(fixture_plan(model="byte_lm"), few_digits())

@@ -58,6 +58,9 @@ MODELS: Mapping[str, ModelFactory] = {
 }
 """The nets by name. Narrow or shallow siblings of the published ones are for a CPU."""
 
+LANGUAGE_MODELS = frozenset({"byte_lm"})
+"""Those that are for text; the others are for images and tables."""
+
 
 def make_model(name: str, data: ImageData, *, seed: int) -> nn.Module:
     """Make the net that a name stands for, shaped for a data set, on the CPU in training mode.
@@ -75,9 +78,15 @@ def make_model(name: str, data: ImageData, *, seed: int) -> nn.Module:
     Raises:
         ConfigurationError: if the name is unknown or cannot be imported, or what it names makes
             no `torch.nn.Module` of three arguments that can be trained and turns images into one
-            number for each class.
+            number for each class; or if it is for text and the data are none, or the reverse.
     """
     factory = find_factory(name)
+    if name in MODELS and (name in LANGUAGE_MODELS) != data.is_text:
+        wanted = LANGUAGE_MODELS if data.is_text else MODELS.keys() - LANGUAGE_MODELS
+        raise sb.ConfigurationError(
+            f"{data.name} is {'text' if data.is_text else 'no text'}, and the model {name!r} is for "
+            f"{'images and tables' if data.is_text else 'text'}; choose {', '.join(sorted(wanted))}"
+        )
     with torch.random.fork_rng(devices=[]):
         # torch.manual_seed would seed the GPUs too, and nothing would put those back.
         torch.default_generator.manual_seed(seed)
