@@ -84,7 +84,7 @@ def make_model(name: str, data: ImageData, *, seed: int) -> nn.Module:
     if name in MODELS and (name in LANGUAGE_MODELS) != data.is_text:
         wanted = LANGUAGE_MODELS if data.is_text else MODELS.keys() - LANGUAGE_MODELS
         raise sb.ConfigurationError(
-            f"{data.name} is {'text' if data.is_text else 'no text'}, and the model {name!r} is for "
+            f"{data.name} is {'' if data.is_text else 'no '}text, and the model {name!r} is for "
             f"{'images and tables' if data.is_text else 'text'}; choose {', '.join(sorted(wanted))}"
         )
     with torch.random.fork_rng(devices=[]):
