@@ -467,7 +467,7 @@ def evaluate(model: nn.Module, loader: Any, device: torch.device) -> Evaluation:
         error=100.0 * int(missed.sum()) / len(label),
         loss=float(loss) / len(label),
         class_errors=None if is_text else tuple((100.0 * wrong.double() / counts).tolist()),
-        ranking=area_under_curve(torch.cat(margins), label) if classes == 2 else None,
+        ranking=None if is_text or classes != 2 else area_under_curve(torch.cat(margins), label),
     )
 
 
