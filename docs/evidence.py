@@ -41,7 +41,10 @@ PAGES = (
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("measured", "processes", "advise", "audit", "auto", "zero-gradients")
+        for name in (
+            *("measured", "processes", "advise", "audit", "auto", "language-models"),
+            "zero-gradients",
+        )
     ),
 )
 BASELINE = "traditional"

@@ -39,8 +39,8 @@ Names = Annotated[
         metavar="list | NAME... | all",
         help=f"What to redo: {', '.join(FIGURES)}; all of these; {' or '.join(STUDY)}, the stages "
         "of the study behind auto: digits, MNIST and MNIST-1D in many forms, where its settings "
-        "were chosen, and other images and tables, with seeds of their own. list says what each "
-        "figure needs, what is on record, and how long the rest takes.",
+        "were chosen, other images and tables, and a language model, with seeds of their own. list "
+        "says what each figure needs, what is on record, and how long the rest takes.",
     ),
 ]
 ScaleOption = Annotated[
@@ -61,7 +61,8 @@ Seeds = Annotated[
         metavar="N",
         min=1,
         help="How many seeds to run. Default: 3, and 5 of the study, from 0 in study-develop and "
-        "from 200 in study-confirm, beside those that learning rates are found with.",
+        "from 200 in study-confirm and from 400 in study-language, beside those that learning "
+        "rates are found with.",
     ),
 ]
 Out = Annotated[

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from reproductions import drawing
-from reproductions.auto_study.protocol import ARMS, OURS
+from reproductions.auto_study.protocol import ORDER, OURS
 from reproductions.auto_study.results import Results
 from selective_backprop.lab.analysis.grouping import BASELINE
 from selective_backprop.lab.analysis.profile import performance_profile
@@ -72,7 +72,7 @@ def _draw_ends(panel: Axes, results: Results, axis: Axis, named: bool) -> None:
 def draw_profile(shown: Sequence[Results]) -> Drawing:
     """Draw in which share of the cells each strategy is within a factor of the lowest error."""
     cells = [(each, length) for each in shown for length in each.lengths]
-    arms = [arm for arm in ARMS if any((arm, length) in each.groups for each, length in cells)]
+    arms = [arm for arm in ORDER if any((arm, length) in each.groups for each, length in cells)]
     errors = np.array([[each.error(arm, length).mean for arm in arms] for each, length in cells])
     factors = np.linspace(1.0, _MOST, 201)
     shares = 100 * performance_profile(errors.reshape(len(cells), len(arms)), factors)

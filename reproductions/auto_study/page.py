@@ -8,7 +8,7 @@ from pathlib import Path
 from reproductions import drawing
 from reproductions.auto_study.figures import draw_profile, draw_workload
 from reproductions.auto_study.goals import goals
-from reproductions.auto_study.protocol import ARMS, FACTORS, OURS, TUNING_SEEDS, Stage
+from reproductions.auto_study.protocol import FACTORS, ORDER, OURS, TUNING_SEEDS, Stage
 from reproductions.auto_study.results import Results
 from selective_backprop.lab.analysis.grouping import BASELINE
 from selective_backprop.lab.analysis.run_summary import seeds_of
@@ -18,7 +18,10 @@ from selective_backprop.lab.analysis.verdict import GOALS, Finding, tally
 from selective_backprop.lab.analysis.worth import mean_worth
 from selective_backprop.lab.records.schema import Run
 
-AT_A_GLANCE = ("random-backprop", "selective-backprop", "infobatch", "easy-skip", OURS)
+AT_A_GLANCE = (
+    *("random-backprop", "selective-backprop", "infobatch", "easy-skip", "token-selection"),
+    OURS,
+)
 PROFILE = "profile"
 _EDGE = {-1: "↓", 0: "", 1: "↑"}
 
@@ -89,7 +92,7 @@ def draw_page(page: Page, folder: Path, *, svg: bool = True) -> None:
         drawing.save(figure, folder / each.workload.name, svg=svg)
 
 
-def overview(shown: Sequence[Results], arms: Sequence[str] = ARMS) -> Table:
+def overview(shown: Sequence[Results], arms: Sequence[str] = ORDER) -> Table:
     """Return what strategies are worth on each workload, at each length."""
     present = [arm for arm in arms if any(arm in each.arms for each in shown)]
     rows = [
@@ -105,12 +108,13 @@ def overview(shown: Sequence[Results], arms: Sequence[str] = ARMS) -> Table:
         f"Final error of {BASELINE} training, and what the others are worth: how many times more "
         f"{BASELINE} training reaches the same error"
     )
-    return Table(("", f"{BASELINE}, error in %", *present), rows, title)
+    unit = next((each.workload.unit for each in shown), "error")
+    return Table(("", f"{BASELINE}, {unit}", *present), rows, title)
 
 
 def by_kind(shown: Sequence[Results]) -> Table:
     """Return the mean worth of each strategy over all cells of a kind, in passes and in seconds."""
-    present = [arm for arm in ARMS if any(arm in each.arms for each in shown)]
+    present = [arm for arm in ORDER if any(arm in each.arms for each in shown)]
     kinds = ["all", *dict.fromkeys(kind for each in shown for kind in each.workload.kinds)]
     axes: tuple[tuple[str, Axis], ...] = (("passes", "cost"), ("CPU seconds", "cpu_seconds"))
     rows = []
@@ -194,7 +198,7 @@ def rates_table(results: Results) -> Table:
         edge = found.edge if results.workload.is_bounded(found) else 0
         return f"{found.rate:g}{_EDGE[edge]}"
 
-    arms = [arm for arm in ARMS if any(name == arm for name, _ in results.rates)]
+    arms = [arm for arm in ORDER if any(name == arm for name, _ in results.rates)]
     rows = [(arm, *(cell(arm, length) for length in lengths)) for arm in arms]
     tried = ", ".join(f"{factor * results.workload.recipe.learning_rate:g}" for factor in FACTORS)
     title = (

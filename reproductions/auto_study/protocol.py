@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from selective_backprop.lab.analysis.grouping import BASELINE
-from selective_backprop.lab.analysis.statistics import final_error, final_loss
+from selective_backprop.lab.analysis.statistics import final_bits, final_error, final_loss
 from selective_backprop.lab.analysis.tuning import Cell, Tuned
 from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.data.augment import Augmentation
@@ -33,6 +33,18 @@ ARMS = (
     "kakurenbo",
     OURS,
 )
+TEXT_ARMS = (
+    BASELINE,
+    "random-backprop",
+    "selective-backprop",
+    "recorded-sb",
+    "infobatch",
+    "easy-skip",
+    "token-selection",
+    OURS,
+)
+ORDER = tuple(dict.fromkeys((*ARMS[:-1], *TEXT_ARMS)))
+"""All strategies of the study, as tables and figures have them."""
 FACTORS = (0.5, 1.0, 2.0)  # of a workload's middle learning rate: the grid to begin with
 WIDEST = 8.0  # what a rate of the grid is at most, and one over it at least
 TUNING_SEEDS = (900, 901)  # that nothing else has
@@ -58,7 +70,8 @@ class Workload:
     @property
     def unit(self) -> str:
         """What the measure is called."""
-        return "100 × log-loss" if self.measure is final_loss else "error in %"
+        units = {final_loss: "100 × log-loss", final_bits: "100 × bits per byte"}
+        return units.get(self.measure, "error in %")
 
     @property
     def name(self) -> str:
@@ -146,6 +159,7 @@ class Stage:
     title: str  # of its page
     workloads: tuple[Workload, ...]
     first_seed: int  # the others follow
+    arms: tuple[str, ...] = ARMS  # those that are compared
 
     def seeds(self, count: int) -> range:
         """Return so many seeds."""
@@ -313,5 +327,21 @@ STAGES: Mapping[str, Stage] = {
             _perceptron("Breast cancer", "breast-cancer", 0.05, **_LATE, more=("saturated",)),
         ),
         first_seed=200,
+    ),
+    "language": Stage(
+        "Language",
+        (
+            Workload(
+                "Source bytes",
+                find_recipe("source-bytes"),
+                (1.0, 2.0, 4.0, 8.0),
+                (4.0,),
+                limit=3072,
+                more=("text",),
+                measure=final_bits,
+            ),
+        ),
+        first_seed=400,
+        arms=TEXT_ARMS,
     ),
 }

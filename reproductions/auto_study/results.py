@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from reproductions.auto_study.protocol import ARMS, OURS, Stage, Workload
+from reproductions.auto_study.protocol import ARMS, ORDER, OURS, Stage, Workload
 from selective_backprop.lab.analysis.grouping import BASELINE, Comparison, RunGroup, gather
 from selective_backprop.lab.analysis.statistics import (
     Axis,
@@ -51,7 +51,7 @@ class Results:
         """The strategies that can be held against traditional training, in the study's order."""
         return [
             arm
-            for arm in ARMS
+            for arm in ORDER
             if arm != BASELINE and any((arm, length) in self.groups for length in self.lengths)
         ]
 
@@ -99,7 +99,7 @@ class Results:
 
         That it is chosen by the errors that it is then held against favours it.
         """
-        rivals = [arm for arm in ARMS if arm != OURS and (arm, length) in self.groups]
+        rivals = [arm for arm in ORDER if arm != OURS and (arm, length) in self.groups]
         return min(rivals, key=lambda arm: self.error(arm, length).mean, default=None)
 
 
@@ -138,9 +138,9 @@ def read_results(
         seeds = 1 + max((seed for seed in known if 0 <= seed < _MOST), default=-1)
     found = []
     for workload in stage.workloads:
-        tuning, tuned_by, rates = find_rates(workload, there, device)
-        runs = _among(workload.plans(ARMS, rates, stage.seeds(seeds), device), there)
-        missing = len(workload.cells(ARMS)) * seeds - len(runs) + len(tuning) - len(tuned_by)
+        tuning, tuned_by, rates = find_rates(workload, there, device, stage.arms)
+        runs = _among(workload.plans(stage.arms, rates, stage.seeds(seeds), device), there)
+        missing = len(workload.cells(stage.arms)) * seeds - len(runs) + len(tuning) - len(tuned_by)
         found.append(Results(workload, runs, tuned_by, rates, missing))
     return found
 

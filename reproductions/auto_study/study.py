@@ -7,7 +7,7 @@ from rich.console import Console
 
 import selective_backprop as sb
 from reproductions.auto_study.page import compose, draw_page
-from reproductions.auto_study.protocol import ARMS, Stage, Workload
+from reproductions.auto_study.protocol import Stage, Workload
 from reproductions.auto_study.results import RUNS, find_rates, read_finished, read_results
 from reproductions.training import Order, absent_data, train_missing
 from selective_backprop.lab.analysis.verdict import GOALS, tally
@@ -37,12 +37,12 @@ def run_study(
         RecordError: if a record cannot be read or written, or nothing is there to show.
     """
     chosen = replace(stage, workloads=_chosen(stage, only))
-    if unknown := set(arms) - set(ARMS):
+    if unknown := set(arms) - set(stage.arms):
         raise sb.ConfigurationError(
-            f"{min(unknown)} is not in the study, which has {', '.join(ARMS)}"
+            f"{min(unknown)} is not in the study, which has {', '.join(stage.arms)}"
         )
     if order.trains:
-        _train(console, chosen, order, [arm for arm in ARMS if arm in arms] or ARMS)
+        _train(console, chosen, order, [arm for arm in stage.arms if arm in arms] or stage.arms)
     page = compose(stage, read_results(stage, order.out, order.seeds, order.device))
     if not page.shown:
         raise sb.RecordError(f"{order.out / RUNS} has no finished run of {stage.title.lower()}")

@@ -4,6 +4,7 @@ import collections.abc
 import importlib
 import inspect
 import math
+import tempfile
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from types import NoneType
@@ -125,6 +126,7 @@ TAKES: Table = {
     "draw_exactly": lambda: {"odds": HALF, "count": 4, "generator": torch.Generator()},
     "easy_skip": given(),
     "el2n_scores": scored_by,
+    "example_table": given(evidence=torch.rand(8)),
     "grand_scores": lambda: scored_by(loss_fn=nn.CrossEntropyLoss()),
     "inclusion_odds": given(weights=HALF, count=4),
     "infobatch": given(),
@@ -148,6 +150,7 @@ TAKES: Table = {
     "tilted_odds": given(probabilities=HALF, count=4),
     "top_k": given(rate=0.5),
     "traditional": given(),
+    "write_table": lambda: {"table": {}, "path": f"{tempfile.mkdtemp()}/empty.csv"},
 }
 
 # What the package gives and nobody else makes: its numbers were found, not asked for.

@@ -29,7 +29,7 @@ EL2N, GRAND, HALVES = 2 * (1 + 1 / 3), 2 * (1 + 1), 2 * 1 / 2 + 1 / 3
 PREPARED = dict.fromkeys(PRUNED, EL2N) | {"grand": GRAND, "rho-loss": HALVES}
 SHUT = {"kath18", "kath18-published", "kath18-loss-gated"}  # their gates stay shut here
 WITHOUT_PASSES = {"traditional", "random-backprop", "recorded-sb", "infobatch", "easy-skip", "auto"}
-WITHOUT_PASSES |= {"el2n", "el2n-random", "grand", "tail-sft"}
+WITHOUT_PASSES |= {"el2n", "el2n-random", "grand", "tail-sft", "token-selection"}
 
 
 @cache

@@ -11,6 +11,7 @@ from selective_backprop.lab.data.datasets import DATASETS
 from selective_backprop.lab.nets.models import MODELS
 from selective_backprop.lab.recipe import (
     RECIPES,
+    Optimizer,
     Rates,
     Recipe,
     find_recipe,
@@ -97,12 +98,21 @@ def test_the_momentum_is_nesterovs_unless_the_recipe_says_otherwise(momentum, ne
     assert (group["momentum"], group["nesterov"]) == (momentum, nesterov and momentum > 0)
 
 
+def test_adamw_takes_its_numbers_from_the_recipe():
+    recipe = fixture_recipe(optimizer=Optimizer.ADAMW, momentum=0.8, weight_decay=0.1)
+    optimizer = recipe.make_optimizer([torch.nn.Parameter(torch.zeros(1))])
+    (group,) = optimizer.param_groups
+    assert isinstance(optimizer, torch.optim.AdamW)
+    assert (group["lr"], group["betas"], group["weight_decay"]) == (0.5, (0.8, 0.95), 0.1)
+
+
 @pytest.mark.parametrize(
     ("changes", "left_out"),
     [
-        ({}, {"steps", "decay"}),
-        ({"rates": Rates.STEPS}, set()),
-        ({"momentum": 0.0}, {"steps", "decay", "nesterov"}),
+        ({}, {"steps", "decay", "optimizer"}),
+        ({"rates": Rates.STEPS}, {"optimizer"}),
+        ({"momentum": 0.0}, {"steps", "decay", "nesterov", "optimizer"}),
+        ({"optimizer": Optimizer.ADAMW}, {"steps", "decay", "nesterov"}),
     ],
 )
 def test_a_description_leaves_out_what_has_no_effect(changes, left_out):

@@ -28,6 +28,7 @@ FITTED = Preparation(
 )
 PRUNED = {"diet-sb", "el2n", "el2n-random", "grand"}
 UNWARMED = {"traditional", "random-backprop", "random-scored", "el2n", "el2n-random", "grand"}
+UNWARMED |= {"token-selection"}
 OWN_SCHEDULE = {"kath18", "kath18-loss-gated", "kath18-published", "infobatch", "easy-skip", "auto"}
 
 

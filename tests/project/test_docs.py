@@ -113,7 +113,7 @@ def test_strategies_that_bring_models_along_are_made_as_the_page_says():
 
 def test_a_loop_that_notes_doubts_names_the_examples_that_look_wrong(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    [example] = examples_of("audit")
+    example, *_ = examples_of("audit")
     labels = torch.arange(200) % 2
     points = labels[:, None] * 8.0 - 4.0 + torch.randn(200, 4)
     labels[7] = 0  # which is a 1

@@ -1,4 +1,4 @@
-"""The pages on other tasks and on language models show what runs, in the order they show it."""
+"""The pages on other tasks, OHEM and language models show what runs, in the order they show it."""
 
 import random
 import re
@@ -31,7 +31,7 @@ def sections(page: str) -> dict[str, str]:
     return found
 
 
-TASKS = sections("tasks.md")
+TASKS, OHEM = sections("tasks.md"), sections("ohem.md")
 BEFOREHAND = "Tokens known beforehand"
 
 
@@ -200,3 +200,70 @@ def test_what_is_shown_for_models_of_hugging_face_is_the_loss_of_the_next_token(
         for row in range(3)
     ]
     torch.testing.assert_close(found, torch.tensor(expected))
+
+
+class Anchors(nn.Module):
+    """A detector of 16 anchors on images of 8 x 8 pixels, of two classes and background."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(64, 16 * (3 + 4))
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        found = self.head(images.flatten(1)).view(-1, 16, 7)
+        return found[..., :3].movedim(-1, 1), found[..., 3:]
+
+
+def mined(
+    task: str, outputs: tuple[torch.Tensor, ...], targets: list[torch.Tensor]
+) -> torch.Tensor:
+    """The loss that a recipe trains on, reckoned anchor by anchor or pixel by pixel."""
+    if task.startswith("Segmentation"):
+        [logits], [masks] = outputs, targets
+        losses = functional.cross_entropy(logits, masks.clamp(max=1), reduction="none")
+        counted = losses[masks != 255]
+        return counted.topk(round(0.25 * len(counted))).values.mean()
+    (logits, offsets), (classes, boxes) = outputs, targets
+    losses, located = [], (offsets - boxes).abs()
+    located = torch.where(located < 1, 0.5 * located**2, located - 0.5).sum(-1)
+    for row, anchor in (classes >= 0).nonzero().tolist():
+        label = int(classes[row, anchor])
+        loss = -logits[row, :, anchor].log_softmax(0)[label]
+        losses.append((label, loss + located[row, anchor] if label else loss))
+    if task.endswith("by anchor"):
+        return (
+            torch.stack([loss for _, loss in losses]).topk(round(0.1 * len(losses))).values.mean()
+        )
+    positive = torch.stack([loss for label, loss in losses if label])
+    negative = torch.stack([loss for label, loss in losses if not label])
+    return (positive.sum() + negative.topk(3 * len(positive)).values.sum()) / len(positive)
+
+
+@pytest.mark.parametrize("task", OHEM)
+def test_a_step_of_ohem_is_along_the_mean_of_the_hardest(task: str) -> None:
+    torch.manual_seed(0)
+    images = tasks.digits()[0][:8]
+    if task.startswith("Segmentation"):
+        masks = (images > 0.5).long().squeeze(1)
+        masks[:, :, 0] = 255
+        model, parts = nn.Conv2d(1, 2, 3, padding=1), [masks]
+    else:
+        classes = torch.randint(0, 9, (8, 16))
+        classes = torch.where(classes == 8, -1, torch.where(classes < 7, 0, classes - 6))
+        classes[0, 0] = 2
+        model, parts = Anchors(), [classes, 2 * torch.randn(8, 16, 4)]
+    outputs = model(images)
+    loss = mined(task, outputs if isinstance(outputs, tuple) else (outputs,), parts)
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    expected = [p - 0.1 * g for p, g in zip(model.parameters(), gradients, strict=True)]
+    names = MODULES | {
+        "train_loader": [(images, *parts)],
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), 0.1),
+    }
+    if "three" in task:  # which uses the losses of the recipe before it
+        before = OHEM["Detection, by anchor"]
+        exec(before[: before.index("ohem =")], names)
+    exec(OHEM[task], names)
+    for parameter, wanted in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter, wanted)

@@ -12,6 +12,7 @@ from reproductions.auto_study import protocol
 from reproductions.auto_study.page import compose
 from reproductions.auto_study.protocol import (
     ARMS,
+    ORDER,
     OURS,
     STAGES,
     Stage,
@@ -198,7 +199,10 @@ def test_missing_data_are_named_before_anything_is_trained(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("stage", STAGES)
+IMAGES = ("develop", "confirm")
+
+
+@pytest.mark.parametrize("stage", IMAGES)
 def test_every_workload_has_a_name_of_its_own_and_traditional_training_at_six_lengths(stage):
     workloads = STAGES[stage].workloads
     assert len({workload.name for workload in workloads}) == len(workloads) >= 12
@@ -208,16 +212,22 @@ def test_every_workload_has_a_name_of_its_own_and_traditional_training_at_six_le
         assert {*workload.compared} < {*workload.lengths[1:-1]}
 
 
+def test_a_language_model_is_judged_by_bits_per_byte_with_token_selection_among_its_rivals():
+    (text,) = STAGES["language"].workloads
+    assert (text.unit, text.kinds) == ("100 × bits per byte", ("clean", "text"))
+    assert [arm for arm in ORDER if arm in STAGES["language"].arms] == [*STAGES["language"].arms]
+    assert {*STAGES["language"].arms} - {*ARMS} == {"token-selection"}
+    assert {*text.compared} < {*text.lengths[1:-1]}
+
+
 def test_the_stages_share_no_data_and_no_seed():
-    develop, confirm = STAGES.values()
-    data = [{each.recipe.data for each in stage.workloads} for stage in (develop, confirm)]
-    assert not data[0] & data[1]
-    seeds = [{*stage.seeds(50)} for stage in (develop, confirm)]
-    assert not seeds[0] & seeds[1]
-    assert not (seeds[0] | seeds[1]) & {900, 901}
+    data = [{each.recipe.data for each in stage.workloads} for stage in STAGES.values()]
+    seeds = [{*stage.seeds(50)} for stage in STAGES.values()]
+    for parts in (data, [*seeds, {900, 901}]):
+        assert sum(map(len, parts)) == len(set().union(*parts))
 
 
 def test_the_stages_cover_all_kinds_of_data():
-    for stage in STAGES.values():
+    for stage in (STAGES[name] for name in IMAGES):
         kinds = {kind for workload in stage.workloads for kind in workload.kinds}
         assert {"skewed", "copies", "near-copies", "clean", "noisy", "saturated"} <= kinds

@@ -4,6 +4,7 @@ from selective_backprop.guide._advise import Advice, ScorerOutcome, advise
 from selective_backprop.guide._audit import audit
 from selective_backprop.guide._data_traits import DataTraits, data_traits
 from selective_backprop.guide._doubts import Doubts
+from selective_backprop.guide._export import example_table, write_table
 from selective_backprop.guide._forecast import Forecast
 from selective_backprop.guide._recommend import Recommendation
 from selective_backprop.guide._redundancy import Redundancy
@@ -24,4 +25,6 @@ __all__ = [
     "advise",
     "audit",
     "data_traits",
+    "example_table",
+    "write_table",
 ]

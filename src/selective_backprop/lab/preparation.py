@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.flop_counter import FlopCounterMode
@@ -128,13 +129,20 @@ def prepare_pruned(
     return Preparation(subset=subset, cost=subset.cost)
 
 
+def row_losses(losses: Float[Tensor, " row *token"]) -> Float[Tensor, " row"]:
+    """Return one loss per row: of text, the mean over its tokens."""
+    return losses if losses.ndim == 1 else losses.flatten(1).mean(1)
+
+
 @torch.no_grad()
 def example_losses(model: nn.Module, data: ImageData, device: torch.device) -> Tensor:
     """Return the loss of every training example, unaugmented, in eval mode; on the CPU."""
     model.eval()
     losses = [
-        nn.functional.cross_entropy(
-            model(inputs.to(device)), targets.to(device), reduction="none"
+        row_losses(
+            nn.functional.cross_entropy(
+                model(inputs.to(device)), targets.to(device), reduction="none"
+            )
         ).cpu()
         for inputs, targets in make_loader(data, batch_size=500, seed=0, shuffle=False)
     ]

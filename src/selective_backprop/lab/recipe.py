@@ -39,6 +39,13 @@ class Precision(StrEnum):
         return model if self is Precision.FP32 else _Autocast(model, self)
 
 
+class Optimizer(StrEnum):
+    """What updates the weights."""
+
+    SGD = "sgd"
+    ADAMW = "adamw"  # its first beta is the recipe's momentum, the second 0.95
+
+
 class Rates(StrEnum):
     """How the learning rate moves over a run."""
 
@@ -71,6 +78,7 @@ class Recipe:
     decay: float = 0.2  # what it is multiplied by at each step, between 0 and 1
     nesterov: bool = True
     precision: Precision = Precision.FP32  # of all passes, those of scoring and evaluation too
+    optimizer: Optimizer = Optimizer.SGD
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "learning_rate"):
@@ -93,8 +101,10 @@ class Recipe:
         found = asdict(self)
         if self.rates is not Rates.STEPS:
             del found["steps"], found["decay"]
-        if not self.momentum:
+        if not self.momentum or self.optimizer is not Optimizer.SGD:
             del found["nesterov"]
+        if self.optimizer is Optimizer.SGD:
+            del found["optimizer"]  # which records of before others were there do not name
         return found
 
     def make_model(self, data: ImageData, *, seed: int) -> nn.Module:
@@ -102,7 +112,14 @@ class Recipe:
         return self.precision.wrap(make_model(self.model, data, seed=seed))
 
     def make_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """Return SGD as the recipe has it, at its highest learning rate."""
+        """Return the optimiser as the recipe has it, at its highest learning rate."""
+        if self.optimizer is Optimizer.ADAMW:
+            return torch.optim.AdamW(
+                parameters,
+                lr=self.learning_rate,
+                betas=(self.momentum, 0.95),
+                weight_decay=self.weight_decay,
+            )
         return torch.optim.SGD(
             parameters,
             lr=self.learning_rate,
@@ -149,6 +166,15 @@ RECIPES: Mapping[str, Recipe] = {
     "table": Recipe("table", "perceptron", epochs=10, batch_size=64),
     "clicks": Recipe("clicks", "perceptron", epochs=5, batch_size=64),
     "source-code": Recipe("source-code", "perceptron", epochs=10, batch_size=64),
+    "source-bytes": Recipe(
+        "source-bytes",
+        "byte_lm",
+        epochs=1,
+        batch_size=16,
+        learning_rate=2e-3,
+        weight_decay=0.1,
+        optimizer=Optimizer.ADAMW,
+    ),
 }
 
 
@@ -182,6 +208,8 @@ class _Autocast(nn.Module):
         self.inner = inner
         self._precision = precision
 
-    def forward(self, images: Float[Tensor, "candidate ..."]) -> Float32[Tensor, "candidate logit"]:
+    def forward(
+        self, images: Float[Tensor, "candidate ..."]
+    ) -> Float32[Tensor, "candidate logit *token"]:
         with self._precision.autocast(images.device):
             return self.inner(images).float()

@@ -69,6 +69,9 @@ class StrategySpec:
     # Makes what it needs, and says what that cost; None where it needs nothing.
     prepare: Callable[[TrainingSetup, StrategyOptions], Preparation] | None = None
     young: bool = False  # whether other models train for a share of the run's epochs before it
+    classifies: bool = False  # whether it is of examples that have one class each, not of text
+    # Chooses, of each training batch, the tokens that the loss counts; None where all do.
+    tokens: sb.TokenSelection | None = None
     # Counts the changes of what the name stands for, so that a record of before one is not taken
     # for a run of today.
     revision: int = 1
@@ -111,6 +114,7 @@ def _pruned(
             setup, keep=given.keep, models=given.models, share=given.young, gradients=gradients
         ),
         young=True,
+        classifies=True,
     )
 
 
@@ -168,15 +172,20 @@ STRATEGIES: Mapping[str, StrategySpec] = {
     "predicted-sb-gp": _remembering(sb.predicted_sb, predictor=sb.scorers.GaussianProcess()),
     "predicted-sb-crossing": _remembering(_crossing),
     "recorded-sb": _simple(_recorded, "rate", "draw", "warmup"),
-    "proxy-sb": StrategySpec(_proxy, _RANKED, lambda setup, given: prepare_proxy(setup)),
+    "proxy-sb": StrategySpec(
+        _proxy, _RANKED, lambda setup, given: prepare_proxy(setup), classifies=True
+    ),
     "diet-sb": _pruned("diet-sb", _sb, *_RANKED),
     "el2n": _pruned("el2n", lambda _: sb.traditional()),
     "el2n-random": _pruned("el2n-random", _random, *_RANDOM),
     "grand": _pruned("grand", lambda _: sb.traditional(), gradients=True),
-    "kath18": _simple(lambda s: sb.kath18(1 / s.rate), "rate"),
+    "kath18": replace(_simple(lambda s: sb.kath18(1 / s.rate), "rate"), classifies=True),
     # As its authors ran it on CIFAR: 640 candidates for batches of 128, tau from 1.5 on.
-    "kath18-published": _simple(
-        lambda _: sb.kath18(5.0, schedule=sb.Schedule(gate=sb.VarianceGate(threshold=1.5)))
+    "kath18-published": replace(
+        _simple(
+            lambda _: sb.kath18(5.0, schedule=sb.Schedule(gate=sb.VarianceGate(threshold=1.5)))
+        ),
+        classifies=True,
     ),
     "kath18-loss": _simple(
         lambda s: sb.kath18(1 / s.rate, measure="loss", bias=0.0, schedule=s.schedule),
@@ -201,6 +210,11 @@ STRATEGIES: Mapping[str, StrategySpec] = {
     "tail-sft": _simple(lambda s: sb.tail_sft(s.rate, schedule=s.schedule), "rate", "warmup"),
     # Of revision 1 it never ended, weighed rows, and waited for two losses of each example.
     "auto": replace(_simple(_auto), revision=2),
+    # At the rate of Rho-1. Images are of one token each, so it takes the hardest of a batch.
+    "token-selection": replace(
+        _simple(lambda _: replace(sb.traditional(), name="token-selection")),
+        tokens=sb.TokenSelection(rate=0.6),
+    ),
 }
 
 ALIASES: Mapping[str, str] = {"random-k": "random-scored"}

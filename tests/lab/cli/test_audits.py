@@ -64,6 +64,25 @@ def noisy(tmp_path):
     return record(tmp_path / "out", history=history, **config)
 
 
+def test_a_table_has_what_is_known_of_all_examples_in_the_data_set_s_order(noisy):
+    outcome = run_command("audit out --top 1 --table out/all.csv", noisy.parents[1])
+    assert outcome.status == 0
+    with (noisy.parent / "all.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["index"]) for row in rows] == [*range(EXAMPLES)]
+    data = UniformFlip(0.2)(few_digits())
+    assert [int(row["given_label"]) for row in rows] == data.train_labels.tolist()
+    flipped = [
+        row["is_label_issue"] == "True"
+        for row, wrong in zip(rows, data.flipped, strict=True)
+        if wrong
+    ]
+    assert all(flipped)
+    assert len({row["mean_loss"] for row in rows}) > 1
+    outcome = run_command("audit out --table out/all.txt", noisy.parents[1])
+    assert (outcome.status, ".csv or .parquet" in outcome.err) == (2, True)
+
+
 def test_an_audit_lists_the_most_suspicious_with_pictures(noisy):
     folder = noisy.parent / "audit"
     outcome = run_command("audit out --top 40", noisy.parents[1])

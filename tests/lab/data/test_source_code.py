@@ -1,4 +1,4 @@
-"""Text of Python's own sources: snippets by package, of files that no two splits share."""
+"""Python's own sources: snippets by package, and windows of bytes, of files of one split each."""
 
 import zlib
 
@@ -7,7 +7,12 @@ import torch
 
 import selective_backprop as sb
 from selective_backprop.lab.data.datasets import load
-from selective_backprop.lab.data.source_code import PACKAGES, read_source_code
+from selective_backprop.lab.data.loader import make_loader
+from selective_backprop.lab.data.source_code import (
+    PACKAGES,
+    read_source_bytes,
+    read_source_code,
+)
 
 
 @pytest.fixture
@@ -69,3 +74,35 @@ def test_a_python_without_sources_is_refused_by_the_folder(library):
         path.unlink()
     with pytest.raises(sb.DataError, match=r"json has 0 source files"):
         read_source_code(library)
+
+
+def test_a_window_s_labels_are_the_bytes_that_follow_each_of_its_own():
+    data = load("source-bytes", limit=4096)
+    assert data.is_text
+    assert data.train_images.shape == (4096, 128, 1, 1)
+    assert len(data.test_images) == 1024
+    assert torch.equal(data.train_images[:, 1:, 0, 0].long(), data.train_labels[:, :-1])
+    assert data.train_labels.min() >= 0
+    assert data.train_labels.max() < data.classes == 256
+    inputs, targets = next(iter(make_loader(data, batch_size=8, seed=0, shuffle=False)))
+    assert torch.equal(inputs[:, :, 0, 0].long(), data.train_images[:8, :, 0, 0].long())
+    assert torch.equal(inputs, inputs.round())
+    assert torch.equal(targets, data.train_labels[:8])
+
+
+def test_windows_follow_each_other_and_every_eighth_module_is_held_out(tmp_path):
+    for number in range(16):
+        (tmp_path / f"m{number:02}.py").write_bytes(bytes([number]) * 128)
+    splits = read_source_bytes(tmp_path)
+    seen = [n for n in range(14) if n != 7]  # of the last file no byte has a window to follow
+    assert splits.train_images.unique().tolist() == seen
+    assert splits.train_images[:, 0, 0, 0].tolist() == seen
+    assert splits.train_labels[:, 0].tolist() == seen
+    assert splits.train_labels[:, -1].tolist() == [*seen[1:], 14]
+    assert splits.test_images.unique().tolist() == [7]
+
+
+def test_too_few_modules_to_hold_one_out_are_refused(tmp_path):
+    (tmp_path / "one.py").write_text("pass\n")
+    with pytest.raises(sb.DataError, match=r"has 1 source files, but at least 8"):
+        read_source_bytes(tmp_path)

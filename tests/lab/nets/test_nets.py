@@ -54,7 +54,7 @@ def convolutions_of(net: nn.Module) -> list[nn.Conv2d]:
 
 def test_every_net_that_is_not_the_labs_own_is_tested_here():
     convolutional = {"small_cnn", "tiny_cnn", "resnet9", "resnet9_narrow"}
-    own = convolutional | {"linear", "perceptron", "vit_small", "vit_narrow"}
+    own = convolutional | {"linear", "perceptron", "vit_small", "vit_narrow", "byte_lm"}
     assert {*PUBLISHED, *SMALL} == set(MODELS) - own
 
 

@@ -1,5 +1,7 @@
 import io
+import math
 import re
+from dataclasses import replace
 
 import pytest
 from fixture_lab import fixture_plan
@@ -87,6 +89,15 @@ def test_without_a_terminal_each_run_is_one_plain_line_when_it_is_done(pipe):
         f"traditional, seed 0: {said}, about 2 s left",
         f"low-k, seed 0: {said}",
     ]
+
+
+def test_of_text_a_line_says_the_bits_that_a_byte_takes(pipe):
+    (plan, _) = two_plans()
+    plan = replace(plan, recipe=replace(plan.recipe, data="source-bytes"), limit=None)
+    watch(pipe, [plan], [(plan, HALF), (plan, replace(WHOLE, test_loss=2.0 * math.log(2)))])
+    assert pipe.lines[0].startswith(
+        "traditional, seed 0: 2.000 bits per byte, rate 67 %, cost 1.80"
+    )
 
 
 def test_without_a_terminal_a_long_run_is_heard_of_on_its_way(pipe):

@@ -185,6 +185,14 @@ def final_loss(run: Run) -> float:
     return 100 * statistics.fmean(point.test_loss for point in _last(run))
 
 
+def final_bits(run: Run) -> float:
+    """Return a hundred times the bits per byte that a model of text takes, of the same evaluations.
+
+    That is the mean test loss of a byte in units of ln 2.
+    """
+    return final_loss(run) / math.log(2.0)
+
+
 def _last(run: Run) -> Sequence[Point]:
     if not run.points:
         raise sb.RecordError(f"{run.name} has no evaluation, so no final error.")

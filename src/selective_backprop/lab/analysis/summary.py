@@ -7,8 +7,10 @@ from itertools import pairwise
 from selective_backprop.lab.analysis.class_errors import (
     BINARY_MEASURES,
     CLASS_MEASURES,
+    TEXT_MEASURES,
     is_binary,
     is_skewed,
+    is_text,
 )
 from selective_backprop.lab.analysis.grouping import Comparison, RunGroup
 from selective_backprop.lab.analysis.run_summary import headline, notes
@@ -165,7 +167,7 @@ def _ends(axis: Axis = "seconds") -> Columns:
 
 
 def _by_class(comparison: Comparison) -> Columns:
-    """Return the columns of measures by class where data are skewed, and those of two classes."""
+    """Return the columns of measures by class where data are skewed, of two classes, of text."""
 
     def cell(measure: Callable[[Run], float]) -> Callable[[RunGroup], str]:
         return lambda group: with_interval(estimate([*by_seed(group, measure)]))
@@ -173,6 +175,8 @@ def _by_class(comparison: Comparison) -> Columns:
     shown = CLASS_MEASURES if any(map(is_skewed, comparison.runs)) else {}
     if any(map(is_binary, comparison.runs)):
         shown = {**shown, **BINARY_MEASURES}
+    if any(map(is_text, comparison.runs)):
+        shown = {**shown, **TEXT_MEASURES}
     return {Column(name, expendable=7): cell(measure) for name, measure in shown.items()}
 
 
@@ -217,6 +221,11 @@ def _notes(comparison: Comparison, axis: Axis) -> list[str]:
         lines.append(
             "Log-loss: mean cross-entropy on the test set, in nats. Area under curve: how often "
             "a test example of the second class gets a higher score than one of the first."
+        )
+    if any(map(is_text, comparison.runs)):
+        lines.append(
+            "Text: the error is the share of held-out bytes that are not the likeliest after those "
+            "before them in their window. Bits per byte: their mean cross-entropy over ln 2."
         )
     if comparison.baseline is not None:
         error = final_estimate(comparison.baseline).mean

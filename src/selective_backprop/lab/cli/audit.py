@@ -204,6 +204,14 @@ def audit(
             help="Of runs with --noise: say how many of the flipped labels are found.",
         ),
     ] = False,
+    table: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "Write what is known of all examples too, in the data set's order, into a .csv or "
+            ".parquet file, with the column names of cleanlab.",
+        ),
+    ] = None,
     root: Root = None,
     out: Annotated[
         Path | None,
@@ -247,6 +255,10 @@ def audit(
         console.print(_cuts_table(found, found.wrong))
     with writing_out(folder):
         written = _write_list(found, folder, count, pictures)
+    if table is not None:
+        known = {**sb.guide.example_table(suspects), "mean_loss": found.mean("loss_mean")}
+        with writing_out(table, "--table"):
+            sb.guide.write_table(known, table)
     console.print(
         f"{count:,} examples are listed in {' and '.join(map(str, written))}.", soft_wrap=True
     )

@@ -12,7 +12,7 @@ from selective_backprop.lab.cli.options import TrainingOptions, option, usual_wa
 from selective_backprop.lab.data.folders import make_folder
 from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.runner.grid import run_grid
-from selective_backprop.lab.runner.progress import RunProgress, seconds_of
+from selective_backprop.lab.runner.progress import RunProgress, judged, seconds_of
 from selective_backprop.lab.runner.run_store import RunStore
 from selective_backprop.lab.strategies import STRATEGIES, StrategyOptions, parse_strategies, unused
 from selective_backprop.lab.training.run_config import RunConfig
@@ -64,7 +64,7 @@ def train(
     (run,) = train_all([plan], training.store(out), replace=training.again, resume=resume)
     last = run.points[-1]
     console.print(
-        f"{plan.arm}, seed {seed}: error {last.test_error:.2f} % after {last.epoch:.4g} epochs; "
+        f"{plan.arm}, seed {seed}: {judged(plan, last)} after {last.epoch:.4g} epochs; "
         f"{last.scored:,} examples scored, {last.trained:,} trained on in {last.updates:,} "
         f"updates: the cost of {last.cost:.2f} traditional epochs, {seconds_of(plan, last)}. "
         f"Record: {run.path}",

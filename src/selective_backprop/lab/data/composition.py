@@ -81,8 +81,16 @@ class Composition:
         """Return the data so composed, the right labels in `train_clean_labels`.
 
         Raises:
-            ConfigurationError: if a class has too few examples for its places, or no place.
+            ConfigurationError: if a class has too few examples for its places, or no place; or of
+                text, which has no classes.
         """
+        if data.is_text:
+            if self != AS_PUBLISHED:
+                raise sb.ConfigurationError(
+                    f"{data.name} is text, of which no skew, copies, places or noise can be made; "
+                    "leave these options out"
+                )
+            return data
         if self.skew or self.copies or self.places is not None:
             rows = self.rows(data.train_labels, data.class_names)
             images = data.train_images[rows]

@@ -21,7 +21,7 @@ from selective_backprop.lab.data.generated import (
 )
 from selective_backprop.lab.data.hub import HUB, read_hub_splits
 from selective_backprop.lab.data.idx import FASHION_MNIST, MNIST, read_idx_splits
-from selective_backprop.lab.data.source_code import read_source_code
+from selective_backprop.lab.data.source_code import read_source_bytes, read_source_code
 from selective_backprop.lab.data.splits import Splits, limited, of_classes
 from selective_backprop.lab.data.svhn import SVHN, SVHN_EXTRA, read_svhn_splits
 
@@ -35,21 +35,22 @@ _FULL_INK = 16  # scikit-learn counts inked pixels in blocks of 4 x 4
 class ImageData:
     """A data set of images: two splits, the classes, and the training images' statistics.
 
-    Images have grey levels 0 to 255; labels are class numbers from 0.
+    Images have grey levels 0 to 255; labels are class numbers from 0. Of text, levels are bytes,
+    and there is a label for each token: the one that follows it.
     """
 
     name: str
     train_images: UInt8[Tensor, "train channel height width"]
-    train_labels: Int64[Tensor, " train"]
+    train_labels: Int64[Tensor, " train *token"]
     test_images: UInt8[Tensor, "test channel height width"]
-    test_labels: Int64[Tensor, " test"]
+    test_labels: Int64[Tensor, " test *token"]
     class_names: tuple[str, ...]
     mean: tuple[float, ...]  # per channel, of the training images' levels divided by 255
     std: tuple[float, ...]  # 1 for a channel that never changes, so that dividing is allowed
-    train_clean_labels: Int64[Tensor, " train"] | None = None  # before `noise` flipped some
+    train_clean_labels: Int64[Tensor, " train *token"] | None = None  # before `noise` flipped some
 
     @property
-    def flipped(self) -> Bool[Tensor, " train"]:
+    def flipped(self) -> Bool[Tensor, " train *token"]:
         """Which training labels are wrong on purpose."""
         if self.train_clean_labels is None:
             return torch.zeros_like(self.train_labels, dtype=torch.bool)
@@ -62,6 +63,11 @@ class ImageData:
         return replace(
             self, train_images=images[rows], train_labels=labels[rows], train_clean_labels=clean
         )
+
+    @property
+    def is_text(self) -> bool:
+        """Whether there is a label for each token, and examples are of no class."""
+        return self.train_labels.ndim > 1
 
     @property
     def channels(self) -> int:
@@ -128,7 +134,11 @@ DATASETS: Mapping[str, Callable[[Path | None], Splits]] = {
     "table": lambda root: make_table(),
     "clicks": lambda root: make_clicks(),
     "source-code": lambda root: read_source_code(),  # which comes with Python
+    "source-bytes": lambda root: read_source_bytes(),
 }
+
+TEXTS = frozenset({"source-bytes"})
+"""Data sets of text, judged by bits per byte; a net is given the bytes as numbers 0 to 255."""
 
 COUNTS = frozenset({"clicks", "source-code"})
 """Data sets of mostly noughts, which are not normalised: what is rare would be huge."""
@@ -137,10 +147,11 @@ COUNTS = frozenset({"clicks", "source-code"})
 def load(name: str, *, root: Path | None = None, limit: int | None = None) -> ImageData:
     """Load a data set by name.
 
-    `digits` and `breast-cancer` are embedded in scikit-learn, `source-code` in Python; `mnist1d`,
-    `table` and `clicks` are generated. The others are read from disk in their publishers' layouts,
-    which torchvision's root folder also has, and every file is checked; nothing is fetched, but of
-    `hub:NAME` or `hub:NAME:CONFIGURATION`, a data set of the Hugging Face hub.
+    `digits` and `breast-cancer` are embedded in scikit-learn, `source-code` and `source-bytes` in
+    Python; `mnist1d`, `table` and `clicks` are generated. The others are read from disk in their
+    publishers' layouts, which torchvision's root folder also has, and every file is checked;
+    nothing is fetched, but of `hub:NAME` or `hub:NAME:CONFIGURATION`, a data set of the Hugging
+    Face hub.
 
     Args:
         name: a key of `DATASETS`, or that of a data set of the hub. `mnist:5-9` is `mnist` with its
@@ -185,6 +196,8 @@ def statistics_of(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and deviation that a data set's training images are normalised by."""
     channels = images.shape[1]
+    if base_name(name) in TEXTS:
+        return (0.0,) * channels, (1.0 / 255.0,) * channels
     if base_name(name) in COUNTS:
         return (0.0,) * channels, (1.0,) * channels
     return channel_statistics(images)

@@ -26,7 +26,7 @@ class ImageDataset(Dataset[tuple[Tensor, ...]]):
     def __init__(
         self,
         images: UInt8[Tensor, "example channel height width"],
-        labels: Int64[Tensor, " example"],
+        labels: Int64[Tensor, " example *token"],
         *,
         mean: Sequence[float],
         std: Sequence[float],

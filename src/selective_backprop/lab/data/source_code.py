@@ -1,4 +1,4 @@
-"""Text to classify that every Python carries: the sources of its own standard library."""
+"""Text that every Python carries, to classify or to predict: the sources of its own library."""
 
 import re
 import sysconfig
@@ -28,6 +28,7 @@ PACKAGES = (
 LINES, BUCKETS = 10, 1024  # of a snippet that are not blank; of words
 _LEVEL, _MOST = 85, 3  # of one word, and how many of a kind count: 85 x 3 is the full level
 _OLD_TESTS = {"test", "tests"}  # folders that some packages have in some versions
+CONTEXT, HELD_OUT, TESTED = 128, 8, 1024  # bytes; one file of so many; windows
 
 
 def read_source_code(library: Path | None = None) -> Splits:
@@ -47,7 +48,7 @@ def read_source_code(library: Path | None = None) -> Splits:
     Raises:
         DataError: if a package has no source files there.
     """
-    folder = Path(sysconfig.get_path("stdlib")) if library is None else library
+    folder = _library(library)
     examples: tuple[list[np.ndarray], list[np.ndarray]] = [], []
     labels: tuple[list[int], list[int]] = [], []
     for label, package in enumerate(PACKAGES):
@@ -64,6 +65,43 @@ def read_source_code(library: Path | None = None) -> Splits:
                 labels[testing].append(label)
     train, test = (torch.from_numpy(np.stack(each))[:, :, None, None] for each in examples)
     return Splits(train, torch.tensor(labels[0]), test, torch.tensor(labels[1]), PACKAGES)
+
+
+def read_source_bytes(library: Path | None = None) -> Splits:
+    """Return windows of 128 bytes of the modules of the standard library, to predict the next byte.
+
+    An example is a window, `[128, 1, 1]`, and has a label for each byte: the one that follows it.
+    Windows do not overlap. Of the modules that are a single file, in order of name, every eighth
+    is tested on, in 1,024 windows that are evenly spaced. About three lines in ten occur more than
+    once.
+
+    Args:
+        library: as for `read_source_code`, and as there the data are those of the Python that runs.
+
+    Raises:
+        DataError: if there are fewer than eight modules.
+    """
+    folder = _library(library)
+    files = sorted(folder.glob("*.py"))
+    if len(files) < HELD_OUT:
+        raise sb.DataError(
+            f"{folder} has {len(files)} source files, but at least {HELD_OUT} are needed; "
+            "source-bytes needs a Python that is installed with the sources of its library"
+        )
+    testing = files[HELD_OUT - 1 :: HELD_OUT]
+    train, test = (
+        torch.frombuffer(bytearray().join(file.read_bytes() for file in part), dtype=torch.uint8)
+        .unfold(0, CONTEXT + 1, CONTEXT)
+        .contiguous()
+        for part in ([file for file in files if file not in testing], testing)
+    )
+    test = test[:: max(1, len(test) // TESTED)][:TESTED]
+    parts = [(part[:, :-1, None, None], part[:, 1:].long()) for part in (train, test)]
+    return Splits(*parts[0], *parts[1], tuple(f"byte {value}" for value in range(256)))
+
+
+def _library(given: Path | None) -> Path:
+    return Path(sysconfig.get_path("stdlib")) if given is None else given
 
 
 def _lines_by_file(package: Path) -> dict[str, list[str]]:

@@ -14,16 +14,19 @@ from selective_backprop.lab.data.random_bits import key_of, random_bits
 _ORDER_KEY = key_of(0)
 
 
-Part = tuple[UInt8[Tensor, "example channel height width"], Int64[Tensor, " example"]]
+Part = tuple[UInt8[Tensor, "example channel height width"], Int64[Tensor, " example *token"]]
 
 
 class Splits(NamedTuple):
-    """Images of grey levels 0 to 255 and class numbers from 0, in the publisher's order."""
+    """Images of grey levels 0 to 255 and class numbers from 0, in the publisher's order.
+
+    Of text, levels are bytes, and there is a label for each token.
+    """
 
     train_images: UInt8[Tensor, "train channel height width"]
-    train_labels: Int64[Tensor, " train"]
+    train_labels: Int64[Tensor, " train *token"]
     test_images: UInt8[Tensor, "test channel height width"]
-    test_labels: Int64[Tensor, " test"]
+    test_labels: Int64[Tensor, " test *token"]
     class_names: tuple[str, ...]
 
 
@@ -36,6 +39,8 @@ def limited(splits: Splits, limit: int) -> Splits:
         ConfigurationError: if `limit` is less than one example per class, or more than all.
     """
     total, classes = len(splits.train_labels), len(splits.class_names)
+    if splits.train_labels.ndim > 1:
+        classes = 1
     if not classes <= limit <= total:
         raise sb.ConfigurationError(
             f"limit is {limit}, but must lie between {classes} (one example of each class) and "
@@ -53,6 +58,11 @@ def of_classes(splits: Splits, chosen: str) -> Splits:
     Raises:
         ConfigurationError: if `chosen` is not two numbers of classes, the lower first.
     """
+    if splits.train_labels.ndim > 1:
+        raise sb.ConfigurationError(
+            f"the classes {chosen!r} are asked for, but text has a label for each token and no "
+            "classes of examples; leave them out"
+        )
     found = re.fullmatch(r"(\d+)-(\d+)", chosen)
     first, last = map(int, found.groups()) if found else (0, 0)
     if not first < last < len(splits.class_names):
@@ -72,13 +82,15 @@ def of_classes(splits: Splits, chosen: str) -> Splits:
     )
 
 
-def stratified_order(labels: Int64[Tensor, " example"]) -> Int64[Tensor, " example"]:
+def stratified_order(labels: Int64[Tensor, " example *token"]) -> Int64[Tensor, " example"]:
     """Order examples so that every prefix has each class's share: of equal classes to within one.
 
     A class that is `s` of all examples, of `c` classes, is off by at most `(1 + s c) / 2` examples.
     Within a class the order is random but always the same: it depends on the example's index
-    alone. The k-th of n examples of a class stands at (k + 1/2) / n of the way.
+    alone. The k-th of n examples of a class stands at (k + 1/2) / n of the way. Text, with a label
+    for each token, is of one class.
     """
+    labels = labels if labels.ndim == 1 else torch.zeros(len(labels), dtype=torch.int64)
     order = random_bits(_ORDER_KEY, torch.arange(len(labels)), draws=1)[0].argsort(stable=True)
     position = torch.empty(len(labels), dtype=torch.float64)
     for label in labels.unique():

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import selective_backprop as sb
 from selective_backprop.lab.data.datasets import ImageData
+from selective_backprop.lab.nets.byte_lm import byte_lm
 from selective_backprop.lab.nets.published import (
     densenet,
     googlenet,
@@ -53,8 +54,12 @@ MODELS: Mapping[str, ModelFactory] = {
     "mobilenet_v2_narrow": partial(mobilenet_v2, width=0.25),
     "googlenet": googlenet,
     "googlenet_narrow": partial(googlenet, width=0.25),
+    "byte_lm": byte_lm,
 }
 """The nets by name. Narrow or shallow siblings of the published ones are for a CPU."""
+
+LANGUAGE_MODELS = frozenset({"byte_lm"})
+"""Those that are for text; the others are for images and tables."""
 
 
 def make_model(name: str, data: ImageData, *, seed: int) -> nn.Module:
@@ -73,9 +78,15 @@ def make_model(name: str, data: ImageData, *, seed: int) -> nn.Module:
     Raises:
         ConfigurationError: if the name is unknown or cannot be imported, or what it names makes
             no `torch.nn.Module` of three arguments that can be trained and turns images into one
-            number for each class.
+            number for each class; or if it is for text and the data are none, or the reverse.
     """
     factory = find_factory(name)
+    if name in MODELS and (name in LANGUAGE_MODELS) != data.is_text:
+        wanted = LANGUAGE_MODELS if data.is_text else MODELS.keys() - LANGUAGE_MODELS
+        raise sb.ConfigurationError(
+            f"{data.name} is {'' if data.is_text else 'no '}text, and the model {name!r} is for "
+            f"{'images and tables' if data.is_text else 'text'}; choose {', '.join(sorted(wanted))}"
+        )
     with torch.random.fork_rng(devices=[]):
         # torch.manual_seed would seed the GPUs too, and nothing would put those back.
         torch.default_generator.manual_seed(seed)
@@ -161,10 +172,11 @@ def _make_users(name: str, factory: ModelFactory, data: ImageData) -> nn.Module:
             part.training = mode
         shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
         doing = "be trained"
-        if shape != (2, data.classes):
+        wanted = (2, data.classes, *data.train_labels.shape[1:])
+        if shape != wanted:
             raise ValueError(
                 f"it turns 2 images into {shape}, but one number for each of {data.classes} "
-                f"classes is needed, of shape {(2, data.classes)}"
+                f"classes is needed, of shape {wanted}"
             )
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise ValueError("it has no parameter that requires a gradient")

@@ -42,7 +42,7 @@ def vision_transformer(
         )
     return nn.Sequential(
         _Patches(channels_in, width, patch, (image_size // patch) ** 2),
-        *(_Block(width, heads) for _ in range(depth)),
+        *(Block(width, heads) for _ in range(depth)),
         nn.LayerNorm(width),
         _Mean(),
         nn.Linear(width, classes),
@@ -61,10 +61,15 @@ class _Patches(nn.Module):
         return self.embed(images).flatten(2).transpose(1, 2) + self.places
 
 
-class _Block(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
+class Block(nn.Module):
+    """Attention and a perceptron, each after a LayerNorm and added to what comes in.
+
+    With `causal`, each place attends to itself and to those before it.
+    """
+
+    def __init__(self, width: int, heads: int, *, causal: bool = False) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.causal = heads, causal
         self.before_attention = nn.LayerNorm(width)
         self.inward = nn.Linear(width, 3 * width)
         self.outward = nn.Linear(width, width)
@@ -73,12 +78,13 @@ class _Block(nn.Module):
         )
 
     def forward(self, patches: Patches) -> Patches:
+        """Return the places' features after the block."""
         patches = patches + self._attended(self.before_attention(patches))
         return patches + self.perceptron(patches)
 
     def _attended(self, patches: Patches) -> Patches:
         parts = self.inward(patches).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        found = functional.scaled_dot_product_attention(*parts.unbind())
+        found = functional.scaled_dot_product_attention(*parts.unbind(), is_causal=self.causal)
         return self.outward(found.transpose(1, 2).flatten(2))
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
+from selective_backprop.lab.data.datasets import TEXTS, base_name
 from selective_backprop.lab.records.schema import Point
 from selective_backprop.lab.training.run_config import RunConfig
 
@@ -95,7 +96,7 @@ class RunProgress:
             return
         if config not in self._under_way:
             self._under_way[config] = self._bars.add_task(name, total=config.evaluations, news="")
-        news = f"error {point.test_error:.2f} %, cost {point.cost:.2f}"
+        news = f"{judged(config, point)}, cost {point.cost:.2f}"
         self._bars.update(self._under_way[config], completed=self._evaluated[config], news=news)
         if not self._console.is_terminal and self._clock() - self._printed >= QUIET:
             self._print(f"{name}: {point.progress:.0%} done, {words}{self._words_left}")
@@ -117,6 +118,13 @@ def seconds_of(config: RunConfig, point: Point) -> str:
     if config.device == "cpu":
         return f"{point.cpu_seconds:.1f} CPU s"
     return f"{point.seconds:.1f} s"
+
+
+def judged(config: RunConfig, point: Point) -> str:
+    """Return how good a run is, in words: its error, or of text bits per byte."""
+    if base_name(config.recipe.data) in TEXTS:
+        return f"{point.test_loss / math.log(2.0):.3f} bits per byte"
+    return f"error {point.test_error:.2f} %"
 
 
 def spell(seconds: float | None) -> str:
@@ -142,7 +150,7 @@ def _describe(config: RunConfig, point: Point) -> str:
     full = point.progress * config.length.value if in_epochs else point.epoch
     saved = 1.0 - point.cost / full if full else None
     return (
-        f"error {point.test_error:.2f} %, rate {_percent(rate)}, cost {point.cost:.2f} epochs, "
+        f"{judged(config, point)}, rate {_percent(rate)}, cost {point.cost:.2f} epochs, "
         f"saved {_percent(saved)}"
     )
 

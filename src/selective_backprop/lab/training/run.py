@@ -15,7 +15,7 @@ from selective_backprop.lab.data.loader import make_loader, make_test_loader
 from selective_backprop.lab.data.splits import stratified_order
 from selective_backprop.lab.meter import Meter
 from selective_backprop.lab.nets.models import take_over
-from selective_backprop.lab.preparation import Preparation, TrainingSetup
+from selective_backprop.lab.preparation import Preparation, TrainingSetup, row_losses
 from selective_backprop.lab.records.example_history import ExampleHistory
 from selective_backprop.lab.records.schema import Observation, Point
 from selective_backprop.lab.strategies import find_strategy
@@ -24,7 +24,7 @@ from selective_backprop.lab.training.example_log import ExampleLog
 from selective_backprop.lab.training.lr_schedule import Follows
 from selective_backprop.lab.training.run_config import RunConfig
 
-_PROBED = 10_000  # training examples, at most, that a run's training error is taken on
+_PROBED = 10_000  # training labels, at most, that a run's training error is taken on
 
 
 class TrainingRun:
@@ -32,7 +32,12 @@ class TrainingRun:
 
     Runs can take turns within one process: each keeps torch's random streams of its own, on its
     GPU too, and leaves the global ones as it found them. A run of a net that is trained beforehand
-    takes that net's `weights`. With `log_examples`, it keeps what becomes of each training example.
+    takes that net's `weights`. With `log_examples`, it keeps what becomes of each training example,
+    but of text.
+
+    Raises:
+        ConfigurationError: if the strategy needs classes and the data are text, or the strategy
+            cannot be made.
     """
 
     def __init__(
@@ -55,13 +60,19 @@ class TrainingRun:
         self._loss_fn = nn.CrossEntropyLoss(reduction="none")
         self._weighing: Callable[[Any, Any], Any] | None = None
         self._optimizer = recipe.make_optimizer(self.model.parameters())
-        self._log = _start_log(config, data) if log_examples else None
+        self._log = _start_log(config, data) if log_examples and not data.is_text else None
         self._spec = find_strategy(config.arm)
+        if data.is_text and self._spec.classifies:
+            raise sb.ConfigurationError(
+                f"{config.arm} needs examples of one class each, and {data.name} is text; compare "
+                "strategies that go by losses, such as selective-backprop, infobatch and auto"
+            )
         self._preparation: Preparation | None = None
         self._loader: sb.SelectiveLoader | None = None
         if self._spec.prepare is None:  # refused here, before any run of a comparison has trained
             self._make_loader(Preparation())
-        self._test = make_test_loader(data, batch_size=1000)
+        # A batch of text has many tokens, each with a row of logits.
+        self._test = make_test_loader(data, batch_size=recipe.batch_size if data.is_text else 1000)
         self._streams = _RandomStreams(config.seed, self._device)
         self._batches = self._train()
         self._losses = torch.zeros((), device=self._device)
@@ -139,12 +150,16 @@ class TrainingRun:
 
     def _train_error(self) -> float:
         """Return the error, in percent, on training examples as trained on, unaugmented."""
-        part = self.data.within(stratified_order(self.data.train_labels)[:_PROBED])
+        labels = self.data.train_labels
+        count = _PROBED * len(labels) // labels.numel()
+        part = self.data.within(stratified_order(labels)[:count])
         loader = make_loader(part, batch_size=1000, seed=0, shuffle=False)
         return evaluate(self.model, loader, self._device).error
 
     def _class_shares(self) -> list[float]:
-        """Return each class's share of the training examples, by the right labels."""
+        """Return each class's share of the training examples, by the right labels; none of text."""
+        if self.data.is_text:
+            return []
         clean = self.data.train_clean_labels
         labels = self.data.train_labels if clean is None else clean
         return (labels.bincount(minlength=self.data.classes).double() / len(labels)).tolist()
@@ -304,9 +319,13 @@ class TrainingRun:
                 loss = self._weighing(logits, targets).mean()
             else:
                 losses = self._loss_fn(logits, targets)
+                rows = row_losses(losses)
                 if self._records:
-                    self.loader.record(selection, losses, targets=targets)
-                loss = (selection.weights * losses).mean()
+                    self.loader.record(selection, rows, targets=targets)
+                if self._spec.tokens is not None:
+                    loss = self._spec.tokens(losses, targets).loss
+                else:
+                    loss = (selection.weights * rows).mean()
         with phase("backward"):
             self._optimizer.zero_grad(set_to_none=True)
             loss.backward()
@@ -423,8 +442,8 @@ class Evaluation:
     """How a model does on a set of examples."""
 
     error: float  # percent
-    loss: float  # mean cross-entropy
-    class_errors: tuple[float, ...]  # percent; NaN for a class without examples
+    loss: float  # mean cross-entropy; of text, over all tokens
+    class_errors: tuple[float, ...] | None  # percent; NaN without examples of it; None of text
     ranking: float | None  # of two classes, the area under the curve, 0 to 1
 
 
@@ -438,17 +457,17 @@ def evaluate(model: nn.Module, loader: Any, device: torch.device) -> Evaluation:
         inputs, targets = inputs.to(device), targets.to(device)
         outputs: Tensor = model(inputs)
         loss += nn.functional.cross_entropy(outputs, targets, reduction="sum")
-        labels.append(targets)
-        misses.append(outputs.argmax(1) != targets)
+        labels.append(targets.flatten())
+        misses.append((outputs.argmax(1) != targets).flatten())
         margins.append(outputs[:, -1] - outputs[:, 0])
-        classes = outputs.shape[1]
+        classes, is_text = outputs.shape[1], targets.ndim > 1
     label, missed = torch.cat(labels), torch.cat(misses)
     counts, wrong = (each.bincount(minlength=classes) for each in (label, label[missed]))
     return Evaluation(
         error=100.0 * int(missed.sum()) / len(label),
         loss=float(loss) / len(label),
-        class_errors=tuple((100.0 * wrong.double() / counts).tolist()),
-        ranking=area_under_curve(torch.cat(margins), label) if classes == 2 else None,
+        class_errors=None if is_text else tuple((100.0 * wrong.double() / counts).tolist()),
+        ranking=None if is_text or classes != 2 else area_under_curve(torch.cat(margins), label),
     )
 
 

@@ -1,0 +1,145 @@
+"""What is known of each example as a table for other tools: cleanlab's columns, CSV and Parquet."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._memory.ledger import Ledger
+from selective_backprop.guide._audit import audit
+from selective_backprop.guide._doubts import Doubts
+from selective_backprop.guide._suspects import Suspects
+
+Table = Mapping[str, np.ndarray | Sequence[object]]
+
+
+def example_table(evidence: Doubts | Suspects | Ledger | Tensor | np.ndarray) -> Table:
+    """Return what is known of each example, a column each, in the data set's order.
+
+    Of doubts the columns are those that cleanlab's `CleanLearning` takes as `label_issues` and
+    more: `suspicion` as `audit` has it; `label_quality`, (1 − suspicion) / 2, in [0, 1], the lower
+    the likelier wrong; `is_label_issue`, whether that is below ½; `looks`; and where classes are
+    known `given_label`, `predicted_label` and the last look's `confidence`. `pred_probs` are not
+    among them: cleanlab wants those of examples that were not trained on.
+
+    Args:
+        evidence: what is known.
+
+            - `Doubts`, or the `Suspects` that `audit` found.
+            - A loader's `ledger`: the last `loss` that was recorded and its `loss_epoch`, the last
+              `score` of a selection pass and its `score_epoch`, the `label` where it is known, and
+              `times_trained`.
+            - Losses, `[look, example]`, or `[example]` for one look: columns `loss_0`, `loss_1`, …
+
+    Returns:
+        Arrays `[example]` by name, the first of them `index`. NaN, or −1 where a column holds
+        whole numbers, stands where nothing is known.
+
+    Raises:
+        ConfigurationError: if it is none of these, or losses have another shape.
+
+    Example:
+        >>> import numpy as np, selective_backprop as sb
+        >>> table = sb.guide.example_table(np.array([[0.5, 2.0], [0.25, np.nan]]))
+        >>> {name: column.tolist() for name, column in table.items()}
+        {'index': [0, 1], 'loss_0': [0.5, 2.0], 'loss_1': [0.25, nan]}
+    """
+    if isinstance(evidence, Doubts):
+        evidence = audit(evidence)
+    if isinstance(evidence, Suspects):
+        columns = _of_suspects(evidence)
+    elif isinstance(evidence, Ledger):
+        columns = _of_ledger(evidence)
+    elif isinstance(evidence, Tensor | np.ndarray):
+        losses = evidence.numpy(force=True) if isinstance(evidence, Tensor) else evidence
+        if losses.ndim not in (1, 2):
+            raise ConfigurationError(
+                f"losses of shape {losses.shape}: expected [look, example], or [example]"
+            )
+        columns = {f"loss_{look}": each for look, each in enumerate(np.atleast_2d(losses))}
+    else:
+        raise ConfigurationError(
+            f"a {type(evidence).__name__} is no table of examples; give Doubts, Suspects, losses "
+            "[look, example], or the ledger of a loader whose strategy remembers examples"
+        )
+    examples = len(next(iter(columns.values()), ()))
+    return {"index": np.arange(examples), **columns}
+
+
+def write_table(table: Table, path: str | Path) -> None:
+    """Write columns of equal length to a file, as CSV or as Parquet.
+
+    Args:
+        table: columns by name, such as those of `example_table`, with more of your own.
+        path: of the file. `.csv` is written without further packages: numbers to seven digits,
+            nothing where they are NaN. `.parquet` keeps types, and needs pandas and pyarrow.
+
+    Raises:
+        ConfigurationError: if the name ends otherwise, columns differ in length, or a package is
+            missing.
+    """
+    path, lengths = Path(path), {name: len(column) for name, column in table.items()}
+    if len(set(lengths.values())) > 1:
+        raise ConfigurationError(f"columns have one length, and these have {lengths}")
+    if path.suffix == ".csv":
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(table)
+            writer.writerows(zip(*map(_cells, table.values()), strict=True))
+    elif path.suffix == ".parquet":
+        try:
+            import pandas as pd
+
+            pd.DataFrame(dict(table)).to_parquet(path, engine="pyarrow", index=False)
+        except ImportError as error:
+            raise ConfigurationError(
+                f"{path} needs pandas and pyarrow ({error}): pip install pandas pyarrow, or write "
+                "a name that ends in .csv"
+            ) from error
+    else:
+        raise ConfigurationError(f"path={str(path)!r}: write a name ending in .csv or .parquet")
+
+
+def _of_suspects(suspects: Suspects) -> dict[str, np.ndarray]:
+    def spread(values: np.ndarray, unknown: float) -> np.ndarray:
+        column = np.full(suspects.examples, unknown, values.dtype)
+        column[suspects.indices] = values
+        return column
+
+    suspicion = spread(suspects.suspicion, np.nan)
+    columns = {
+        "suspicion": suspicion,
+        "label_quality": (1.0 - suspicion) / 2.0,
+        "is_label_issue": suspicion > 0.0,
+        "looks": spread(suspects.looks, 0),
+    }
+    for name, values, unknown in (
+        ("given_label", suspects.labels, -1),
+        ("predicted_label", suspects.predictions, -1),
+        ("confidence", suspects.confidences, np.nan),
+    ):
+        if values is not None:
+            columns[name] = spread(values, unknown)
+    return columns
+
+
+def _of_ledger(ledger: Ledger) -> dict[str, np.ndarray]:
+    columns = {}
+    for name, column in (("loss", ledger.recorded), ("score", ledger.scored)):
+        if not column.empty:
+            observed = column.observe()
+            columns |= {name: observed.scores[0], f"{name}_epoch": observed.epochs[0]}
+    if not ledger.classes.empty:
+        labels = ledger.classes.observe().scores[0]
+        columns["label"] = np.where(np.isnan(labels), -1, labels).astype(np.int64)
+    return columns | {"times_trained": ledger.selected.numpy()}
+
+
+def _cells(column: np.ndarray | Sequence[object]) -> Sequence[object]:
+    values = np.asarray(column)
+    if values.dtype.kind != "f":
+        return values.tolist()
+    return [f"{each:.7g}" if each == each else "" for each in values.tolist()]

@@ -1,0 +1,33 @@
+"""A language model of bytes: its size, and that it sees what came before and nothing else."""
+
+import torch
+
+from selective_backprop.lab.nets.byte_lm import byte_lm
+
+
+def test_it_has_one_to_two_million_parameters_and_logits_for_each_byte():
+    with torch.device("meta"):
+        net = byte_lm(128, 256, 1)
+        logits = net(torch.zeros(2, 128, 1, 1))
+    width, block = 144, 12 * 144**2 + 13 * 144
+    count = sum(parameter.numel() for parameter in net.parameters())
+    assert count == 4 * block + (256 + 128 + 2 + 256) * width + 256
+    assert 1e6 < count < 2e6
+    assert logits.shape == (2, 256, 128)
+
+
+def test_a_byte_changes_the_predictions_from_its_own_place_on():
+    torch.manual_seed(0)
+    net = byte_lm(8, 256, 1, width=36, depth=2).double()
+    window = torch.arange(8, dtype=torch.float64).view(1, 8, 1, 1)
+    other = window.clone()
+    other[0, 5] = 200
+    changed = (net(window) != net(other)).any(1)[0]
+    assert changed.tolist() == [False] * 5 + [True] * 3
+
+
+def test_places_tell_equal_bytes_apart():
+    torch.manual_seed(0)
+    net = byte_lm(4, 256, 1, width=36, depth=1).double()
+    logits = net(torch.full((1, 4, 1, 1), 65.0, dtype=torch.float64))
+    assert not torch.allclose(logits[..., 1], logits[..., 3])

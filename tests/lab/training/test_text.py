@@ -1,0 +1,162 @@
+"""Language models: a label for each byte, one loss per window, bits per byte held out."""
+
+import math
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from fixture_lab import BATCH, carry_out, few_digits, fixture_plan, name_model
+from torch.nn import functional
+
+import selective_backprop as sb
+from selective_backprop.lab.data.augment import Augmentation
+from selective_backprop.lab.data.composition import Composition
+from selective_backprop.lab.data.datasets import ImageData, statistics_of
+from selective_backprop.lab.data.splits import Splits, limited, of_classes, stratified_order
+from selective_backprop.lab.nets import models
+from selective_backprop.lab.nets.byte_lm import byte_lm
+from selective_backprop.lab.recipe import Optimizer
+from selective_backprop.lab.strategies import STRATEGIES
+from selective_backprop.lab.training.run import TrainingRun, evaluate
+
+WINDOWS, CONTEXT = 256, 8
+ADAMW = {
+    "optimizer": Optimizer.ADAMW,
+    "learning_rate": 1e-2,
+    "weight_decay": 0.0,
+    "augmentation": Augmentation(),
+}
+CLASSIFIES = [name for name, spec in STRATEGIES.items() if spec.classifies]
+READS = [name for name in STRATEGIES if name not in CLASSIFIES]
+
+
+def windows(count, seed):
+    """Half of the windows repeat one line, the others are noise."""
+    line = torch.arange(97, 97 + CONTEXT + 1).repeat(count, 1)
+    noise = torch.randint(97, 123, line.shape, generator=torch.Generator().manual_seed(seed))
+    text = torch.where(torch.arange(count)[:, None] % 2 == 0, line, noise)
+    return text[:, :-1, None, None].to(torch.uint8), text[:, 1:]
+
+
+@pytest.fixture(scope="module")
+def splits():
+    return Splits(*windows(WINDOWS, 0), *windows(20, 1), tuple(map(str, range(256))))
+
+
+@pytest.fixture(scope="module")
+def text(splits):
+    return ImageData("source-bytes", *splits, *statistics_of("source-bytes", splits.train_images))
+
+
+@pytest.fixture
+def net(monkeypatch):
+    monkeypatch.setattr(models, "LANGUAGE_MODELS", {"tiny_lm"})
+    return name_model(monkeypatch, "tiny_lm", partial(byte_lm, width=36, depth=1))
+
+
+def plan(arm, net, **changes):
+    return fixture_plan(arm, model=net, recipe=ADAMW, stale=2, young=1 / 3, **changes)
+
+
+@pytest.mark.parametrize("arm", READS)
+def test_every_strategy_that_goes_by_losses_learns_the_line_and_not_the_noise(arm, text, net):
+    run = carry_out(plan(arm, net), text)
+    before, after = math.log(256), run.points[-1].test_loss
+    assert after < before - 1.0
+    model = run.model.eval()
+    with torch.no_grad():
+        losses = functional.cross_entropy(
+            model(text.test_images.float()), text.test_labels, reduction="none"
+        ).mean(1)
+    assert losses[::2].mean() < losses[1::2].mean()
+    assert after == pytest.approx(losses.mean().item(), rel=1e-5)
+    assert all(point.class_errors is None for point in run.points)
+    assert run.meters()["class_shares"] == []
+
+
+@pytest.mark.parametrize("arm", CLASSIFIES)
+def test_what_needs_classes_is_refused_before_any_training_by_both_names(arm, text, net):
+    with pytest.raises(sb.ConfigurationError, match=rf"{arm} needs .* source-bytes is text"):
+        TrainingRun(plan(arm, net), text)
+
+
+def test_an_example_is_ranked_and_recorded_by_the_mean_loss_of_its_tokens(text, net):
+    run = TrainingRun(plan("recorded-sb", net), text)
+    with torch.no_grad():
+        before = functional.cross_entropy(
+            run.model(text.train_images.float()), text.train_labels, reduction="none"
+        ).mean(1)
+    next(run._batches)
+    ledger = run.loader.state_dict()["parts"]["ledger"]["recorded"]["scores"][0]
+    seen = ledger.isfinite()
+    assert int(seen.sum()) == BATCH
+    torch.testing.assert_close(ledger[seen], before[seen])
+
+
+def test_token_selection_steps_along_the_mean_of_the_highest_token_losses(text, net):
+    steps = {}
+    for arm in ("traditional", "token-selection"):
+        run = TrainingRun(plan(arm, net), text)
+        start = [parameter.detach().clone() for parameter in run.model.parameters()]
+        batch = next(iter(run.loader))[0]
+        losses = functional.cross_entropy(run.model(batch[0]), batch[1], reduction="none")
+        kept = round(0.6 * losses.numel()) if arm == "token-selection" else losses.numel()
+        losses.flatten().topk(kept).values.mean().backward()
+        expected = [parameter.grad.clone() for parameter in run.model.parameters()]
+        run = TrainingRun(plan(arm, net), text)
+        next(run._batches)
+        for parameter, wanted, first in zip(run.model.parameters(), expected, start, strict=True):
+            torch.testing.assert_close(parameter.grad, wanted)
+            assert parameter.shape == first.shape
+        steps[arm] = expected[0]
+    assert not torch.allclose(*steps.values())
+
+
+def test_no_examples_are_logged_and_the_training_error_is_of_ten_thousand_bytes(text, net):
+    run = carry_out(plan("traditional", net, epochs=1, evaluations=1), text)
+    assert TrainingRun(plan("traditional", net), text, log_examples=True).history() is None
+    many = replace(
+        text,
+        train_images=text.train_images.repeat(8, 1, 1, 1),
+        train_labels=text.train_labels.repeat(8, 1),
+    )
+    run.data = many
+    part = many.within(stratified_order(many.train_labels)[: 10_000 // CONTEXT])
+    wrong = run.model(part.train_images.float()).argmax(1) != part.train_labels
+    assert run.meters()["train_error"] == pytest.approx(100 * wrong.float().mean().item())
+
+
+def test_the_loss_is_a_mean_over_all_tokens_whatever_the_batches(text, net):
+    torch.manual_seed(0)
+    model = byte_lm(CONTEXT, 256, 1, width=36, depth=1)
+    whole = text.test_images.float(), text.test_labels
+    parts = [(whole[0][:3], whole[1][:3]), (whole[0][3:], whole[1][3:])]
+    with torch.no_grad():
+        loss = functional.cross_entropy(model(whole[0]), whole[1]).item()
+    found = evaluate(model, parts, torch.device("cpu"))
+    assert found.loss == pytest.approx(loss)
+    assert (found.class_errors, found.ranking) == (None, None)
+
+
+def test_a_part_of_a_text_is_drawn_from_all_of_it_and_a_larger_one_holds_a_smaller_one(splits):
+    few, more = (limited(splits, count).train_labels for count in (256 - 64, 256))
+    assert torch.equal(few, more[: len(few)])
+    assert not torch.equal(more, splits.train_labels)
+    assert torch.equal(more.sort(0).values, splits.train_labels.sort(0).values)
+
+
+@pytest.mark.parametrize("changes", [{"skew": 1.0}, {"copies": 1.0}, {"places": 9}, {"noise": 0.1}])
+def test_a_text_is_not_composed_nor_cut_by_class(changes, text, splits):
+    assert Composition()(text) is text
+    with pytest.raises(sb.ConfigurationError, match="source-bytes is text"):
+        Composition(**changes)(text)
+    with pytest.raises(sb.ConfigurationError, match="no classes"):
+        of_classes(splits, "0-4")
+
+
+def test_nets_of_images_are_refused_for_text_and_nets_of_text_for_images(text):
+    with pytest.raises(sb.ConfigurationError, match=r"source-bytes is text.*perceptron.*byte_lm"):
+        TrainingRun(plan("traditional", "perceptron"), text)
+    with pytest.raises(sb.ConfigurationError, match=r"no text.*'byte_lm' is for text.*perceptron"):
+        TrainingRun(fixture_plan(model="byte_lm"), few_digits())
