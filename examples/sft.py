@@ -19,7 +19,7 @@ from trl import SFTConfig, SFTTrainer
 import selective_backprop as sb
 from selective_backprop.integrations.transformers import SelectiveTrainer
 
-PACKAGES = ("json", "logging", "wsgiref")
+PACKAGES = ("html", "json", "wsgiref")
 PASSES = 3
 
 
@@ -56,7 +56,7 @@ transformers.logging.set_verbosity_error()
 datasets.disable_progress_bars()
 library = Path(sysconfig.get_path("stdlib"))
 files = sorted(file for name in PACKAGES for file in (library / name).glob("*.py"))
-train, held_out = blocks([f for n, f in enumerate(files) if n % 8]), blocks(files[::8])
+train, held_out = blocks([f for n, f in enumerate(files) if n % 4]), blocks(files[::4])
 
 letters = sorted(pre_tokenizers.ByteLevel.alphabet())  # a token for each byte
 vocabulary = {letter: number for number, letter in enumerate(["<pad>", "<end>", *letters])}
@@ -75,7 +75,7 @@ def run(name: str, steps: int, strategy: sb.Strategy | None = None) -> int:
         max_steps=steps,
         packing=True,
         max_length=256,
-        per_device_train_batch_size=4,
+        per_device_train_batch_size=2,
         per_device_eval_batch_size=4,
         learning_rate=3e-3,
         bf16=False,

@@ -219,21 +219,27 @@ def test_one_s_own_losses_take_what_the_fused_head_returns(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "options"),
+    ("strategy", "options", "waits"),
     [
-        (text.selective(1 / 2), {}),
-        (text.selective(1 / 2), PACKED | {"gradient_accumulation_steps": 2}),
-        (sb.recorded_sb(rate=1 / 2), PACKED),
+        (text.selective(1 / 2), {}, False),
+        (
+            sb.traditional(),  # of which a document waits for the next batch
+            PACKED | {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 2},
+            True,
+        ),
+        (sb.recorded_sb(rate=1 / 2), PACKED, False),
     ],
     ids=["padded", "packed", "recorded"],
 )
-def test_an_interrupted_training_ends_with_the_same_weights(tmp_path, strategy, options):
-    chosen = {"max_steps": 8, "save_strategy": "steps", "save_steps": 3, **options}
+def test_an_interrupted_training_ends_with_the_same_weights(tmp_path, strategy, options, waits):
+    chosen = {"max_steps": 8, "save_strategy": "steps", "save_steps": 6, **options}
+    middle = tmp_path / "checkpoint-6"
     ended = []
-    for resume in (None, str(tmp_path / "checkpoint-3")):
-        made = sft.trainer(tmp_path, strategy, **chosen)
+    for resume in (None, str(middle)):
+        made = sft.trainer(tmp_path, strategy, sft.texts(60), **chosen)
         made.train(resume_from_checkpoint=resume)
         ended.append(made)
+    assert bool(torch.load(middle / "selection-0-of-1.pt")["beyond"]) is waits
     assert ended[0].selective_loader.stats == ended[1].selective_loader.stats
     assert torch.equal(*map(text.weights, ended))
 

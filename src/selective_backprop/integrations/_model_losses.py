@@ -62,13 +62,11 @@ class ElementLosses:
         losses: one per element; 0 where nothing is predicted, as at padding.
         counted: True where something is predicted.
         lengths: of the documents of one packed row, in tokens; None if rows are not packed.
-        shift: the token that the first element predicts: 1 where each token predicts the next.
     """
 
     losses: Float[Tensor, "row element"]
     counted: Bool[Tensor, "row element"]
     lengths: Int[Tensor, " document"] | None = None
-    shift: int = 0
 
     def per_row(self) -> Scores:
         """Return each row's mean over its counted elements; 0 for a row without any."""
@@ -86,8 +84,12 @@ class ElementLosses:
         return (weights[self._documents(self.lengths)] * self.losses[0]).sum()
 
     def _documents(self, lengths: Tensor) -> Tensor:
-        """Return the document that each element belongs to, without waiting for the device."""
-        places = torch.arange(self.losses.shape[1], device=lengths.device) + self.shift
+        """Return the document that each element belongs to, without waiting for the device.
+
+        Where tokens predict the next ones, it is that of the token before: none predicts a
+        document's first token, so the two agree wherever anything is counted.
+        """
+        places = torch.arange(self.losses.shape[1], device=lengths.device)
         found = torch.searchsorted(lengths.cumsum(0), places, right=True)
         return found.clamp(max=len(lengths) - 1)  # padding behind the last document
 
@@ -129,9 +131,9 @@ class ModelLosses:
         Raises:
             LossError: if the shapes of logits and labels do not match.
         """
-        lengths, shift = batch.get(LENGTHS), int(self.target is Target.NEXT_TOKENS)
+        lengths = batch.get(LENGTHS)
         if isinstance(outputs, Mapping) and outputs.get("log_probs") is not None:
-            return ElementLosses(-outputs["log_probs"].float(), outputs["label_mask"], lengths, 1)
+            return ElementLosses(-outputs["log_probs"].float(), outputs["label_mask"], lengths)
         logits, labels = _logits(outputs), _labels(batch).to(_logits(outputs).device)
         if self.target is Target.CLASSES:
             return self._of_classes(logits, labels, model)
@@ -140,10 +142,10 @@ class ModelLosses:
                 f"logits {list(logits.shape)} and labels {list(labels.shape)}: one label per "
                 "position is needed. Pass losses=callable(outputs, batch) -> one loss per row."
             )
-        if shift:
+        if self.target is Target.NEXT_TOKENS:
             logits, labels = logits[:, :-1], labels[:, 1:]
         losses = self._entropy(logits.flatten(0, 1), labels.flatten()).view(labels.shape)
-        return ElementLosses(losses, labels != IGNORED, lengths, shift)
+        return ElementLosses(losses, labels != IGNORED, lengths)
 
     def rows(self, outputs: Any, batch: Mapping[str, Any], model: nn.Module) -> Scores:
         """Return one loss per row of outputs that a forward pass returned."""
