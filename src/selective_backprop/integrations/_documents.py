@@ -259,7 +259,7 @@ def find_packing(
     size = getattr(loader.batch_sampler, "batch_size", 1)
     return Packing(
         documents,
-        max(1, size * len(documents) // len(dataset)),
+        max(1, round(size * len(documents) / len(dataset))),
         None if lengths is None else size * max(map(sum, lengths)),
         loader.collate_fn if joins else DataCollatorWithFlattening(),
         accelerator,
