@@ -27,7 +27,7 @@ from torch.utils.data import (
 )
 from transformers import DataCollatorWithFlattening
 
-from selective_backprop._batches.structure import Layout, cut_rows, join_rows, move_batch
+from selective_backprop._batches.structure import Layout, join_rows, move_batch
 from selective_backprop._core.errors import BatchError, ConfigurationError
 from selective_backprop._core.isolation import kept_random_streams
 from selective_backprop._core.types import Scores
@@ -121,22 +121,24 @@ class Packing:
         return bool(self.accelerator.gather(each).all())
 
     def cut(self, waiting: list[Selected]) -> tuple[Selected, list[Selected]]:
-        """Return the first documents that make a batch, and the others."""
+        """Return a batch of the first documents and of later ones that still fit, and the rest."""
         if self.most is None:
             return waiting[0], waiting[1:]
+        room, fits, rest = self.most, [], []
+        lengths = torch.cat([batch["length"] for batch, _ in waiting])
+        for place, length in enumerate(lengths.tolist()):
+            if length <= room or not fits:
+                fits.append(place)
+                room -= length
+            else:
+                rest.append(place)
         layout = Layout(pad=PADDING)
         batch = join_rows([batch for batch, _ in waiting], layout)
-        columns = zip(*(selection for _, selection in waiting), strict=True)
-        indices, weights = map(torch.cat, columns)
-        count = len(indices)
-        fits = max(1, int((batch["length"].cumsum(0) <= self.most).sum()))
+        indices, weights = map(torch.cat, zip(*(each for _, each in waiting), strict=True))
         parts = [
-            (
-                cut_rows(batch, layout, start, stop),
-                Selection(indices[start:stop], weights[start:stop]),
-            )
-            for start, stop in ((0, fits), (fits, count))
-            if start < stop
+            (join_rows([batch], layout, [rows]), Selection(indices[rows], weights[rows]))
+            for rows in map(torch.tensor, (fits, rest))
+            if len(rows)
         ]
         return parts[0], parts[1:]
 
