@@ -90,7 +90,7 @@ def test_a_language_model_learns_from_packed_documents_in_fewer_steps(tmp_path):
         pytest.skip("trl is not installed")
     found = run("sft", tmp_path, r"(\d+) steps, \d+ s, (\d+\.\d+) bits")
     (plain, bits), (selective, fewer_bits), shortened = found
-    assert plain > 200
+    assert plain > 150
     assert selective == shortened[0] == 2 * plain // 3
     assert bits < 4.5  # 8 before training
     assert abs(fewer_bits - shortened[1]) < 0.5
