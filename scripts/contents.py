@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "selective_backprop"
-EXTRAS = {"lab", "lightning", "transformers", "accelerate", "keras", "ray", "all"}
+EXTRAS = {"lab", "lightning", "transformers", "accelerate", "keras", "ray", "trl", "all"}
 LARGEST = 100_000  # bytes of one file beside the records: no source has so many
 PACKS = "records/*/runs.jsonl.xz"
 STRAY = ("*.pyc", "*/__pycache__/*", "*/site/*", "*/.*")

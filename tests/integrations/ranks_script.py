@@ -1,4 +1,4 @@
-"""What two processes do, under torch.distributed.run: the Trainer, and a loop under Accelerate."""
+"""What two processes do, under torch.distributed.run: Trainers, and a loop under Accelerate."""
 
 import sys
 import warnings
@@ -60,6 +60,34 @@ def trainer(folder: Path) -> None:
     say("weighed", float((weights[0] - weights[1]).abs().max()) < 2e-6)
 
 
+def sft(folder: Path) -> None:
+    import fixture_sft as sft
+    import fixture_text as text
+
+    options = {
+        "packing": True,
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 2,
+        "save_strategy": "steps",
+        "save_steps": 2,
+        "ddp_backend": "gloo",
+    }
+    ended = []
+    for resume in (None, f"{folder}/checkpoint-2"):
+        made = sft.trainer(folder, text.selective(1 / 2), sft.texts(64), **options)
+        made.train(resume_from_checkpoint=resume)
+        ended.append(text.weights(made))
+    stats = made.selective_loader.stats
+    say("sft", made.state.global_step, stats.candidates, float(ended[0].sum()), torch.equal(*ended))
+    chosen = []
+    for strategy in (text.sb.infobatch(), text.sb.traditional()):
+        arguments = {"max_steps": 1, "optim": "sgd", "learning_rate": 0.05, "max_grad_norm": 0.0}
+        weighed = sft.trainer(folder, strategy, sft.texts(64), **(options | arguments))
+        weighed.train()
+        chosen.append(text.weights(weighed))
+    say("weighed", float((chosen[0] - chosen[1]).abs().max()) < 2e-6)
+
+
 def loop(folder: Path) -> None:
     import accelerate
     from test_accelerate import Training
@@ -81,5 +109,5 @@ def loop(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"trainer": trainer, "loop": loop}[sys.argv[1]](Path(sys.argv[2]))
+    {"trainer": trainer, "sft": sft, "loop": loop}[sys.argv[1]](Path(sys.argv[2]))
     distributed.destroy_process_group()

@@ -42,8 +42,8 @@ def test_three_lines_at_most_are_new(framework):
     assert changes.count("-") <= gone
 
 
-def run(name, folder):
-    """Run an example without a network, and return its steps and the error that it ends with."""
+def run(name, folder, result=r"(\d+) steps, test error (\d+\.\d)%"):
+    """Run an example without a network, and return steps and error of each of its trainings."""
     script = folder / "program.py"
     script.write_text(program(name))
     ended = subprocess.run(
@@ -64,8 +64,7 @@ def run(name, folder):
         timeout=300,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    steps, error = re.search(r"(\d+) steps, test error (\d+\.\d)%", ended.stdout).groups()
-    return int(steps), float(error)
+    return [(int(steps), float(error)) for steps, error in re.findall(result, ended.stdout)]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +78,19 @@ def test_both_examples_learn_and_the_selective_one_takes_fewer_steps(framework, 
     if find_spec(framework) is None:
         pytest.skip(f"{framework} is not installed")
     *names, _, exact, most, error = FRAMEWORKS[framework]
-    plain, selective = (run(name, tmp_path) for name in names)
+    plain, selective = (run(name, tmp_path)[0] for name in names)
     assert plain[0] == exact or (exact is None and plain[0] > 300)
     assert 0.3 * plain[0] < selective[0] < most * plain[0]
     assert max(plain[1], selective[1]) < error
+
+
+@pytest.mark.slow
+def test_a_language_model_learns_from_packed_documents_in_fewer_steps(tmp_path):
+    if find_spec("trl") is None:
+        pytest.skip("trl is not installed")
+    found = run("sft", tmp_path, r"(\d+) steps, \d+ s, (\d+\.\d+) bits")
+    (plain, bits), (selective, fewer_bits), shortened = found
+    assert plain > 150
+    assert selective == shortened[0] == 2 * plain // 3
+    assert bits < 4.5  # 8 before training
+    assert abs(fewer_bits - shortened[1]) < 0.5

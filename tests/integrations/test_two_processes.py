@@ -1,4 +1,4 @@
-"""Two processes under the Trainer and under Accelerate: equal steps, equal weights, resumed."""
+"""Two processes under Trainers and under Accelerate: equal steps, equal weights, resumed."""
 
 import os
 import re
@@ -46,6 +46,18 @@ def test_the_trainer_s_processes_take_equal_steps_and_go_on_from_a_checkpoint(tm
     steps, candidates, _, same = said["trainer"]["0"]
     # of 32 examples a process: 8 batches, 4 and 4, in updates of 2
     assert (steps, candidates, same) == ("8", "96", "True")
+    assert said["weighed"] == {"0": ["True"], "1": ["True"]}
+
+
+@pytest.mark.slow
+def test_processes_that_train_on_packed_documents_agree_and_go_on_from_a_checkpoint(tmp_path):
+    if find_spec("trl") is None:
+        pytest.skip("trl is not installed")
+    said = run("sft", tmp_path)
+    assert said["sft"]["0"] == said["sft"]["1"]
+    steps, candidates, _, same = said["sft"]["0"]
+    # of 32 documents a process in two epochs: 6 windows of 10, of which 5 each, in updates of 2
+    assert (steps, candidates, same) == ("3", "62", "True")
     assert said["weighed"] == {"0": ["True"], "1": ["True"]}
 
 

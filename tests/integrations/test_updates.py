@@ -70,8 +70,9 @@ def test_a_damaged_state_is_refused_and_changes_nothing():
     first = updates(3)
     list(first)
     assert refuse_all(first, first.state_dict(), beside=("loader",)) > 20
+    loader = first.loader.state_dict() | {"seed": -1}
     with pytest.raises(sb.ConfigurationError, match=r'state\["loader"\]\["seed"\].*-1'):
-        first.load_state_dict({"loader": first.loader.state_dict() | {"seed": -1}, "held": []})
+        first.load_state_dict({"loader": loader, "held": [], "beyond": []})
 
 
 def test_an_epoch_of_which_nothing_is_left_is_joined_by_the_next():

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 Rows = Float[Tensor, " row"]
 EXTRAS = {
     *("sklearn", "scipy", "PIL", "typer", "rich", "matplotlib", "plotly", "beartype"),
-    *("accelerate", "keras", "lightning", "ray", "transformers"),
+    *("accelerate", "keras", "lightning", "ray", "transformers", "trl"),
 }
 SELDOM = ("lab", "guide", "scorers.cheap.pipelined._process_backend")
 FACE = (sb, sb.scorers, sb.selectors, sb.guide)

@@ -1,16 +1,18 @@
 """One loss per element of a Transformers model's prediction, by the model's own loss.
 
 An element is a unit with one prediction, such as a token of a text or a label of an image. The
-model returns the mean over all elements of a batch; selection needs one loss per row.
+model returns the mean over all elements of a batch; selection needs one loss per row. In a batch
+of one packed row, a document takes a row's place.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, TypeAlias
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers.models.auto.modeling_auto import (
@@ -25,6 +27,7 @@ from selective_backprop._core.types import Scores
 RowLosses: TypeAlias = Callable[[Any, Mapping[str, Any]], Tensor]
 REGRESSION = "regression"
 IGNORED = -100  # the label of a token that is not predicted
+LENGTHS = "selection_lengths"  # the key of a packed row's lengths of documents
 
 
 class Target(Enum):
@@ -58,14 +61,37 @@ class ElementLosses:
     Attributes:
         losses: one per element; 0 where nothing is predicted, as at padding.
         counted: True where something is predicted.
+        lengths: of the documents of one packed row, in tokens; None if rows are not packed.
     """
 
     losses: Float[Tensor, "row element"]
     counted: Bool[Tensor, "row element"]
+    lengths: Int[Tensor, " document"] | None = None
 
     def per_row(self) -> Scores:
         """Return each row's mean over its counted elements; 0 for a row without any."""
-        return self.losses.sum(1) / self.counted.sum(1).clamp(min=1)
+        if self.lengths is None:
+            return self.losses.sum(1) / self.counted.sum(1).clamp(min=1)
+        sums = self.losses.new_zeros(2, len(self.lengths))
+        elements = torch.stack([self.losses[0], self.counted[0].to(self.losses.dtype)])
+        sums.index_add_(1, self._documents(self.lengths), elements)
+        return sums[0] / sums[1].clamp(min=1)
+
+    def weighted_sum(self, weights: Float[Tensor, " row"]) -> Float[Tensor, ""]:
+        """Return the sum of the losses, each times the weight of its row."""
+        if self.lengths is None:
+            return (weights.unsqueeze(1) * self.losses).sum()
+        return (weights[self._documents(self.lengths)] * self.losses[0]).sum()
+
+    def _documents(self, lengths: Tensor) -> Tensor:
+        """Return the document that each element belongs to, without waiting for the device.
+
+        Where tokens predict the next ones, it is that of the token before: none predicts a
+        document's first token, so the two agree wherever anything is counted.
+        """
+        places = torch.arange(self.losses.shape[1], device=lengths.device)
+        found = torch.searchsorted(lengths.cumsum(0), places, right=True)
+        return found.clamp(max=len(lengths) - 1)  # padding behind the last document
 
 
 @dataclass(frozen=True)
@@ -75,10 +101,12 @@ class ModelLosses:
     Attributes:
         target: the kind of its labels.
         smoothing: the share of each target that is spread over all classes.
+        fused: the model has TRL's fused head, which returns log-probabilities of the labels alone.
     """
 
     target: Target
     smoothing: float = 0.0
+    fused: bool = False
 
     def __call__(self, model: nn.Module, batch: Mapping[str, Any]) -> Scores:
         """Return one loss per row of a batch, by a forward pass."""
@@ -86,7 +114,9 @@ class ModelLosses:
 
     def forward(self, model: nn.Module, batch: Mapping[str, Any]) -> Any:
         """Return the model's outputs; labels are passed only if its inputs depend on them."""
-        inputs = dict(batch)
+        inputs = model_inputs(batch)
+        if self.fused and not self.smoothing:
+            return model(**inputs, fused_lm_head=True)
         if not _makes_inputs_of_labels(model):
             inputs.pop("labels", None)
         return model(**inputs)
@@ -101,6 +131,9 @@ class ModelLosses:
         Raises:
             LossError: if the shapes of logits and labels do not match.
         """
+        lengths = batch.get(LENGTHS)
+        if isinstance(outputs, Mapping) and outputs.get("log_probs") is not None:
+            return ElementLosses(-outputs["log_probs"].float(), outputs["label_mask"], lengths)
         logits, labels = _logits(outputs), _labels(batch).to(_logits(outputs).device)
         if self.target is Target.CLASSES:
             return self._of_classes(logits, labels, model)
@@ -112,7 +145,7 @@ class ModelLosses:
         if self.target is Target.NEXT_TOKENS:
             logits, labels = logits[:, :-1], labels[:, 1:]
         losses = self._entropy(logits.flatten(0, 1), labels.flatten()).view(labels.shape)
-        return ElementLosses(losses, labels != IGNORED)
+        return ElementLosses(losses, labels != IGNORED, lengths)
 
     def rows(self, outputs: Any, batch: Mapping[str, Any], model: nn.Module) -> Scores:
         """Return one loss per row of outputs that a forward pass returned."""
@@ -139,7 +172,7 @@ class ModelLosses:
             items: number of elements in the whole update; None to average over this batch.
         """
         elements = self.of(outputs, batch, model)
-        total = (weights.unsqueeze(1) * elements.losses).sum()
+        total = elements.weighted_sum(weights)
         return total / (elements.counted.sum() if items is None else items)
 
     def _of_classes(self, logits: Tensor, labels: Tensor, model: nn.Module) -> ElementLosses:
@@ -173,9 +206,11 @@ class OwnLosses:
 
     Attributes:
         function: computes them from a model's outputs and their batch.
+        fused: the model has TRL's fused head, whose outputs the function takes.
     """
 
     function: RowLosses
+    fused: bool = False
 
     def __call__(self, model: nn.Module, batch: Mapping[str, Any]) -> Scores:
         """Return one loss per row of a batch, by a forward pass."""
@@ -183,7 +218,8 @@ class OwnLosses:
 
     def forward(self, model: nn.Module, batch: Mapping[str, Any]) -> Any:
         """Return the model's outputs."""
-        return model(**batch)
+        head = {"fused_lm_head": True} if self.fused else {}
+        return model(**model_inputs(batch), **head)
 
     def rows(self, outputs: Any, batch: Mapping[str, Any], model: nn.Module) -> Scores:
         """Return one loss per row of outputs that a forward pass returned."""
@@ -199,6 +235,17 @@ class OwnLosses:
     ) -> Float[Tensor, ""]:
         """Return the batch's mean of each row's loss times its weight."""
         return (weights * self.rows(outputs, batch, model)).mean()
+
+
+def model_inputs(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the model takes of a batch."""
+    return {key: value for key, value in batch.items() if key != LENGTHS}
+
+
+def has_fused_head(model: Any) -> bool:
+    """Return whether TRL has given a model its fused head; to be asked before it is prepared."""
+    inside: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return "fused_lm_head" in inspect.signature(inside.forward, follow_wrapped=False).parameters
 
 
 def find_target(model: Any) -> Target:

@@ -48,6 +48,16 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
     if losses is None:
         check_loss(strategy, loss_of_numbers(trainer.model))
     reweights, needs = strategy.selector.terms.reweights, strategy.needs
+    more = {
+        "loss_type='dft'": getattr(args, "loss_type", None) == "dft",
+        "the auxiliary loss of a mixture of experts": getattr(trainer, "aux_loss_enabled", False),
+    }
+    for found, applies in more.items():
+        if reweights and applies:
+            raise ConfigurationError(
+                f"{strategy.name} weighs the rows of a batch, and {found} is not known by row. "
+                "Leave it out, or use a strategy without weights."
+            )
     if trainer.compute_loss_func is None:
         return
     if reweights:
@@ -62,22 +72,30 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
         )
 
 
-def find_padding(
-    loader: DataLoader[Any], tokenizer: Any, given: Mapping[str, float] | None
-) -> dict[str, float]:
+def collate_two(loader: DataLoader[Any]) -> Any:
+    """Return a batch of the first example twice, which moves no random stream; None of a stream.
+
+    Twice, since a collator that joins examples into one row shows it then.
+    """
+    if isinstance(loader.dataset, IterableDataset) or loader.collate_fn is None:
+        return None
+    with kept_random_streams(None):
+        return loader.collate_fn([loader.dataset[0], loader.dataset[0]])
+
+
+def find_padding(batch: Any, tokenizer: Any, given: Mapping[str, float] | None) -> dict[str, float]:
     """Return the padding value by key, for joining rows of different lengths.
 
     Collators that pad to a batch's longest row leave batches of different widths. Known keys get
-    their usual padding. Collating one example shows which keys a batch has, and moves no random
-    stream. For a stream of examples only the user's values are returned.
+    their usual padding.
 
     Args:
-        loader: the candidates' loader.
+        batch: some examples, collated, which show the keys; None for the user's values alone.
         tokenizer: knows the padding token; None for 0.
         given: the user's own values, which take precedence.
     """
     given = dict(given or {})
-    if isinstance(loader.dataset, IterableDataset) or loader.collate_fn is None:
+    if not isinstance(batch, Mapping):
         return given
     token = getattr(tokenizer, "pad_token_id", None) or 0
     known = {
@@ -89,9 +107,5 @@ def find_padding(
         "decoder_input_ids": token,
         "decoder_attention_mask": 0,
     }
-    with kept_random_streams(None):
-        batch = loader.collate_fn([loader.dataset[0]])
-    if not isinstance(batch, Mapping):
-        return given
     wide = {key for key, value in batch.items() if isinstance(value, Tensor) and value.ndim > 1}
     return {name: value for name, value in known.items() if name in wide} | given

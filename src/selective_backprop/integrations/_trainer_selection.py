@@ -13,20 +13,23 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
+from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.rows import Leftovers
 from selective_backprop._sampling.draws import Selection
+from selective_backprop.integrations._documents import PADDING, find_packing
 from selective_backprop.integrations._model_losses import (
     ModelLosses,
     OwnLosses,
     RowLosses,
     Target,
     find_target,
+    has_fused_head,
 )
 from selective_backprop.integrations._rank_files import load_state, rank_file, save_state
 from selective_backprop.integrations._shard import own_shard
-from selective_backprop.integrations._trainer_checks import find_padding
+from selective_backprop.integrations._trainer_checks import collate_two, find_padding
 from selective_backprop.integrations._updates import Updates, candidates_per_epoch
 from selective_backprop.strategies import Strategy
 
@@ -59,6 +62,7 @@ class TrainerSelection:
         self._updates: Updates | None = None
         self._losses: ModelLosses | OwnLosses | None = None
         self._per_epoch: int | None = None
+        self._fused = has_fused_head(trainer.model)
         self._resumes: Path | None = None
         self.by_steps = False
         terms, needs = options.strategy.selector.terms, options.strategy.needs
@@ -107,27 +111,40 @@ class TrainerSelection:
         self._losses = self._find_losses()
         losses = self._read_losses
         classes = isinstance(losses, ModelLosses) and losses.target is Target.CLASSES
+        batch = collate_two(plain)
+        packing = find_packing(plain, batch, trainer.data_collator, trainer.accelerator)
+        if packing is None:
+            pad = find_padding(batch, self._tokenizer, options.pad)
+        else:
+            plain, pad = packing.loader(plain), PADDING
+            if classes:
+                raise ConfigurationError(
+                    f"{type(trainer.model).__name__} takes one label for each row, and the "
+                    "collator joins examples into one row. Let it pad them instead."
+                )
         loader = SelectiveLoader(
             plain,
             trainer.model,
             None,
             options.strategy,
-            losses=losses,
+            losses=losses if packing is None or losses is None else packing.losses(losses),
             outputs=losses.outputs if classes else None,
             epochs=None if self.by_steps else args.num_train_epochs,
             progress=self._done if self.by_steps else None,
             leftovers=options.leftovers,
             with_selection=True,
-            pad=find_padding(plain, self._tokenizer, options.pad),
+            pad=pad,
+            device=None if packing is None else "cpu",  # where documents are packed
             nonfinite=options.nonfinite,
         )
         self._per_epoch = candidates_per_epoch(plain, None if subset is None else len(subset))
         updates = Updates(
             loader,
             args.gradient_accumulation_steps,
-            args.device,
+            args.device if packing is None else torch.device("cpu"),
             is_over=self._is_over,
             ended=self._pass_over,
+            packing=packing,
         )
         if trainer.is_in_train and not self.by_steps:
             args.max_steps = updates.count(args.num_train_epochs)
@@ -154,6 +171,26 @@ class TrainerSelection:
             # `items` counts all processes' elements, and gradients are averaged over processes
             loss = loss * trainer.accelerator.num_processes
         return loss, outputs
+
+    @contextmanager
+    def listening(
+        self, model: Any, selection: Selection, batch: Mapping[str, Any]
+    ) -> Generator[None]:
+        """Record the losses of the outputs that the model returns in the body.
+
+        The Trainer's own loss would return them, too, but TRL's computes them once more for that.
+        """
+        if not self._records:
+            yield
+            return
+        heard: list[Any] = []
+        hook = model.register_forward_hook(lambda *of, **_: heard.append(of[-1]))
+        try:
+            yield
+        finally:
+            hook.remove()
+        if heard:
+            self.record(selection, heard[0], batch)
 
     def record(self, selection: Selection, outputs: Any, batch: Mapping[str, Any]) -> None:
         """Record the losses that training computed, if the strategy selects by them."""
@@ -232,10 +269,10 @@ class TrainerSelection:
         if self._options.strategy.needs is None and not self._reweights:
             return None
         if self._options.losses is not None:
-            return OwnLosses(self._options.losses)
+            return OwnLosses(self._options.losses, self._fused)
         smoother = self._trainer.label_smoother
         smoothing = 0.0 if smoother is None else smoother.epsilon
-        return ModelLosses(find_target(self._trainer.model), smoothing)
+        return ModelLosses(find_target(self._trainer.model), smoothing, self._fused)
 
 
 class Keeper(TrainerCallback):

@@ -13,6 +13,7 @@ from selective_backprop._core.errors import BatchError, ConfigurationError
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._sampling.draws import Selection
+from selective_backprop.integrations._documents import Packing
 
 WEIGHTS, INDICES = "selection_weights", "selection_indices"
 
@@ -27,9 +28,10 @@ class Updates:
     Args:
         loader: yields `(batch, selection)`; each batch is a mapping.
         batches: how many batches make an update.
-        device: the device to train on.
+        device: where the batches that wait are held.
         is_over: says whether training has ended, so that nothing more is yielded.
         ended: called at the end of each pass.
+        packing: joins the selected documents of a batch into one row; None if rows are not packed.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Updates:
         *,
         is_over: Callable[[], bool],
         ended: Callable[[], None],
+        packing: Packing | None = None,
     ) -> None:
         self.loader = loader
         self._batches = batches
@@ -47,6 +50,8 @@ class Updates:
         self._held: list[Any] = []
         self._is_over = is_over
         self._ended = ended
+        self._packing = packing
+        self._beyond: list[Any] = []  # documents that the last batch had no room for
         self._resumed = False
 
     @property
@@ -61,12 +66,13 @@ class Updates:
         while True:
             waited, yielded = self._waiting, False
             self.loader.set_epoch(self.loader.next_epoch)  # tells the sampler the epoch
-            for batch in self.loader:
-                self._held.append(batch)
+            for selected in self._select():
+                self._held.append(selected)
                 if len(self._held) == self._batches:
                     update, self._held = self._held, []
                     for rows, selection in update:
-                        yield with_keys(rows, selection)
+                        batch = rows if self._packing is None else self._packing.pack(rows)
+                        yield with_keys(batch, selection)
                     yielded = True
             resumed, self._resumed = self._resumed, False
             # An epoch without an update would end the Trainer's training.
@@ -74,15 +80,31 @@ class Updates:
                 break
         self._ended()
 
+    def _select(self) -> Iterator[Any]:
+        """Yield the epoch's selected batches; of documents, no more than a batch has room for."""
+        packing, batches = self._packing, iter(self.loader)
+        if packing is None:
+            yield from batches
+            return
+        while True:
+            if not packing.is_full(self._beyond):
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                self._beyond.append(batch)
+            batch, self._beyond = packing.cut(self._beyond)
+            yield batch
+
     @property
     def _waiting(self) -> int:
-        return self.loader.stats.waiting + len(self._held)
+        return self.loader.stats.waiting + len(self._held) + len(self._beyond)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state between two updates."""
         return {
             "loader": self.loader.state_dict(),
             "held": [pack_batch(batch) for batch in self._held],
+            "beyond": [pack_batch(batch) for batch in self._beyond],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -92,13 +114,16 @@ class Updates:
             ConfigurationError: if the state is of a loader that was built otherwise, or damaged;
                 nothing is changed in that case.
         """
-        loader, held = Saved(state).fields("loader", "held")
+        loader, held, over = Saved(state).fields("loader", "held", "beyond")
         batches = [self._unpack(batch) for batch in held.items()]
+        beyond = [self._unpack(batch) for batch in over.items()]
+        if len(beyond) > (self._packing is not None):
+            raise over.refuse("no more than the documents that one batch had no room for")
         if len(batches) >= self._batches:
             raise held.refuse(f"a list of fewer than the {self._batches} batches of an update")
         with loader.inside():
             self.loader.load_state_dict(loader.value)
-        self._held, self._resumed = batches, True
+        self._held, self._beyond, self._resumed = batches, beyond, True
 
     def _unpack(self, saved: Saved) -> Any:
         with saved.inside():

@@ -24,7 +24,7 @@ require("accelerate", "1.0.1")
 # Imported after the check, since older versions may lack these names.
 from transformers import Trainer  # noqa: E402
 
-from selective_backprop.integrations._model_losses import RowLosses  # noqa: E402
+from selective_backprop.integrations._model_losses import RowLosses, model_inputs  # noqa: E402
 from selective_backprop.integrations._trainer_checks import check_trainer  # noqa: E402
 from selective_backprop.integrations._trainer_selection import (  # noqa: E402
     Keeper,
@@ -121,9 +121,12 @@ class SelectiveTrainer(Trainer):
         if selection is None:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         weighed = self.selection.weigh(model, batch, selection.weights, num_items_in_batch)
-        loss, outputs = weighed or super().compute_loss(
-            model, dict(batch), True, num_items_in_batch
-        )
+        if weighed is None:
+            with self.selection.listening(model, selection, batch):
+                return super().compute_loss(
+                    model, model_inputs(batch), return_outputs, num_items_in_batch
+                )
+        loss, outputs = weighed
         self.selection.record(selection, outputs, batch)
         return (loss, outputs) if return_outputs else loss
 

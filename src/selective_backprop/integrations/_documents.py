@@ -1,0 +1,292 @@
+"""Documents of packed rows: selected one by one, and packed anew before each pass of the model.
+
+A collator without padding joins the examples of a batch into one row, and a data set may be packed
+into such rows beforehand. Documents do not attend to one another, so those that are not selected
+are left out of the row, and no compute is spent on them.
+"""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.data_loader import SeedableRandomSampler
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+)
+from transformers import DataCollatorWithFlattening
+
+from selective_backprop._batches.structure import Layout, join_rows, move_batch
+from selective_backprop._core.errors import BatchError, ConfigurationError
+from selective_backprop._core.isolation import kept_random_streams
+from selective_backprop._core.types import Scores
+from selective_backprop._sampling.draws import Selection
+from selective_backprop.integrations._model_losses import LENGTHS, ModelLosses, OwnLosses
+
+Lengths: TypeAlias = list[Sequence[int]]  # of the documents of each row
+Selected: TypeAlias = tuple[dict[str, Tensor], Selection]  # padded documents
+PADDING = {"input_ids": 0, "labels": -100}
+BOUNDS = ("position_ids", "cu_seq_lens_q")
+SAMPLERS = (RandomSampler, SeedableRandomSampler, SequentialSampler, DistributedSampler)
+
+
+class Documents(Dataset[dict[str, Tensor]]):
+    """The documents of a data set's rows, in the rows' order.
+
+    Args:
+        rows: a map-style data set of `input_ids`, and of `labels` if they differ.
+        lengths: of each row's documents; None if each row is one document.
+    """
+
+    def __init__(self, rows: Any, lengths: Lengths | None) -> None:
+        self._rows, self._lengths = rows, lengths
+        counts = np.ones(len(rows), dtype=np.int64)
+        if lengths is not None:
+            counts = np.array([len(row) for row in lengths])
+        self._row = np.repeat(np.arange(len(rows)), counts)
+        self._first = counts.cumsum() - counts  # number of each row's first document
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: list[int]) -> list[dict[str, Tensor]]:
+        """Return several documents; each row is read once."""
+        rows, place = np.unique(self._row[indices], return_inverse=True)
+        read = getattr(self._rows, "__getitems__", None)
+        numbers = rows.tolist()
+        found = read(numbers) if read else [self._rows[row] for row in numbers]
+        cut = [self._cut(row, number) for row, number in zip(found, numbers, strict=True)]
+        return [
+            {key: parts[index - self._first[rows[at]]] for key, parts in cut[at].items()}
+            for index, at in zip(indices, place, strict=True)
+        ]
+
+    def _cut(self, row: Mapping[str, Any], number: int) -> dict[str, Sequence[Tensor]]:
+        """Return a row's tokens and labels, document by document."""
+        tokens = torch.as_tensor(row["input_ids"])
+        columns = {"input_ids": tokens, "labels": torch.as_tensor(row.get("labels", tokens))}
+        if self._lengths is None:
+            return {key: [column] for key, column in columns.items()}
+        lengths = list(self._lengths[number])
+        if sum(lengths) != len(tokens):
+            raise BatchError(
+                f"the documents of row {number} have {sum(lengths)} tokens by their lengths, and "
+                f"the row has {len(tokens)}; lengths or position_ids must cover the whole row"
+            )
+        return {key: column.split(lengths) for key, column in columns.items()}
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How documents lie in the rows of a loader, and how chosen ones are packed.
+
+    Attributes:
+        documents: the data set of documents.
+        per_batch: number of documents in a training batch: as many as the loader's batches have
+            on average.
+        most: of tokens in a training batch: as many as in a batch of the longest rows; None for
+            rows of one document, which are not of one length.
+        collate: joins documents into one row.
+        accelerator: of this process.
+    """
+
+    documents: Documents
+    per_batch: int
+    most: int | None
+    collate: Callable[[list[dict[str, Any]]], Mapping[str, Any]]
+    accelerator: Accelerator
+
+    def is_full(self, waiting: list[Selected]) -> bool:
+        """Return whether documents that wait make a batch, in every process."""
+        if self.most is None:
+            return False
+        full = sum(int(batch["length"].sum()) for batch, _ in waiting) >= self.most
+        if self.accelerator.num_processes == 1:
+            return full
+        each = torch.tensor([full], device=self.accelerator.device)
+        return bool(self.accelerator.gather(each).all())
+
+    def cut(self, waiting: list[Selected]) -> tuple[Selected, list[Selected]]:
+        """Return a batch of the first documents and of later ones that still fit, and the rest."""
+        if self.most is None:
+            return waiting[0], waiting[1:]
+        room, fits, rest = self.most, [], []
+        lengths = torch.cat([batch["length"] for batch, _ in waiting])
+        for place, length in enumerate(lengths.tolist()):
+            if length <= room or not fits:
+                fits.append(place)
+                room -= length
+            else:
+                rest.append(place)
+        layout = Layout(pad=PADDING)
+        batch = join_rows([batch for batch, _ in waiting], layout)
+        indices, weights = map(torch.cat, zip(*(each for _, each in waiting), strict=True))
+        parts = [
+            (join_rows([batch], layout, [rows]), Selection(indices[rows], weights[rows]))
+            for rows in map(torch.tensor, (fits, rest))
+            if len(rows)
+        ]
+        return parts[0], parts[1:]
+
+    def pack(self, batch: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Return one row of the documents in a padded batch, and their lengths beside it."""
+        lengths = batch["length"].tolist()
+        columns = [batch["input_ids"].tolist(), batch["labels"].tolist()]
+        packed = self.collate(
+            [
+                {"input_ids": tokens[:length], "labels": labels[:length]}
+                for tokens, labels, length in zip(*columns, lengths, strict=True)
+            ]
+        )
+        return {**packed, LENGTHS: batch["length"]}
+
+    def losses(self, inside: ModelLosses | OwnLosses) -> "DocumentLosses":
+        """Return a callable for one loss per document of a padded batch."""
+        return DocumentLosses(inside, self)
+
+    def loader(self, rows: DataLoader[Any]) -> DataLoader[Any]:
+        """Return a loader of padded documents, drawn as the loader of rows draws rows.
+
+        Raises:
+            ConfigurationError: if its sampler orders rows by what they hold.
+        """
+        batches: Any = rows.batch_sampler
+        documents: Any = self.documents
+        sampler: Any = getattr(batches, "sampler", None)
+        if type(batches) is not BatchSampler or type(sampler) not in SAMPLERS:
+            kind = type(batches if sampler is None else sampler).__name__
+            raise ConfigurationError(
+                f"rows are drawn by {kind}, and selection draws documents instead, whose order it "
+                "cannot know. Use train_sampling_strategy='random' or 'sequential'."
+            )
+        if isinstance(sampler, DistributedSampler):
+            sampler = DistributedSampler(
+                documents,
+                sampler.num_replicas,
+                sampler.rank,
+                shuffle=sampler.shuffle,
+                seed=sampler.seed,
+            )
+        else:
+            sampler = copy.copy(sampler)
+            sampler.data_source = documents
+        clone = copy.copy(rows)
+        for name, value in {
+            "_iterator": None,
+            "dataset": documents,
+            "sampler": sampler,
+            "batch_size": self.per_batch,
+            "batch_sampler": BatchSampler(sampler, self.per_batch, batches.drop_last),
+            "collate_fn": pad_documents,
+        }.items():
+            object.__setattr__(clone, name, value)
+        return clone
+
+
+@dataclass(frozen=True)
+class DocumentLosses:
+    """One loss per document of a padded batch, by a forward pass over one packed row."""
+
+    inside: ModelLosses | OwnLosses
+    packing: Packing
+
+    def __call__(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Scores:
+        """Return the mean loss of each document's tokens that count."""
+        device = self.packing.accelerator.device
+        packed = move_batch(self.packing.pack(batch), device)
+        with kept_random_streams(device):  # documents wait on the host
+            return self.inside(model, packed)
+
+
+def pad_documents(documents: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Return documents as rows of one width, so that they can be cut and joined, with lengths."""
+    padded = {
+        key: pad_sequence([each[key] for each in documents], True, value)
+        for key, value in PADDING.items()
+    }
+    return {**padded, "length": torch.tensor([len(each["input_ids"]) for each in documents])}
+
+
+def find_packing(
+    loader: DataLoader[Any], batch: Any, collator: Any, accelerator: Accelerator
+) -> Packing | None:
+    """Return how several documents lie in a row of a loader; None if each row is one example.
+
+    Args:
+        loader: the candidates' loader.
+        batch: two of its examples, collated; None for a stream.
+        collator: the Trainer's own.
+        accelerator: of this process.
+
+    Raises:
+        ConfigurationError: if documents are joined but cannot be told apart.
+    """
+    dataset: Any = loader.dataset
+    if isinstance(dataset, IterableDataset):
+        joins = isinstance(collator, DataCollatorWithFlattening)
+        if joins or getattr(collator, "padding_free", False):
+            raise ConfigurationError(
+                "the data set is a stream, and its batches are joined into one row without "
+                "padding, so that the number of documents is not known. Use a map-style data set, "
+                "or pad: packing=False and padding_free=False in SFTConfig."
+            )
+        return None
+    if not isinstance(batch, Mapping) or not isinstance(batch.get("input_ids"), Tensor):
+        return None
+    joins = len(batch["input_ids"]) == 1
+    if joins and not any(name in batch for name in BOUNDS):
+        raise ConfigurationError(
+            f"the collator ({type(collator).__name__}) joins examples into one row without "
+            "position_ids and without cu_seq_lens_q, so that they attend to one another and cannot "
+            "be told apart. Let it return position_ids that begin anew with each example, or pad."
+        )
+    lengths = find_lengths(dataset)
+    if not joins and lengths is None:
+        return None
+    documents = Documents(dataset, lengths)
+    size = getattr(loader.batch_sampler, "batch_size", 1)
+    return Packing(
+        documents,
+        max(1, round(size * len(documents) / len(dataset))),
+        None if lengths is None else size * max(map(sum, lengths)),
+        loader.collate_fn if joins else DataCollatorWithFlattening(),
+        accelerator,
+    )
+
+
+def find_lengths(dataset: Any) -> Lengths | None:
+    """Return the lengths of each row's documents; None if no row has more than one.
+
+    They are the rows' `seq_lengths`, or `position_ids` tell where documents begin.
+    """
+    row = dataset[0]
+    if not isinstance(row, Mapping):
+        return None
+    if "seq_lengths" in row:
+        return list(_column(dataset, "seq_lengths"))
+    if "position_ids" not in row:
+        return None
+    lengths: Lengths = []
+    for positions in map(np.asarray, _column(dataset, "position_ids")):
+        begins = np.flatnonzero(np.diff(positions) != 1) + 1
+        lengths.append(np.diff([0, *begins, len(positions)]).tolist())
+    return lengths if any(len(row) > 1 for row in lengths) else None
+
+
+def _column(dataset: Any, name: str) -> Any:
+    listed = name in getattr(dataset, "column_names", ())  # of Hugging Face's data sets
+    return dataset[name] if listed else [dataset[row][name] for row in range(len(dataset))]

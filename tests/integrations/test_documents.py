@@ -1,0 +1,66 @@
+"""Documents are cut out of packed rows, and each row is read once for all that are wanted of it."""
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+import selective_backprop as sb
+from selective_backprop.integrations._documents import Documents, find_lengths
+
+ROWS = [
+    {"input_ids": [1, 2, 3, 4, 5], "labels": [1, 2, -100, 4, 5]},
+    {"input_ids": [6, 7], "labels": [6, 7]},
+    {"input_ids": [8, 9, 10], "labels": [-100, 9, 10]},
+]
+LENGTHS = [[2, 3], [2], [1, 1, 1]]
+
+
+class Read(list):
+    """A data set that notes which rows were read."""
+
+    def __init__(self, rows):
+        super().__init__(rows)
+        self.read = []
+
+    def __getitem__(self, row):
+        self.read.append(row)
+        return super().__getitem__(row)
+
+
+def test_documents_are_numbered_in_the_order_of_their_rows():
+    documents = Documents(Read(ROWS), LENGTHS)
+    assert len(documents) == 6
+    tokens = [documents[index]["input_ids"].tolist() for index in range(6)]
+    assert tokens == [[1, 2], [3, 4, 5], [6, 7], [8], [9], [10]]
+    assert documents[1]["labels"].tolist() == [-100, 4, 5]
+
+
+def test_only_rows_of_wanted_documents_are_read_and_each_once():
+    rows = Read(ROWS)
+    found = Documents(rows, LENGTHS).__getitems__([5, 0, 3, 1])
+    assert [each["input_ids"].tolist() for each in found] == [[10], [1, 2], [8], [3, 4, 5]]
+    assert rows.read == [0, 2]
+
+
+def test_rows_without_lengths_are_documents_and_labels_are_tokens_by_default():
+    documents = Documents([{"input_ids": torch.tensor([4, 5])}, ROWS[1]], None)
+    assert documents[0]["labels"].tolist() == [4, 5]
+    assert documents[1]["input_ids"].tolist() == [6, 7]
+
+
+@pytest.mark.parametrize("start", [0, 2])
+def test_documents_begin_where_positions_do(start):
+    rows = [
+        {"position_ids": [start + place for length in lengths for place in range(length)]}
+        for lengths in LENGTHS
+    ]
+    assert find_lengths(rows) == LENGTHS
+    assert find_lengths(rows[1:2]) is None
+    assert find_lengths([{"seq_lengths": lengths} for lengths in LENGTHS]) == LENGTHS
+    assert find_lengths(ROWS) is None
+
+
+def test_lengths_that_do_not_cover_their_row_are_refused():
+    with pytest.raises(sb.BatchError, match=r"row 1 have 3 tokens.* has 2"):
+        Documents(ROWS, [[5], [1, 2], [3]])[1]
