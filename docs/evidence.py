@@ -12,6 +12,7 @@ import json
 import re
 import shutil
 import statistics
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -19,7 +20,14 @@ from typing import Any
 
 import selective_backprop as sb
 from reproductions.auto_study.known_worths import known_worths
-from reproductions.auto_study.page import AT_A_GLANCE, caption_of, compose, draw_page, overview
+from reproductions.auto_study.page import (
+    AT_A_GLANCE,
+    by_kind,
+    caption_of,
+    compose,
+    draw_page,
+    overview,
+)
 from reproductions.auto_study.protocol import STAGES
 from reproductions.auto_study.results import Results, read_results
 from reproductions.drawing import save
@@ -28,7 +36,7 @@ from selective_backprop.guide._worth import RECORD
 from selective_backprop.lab.analysis.grouping import gather as compare
 from selective_backprop.lab.analysis.statistics import estimate
 from selective_backprop.lab.analysis.summary import to_markdown
-from selective_backprop.lab.analysis.tables import with_interval
+from selective_backprop.lab.analysis.tables import Table, with_interval
 from selective_backprop.lab.bench.figure import draw_bench
 from selective_backprop.lab.bench.harness import Findings
 from selective_backprop.lab.records.schema import read_runs
@@ -509,12 +517,21 @@ def results_of(stage: str) -> list[Results]:
 
 def study(folder: str) -> str:
     """Return a stage of the study at a glance, with the command that made it."""
+    return _stage(folder, overview)
+
+
+def kinds(folder: str) -> str:
+    """Return what strategies are worth by kind of data, with the command that made it."""
+    return _stage(folder, by_kind)
+
+
+def _stage(folder: str, table: Callable[[list[Results], Sequence[str]], Table]) -> str:
     results = [each for each in results_of(Path(folder).name) if each.runs]
     if not results:
         return "Nothing is on record yet.\n"
     runs = [run for each in results for run in each.runs]
     commands = dict.fromkeys(run.header.command for run in runs)
-    lines = [overview(results, AT_A_GLANCE).to_markdown(), caption_of(runs), "", "Made by", ""]
+    lines = [table(results, AT_A_GLANCE).to_markdown(), caption_of(runs), "", "Made by", ""]
     return "\n".join([*lines, *(f"    {command}" for command in commands), ""])
 
 
@@ -559,6 +576,7 @@ TABLES = {
     "rare": rare,
     "worths": worths,
     "study": study,
+    "kinds": kinds,
 }
 
 

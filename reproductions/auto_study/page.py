@@ -112,9 +112,9 @@ def overview(shown: Sequence[Results], arms: Sequence[str] = ORDER) -> Table:
     return Table(("", f"{BASELINE}, {unit}", *present), rows, title)
 
 
-def by_kind(shown: Sequence[Results]) -> Table:
+def by_kind(shown: Sequence[Results], arms: Sequence[str] = ORDER) -> Table:
     """Return the mean worth of each strategy over all cells of a kind, in passes and in seconds."""
-    present = [arm for arm in ORDER if any(arm in each.arms for each in shown)]
+    present = [arm for arm in arms if any(arm in each.arms for each in shown)]
     kinds = ["all", *dict.fromkeys(kind for each in shown for kind in each.workload.kinds)]
     axes: tuple[tuple[str, Axis], ...] = (("passes", "cost"), ("CPU seconds", "cpu_seconds"))
     rows = []
