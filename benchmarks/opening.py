@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from size import Indices, resident
+from size import Indices, forget_peak, peak, resident
 from torch.utils.data import DataLoader
 
 import selective_backprop as sb
@@ -64,17 +64,6 @@ def opening(examples: int, wrong: float, rounds: int) -> dict[str, Any]:
         "most_cpu_seconds": max(seconds),
         "peak_bytes_per_example": max(peaks),
     }
-
-
-def forget_peak() -> None:
-    """Let the peak of memory be counted anew."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-
-
-def peak() -> int:
-    """Return the most bytes of memory that were in use since then."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def main() -> int:

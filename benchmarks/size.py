@@ -157,5 +157,16 @@ def resident() -> int:
     return int(fields[1]) * resource.getpagesize()
 
 
+def forget_peak() -> None:
+    """Let the peak of memory be counted anew."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def peak() -> int:
+    """Return the most bytes of memory that were in use since then."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+
 if __name__ == "__main__":
     sys.exit(main())

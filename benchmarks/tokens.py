@@ -12,7 +12,6 @@ it, parameters are not.
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from fixture_transformer import Transformer
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from size import forget_peak, peak, resident
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -37,7 +37,6 @@ from selective_backprop.lab.records.provenance import provenance
 WORDS = (8192, 32768, 131072)
 ROWS, LENGTH, FEATURES, BLOCKS = 8, 128, 256, 4
 RATES = (0.25, 0.5, 0.6)
-UNIT = 1 if sys.platform == "darwin" else 1024  # bytes of a unit of a process's highest memory
 # By name, how tokens are chosen in a step, and at which rate.
 ARMS = {
     "plain": ("plain", 1.0),
@@ -90,11 +89,6 @@ class Training:
         return loss(hidden, self._words, kept=kept).loss
 
 
-def highest_memory() -> int:
-    """Return the most bytes that this process has held so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT
-
-
 def memory_of(words: int, arm: str) -> int:
     """Return the bytes that a process takes for two steps."""
     command = [sys.executable, __file__, "--memory", arm, "--words", str(words)]
@@ -104,9 +98,10 @@ def memory_of(words: int, arm: str) -> int:
 def take_memory(words: int, arm: str) -> None:
     """Take two steps in this process, and print the bytes that they took."""
     step = Training(words).stepper(*ARMS[arm])
-    before = highest_memory()
+    before = resident()
+    forget_peak()
     step(), step()
-    print(highest_memory() - before)
+    print(peak() - before)
 
 
 def measure(words: int, rounds: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ and of the study are drawn when the documentation is built.
 """
 
 import json
+import math
 import re
 import shutil
 import statistics
@@ -32,7 +33,8 @@ from reproductions.auto_study.protocol import STAGES
 from reproductions.auto_study.results import Results, read_results
 from reproductions.drawing import save
 from reproductions.papers import committed, figures_at, gather
-from selective_backprop.guide._worth import RECORD
+from selective_backprop.guide._recommend import DEFAULT, PAYS
+from selective_backprop.guide._worth import RECORD, held_out
 from selective_backprop.lab.analysis.grouping import gather as compare
 from selective_backprop.lab.analysis.statistics import estimate
 from selective_backprop.lab.analysis.summary import to_markdown
@@ -120,10 +122,11 @@ def small(file: str) -> str:
     ]
     for workload, arms in found.items():
         bare = arms[strategies[0]]["after"]["bare_next_us"]
-        cells = [
-            " → ".join(f"{version['added_us']['median']:.0f}" for version in arms[name].values())
-            for name in strategies
-        ]
+        cells = []
+        for name in strategies:
+            added = [version["added_us"] for version in arms[name].values()]
+            medians = " → ".join(f"{each['median']:.0f}" for each in added)
+            cells.append(f"{medians} ({added[-1]['low']:.0f} to {added[-1]['high']:.0f})")
         lines.append(f"| {workload} | {bare:.0f} | {' | '.join(cells)} |")
     lines += [
         "",
@@ -423,6 +426,16 @@ def worths(file: str) -> str:
         typical = record["typical"][name], record["typical_of_means"][name], factor
         found = (among, len(cells), *(f"{each:.2f}×" for each in typical))
         lines.append(f"| {name} | {' | '.join(map(str, found))} |")
+    known = held_out(record["cells"], record["width"])[DEFAULT]
+    advised = [worth for guess, worth in known if guess >= math.log(PAYS)]
+    others = [worth for guess, worth in known if guess < math.log(PAYS)]
+    lines += [
+        "",
+        f"By these forecasts `{DEFAULT}` would be advised in {len(advised)} of {len(known)} cells. "
+        f"There it was worth {math.exp(fmean(advised)):.2f} times what it takes in the geometric "
+        f"mean, and more than it takes in {sum(each > 0 for each in advised)} of them; in the "
+        f"others it was worth {math.exp(fmean(others)):.2f} times.",
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -88,13 +88,13 @@ def fit(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     Args:
         cells: each with its `workload`, its `place` and the `worth` of strategies by name.
     """
-    errors = {width: held_out(cells, width) for width in WIDTHS}
+    errors = {width: _errors(cells, width) for width in WIDTHS}
     mean = {
         width: np.mean([e for each in found.values() for e in each])
         for width, found in errors.items()
     }
     width = min(mean, key=mean.__getitem__)
-    best, usual = errors[width], held_out(cells, math.inf)
+    best, usual = errors[width], _errors(cells, math.inf)
     return {
         "width": width,
         "factors": {name: math.exp(np.quantile(each, HELD)) for name, each in best.items()},
@@ -104,12 +104,20 @@ def fit(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def held_out(cells: Sequence[Mapping[str, Any]], width: float) -> dict[str, list[float]]:
-    """Return by how much forecasts miss each workload, made of the others, in logarithms.
+def _errors(cells: Sequence[Mapping[str, Any]], width: float) -> dict[str, list[float]]:
+    """Return by how much forecasts miss each workload, made of the others, in logarithms."""
+    found = held_out(cells, width).items()
+    return {name: [abs(guess - log) for guess, log in each] for name, each in found}
+
+
+def held_out(
+    cells: Sequence[Mapping[str, Any]], width: float
+) -> dict[str, list[tuple[float, float]]]:
+    """Return forecasts of each workload, made of the others, beside its worths, in logarithms.
 
     With an infinite width they are the others' mean.
     """
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[tuple[float, float]]] = {}
     for cell in cells:
         others = [each for each in cells if each["workload"] != cell["workload"]]
         for name, times in cell["worth"].items():
@@ -117,7 +125,7 @@ def held_out(cells: Sequence[Mapping[str, Any]], width: float) -> dict[str, list
             weights = _weights(np.array(cell["place"]), [e["place"] for e in same], width)
             if weights.any():
                 guess = _mean([each["worth"][name] for each in same], weights)
-                found.setdefault(name, []).append(abs(guess - _log(times)))
+                found.setdefault(name, []).append((guess, _log(times)))
     return found
 
 
