@@ -159,6 +159,7 @@ GIVEN = {
     *("Median", "in_memory_loader"),
     *("Observations", "Recommendation", "Redundancy", "ScoreStats", "ScorerOutcome"),
     *("SelectedLosses", "SelectedTokens", "Selection", "Stats", "StepStats", "Suspects"),
+    "WorthForecast",
 }
 # What is not called: interfaces, errors and names to choose from.
 OTHERS = {

@@ -10,6 +10,7 @@ from selective_backprop.guide._recommend import Recommendation
 from selective_backprop.guide._redundancy import Redundancy
 from selective_backprop.guide._rounds import Median
 from selective_backprop.guide._suspects import Cut, Suspects
+from selective_backprop.guide._worth import WorthForecast
 
 __all__ = [
     "Advice",
@@ -22,6 +23,7 @@ __all__ = [
     "Redundancy",
     "ScorerOutcome",
     "Suspects",
+    "WorthForecast",
     "advise",
     "audit",
     "data_traits",
