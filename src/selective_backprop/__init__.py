@@ -17,6 +17,7 @@ from selective_backprop._core.errors import (
 )
 from selective_backprop._core.stats import ScoreStats, Stats, StepStats
 from selective_backprop._core.stopwatch import Stopwatch
+from selective_backprop._loader.candidate_scheduler import CandidateScheduler
 from selective_backprop._loader.log import Log
 from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._pipeline.in_memory import in_memory_loader
@@ -64,6 +65,7 @@ if typing.TYPE_CHECKING:
 
 __all__ = [
     "BatchError",
+    "CandidateScheduler",
     "ConfigurationError",
     "DataError",
     "ExampleScores",

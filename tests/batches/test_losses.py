@@ -350,7 +350,7 @@ def test_excess_is_what_a_loss_has_above_its_lowest_in_units_of_its_weight(
 def test_excess_leaves_other_losses_and_ignored_positions_alone():
     outputs, targets = torch.randn(3, 4), torch.rand(3, 4)
     losses = torch.rand(3, 4)
-    assert excess_losses(nn.BCEWithLogitsLoss(), losses, outputs, targets) is losses
+    assert excess_losses(nn.BCEWithLogitsLoss(), losses, outputs, targets[:, 0]) is losses
     assert excess_losses(lambda x, y: x, losses, outputs, targets) is losses
     smooth = nn.CrossEntropyLoss(label_smoothing=0.1, reduction="none")
     tokens = torch.tensor([[1, -100, 3]])
@@ -359,6 +359,53 @@ def test_excess_leaves_other_losses_and_ignored_positions_alone():
     )
     assert found.shape == tokens.shape
     assert found.isfinite().all()
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1), (3, 4), (3, 4, 5)])
+@pytest.mark.parametrize("soft", [False, True])
+def test_the_excess_of_yes_or_no_labels_is_their_divergence(shape, soft):
+    torch.manual_seed(0)
+    outputs = torch.randn(shape, dtype=torch.float64)
+    targets = torch.rand(shape, dtype=torch.float64)
+    targets = targets if soft else targets.round()
+    loss_fn = nn.BCEWithLogitsLoss(reduction="none")
+    likely = outputs.sigmoid()
+    expected = torch.xlogy(targets, targets / likely)
+    expected = expected + torch.xlogy(1 - targets, (1 - targets) / (1 - likely))
+    # Those of a row count together; pixels are averaged afterwards.
+    expected = expected.sum(1) if len(shape) == 2 else expected
+    found = excess_losses(loss_fn, loss_fn(outputs, targets), outputs, targets)
+    torch.testing.assert_close(found, expected)
+
+
+def test_the_excess_of_weighted_labels_is_0_where_the_model_can_do_no_better():
+    targets = torch.tensor([[0.2, 1.0, 0.0, 0.6]], dtype=torch.float64)
+    positive = torch.tensor([3.0, 2.0, 5.0, 0.5], dtype=torch.float64)
+    weight = torch.tensor([1.0, 4.0, 0.1, 2.0], dtype=torch.float64)
+    loss_fn = nn.BCEWithLogitsLoss(weight=weight, pos_weight=positive, reduction="none")
+    best = (positive * targets / (1 - targets)).log().clamp(-40, 40)
+    found = excess_losses(loss_fn, loss_fn(best, targets), best, targets)
+    torch.testing.assert_close(found, torch.zeros(1, dtype=torch.float64), atol=1e-12, rtol=0)
+    off = best.clone()
+    off[0, 1] = -2.0  # of a label that is true
+    found = excess_losses(loss_fn, loss_fn(off, targets), off, targets)
+    torch.testing.assert_close(found[0], -off[0, 1].sigmoid().log())
+
+
+def test_auto_is_told_of_one_wrong_label_among_many():
+    outputs, targets = torch.full((2, 40), -5.0), torch.zeros(2, 40)
+    targets[0, 7] = 1.0  # its loss is a fortieth of 5 in the mean
+    loader = sb.SelectiveLoader(
+        DataLoader(TensorDataset(outputs, targets), 2),
+        *(nn.Identity(), nn.BCEWithLogitsLoss(), sb.auto()),
+        quiet=True,
+    )
+    loss_fn = loader.loss_fn
+    for batch, labels in loader:
+        loss_fn(batch, labels)
+    noted = loader.ledger.recorded.observe().scores[0]
+    assert noted[0] > 5.0
+    assert noted[1] < 0.5
 
 
 def test_excess_is_found_of_targets_of_one_byte():

@@ -108,9 +108,38 @@ def test_logs_tell_what_selection_did_and_what_it_cost(tmp_path):
     assert "train_loss" in last
 
 
-def test_a_length_that_is_not_known_ahead_is_asked_for_before_training(tmp_path):
-    made = text.trainer(tmp_path, text.selective(draw="bernoulli"))
-    with pytest.raises(sb.ConfigurationError, match=r"bernoulli.*Pass max_steps="):
+@pytest.mark.parametrize("accumulated", [1, 3])
+@pytest.mark.parametrize(
+    "strategy",
+    [text.selective(draw="bernoulli", warmup_epochs=1), sb.infobatch(), sb.recorded_sb(1 / 2)],
+    ids=lambda each: each.name,
+)
+def test_where_steps_are_not_known_ahead_the_learning_rate_decays_by_candidates(
+    tmp_path, strategy, accumulated
+):
+    made, noting = noted(
+        tmp_path,
+        strategy,
+        num_train_epochs=6,
+        gradient_accumulation_steps=accumulated,
+        logging_steps=1,
+    )
+    without = 6 * 12 // accumulated
+    stats = made.selective_loader.stats
+    assert made.selective_loader.next_epoch == 6
+    assert stats.candidates == 6 * 48
+    assert made.state.global_step == len(noting.rates) < 0.9 * without
+    assert made.state.max_steps == without
+    assert made.state.epoch == 6
+    assert made.args.max_steps == -1
+    # Candidates of up to an update come after the last step; of three batches, those of an epoch.
+    assert noting.rates[-1] <= {1: 2 / 72, 3: 12 / 24}[accumulated] * 1e-2
+    assert all(left > right for left, right in zip(noting.rates, noting.rates[1:], strict=False))
+
+
+def test_a_length_that_is_not_known_ahead_is_asked_for_where_epochs_are_no_whole_number(tmp_path):
+    made = text.trainer(tmp_path, text.selective(draw="bernoulli"), num_train_epochs=2.5)
+    with pytest.raises(sb.ConfigurationError, match=r"selective-backprop.*Pass max_steps="):
         made.train()
     made = text.trainer(tmp_path, text.selective(draw="bernoulli"), max_steps=14, learning_rate=0.0)
     made.train()

@@ -40,6 +40,7 @@ class Interrupt(transformers.TrainerCallback):
         (sb.stale_sb(rate=1 / 2, epochs=2), {"max_steps": 25}),
         (sb.recorded_sb(rate=1 / 2), {"max_steps": 25}),
         (sb.infobatch(), {"max_steps": 25}),
+        (sb.infobatch(), {"num_train_epochs": 4}),
         (text.selective(1 / 2, warmup_epochs=1), {"save_steps": 6}),
         (text.selective(1 / 2, warmup_epochs=1), {"save_strategy": "epoch"}),
         (
@@ -53,6 +54,7 @@ class Interrupt(transformers.TrainerCallback):
         "stale",
         "recorded",
         "infobatch",
+        "epochs of unknown length",
         "last batch",
         "epochs",
         "held over",

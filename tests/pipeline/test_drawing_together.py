@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 import selective_backprop as sb
+from selective_backprop._pipeline import epoch_draw
 from selective_backprop._pipeline import index_sampler as _draw
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 
@@ -84,25 +85,37 @@ class Watched:
 
 
 @pytest.mark.parametrize(
-    ("batches", "draws", "largest"), [(31, 31, 4), (32, 16, 8), (50, 17, 12), (400, 50, 32)]
-)
-def test_an_epoch_has_sixteen_draws_or_more_of_at_most_eight_batches(batches, draws, largest):
-    windows = Watched(batches).windows()
-    assert len(windows) == draws
-    assert max(windows) == largest
-    assert sum(windows) == 4 * batches
-
-
-@pytest.mark.parametrize(
     "watched",
     [
+        Watched(31),
         Watched(64, sb.Schedule(warmup_epochs=1, plain_every=4)),
         Watched(64, kind=Uncounted),
     ],
-    ids=["batches dealt out", "unknown length"],
+    ids=["all", "batches dealt out", "unknown length"],
 )
-def test_it_is_one_batch_at_a_time_where_more_would_disturb(watched):
-    assert set(watched.windows()) == {4}
+def test_coins_are_tossed_once_in_an_epoch_for_all_examples(watched):
+    assert watched.windows() == [4 * watched.batches]
+
+
+def test_very_many_examples_are_drawn_from_in_parts(monkeypatch):
+    monkeypatch.setattr(epoch_draw, "MOST_AT_ONCE", 100)
+    assert Watched(64).windows() == [100, 100, 56]
+
+
+def test_an_example_that_comes_up_twice_in_an_epoch_has_one_fate():
+    data, model = Numbered(64), nn.Linear(2, 3)
+    loader = DataLoader(data, 4, sampler=[*range(64), *range(64)])
+    door = sb.SelectiveLoader(
+        loader, model, nn.CrossEntropyLoss(), sb.auto(), with_selection=True, quiet=True
+    )
+    for _ in range(2):
+        counts = torch.zeros(64)
+        for _, selection in door:
+            counts[selection.indices] += 1
+            door.record(selection, 0.3 * torch.rand(len(selection.indices)))
+    waiting = door.stats.waiting
+    assert (counts == 1).sum() <= waiting
+    assert 10 < (counts == 0).sum() < 54
 
 
 def test_what_was_gathered_when_selection_ends_is_drawn_from_first():

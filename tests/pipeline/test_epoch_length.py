@@ -1,6 +1,7 @@
 """How many batches an epoch will yield: known exactly, or said to be unknown."""
 
 import pytest
+import torch
 from fixture_doors import (
     NotedSampler,
     Numbered,
@@ -11,7 +12,7 @@ from fixture_doors import (
     select,
     selective,
 )
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler
 
 import selective_backprop as sb
 
@@ -92,12 +93,69 @@ def test_the_lengths_of_epochs_that_depend_on_what_is_remembered_are_not_known()
         door.lengths(3)
 
 
-def test_the_length_of_a_warm_up_is_known_even_where_coins_follow():
-    door = select(DataLoader(Numbered(50), 4), selective(draw="bernoulli", warmup_epochs=1))
-    assert len(door) == 13
-    assert len(list(door)) == 13
-    with pytest.raises(TypeError, match="bernoulli"):
+@pytest.mark.parametrize(
+    ("strategy", "options"),
+    [
+        (selective(draw="bernoulli", warmup_epochs=1), {}),
+        (sb.auto(), {"drop_last": True}),
+        (sb.auto(), {"sampler": RandomSampler(range(50), replacement=True)}),
+        (sb.auto(schedule=sb.Schedule(warmup_epochs=1, plain_every=3)), {}),
+        (sb.easy_skip(), {}),
+    ],
+    ids=["coins for fresh scores", "drop_last", "replacement", "plain batches", "within an epoch"],
+)
+def test_a_length_that_later_epochs_have_not_is_refused_before_training(strategy, options):
+    loader = DataLoader(Numbered(50), 4, **options)
+    door = select(loader, strategy, epochs=5, with_selection=True)
+    with pytest.raises(TypeError, match=rf"^{strategy.name} .*CandidateScheduler"):
         len(door)
+    assert next(iter(door)) is not None
+
+
+COINS = {
+    "auto": sb.auto(),
+    "infobatch": sb.infobatch(),
+    "easy-skip": sb.easy_skip(),
+    "kakurenbo": sb.kakurenbo(),
+    "subset": sb.auto().within(sb.Subset(torch.arange(0, 203, 3), 203)),
+}
+
+
+@pytest.mark.parametrize("leftovers", ["carry", "flush", "drop"])
+@pytest.mark.parametrize("name", COINS)
+def test_what_is_drawn_by_remembered_losses_has_a_length_in_every_epoch(name, leftovers):
+    loader = DataLoader(Numbered(203), 4, shuffle=True)
+    options = {"leftovers": leftovers, "epochs": 24, "with_selection": True}
+    door = select(loader, COINS[name], **options)
+    lengths = []
+    for _ in range(24):
+        foreseen, count = len(door), 0
+        for _, selection in door:
+            count += 1
+            assert len(door) == foreseen
+            door.record(selection, 0.7 * torch.rand(len(selection.indices)))
+        assert count == foreseen
+        lengths.append(count)
+    assert min(lengths) < max(lengths)
+
+
+def test_the_length_is_that_of_the_indices_a_sampler_is_given():
+    sampler = SubsetRandomSampler(range(40, 100))
+    door = select(DataLoader(Numbered(203), 4, sampler=sampler), sb.auto(), with_selection=True)
+    for _ in range(3):
+        foreseen = len(door)
+        taken = [selection for _, selection in door]
+        assert len(taken) == foreseen
+        for selection in taken:
+            door.record(selection, 0.3 * torch.rand(len(selection.indices)))
+    assert foreseen < 13
+
+
+def test_total_steps_are_those_of_the_epochs_together():
+    door = select(DataLoader(Numbered(50), 4), selective(warmup_epochs=1))
+    assert door.total_steps(3) == sum(len(list(door)) for _ in range(3))
+    with pytest.raises(TypeError, match="CandidateScheduler"):
+        select(DataLoader(Numbered(50), 4), sb.auto(), with_selection=True).total_steps(3)
 
 
 def test_the_length_of_a_stream_is_what_the_stream_says():

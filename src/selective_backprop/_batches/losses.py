@@ -20,16 +20,13 @@ from selective_backprop._core.types import LossesOf, OutputsOf, Scores
 
 LossFunction = Callable[..., Any]
 
-_CROSS_ENTROPIES = {
-    "CrossEntropyLoss",
-    "NLLLoss",
+_OF_LABELS = {
     "BCELoss",
     "BCEWithLogitsLoss",
-    "cross_entropy",
-    "nll_loss",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
 }
+_OF_CLASSES = {"CrossEntropyLoss", "NLLLoss", "cross_entropy", "nll_loss"}
 ADVICE = (
     'Pass a loss function that has a reduction="none", or '
     "losses=callable(model, batch) -> one loss per example."
@@ -40,7 +37,7 @@ def is_no_cross_entropy(loss_fn: LossFunction | None) -> str | None:
     """Return the name of a loss of torch's that is no cross-entropy; None if it may be one."""
     name, home = _name_of(loss_fn)
     of_torch = home in (nn.modules.loss.__name__, nn.functional.__name__)
-    return name if of_torch and name not in _CROSS_ENTROPIES else None
+    return name if of_torch and name not in _OF_CLASSES | _OF_LABELS else None
 
 
 def _uncompiled(loss_fn: Any) -> Any:
@@ -78,12 +75,18 @@ def excess_losses(
     label smoothing, class weights or probabilities as targets what a plain cross-entropy is of
     classes, 0 where the model could not do better. Other losses are returned as they are.
 
+    Yes-or-no labels of a row, `[row, label]`, count together: the sum over them is to the row what
+    a plain cross-entropy is to classes, with `exp(-loss)` for the probability of all its labels.
+
     Args:
         loss_fn: gave the losses.
         losses: one per position, not reduced.
-        outputs: logits, `[row, class, ...]`.
-        targets: classes, `[row, ...]`, or probabilities of classes, like the logits.
+        outputs: logits, `[row, class, ...]`, or of yes-or-no labels, `[row, ...]`.
+        targets: classes, `[row, ...]`, or probabilities of classes or labels, like the logits.
     """
+    name = _name_of(loss_fn)[0]
+    if name in _OF_LABELS:
+        return _excess_of_labels(loss_fn, losses, targets)
     smoothed, weights = label_smoothing(loss_fn), class_weights(loss_fn)
     tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
     if not tensors or outputs.ndim < 2:
@@ -91,7 +94,7 @@ def excess_losses(
     soft = targets.is_floating_point() and targets.shape == outputs.shape
     if not (smoothed or weights is not None or soft):
         return losses
-    if _name_of(loss_fn)[0] not in ("CrossEntropyLoss", "NLLLoss", "cross_entropy", "nll_loss"):
+    if name not in _OF_CLASSES:
         return losses
     count = outputs.shape[1]
     each = losses.new_ones(count) if weights is None else weights.to(losses)
@@ -108,6 +111,28 @@ def excess_losses(
         entropy = others[hit] - others.sum() - torch.xlogy(own, own)
     lowest = entropy + torch.xlogy(total, total)
     return ((losses - lowest) / total.clamp(min=torch.finfo(losses.dtype).tiny)).clamp(min=0.0)
+
+
+def _excess_of_labels(
+    loss_fn: LossFunction, losses: Tensor, targets: Any
+) -> Float[Tensor, "*position"]:
+    """Return what `excess_losses` does for binary cross-entropies."""
+    loss_fn = _uncompiled(loss_fn)
+    bound = isinstance(loss_fn, functools.partial)
+
+    def option(name: str) -> Tensor:
+        found = loss_fn.keywords.get(name) if bound else getattr(loss_fn, name, None)
+        return losses.new_ones(()) if found is None else found.to(losses)
+
+    if not isinstance(targets, Tensor) or targets.shape != losses.shape:
+        return losses
+    yes, no = option("pos_weight") * targets, torch.ones_like(targets) - targets
+    total = yes + no
+    lowest = torch.xlogy(total, total) - torch.xlogy(yes, yes) - torch.xlogy(no, no)
+    weight = option("weight")
+    scale = (weight * total).clamp(min=torch.finfo(losses.dtype).tiny)
+    excess = ((losses - weight * lowest) / scale).clamp(min=0.0)
+    return excess.sum(1) if excess.ndim == 2 else excess
 
 
 def class_weights(loss_fn: LossFunction) -> Tensor | None:

@@ -13,6 +13,7 @@ from selective_backprop._memory.history import History, SharedHistory
 from selective_backprop._memory.ledger import Ledger
 from selective_backprop._memory.pending_updates import PendingUpdates, find_shard
 from selective_backprop._pipeline.candidate_loader import CandidateLoader
+from selective_backprop._pipeline.epoch_draw import EpochDraw
 from selective_backprop._pipeline.epoch_length import LengthPlanner
 from selective_backprop._pipeline.gate_feed import feed_of
 from selective_backprop._pipeline.index_sampler import IndexSampler
@@ -98,11 +99,13 @@ def assemble(
     )
     cadence = PlainBatchCadence(schedule.plain_every, batch_size=context.batch_size, window=window)
     clock = PhasePlanner(schedule, cadence, progress, gate)
-    draw = None
+    draw, ahead = None, None
+    if memory is not None and terms.draw is Draw.BERNOULLI:
+        ahead = EpochDraw(selector, index_buffer, ranks=ranks_scores)
     if source.indexed:
         first = index_buffer if scorer is None or memory is not None else None
         size = source.batch_size or context.batch_size
-        draw = IndexSampler(source.indices(), clock, first, options, batch_size=size)
+        draw = IndexSampler(source.indices(), clock, first, options, ahead=ahead, batch_size=size)
     passes_unseen = terms.keeps_everything and shape.unchanged and scorer is None
     candidate_loader = CandidateLoader(
         source.copy_with(draw),
@@ -133,6 +136,7 @@ def assemble(
         scores=scorer is not None,
         selects_before_loading=scorer is None and draw is not None,
         memory=memory,
+        ahead=ahead,
     )
     handshake = None
     if isinstance(ranks, Group) and lockstep is not None:

@@ -5,6 +5,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -237,6 +238,21 @@ class SelectiveLoader:
         return self._progress.at(max(0, cursor.epoch), cursor.drawn)
 
     @property
+    def candidate_batches(self) -> int | None:
+        """How many batches of the wrapped loader have arrived, counting whole epochs by its length.
+
+        None if it has no length.
+        """
+        cursor, batches = self._parts.pipeline.cursor, self._source.batches
+        return None if batches is None else max(0, cursor.epoch) * batches + cursor.drawn
+
+    @property
+    def planned_batches(self) -> int | None:
+        """How many batches the wrapped loader has in the `epochs` of training; None if unknown."""
+        epochs, batches = self._progress.epochs, self._source.batches
+        return None if epochs is None or batches is None else round(epochs * batches)
+
+    @property
     def agreement(self) -> Agreement | None:
         """The result of a cheap scorer's last check; None before it, or if none is checked."""
         scorer = self._parts.pipeline.scorer
@@ -289,13 +305,17 @@ class SelectiveLoader:
     def __len__(self) -> int:
         """Return the number of batches of the running epoch, or else of the coming one.
 
+        It is exact, and differs from epoch to epoch. `auto` and other strategies that draw by what
+        is remembered know it once the epoch before has ended, of a loader without `drop_last`.
+
         Raises:
-            TypeError: if it cannot be known in advance.
+            TypeError: if it cannot be known in advance of every epoch.
         """
         handshake, state = self._parts.handshake, self._state
-        if handshake is None:
-            return self._parts.length_planner.batches(state.begins)
-        return handshake.foresee(state.begins) if state.runs is None else handshake.batches
+        with self._naming_strategy():
+            if handshake is None:
+                return self._parts.length_planner.batches(state.begins)
+            return handshake.foresee(state.begins) if state.runs is None else handshake.batches
 
     def lengths(self, epochs: int) -> list[int]:
         """Return the number of batches of each of `epochs` epochs.
@@ -307,7 +327,32 @@ class SelectiveLoader:
             TypeError: if the lengths cannot be known in advance.
         """
         epochs = check_whole("epochs", epochs, least=0)
-        return self._parts.length_planner.lengths(self._state.begins, epochs)
+        with self._naming_strategy():
+            return self._parts.length_planner.lengths(self._state.begins, epochs)
+
+    def total_steps(self, epochs: int) -> int:
+        """Return the number of batches of `epochs` epochs together, for schedules that count them.
+
+        The first is the epoch that `len()` is about, so before training it is all of it.
+
+        Raises:
+            ConfigurationError: if `epochs` is not a whole number from 0.
+            TypeError: if it cannot be known in advance, as with `auto`: let `CandidateScheduler`
+                step the schedule.
+        """
+        return sum(self.lengths(epochs))
+
+    @contextmanager
+    def _naming_strategy(self) -> Generator[None]:
+        """Say in an error about lengths whose they are, and what to do."""
+        try:
+            yield
+        except TypeError as error:
+            raise TypeError(
+                f"{self._strategy.name} does not know in advance how many batches it yields: "
+                f"{error}. Count the batches that come. A learning-rate schedule that counts steps "
+                "goes by candidates with sb.CandidateScheduler(scheduler, loader)."
+            ) from None
 
     def __bool__(self) -> bool:
         """Return True; an empty loader is refused when it is wrapped."""
@@ -357,6 +402,8 @@ class SelectiveLoader:
             LoaderError: if the rows have no indices.
         """
         pipeline = self._parts.pipeline
+        if self._loss is not None:
+            self._loss.used = True
         if pipeline.memory is not None:
             epoch = max(0, pipeline.cursor.epoch)
             if targets is None and outputs is not None:
@@ -385,10 +432,13 @@ class SelectiveLoader:
             for rows in pipeline.run(number, mid_epoch):
                 if not self._quiet:
                     self._quiet = True
-                    line = summarise(self._strategy, self._parts, self.stats, rows)
+                    assert state.start is not None  # an epoch has begun
+                    line = summarise(self._strategy, self._parts, self.stats, state.start, rows)
                     print(line, file=sys.stderr)
                 pipeline.tally.count(kept=rows.count, batches=1)
                 yield self._hand_out(rows)
+                if self._loss is not None:
+                    self._loss.refuse_if_unused()
             if handshake is not None:
                 pipeline.tally.count(beyond=handshake.beyond(state.candidates_seen))
             state.note_ties()

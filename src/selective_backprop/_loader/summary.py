@@ -9,6 +9,7 @@ from selective_backprop._core.isolation import LARGEST_SAVED, large_buffers
 from selective_backprop._core.stats import TRAINED, Stats
 from selective_backprop._loader.assembly import LoaderParts
 from selective_backprop._memory.ledger import example_bytes
+from selective_backprop._pipeline.resume_point import EpochStart
 from selective_backprop._pipeline.rows import Rows
 from selective_backprop.scorers import Measure
 from selective_backprop.strategies import Strategy
@@ -28,13 +29,16 @@ def count_cost(strategy: Strategy, rate: float | None = None) -> tuple[float, fl
     return scoring, scoring + TRAINED * rate
 
 
-def summarise(strategy: Strategy, parts: LoaderParts, stats: Stats, first: Rows) -> str:
+def summarise(
+    strategy: Strategy, parts: LoaderParts, stats: Stats, start: EpochStart, first: Rows
+) -> str:
     """Return in one line what was checked, what waits and what selection will save.
 
-    `stats` are the counts until the first batch was handed out.
+    `stats` are the counts until the first batch was handed out, in the epoch of that `start`.
     """
     found = [
         _selection(strategy, parts),
+        *_steps(strategy, parts, start),
         *_checks(strategy, parts, stats),
         *_costs(strategy, parts, first),
     ]
@@ -58,6 +62,23 @@ def _selection(strategy: Strategy, parts: LoaderParts) -> str:
     elif schedule.warmup_epochs:
         text += f" from epoch {schedule.warmup_epochs + 1} on"
     return name + text.rstrip(",")
+
+
+def _steps(strategy: Strategy, parts: LoaderParts, start: EpochStart) -> Iterator[str]:
+    """Yield how many steps epochs have, beside those without selection."""
+    batches = parts.length_planner.source.batches
+    if batches is None or strategy.selector.terms.keeps_everything:
+        return
+    later = strategy.schedule.warmup_epochs
+    try:
+        lengths = parts.length_planner.lengths(start, later + 1)
+        steps = f"{lengths[-1]} steps in epoch {start.epoch + later + 1}"
+    except TypeError:
+        terms = strategy.selector.terms
+        steps = "as many steps an epoch as the losses leave"
+        if terms.promises:
+            steps = f"about {terms.rate * batches:.0f} steps an epoch"
+    yield f"{steps}, {batches} without selection"
 
 
 def _watched(parts: LoaderParts) -> str:
@@ -106,7 +127,6 @@ def _costs(strategy: Strategy, parts: LoaderParts, first: Rows) -> Iterator[str]
         each = example_bytes(needs.depth, first=needs.first)
         yield f"ledger {_size(parts.ledger.examples * each)}"
     if not terms.promises:
-        yield "what an epoch saves depends on the losses"
         return
     rate = terms.rate
     if shape.window is not None and shape.batch_size is not None and not terms.keeps_everything:

@@ -53,17 +53,32 @@ class WeighingLoss:
         self._weighs = weighs
         self._confidence = confidence
         self._handed: deque[Handed] = deque(maxlen=AHEAD)
+        self._count = 0  # batches that were handed out
+        self.used = False  # whether a batch was weighted or recorded
 
     def hand_out(self, batch: Any, selection: Selection, *, even: bool = False) -> None:
         """Note a batch that will be trained on, and whether all of its rows weigh 1."""
         if self._record is not None:
+            self._count += 1
             refs = [weakref.ref(tensor) for tensor in _tensors_in(batch)]
             self._handed.appendleft(Handed(refs, selection, even))
+
+    def refuse_if_unused(self) -> None:
+        """Refuse a loop that has fetched more batches than it may and called this for none."""
+        if self._count > AHEAD and not self.used:
+            raise LossError(
+                f"{self._count} batches were handed out, and loader.loss_fn was called for none of "
+                "them, so that their losses are neither weighted nor recorded. If the model "
+                "computes its loss itself, as with outputs.loss, compute it as loss_fn(logits, "
+                "targets) with loss_fn = loader.loss_fn; or pass with_selection=True, train on "
+                "(selection.weights * losses).mean(), and call loader.record(selection, losses)"
+            )
 
     def __call__(self, outputs: Any, targets: Any) -> Any:
         """Return the loss of a batch or part of one that was handed out, reduced as the user's."""
         if self._record is None or not torch.is_grad_enabled():
             return self._loss_fn(outputs, targets)
+        self.used = True
         part, even = self._find(targets)
         if not self._weighs:
             if part is not None:
@@ -79,7 +94,8 @@ class WeighingLoss:
                 f"before the loop, and fetch at most {AHEAD} batches ahead. Evaluate with "
                 "gradients off (torch.no_grad()), or with the loss itself. For targets made anew, "
                 "pass with_selection=True, train on (selection.weights * losses).mean(), and call "
-                "loader.record(selection, losses)."
+                "loader.record(selection, losses). A loop that mixes rows (MixUp, CutMix) has no "
+                "loss of single examples: take selective_backprop or random_backprop."
             )
         unreduced = self._losses.unreduced
         found = unreduced.of_positions(outputs, targets)

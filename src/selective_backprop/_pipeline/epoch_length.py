@@ -3,15 +3,24 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
+from selective_backprop._pipeline.epoch_draw import EpochDraw
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.options import LoaderOptions
 from selective_backprop._pipeline.phases import PhasePlanner
 from selective_backprop._pipeline.resume_point import EpochStart
-from selective_backprop._pipeline.rows import Shape
+from selective_backprop._pipeline.rows import Leftovers, Shape
 from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import count_batches
 from selective_backprop._pipeline.source import Source
 from selective_backprop._sampling.schedule import Phase
+
+ONE_BY_ONE = "each candidate is kept or not by a draw of its own, once its score is known"
+ORDER = (
+    "which examples come up depends on the sampler and on drop_last; known in advance are all "
+    "examples, or those of a subset, each once, as shuffle=True draws them without drop_last"
+)
 
 
 @dataclass(frozen=True)
@@ -25,13 +34,16 @@ class LengthPlanner:
     scores: bool  # whether anything is scored
     selects_before_loading: bool  # whether all selection happens before loading
     memory: ScoreMemory | None  # of each example; None if nothing is remembered
+    ahead: EpochDraw | None  # draws from all examples, where rows are drawn one by one
 
     def batches(self, start: EpochStart) -> int:
         """Return the batches of the epoch that starts at `start`; raise TypeError if unknown."""
+        self._refuse_later_surprise()
         return self._count(start)[0]
 
     def lengths(self, start: EpochStart, epochs: int) -> list[int]:
         """Return the batches of each of `epochs` epochs from `start` on; TypeError if unknown."""
+        self._refuse_later_surprise()
         found = []
         for _ in range(epochs):
             batches, later = self._count(start)
@@ -40,6 +52,19 @@ class LengthPlanner:
             found.append(batches)
             start = later
         return found
+
+    def _refuse_later_surprise(self) -> None:
+        """Raise TypeError where epochs that train on everything have a length, and others none."""
+        if self.shape.window is not None or self.shape.keeps_everything:
+            return
+        if self.memory is None or self.memory.needs.passes:
+            raise TypeError(ONE_BY_ONE)
+        if self.clock.cadence.active:
+            raise TypeError("which candidates pass unselected is known once they are drawn")
+        if not self.clock.turns_between_epochs:
+            raise TypeError("selection begins or ends within an epoch")
+        if self.source.count_kept(np.empty(self.memory.examples, dtype=bool)) is None:
+            raise TypeError(ORDER)
 
     def _count(self, start: EpochStart) -> tuple[int, EpochStart | None]:
         """Return the number of batches of an epoch, and the start of the next one, if known."""
@@ -59,6 +84,10 @@ class LengthPlanner:
             early = self.memory.knows_all(start.epoch)
             if early is None:
                 raise TypeError("some scores are known and others are not, so batches are mixed")
+            if self.ahead is not None and True in selecting:
+                if not early:
+                    raise TypeError("scores are known when the epoch begins")
+                return held + self._count_ahead(start, self.ahead, self.memory), None
         unscored = [(Phase.SELECT, start.unscored)] if start.unscored else []
         if early:
             others, indices, rows = start.row_buffer, candidate_batches, unscored
@@ -76,6 +105,19 @@ class LengthPlanner:
             cadence=clock.cadence.state, index_buffer=index_buffer, row_buffer=row_buffer
         )
 
+    def _count_ahead(self, start: EpochStart, ahead: EpochDraw, memory: ScoreMemory) -> int:
+        """Return the batches of an epoch that draws from all examples when it begins."""
+        if start.unscored or sum(start.row_buffer):
+            raise TypeError("rows of several kinds wait")
+        known = memory.recall(start.epoch)
+        assert known is not None  # since all scores are
+        kept = self.source.count_kept(ahead.kept(start.epoch, known).mask)
+        size = self.shape.batch_size
+        if kept is None or size is None:
+            raise TypeError(ORDER)
+        full, rest = divmod(start.index_buffer.rows + kept, size)
+        return full + (rest > 0 and self.options.leftovers is Leftovers.FLUSH)
+
     def _phases(
         self, sizes: Iterator[int], epoch: int, clock: PhasePlanner
     ) -> Iterator[tuple[Phase, int]]:
@@ -87,8 +129,8 @@ class LengthPlanner:
             if phase is Phase.SELECT and clock.gate is not None:
                 raise TypeError("a gate decides when selection acts, which is not known ahead")
             if phase is Phase.SELECT and not self.shape.keeps_everything:
-                if self.shape.window is None:
-                    raise TypeError("draw='bernoulli' yields a random number of batches")
+                if self.shape.window is None and self.ahead is None:
+                    raise TypeError(ONE_BY_ONE)
                 if self.scores and self.options.nonfinite is NonFinite.SKIP:
                     raise TypeError("nonfinite='skip' leaves out a number of rows not known ahead")
             yield phase, size

@@ -12,6 +12,7 @@ from torch import Tensor
 from selective_backprop._batches.keys import Keys, list_keys, plain_list
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._core.types import Scores
+from selective_backprop._pipeline.epoch_draw import EpochDraw, Kept
 from selective_backprop._pipeline.options import LoaderOptions
 from selective_backprop._pipeline.phases import PhasePlanner
 from selective_backprop._pipeline.resume_point import (
@@ -49,12 +50,14 @@ class IndexSampler:
 
     If scores are remembered, it draws from candidates with a known score at once and gathers the
     others into separate batches, to be loaded and scored. If all scores are known, it draws from
-    several candidate batches together, which costs little more than drawing from one.
+    several candidate batches together, which costs little more than drawing from one, or takes
+    what was drawn of all examples.
 
     Args:
         source: yields the indices of each candidate batch.
         buffer: draws before loading; None if batches are loaded as they come.
         options: the user's; `leftovers` applies to indices here.
+        ahead: draws from all examples, if rows are drawn one by one; None if by the window.
         batch_size: rows of a batch to be scored, if scores are remembered.
     """
 
@@ -65,12 +68,15 @@ class IndexSampler:
         buffer: SelectionBuffer | None,
         options: LoaderOptions,
         *,
+        ahead: EpochDraw | None = None,
         batch_size: int = 1,
     ) -> None:
         self.sampler = source  # its random generators are found by this name
         self._clock = clock
         self._buffer = buffer
         self._options = options
+        self._ahead = ahead
+        self._kept: Kept | None = None  # of all examples, drawn ahead
         self._batch_size = batch_size
         self._epoch_scores: EpochScores | None = None
         self._unscored = NO_INDICES
@@ -128,6 +134,10 @@ class IndexSampler:
             ranks = epoch_scores is not None and self._buffer.ranks
             past = epoch_scores.past if ranks else None
             self._buffer.open(cursor.epoch, past, anew=mid_epoch is None)
+            self._kept = None
+            if self._ahead is not None and epoch_scores is not None and epoch_scores.complete:
+                assert epoch_scores.known is not None
+                self._kept = self._ahead.kept(cursor.epoch, epoch_scores.known, past)
 
     def __iter__(self) -> Iterator[Any]:
         self._drawn = self._candidates = self._digest = 0
@@ -213,8 +223,8 @@ class IndexSampler:
         if self._gathered and self._buffer is not None and self._epoch_scores is not None:
             keys = torch.cat(self._gathered)
             self._gathered = []
-            rows = Rows(keys, len(keys), scores=self._epoch_scores.look_up(keys)[1])
-            yield from self._issue(Phase.PRESELECTED, self._buffer.route(Phase.SELECT, rows))
+            keys, scores = self._epoch_scores.look_up(keys)
+            yield from self._draw_known(self._buffer, keys, scores)
 
     def _split_by_known_score(
         self, buffer: SelectionBuffer, epoch_scores: EpochScores, rows: Rows, indices: Any
@@ -232,9 +242,18 @@ class IndexSampler:
             if bool(unknown.any()):
                 self._unscored = torch.cat([self._unscored, keys[unknown]])
                 keys, scores = keys[~unknown], scores[~unknown]
-            known = Rows(keys, len(keys), scores=scores)
-            yield from self._issue(Phase.PRESELECTED, buffer.route(Phase.SELECT, known))
+            yield from self._draw_known(buffer, keys, scores)
         yield from self._issue(Phase.SELECT, self._take_batches(self._batch_size))
+
+    def _draw_known(
+        self, buffer: SelectionBuffer, keys: Tensor, scores: Scores | None
+    ) -> Iterator[Any]:
+        """Draw from candidates whose scores are known."""
+        if self._kept is not None:
+            batches = buffer.release(self._kept.of(keys))
+        else:
+            batches = buffer.route(Phase.SELECT, Rows(keys, len(keys), scores=scores))
+        yield from self._issue(Phase.PRESELECTED, batches)
 
     def _issue(self, phase: Phase, batches: Iterable[Rows]) -> Iterator[Any]:
         """Yield keys as a data loader takes them, each with a plan."""

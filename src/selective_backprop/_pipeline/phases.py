@@ -45,6 +45,17 @@ class PhasePlanner:
         self.gate = gate  # judges from scores whether selection pays yet
         self._by_fraction = schedule.uses_fractions
 
+    @property
+    def turns_between_epochs(self) -> bool:
+        """Whether no epoch holds both batches that are selected from and others."""
+        if not self._by_fraction:
+            return True
+        turns = self.schedule.start, self.schedule.end
+        epochs = self.progress.epochs
+        return epochs is not None and all(
+            abs(turn * epochs - round(turn * epochs)) < 1e-9 for turn in turns
+        )
+
     def phase(self, epoch: int, drawn: int, candidates: int) -> Phase:
         """Return the phase of the batch after `drawn` others, when its indices are drawn."""
         done = self.progress.at(epoch, drawn) if self._by_fraction else None

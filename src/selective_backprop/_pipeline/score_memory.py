@@ -173,6 +173,19 @@ class ScoreMemory:
         return None if 0 < missing < known.shape[0] else missing == 0
 
 
+def rank_among(known: Known) -> History:
+    """Return the scores that are finite; of very many, as many as rank others well."""
+    past = known[known.isfinite()]
+    if len(past) > MOST_RANKED:  # evenly spaced ones give every rank to 5e-7
+        ascending = past.numpy()
+        ascending.sort()
+        places = (np.arange(MOST_RANKED) + 0.5) * (len(ascending) / MOST_RANKED)
+        past = torch.from_numpy(ascending[places.astype(np.int64)])
+    history = History(max(1, len(past)))
+    history.file(past)
+    return history
+
+
 class EpochScores:
     """The scores known in one epoch; scores filed during the epoch do not change them.
 
@@ -191,16 +204,8 @@ class EpochScores:
 
     @cached_property
     def past(self) -> History:
-        """The known scores that are finite; of very many, as many as rank others well."""
-        past = torch.empty(0) if self.known is None else self.known[self.known.isfinite()]
-        if len(past) > MOST_RANKED:  # evenly spaced ones give every rank to 5e-7
-            ascending = past.numpy()
-            ascending.sort()
-            places = (np.arange(MOST_RANKED) + 0.5) * (len(ascending) / MOST_RANKED)
-            past = torch.from_numpy(ascending[places.astype(np.int64)])
-        history = History(max(1, len(past)))
-        history.file(past)
-        return history
+        """What candidates are ranked against: the known scores."""
+        return rank_among(torch.empty(0) if self.known is None else self.known)
 
     def look_up(self, keys: object) -> tuple[Tensor, Tensor | None]:
         """Return indices as a tensor, and their scores; None where all must be scored."""

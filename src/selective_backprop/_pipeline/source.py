@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import (
@@ -14,6 +15,7 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     SequentialSampler,
+    SubsetRandomSampler,
 )
 
 from selective_backprop._core.errors import LoaderError
@@ -75,6 +77,27 @@ class Source:
             return None
         size = indices.batch_size
         return (min(size, examples - number * size) for number in range(batches))
+
+    def count_kept(self, mask: np.ndarray) -> int | None:
+        """Return how many of an epoch's candidates a mask of examples keeps, whatever their order.
+
+        None where that depends on the order, or on what the sampler draws.
+        """
+        batches = self._indices
+        sampler = batches.sampler if type(batches) is BatchSampler else None
+        once = type(sampler) in (RandomSampler, SequentialSampler)
+        once = once and not getattr(sampler, "replacement", False)
+        if once and count_items(sampler) == len(mask):
+            kept = mask
+        elif type(sampler) is SubsetRandomSampler and self.subset is None:
+            kept = mask[np.asarray(sampler.indices)]
+        else:
+            return None
+        if self.subset is not None:
+            kept = kept[self.subset.mask().numpy()]
+        if batches.drop_last and len(kept) % batches.batch_size:
+            return None  # the order decides which candidates are not drawn
+        return int(np.count_nonzero(kept))
 
     def is_shared_by(self, ranks: int) -> bool:
         """Return whether torch's `DistributedSampler` deals out one equal shard per rank."""

@@ -155,10 +155,10 @@ class Pipeline:
             self.cursor = self.cursor._replace(candidates=0, drawn=0)
         self.cursor = self.cursor._replace(epoch=epoch)
         self.clock.cadence.go_on(self.cursor.cadence)
-        self.candidate_loader.open(self.cursor, epoch_scores, mid_epoch)
         # A paced selector learned its progress when the epoch began; a resumed one restored it.
         if mid_epoch is None and isinstance(self.selector, Paced):
             self.selector.begin(self.clock.progress.at(epoch, 0) or 0.0)
+        self.candidate_loader.open(self.cursor, epoch_scores, mid_epoch)
         self.buffer.open(epoch, anew=mid_epoch is None)
 
     def _fill(self) -> Generator[Rows]:

@@ -233,9 +233,26 @@ class TrainerSelection:
         if state.global_step >= state.max_steps and not self.by_steps:
             state.epoch = float(self._trainer.args.num_train_epochs)
 
+    def follow(self, scheduler: Any) -> None:
+        """Bring a schedule for all candidates to where they are, if steps are not known ahead."""
+        updates = self._updates
+        while (
+            updates is not None and updates.counts_candidates and scheduler.last_epoch < updates.due
+        ):
+            scheduler.step()
+
+    @property
+    def passed(self) -> bool:
+        """Whether training, if its steps are not known ahead, has passed over all of its epochs."""
+        updates = self._updates
+        if updates is None or not updates.counts_candidates:
+            return False
+        return updates.loader.next_epoch >= self._trainer.args.num_train_epochs
+
     def _is_over(self) -> bool:
         state = self._trainer.state
-        return self._trainer.is_in_train and state.global_step >= state.max_steps
+        ended = self.passed or state.global_step >= state.max_steps
+        return self._trainer.is_in_train and ended
 
     def _pass_over(self) -> None:
         assert self._updates is not None  # which calls this
@@ -290,9 +307,17 @@ class Keeper(TrainerCallback):
         if not self._selection.by_steps:
             state.num_train_epochs = math.ceil(args.num_train_epochs)
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Note the position before it is logged."""
+    def on_step_end(self, args: Any, state: Any, control: Any, **of: Any) -> None:
+        """Note the position before it is logged; the learning rate decays by candidates."""
         self._selection.note_position()
+        if hasattr(scheduler := of.get("lr_scheduler"), "last_epoch"):
+            self._selection.follow(scheduler)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """End training after its epochs, where the number of steps was not known ahead."""
+        if self._selection.passed:
+            state.epoch = float(args.num_train_epochs)
+            control.should_training_stop = True
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Save the state of selection."""

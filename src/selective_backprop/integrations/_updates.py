@@ -45,7 +45,7 @@ class Updates:
         packing: Packing | None = None,
     ) -> None:
         self.loader = loader
-        self._batches = batches
+        self.batches = batches
         self._device = device
         self._held: list[Any] = []
         self._is_over = is_over
@@ -53,6 +53,12 @@ class Updates:
         self._packing = packing
         self._beyond: list[Any] = []  # documents that the last batch had no room for
         self._resumed = False
+        self.counts_candidates = False  # whether updates are known as candidates come
+
+    @property
+    def due(self) -> int:
+        """How many updates there were without selection by now."""
+        return (self.loader.candidate_batches or 0) // self.batches
 
     @property
     def dataset(self) -> Any:
@@ -68,7 +74,7 @@ class Updates:
             self.loader.set_epoch(self.loader.next_epoch)  # tells the sampler the epoch
             for selected in self._select():
                 self._held.append(selected)
-                if len(self._held) == self._batches:
+                if len(self._held) == self.batches:
                     update, self._held = self._held, []
                     for rows, selection in update:
                         batch = rows if self._packing is None else self._packing.pack(rows)
@@ -76,7 +82,8 @@ class Updates:
                     yielded = True
             resumed, self._resumed = self._resumed, False
             # An epoch without an update would end the Trainer's training.
-            if yielded or not (resumed or self._waiting > waited):
+            goes_on = resumed or self._waiting > waited
+            if yielded or not goes_on or self._is_over():
                 break
         self._ended()
 
@@ -119,8 +126,8 @@ class Updates:
         beyond = [self._unpack(batch) for batch in over.items()]
         if len(beyond) > (self._packing is not None):
             raise over.refuse("no more than the documents that one batch had no room for")
-        if len(batches) >= self._batches:
-            raise held.refuse(f"a list of fewer than the {self._batches} batches of an update")
+        if len(batches) >= self.batches:
+            raise held.refuse(f"a list of fewer than the {self.batches} batches of an update")
         with loader.inside():
             self.loader.load_state_dict(loader.value)
         self._held, self._beyond, self._resumed = batches, beyond, True
@@ -139,22 +146,28 @@ class Updates:
     def count(self, epochs: float) -> int:
         """Return the number of updates in the next `epochs` epochs.
 
+        Where it cannot be known in advance, `counts_candidates` is set, and it is the number
+        without selection.
+
         Raises:
-            ConfigurationError: if it cannot be known in advance, or is 0.
+            ConfigurationError: if neither is known, or it is 0.
         """
         whole = math.ceil(epochs)
         try:
             *full, last = self.loader.lengths(whole)
         except TypeError as error:
-            raise ConfigurationError(
-                f"num_train_epochs={epochs:g} is no number of steps with "
-                f"{self.loader.strategy.name}: {error}. Pass max_steps=, where training and the "
-                "learning-rate schedule are to end."
-            ) from error
-        updates = (sum(full) + math.ceil(last * (epochs - whole + 1))) // self._batches
+            if self.loader.planned_batches is None or epochs != whole:
+                raise ConfigurationError(
+                    f"num_train_epochs={epochs:g} is no number of steps: {error} Pass max_steps=, "
+                    "where training and the learning-rate schedule are to end."
+                ) from error
+            self.counts_candidates = True
+            full, last = [], self.loader.planned_batches
+            epochs = whole
+        updates = (sum(full) + math.ceil(last * (epochs - whole + 1))) // self.batches
         if not updates:
             raise ConfigurationError(
-                f"{epochs:g} epochs do not fill one update of {self._batches} batches with "
+                f"{epochs:g} epochs do not fill one update of {self.batches} batches with "
                 f"{self.loader.batch_size} selected rows each; train longer, or lower "
                 "gradient_accumulation_steps or the batch size"
             )

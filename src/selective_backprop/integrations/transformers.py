@@ -44,7 +44,9 @@ class SelectiveTrainer(Trainer):
 
     `num_train_epochs` counts passes over the data set, so training takes fewer steps than without
     selection. While training runs, `args.max_steps` holds their number, and the learning rate
-    decays by it. If it cannot be known ahead, pass `max_steps`. An update always has
+    decays by it. If it cannot be known ahead, as with `auto`, `args.max_steps` holds the number
+    without selection, the learning rate decays by the candidates that have come, and training ends
+    with its last epoch. An update always has
     `gradient_accumulation_steps` full batches; batches left over go first in the next epoch.
 
     Checkpoints hold the state of selection, and `train(resume_from_checkpoint=…)` goes on from it.

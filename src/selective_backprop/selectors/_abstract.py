@@ -63,8 +63,8 @@ class Terms:
     Attributes:
         rate: the share of candidates that is kept, in (0, 1]; windows are sized by it.
         draw: whether a window yields a fixed number of rows. If not, a row's odds should not
-            depend on the window's other rows: a window is then a candidate batch, or several
-            whose scores are all remembered.
+            depend on the window's other rows: a window is then a candidate batch or, where all
+            scores are remembered, the examples of the data set, up to a million at a time.
         history: how many recent scores the selector ranks against; 0 if it ranks none.
         needs_scores: whether it chooses by score; if not, it can choose before loading.
         keeps_everything: whether candidate batches pass through unchanged.

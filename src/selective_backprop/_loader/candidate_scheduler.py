@@ -1,0 +1,93 @@
+"""Step a learning-rate scheduler by candidates, so that selection does not stretch its schedule."""
+
+from typing import Any
+
+from selective_backprop._core.errors import ConfigurationError, warn
+from selective_backprop._loader.selective_loader import SelectiveLoader
+
+ENDS = "total_steps", "T_max"  # what torch's schedulers call the number of steps they are made for
+
+
+class CandidateScheduler:
+    """Step a scheduler that counts steps once for each batch that the wrapped loader has given.
+
+    Selection yields fewer batches than the wrapped loader has, and often not a number that is
+    known ahead. A schedule for the wrapped loader's batches, stepped once for each training batch,
+    would then end early in its course, with the learning rate far too high. This brings the
+    scheduler to where the candidates are, so that it runs its whole course however few batches are
+    trained on. Write `scheduler.step()` after each training step, as before.
+
+    It has no state of its own: save the scheduler's. After the last training batch some candidates
+    may still come and be skipped, so that the last few steps of the schedule can be missing.
+
+    Args:
+        scheduler: one of torch's, or another with `step()` and `last_epoch`, made for the batches
+            of the wrapped loader: `OneCycleLR(optimizer, 0.1, total_steps=epochs *
+            len(train_loader))`.
+        loader: whose candidates count. The wrapped loader must have a length.
+
+    Raises:
+        ConfigurationError: if the scheduler does not count steps, such as `ReduceLROnPlateau`, the
+            loader has no length, or the scheduler is made for another number of steps than the
+            loader's `epochs=` take.
+
+    Example:
+        >>> import torch, selective_backprop as sb
+        >>> data = torch.utils.data.TensorDataset(torch.randn(64, 3), torch.arange(64) % 2)
+        >>> model, loss_fn = torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss()
+        >>> train_loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> linear = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=8)
+        >>> loader = sb.SelectiveLoader(train_loader, model, loss_fn, sb.random_backprop(1 / 4))
+        >>> scheduler = CandidateScheduler(linear, loader)
+        >>> for inputs, targets in loader:
+        ...     optimizer.zero_grad()
+        ...     loss_fn(model(inputs), targets).backward()
+        ...     optimizer.step()
+        ...     scheduler.step()
+        >>> loader.stats.batches, linear.last_epoch
+        (2, 8)
+    """
+
+    def __init__(self, scheduler: Any, loader: SelectiveLoader) -> None:
+        name = type(scheduler).__name__
+        if name == "ReduceLROnPlateau" or not isinstance(
+            getattr(scheduler, "last_epoch", None), int
+        ):
+            raise ConfigurationError(
+                f"{name} does not count steps by last_epoch, as torch's schedulers do; step it by "
+                "itself"
+            )
+        if loader.candidate_batches is None:
+            raise ConfigurationError(
+                "the wrapped loader has no length, so its batches cannot be counted over epochs"
+            )
+        self.scheduler = scheduler
+        self._loader = loader
+        self._warned = False
+        found = [getattr(scheduler, end, None) for end in ENDS]
+        self._end: int | None = next((end for end in found if isinstance(end, int)), None)
+        planned = loader.planned_batches
+        if self._end is not None and planned is not None and self._end != planned:
+            raise ConfigurationError(
+                f"{name} is made for {self._end} steps, and the loader's epochs= have {planned} "
+                f"batches of candidates: make it for {planned}, epochs * len(train_loader)"
+            )
+
+    def step(self) -> None:
+        """Bring the scheduler to the number of the wrapped loader's batches that have come.
+
+        Beyond the steps that it is made for, it stays where it is, and a warning says so once.
+        """
+        due = self._loader.candidate_batches
+        assert due is not None  # checked when this was made
+        if self._end is not None and due > self._end:
+            due = self._end
+            if not self._warned:
+                self._warned = True
+                warn(
+                    f"{type(self.scheduler).__name__} is made for {due} steps, and more batches of "
+                    "candidates have come; the learning rate stays as it is"
+                )
+        while self.scheduler.last_epoch < due:
+            self.scheduler.step()
