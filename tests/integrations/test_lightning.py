@@ -279,3 +279,50 @@ def test_the_trainer_s_estimate_of_steps_can_be_asked_for_when_optimisers_are_ma
         make_trainer(limit_val_batches=0).fit(module)
         assert module.estimate == estimate
         assert same_weights(module, plain)
+
+
+@pytest.mark.parametrize("accumulated", [1, 2])
+@pytest.mark.parametrize(
+    "strategy",
+    [sb.auto(), sb.infobatch(), sb.selective_backprop(1 / 3, warmup_epochs=1), COINS],
+    ids=["auto", "infobatch", "warm-up", "coins"],
+)
+def test_a_schedule_for_all_candidates_comes_to_its_end(strategy, accumulated):
+    class Scheduled(Digits):
+        rates = ()
+
+        def configure_optimizers(self):
+            optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+            steps = 3 * -(-25 // accumulated)  # Lightning steps at the end of an epoch, too
+            scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=steps)
+            return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
+
+        def on_train_batch_end(self, outputs, batch, number):
+            self.rates = (*self.rates, self.optimizers().param_groups[0]["lr"])
+
+    module = Scheduled(strategy)
+    torch.manual_seed(0)
+    trainer = make_trainer(limit_val_batches=0, accumulate_grad_batches=accumulated)
+    trainer.fit(module)
+    assert max(module.rates) > 0.09
+    assert module.lr_schedulers().get_last_lr()[0] < 0.02
+
+
+def test_a_schedule_for_the_steps_that_are_taken_is_left_alone():
+    taken = {}
+
+    class Scheduled(Digits):
+        def configure_optimizers(self):
+            optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+            steps = self.trainer.estimated_stepping_batches
+            scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=steps + 1)
+            return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
+
+        def on_train_end(self):
+            taken["steps"] = self.trainer.global_step
+            taken["scheduler"] = self.lr_schedulers().last_epoch
+
+    torch.manual_seed(0)
+    module = Scheduled(sb.selective_backprop(1 / 3, warmup_epochs=0))
+    make_trainer(limit_val_batches=0).fit(module)
+    assert taken["scheduler"] == taken["steps"] < 30

@@ -3,9 +3,16 @@
 from typing import Any
 
 from selective_backprop._core.errors import ConfigurationError, warn
+from selective_backprop._core.options import check_whole
 from selective_backprop._loader.selective_loader import SelectiveLoader
 
 ENDS = "total_steps", "T_max"  # what torch's schedulers call the number of steps they are made for
+
+
+def end_of(scheduler: Any) -> int | None:
+    """Return the number of steps that a scheduler is made for; None if it has none."""
+    found = (getattr(scheduler, end, None) for end in ENDS)
+    return next((end for end in found if isinstance(end, int)), None)
 
 
 class CandidateScheduler:
@@ -17,19 +24,21 @@ class CandidateScheduler:
     scheduler to where the candidates are, so that it runs its whole course however few batches are
     trained on. Write `scheduler.step()` after each training step, as before.
 
-    It has no state of its own: save the scheduler's. After the last training batch some candidates
-    may still come and be skipped, so that the last few steps of the schedule can be missing.
+    Its other attributes, such as `state_dict`, are those of the scheduler inside. After the last
+    training batch some candidates may still come and be skipped, so that the last few steps of the
+    schedule can be missing.
 
     Args:
         scheduler: one of torch's, or another with `step()` and `last_epoch`, made for the batches
             of the wrapped loader: `OneCycleLR(optimizer, 0.1, total_steps=epochs *
             len(train_loader))`.
         loader: whose candidates count. The wrapped loader must have a length.
+        accumulation: how many batches the gradient of a step is accumulated over, at least 1.
 
     Raises:
         ConfigurationError: if the scheduler does not count steps, such as `ReduceLROnPlateau`, the
-            loader has no length, or the scheduler is made for another number of steps than the
-            loader's `epochs=` take.
+            loader has no length, the scheduler is made for another number of steps than the
+            loader's `epochs=` take, or `accumulation` is no whole number from 1.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -49,7 +58,8 @@ class CandidateScheduler:
         (2, 8)
     """
 
-    def __init__(self, scheduler: Any, loader: SelectiveLoader) -> None:
+    def __init__(self, scheduler: Any, loader: SelectiveLoader, *, accumulation: int = 1) -> None:
+        self._accumulation = int(check_whole("accumulation", accumulation))
         name = type(scheduler).__name__
         if name == "ReduceLROnPlateau" or not isinstance(
             getattr(scheduler, "last_epoch", None), int
@@ -65,22 +75,25 @@ class CandidateScheduler:
         self.scheduler = scheduler
         self._loader = loader
         self._warned = False
-        found = [getattr(scheduler, end, None) for end in ENDS]
-        self._end: int | None = next((end for end in found if isinstance(end, int)), None)
-        planned = loader.planned_batches
-        if self._end is not None and planned is not None and self._end != planned:
-            raise ConfigurationError(
-                f"{name} is made for {self._end} steps, and the loader's epochs= have {planned} "
-                f"batches of candidates: make it for {planned}, epochs * len(train_loader)"
-            )
+        self._end = end_of(scheduler)
+        if self._end is not None and loader.planned_batches is not None:
+            planned = loader.planned_batches // self._accumulation
+            # With accumulation, loops may take a step of fewer batches at each epoch's end.
+            most = planned if self._accumulation == 1 else 2 * planned - 1
+            if not planned <= self._end <= most:
+                raise ConfigurationError(
+                    f"{name} is made for {self._end} steps, and without selection the loader's "
+                    f"epochs= have {planned}: make it for these"
+                )
 
     def step(self) -> None:
         """Bring the scheduler to the number of the wrapped loader's batches that have come.
 
         Beyond the steps that it is made for, it stays where it is, and a warning says so once.
         """
-        due = self._loader.candidate_batches
-        assert due is not None  # checked when this was made
+        come = self._loader.candidate_batches
+        assert come is not None  # checked when this was made
+        due = come // self._accumulation
         if self._end is not None and due > self._end:
             due = self._end
             if not self._warned:
@@ -91,3 +104,9 @@ class CandidateScheduler:
                 )
         while self.scheduler.last_epoch < due:
             self.scheduler.step()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the scheduler, such as `get_last_lr` or `state_dict`."""
+        if "scheduler" not in self.__dict__:  # while it is copied
+            raise AttributeError(name)
+        return getattr(self.scheduler, name)

@@ -1,6 +1,7 @@
 """The callback: follows which batch is trained on, logs selection, and keeps its state."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -9,6 +10,7 @@ from torch import Tensor, distributed
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.stats import Stats
+from selective_backprop._loader.candidate_scheduler import CandidateScheduler, end_of
 from selective_backprop.integrations._lightning._passes import Passes
 from selective_backprop.integrations._lightning._streams import read_streams, save_streams
 from selective_backprop.integrations._lightning._trainer import check_trainer
@@ -29,6 +31,10 @@ class SelectionCallback(Callback):
     Lightning's checkpoints include the state of selection and each rank's random streams, which
     Lightning itself leaves out. `trainer.fit(..., ckpt_path=...)` goes on from there, within an
     epoch too: on a CPU the weights are bit for bit those of an uninterrupted run.
+
+    A learning-rate schedule with `interval="step"` that is made for as many steps as there are
+    without selection, by its `total_steps` or `T_max`, goes by candidates (`CandidateScheduler`),
+    so that it comes to its end with the last epoch.
 
     If the number of batches differs from epoch to epoch, Lightning calls `train_dataloader()`
     again before the next epoch, to learn the new length.
@@ -92,6 +98,7 @@ class SelectionCallback(Callback):
         if self._passes is not None and self._passes.idle:
             self._restore_streams()
         self._note_length()
+        self._go_by_candidates(trainer)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Stop Lightning from asking for the loader again."""
@@ -140,6 +147,9 @@ class SelectionCallback(Callback):
         """Leave the trainer as it was."""
         if stage == "fit":
             trainer.reload_dataloaders_every_n_epochs = 0
+            for config in trainer.lr_scheduler_configs:
+                if isinstance(config.scheduler, CandidateScheduler):
+                    config.scheduler = config.scheduler.scheduler
 
     def state_dict(self) -> dict[str, Any]:
         """Return every rank's state, on rank 0; all ranks must call this."""
@@ -174,6 +184,18 @@ class SelectionCallback(Callback):
         passes, streams = ranks[trainer.global_rank].fields("passes", "streams")
         self._put_streams = read_streams(streams, trainer.strategy.root_device)
         self._restored = passes
+
+    def _go_by_candidates(self, trainer: Trainer) -> None:
+        """Let schedules that count steps and are made for all candidates go by these."""
+        loader, count = self._loader.selective, trainer.accumulate_grad_batches
+        if loader.planned_batches is None or loader.strategy.selector.terms.keeps_everything:
+            return
+        for config in trainer.lr_scheduler_configs:
+            if config.interval == "step" and end_of(config.scheduler) is not None:
+                with suppress(ConfigurationError):  # made for another number: left to the user
+                    config.scheduler = CandidateScheduler(
+                        config.scheduler, loader, accumulation=count
+                    )
 
     def _restore_streams(self) -> None:
         if self._put_streams is not None:
