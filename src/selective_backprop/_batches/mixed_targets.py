@@ -21,7 +21,8 @@ def warn_of_mixtures(batch: Any) -> None:
         warn(
             "the targets look mixed from two examples each, as by MixUp or CutMix in the collate "
             "function. This strategy knows examples by index, and files what it finds of a "
-            "mixture under one of the two. Mix the batches that the loader yields instead."
+            "mixture under one of the two. Mix the batches that the loader yields, and take a "
+            "strategy that scores candidates, such as selective_backprop."
         )
 
 
