@@ -12,7 +12,7 @@ from selective_backprop._pipeline.score_memory import Known, rank_among
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer, mix_seeds
 from selective_backprop.selectors import RunningSelector
 
-MOST_AT_ONCE = 2**20  # examples, so that the draw of very many takes little memory beside them
+MOST_AT_ONCE = 2**17  # examples, so that the draw of very many takes little memory beside them
 
 
 @dataclass(frozen=True)
