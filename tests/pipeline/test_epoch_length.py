@@ -139,6 +139,34 @@ def test_what_is_drawn_by_remembered_losses_has_a_length_in_every_epoch(name, le
     assert min(lengths) < max(lengths)
 
 
+def test_the_length_of_an_epoch_that_is_to_go_on_is_that_of_its_beginning():
+    def make():
+        return select(DataLoader(Numbered(203), 4, shuffle=True), sb.auto(), with_selection=True)
+
+    def train(door, batches):
+        for _ in range(batches):
+            _, selection = next(epoch)
+            door.record(selection, torch.rand(len(selection.indices)) ** 6)
+
+    door = make()
+    for _ in range(3):
+        foreseen, epoch = len(door), iter(door)
+        train(door, foreseen)
+        assert next(epoch, None) is None
+    foreseen, epoch = len(door), iter(door)
+    train(door, 5)
+    again = make()
+    again.load_state_dict(door.state_dict())
+    assert len(again) == foreseen
+    epoch = iter(again)
+    train(again, foreseen - 5)
+    assert next(epoch, None) is None
+    other = make()
+    other.load_state_dict(door.state_dict())
+    other.set_epoch(20)  # when every loss is too old
+    assert len(other) == len(list(other)) != foreseen
+
+
 def test_the_length_is_that_of_the_indices_a_sampler_is_given():
     sampler = SubsetRandomSampler(range(40, 100))
     door = select(DataLoader(Numbered(203), 4, sampler=sampler), sb.auto(), with_selection=True)

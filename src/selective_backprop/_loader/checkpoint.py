@@ -81,6 +81,8 @@ class LoaderState:
         """Number the next epoch; another epoch that was to be continued is abandoned."""
         if epoch != self.next_epoch:
             self.mid_epoch = None
+            if self.start is None and self._parts.pipeline.memory is not None:
+                self._parts.pipeline.memory.close()
         self.next_epoch = epoch
 
     def state_dict(self) -> dict[str, Any]:
@@ -134,6 +136,9 @@ class LoaderState:
         for buffer in (self._parts.index_buffer, pipeline.buffer):
             buffer.seed_with(drawn_from)
         pipeline.go_on(stands)
+        if goes_on is not None and pipeline.memory is not None:
+            # Losses that were recorded in the epoch count from the next one on.
+            pipeline.memory.reopen(goes_on.known, goes_on.settled)
         self.next_epoch, self.mid_epoch = number, goes_on
 
     def _stateful(self) -> dict[str, Any]:
