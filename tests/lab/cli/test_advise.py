@@ -110,7 +110,7 @@ def test_of_a_model_that_diverges_it_prints_and_writes_what_was_measured(tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--data 5", "--data 5: there are digits"),
+        ("--data 5", "no data set '5'; there are digits"),
         ("--data 1x8x8 --model no.such:net", "cannot be imported"),
         ("--data 1x8x8 --rate 3", "rate=3"),
         ("--data 1x8x8 --limit -5", "Invalid value for '--limit'"),

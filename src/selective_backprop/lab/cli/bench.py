@@ -20,6 +20,7 @@ from selective_backprop.lab.cli.command_line import (
 )
 from selective_backprop.lab.cli.options import MeasuringOptions, option
 from selective_backprop.lab.data.folders import make_folder, writing_out
+from selective_backprop.lab.names import find_name
 from selective_backprop.lab.training.threads import limit_threads
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -92,12 +93,11 @@ def bench(
 def _chosen(text: str | None, workload: Workload) -> list[str]:
     """Return the names of scorers that were typed, or of all."""
     known = workload.scorers
-    names = list(known) if text is None else [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in known:
-            raise sb.ConfigurationError(
-                f"--scorers {name}: for images of {workload.data.image_size} pixels and training "
-                f"in {workload.recipe.precision} on {workload.subject.device} there are "
-                f"{', '.join(known)}"
-            )
+    if text is None:
+        return list(known)
+    case = (
+        f", for images of {workload.data.image_size} pixels and training in "
+        f"{workload.recipe.precision} on {workload.subject.device}"
+    )
+    names = (find_name("scorer", name.strip(), known, more=case) for name in text.split(","))
     return list(dict.fromkeys(names))
