@@ -35,7 +35,7 @@ def advise(
     ] = None,
     limit: Limit = None,
 ) -> None:
-    """Say whether selection pays on a model, its data and this machine, without training it.
+    """Say whether selection pays on your model, data and machine.
 
     Looks for copies, rare classes and wrong labels in the data. Trains a copy of the model for a
     moment, times loops of a few batches in interleaved rounds, and predicts what an epoch of every

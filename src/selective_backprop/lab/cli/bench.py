@@ -51,11 +51,11 @@ def bench(
         option("FILE", "The figure, in the format of its suffix."),
     ] = Path("bench.png"),
 ) -> None:
-    """Measure what scoring and selecting cost on this machine, with a model of yours if you like.
+    """Measure what scoring and selecting cost on this machine.
 
-    Times every scorer and loops of a few batches in interleaved rounds, and computes from them what
-    an epoch of every strategy costs, beside the least that it can cost. Prints tables and draws a
-    figure.
+    Times every scorer and loops of a few batches in interleaved rounds, with a model of yours if
+    you like, and computes from them what an epoch of every strategy costs, beside the least that it
+    can cost. Prints tables and draws a figure.
     """
     if out.suffix.lower() not in FORMATS or out.is_dir():
         raise sb.ConfigurationError(
