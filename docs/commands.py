@@ -38,7 +38,8 @@ def _command(name: str, command: Any) -> Iterator[str]:
     if not command.help:
         raise ValueError(f"the command {name} does not say what it does")
     arguments = [each for each in command.params if each.param_type_name == "argument"]
-    usage = " ".join([NAME, name, *(each.metavar for each in arguments), "[OPTIONS]"])
+    told = (each.metavar + "..." * (each.nargs < 0) for each in arguments)
+    usage = " ".join([NAME, name, *told, "[OPTIONS]"])
     yield from (f"## {name}", "", "```console", f"$ {usage}", "```", "")
     for paragraph in command.help.split("\n\n"):
         yield from (_wrapped(paragraph), "")

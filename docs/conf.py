@@ -1,6 +1,5 @@
 """How Sphinx builds the site: pages in Markdown, the reference from the docstrings."""
 
-import importlib.metadata
 import sys
 from pathlib import Path
 
@@ -17,7 +16,7 @@ sys.path[:0] = [str(FOLDER), str(FOLDER.parent)]  # for pictures and trials, and
 project = "selective-backprop"
 author = "The selective-backprop authors"
 copyright = f"2026 {author}"
-release = version = importlib.metadata.version(project)
+release = version = sb.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"

@@ -9,14 +9,14 @@ and of the study are drawn when the documentation is built.
 """
 
 import json
-import math
 import re
 import shutil
 import statistics
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, geometric_mean
 from typing import Any
 
 import matplotlib
@@ -37,8 +37,8 @@ from reproductions.auto_study.protocol import STAGES
 from reproductions.auto_study.results import Results, read_results
 from reproductions.drawing import save
 from reproductions.papers import committed, figures_at, gather
-from selective_backprop.guide._recommend import DEFAULT, PAYS
-from selective_backprop.guide._worth import RECORD, held_out
+from selective_backprop.guide._recommend import DEFAULT, choose
+from selective_backprop.guide._worth import MOST, RECORD, held_out
 from selective_backprop.lab.analysis.grouping import gather as compare
 from selective_backprop.lab.analysis.statistics import estimate
 from selective_backprop.lab.analysis.summary import to_markdown
@@ -433,17 +433,35 @@ def worths(file: str) -> str:
         typical = record["typical"][name], record["typical_of_means"][name], factor
         found = (among, len(cells), *(f"{each:.2f}×" for each in typical))
         lines.append(f"| {name} | {' | '.join(map(str, found))} |")
-    known = held_out(record["cells"], record["width"])[DEFAULT]
-    advised = [worth for guess, worth in known if guess >= math.log(PAYS)]
-    others = [worth for guess, worth in known if guess < math.log(PAYS)]
-    lines += [
-        "",
-        f"By these forecasts `{DEFAULT}` would be advised in {len(advised)} of {len(known)} cells. "
-        f"There it was worth {math.exp(fmean(advised)):.2f} times what it takes in the geometric "
-        f"mean, and more than it takes in {sum(each > 0 for each in advised)} of them; in the "
-        f"others it was worth {math.exp(fmean(others)):.2f} times.",
+    return "\n".join([*lines, "", _advised(record)]) + "\n"
+
+
+def _advised(record: Mapping[str, Any]) -> str:
+    """Say what the advice would have been worth, each workload being left out in turn."""
+    cells = record["cells"]
+    chosen = [choose(each) for each in held_out(cells, record["width"])]
+    known = [
+        {name: min(MOST, max(1 / MOST, worth)) for name, worth in cell["worth"].items()}
+        for cell in cells
     ]
-    return "\n".join(lines) + "\n"
+    took = [worth[name] if name else 1.0 for name, worth in zip(chosen, known, strict=True)]
+    advised = [worth for name, worth in zip(chosen, took, strict=True) if name]
+    always = [worth[DEFAULT] for worth in known]
+    left = [worth for name, worth in zip(chosen, always, strict=True) if not name]
+    best = [max(1.0, *worth.values()) for worth in known]
+    names = Counter(name for name in chosen if name)
+    picks = ", ".join(f"`{name}` in {count}" for name, count in names.most_common())
+    worst = min((worth, cell["workload"]) for worth, cell in zip(took, cells, strict=True))
+    return (
+        f"Of {len(cells)} cells, selection would have been advised in {len(advised)} ({picks}). "
+        f"What was advised was worth {geometric_mean(advised):.2f} times what it takes in the "
+        f"geometric mean (more than {MOST:g} counts as {MOST:g}), more than 1 in "
+        f"{sum(each > 1 for each in advised)} of them, and at worst "
+        f"{worst[0]:.2f} ({worst[1]}). Where the advice was not to select, `{DEFAULT}` was worth "
+        f"{geometric_mean(left):.2f}. Over all cells the advice was worth "
+        f"{geometric_mean(took):.2f}, always taking `{DEFAULT}` {geometric_mean(always):.2f}, "
+        f"never selecting 1, and the best choice in hindsight {geometric_mean(best):.2f}."
+    )
 
 
 def audit(file: str) -> str:

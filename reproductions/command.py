@@ -15,7 +15,8 @@ from reproductions.jiang2019.scales import SCALES, ScaleName, adapted
 from reproductions.papers import FIGURES, PaperOrder, find_figures, list_figures, reproduce
 from reproductions.training import Order, default_jobs
 from selective_backprop.lab.cli import options
-from selective_backprop.lab.cli.command_line import Commands, find_device
+from selective_backprop.lab.cli.command_line import Commands, find_device, find_model
+from selective_backprop.lab.names import find_name
 from selective_backprop.lab.training.threads import limit_threads
 
 PROGRAM = "scripts/reproduce"
@@ -167,6 +168,8 @@ def main(
         "trains": train,
         "every": checkpoint_every,
     }
+    known = (*FIGURES, "all", "list", *STUDY)
+    names = [find_name("figure, table or stage", name, known) for name in names]
     stages = [STUDY[name] for name in dict.fromkeys(names) if name in STUDY]
     named = [name for name in names if name not in STUDY]
     lists = "list" in named
@@ -178,7 +181,7 @@ def main(
         papers = out or Path("runs/papers")
         changed = adapted(
             SCALES[scale],
-            model=model,
+            model=find_model(model),
             batch_size=batch_size,
             selectivities=_shares(selectivities or ""),
             hours=hours,

@@ -134,14 +134,10 @@ def find_figures(names: Sequence[str], scale: Scale) -> list[Figure]:
     """Return the figures of some names, each once; `all` stands for all that a scale has.
 
     Raises:
-        ConfigurationError: if there is no such figure, or the scale does not have it.
+        ConfigurationError: if the scale does not have one of them.
     """
     there = {figure.name: figure for figure in figures_at(scale)}
     for name in names:
-        if name != "all" and name not in FIGURES:
-            raise sb.ConfigurationError(
-                f"there is no figure or table {name!r}; there are {', '.join(FIGURES)}, and all"
-            )
         if name != "all" and name not in there:
             raise sb.ConfigurationError(
                 f"{name} is not redone at scale {scale.name}, which has {', '.join(there)}; "
@@ -161,16 +157,18 @@ def list_figures(console: Console, figures: Sequence[Figure], order: PaperOrder)
         waiting = [job for job in jobs if training.file_of(job) not in done]
         time = spell(pace.left(waiting, order.jobs)) if waiting else "–"
         data = sorted(set(map(training.data_of, jobs)))
-        lacking = [f"{name} missing" for name in data if name in absent]
-        counts = map(str, (len(jobs), len(jobs) - len(waiting), len(waiting)))
-        return name, title, *counts, time, ", ".join(lacking or data)
+        mark = "*" if absent.keys() & set(data) else ""
+        count = f"{len(jobs) - len(waiting)} of {len(jobs)}"
+        return name, count, time + mark, title, ", ".join(data)
 
     rows = [row(figure.name, figure.title, order.jobs_of([figure])) for figure in figures]
     rows.append(row("all", "everything, shared runs once", every))
-    head = ("name", Column("shows", left=True), "needs", "done", "missing", "time left")
+    shows, data = Column("shows", left=True), Column("data", left=True, expendable=1)
+    head = ("name", "runs done", "time\nleft", shows, data)
     seeds = f"{order.seeds} seed{'' if order.seeds == 1 else 's'}"
     title = f"{order.scale.name} scale, {seeds}, {order.jobs} at a time"
-    console.print(Table((*head, Column("data", left=True)), rows, title, ruled=(len(figures),)))
+    notes = ["*: some of its data are not at hand."] if absent else []
+    console.print(Table(head, rows, title, notes, ruled=(len(figures),)))
     for name, why in absent.items():
         console.print(f"{name} is not at hand: {why}", soft_wrap=True)
 

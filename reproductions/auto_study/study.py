@@ -11,6 +11,7 @@ from reproductions.auto_study.protocol import Stage, Workload
 from reproductions.auto_study.results import RUNS, find_rates, read_finished, read_results
 from reproductions.training import Order, absent_data, train_missing
 from selective_backprop.lab.analysis.verdict import GOALS, tally
+from selective_backprop.lab.names import find_name
 from selective_backprop.lab.training.run_config import RunConfig
 
 
@@ -37,12 +38,9 @@ def run_study(
         RecordError: if a record cannot be read or written, or nothing is there to show.
     """
     chosen = replace(stage, workloads=_chosen(stage, only))
-    if unknown := set(arms) - set(stage.arms):
-        raise sb.ConfigurationError(
-            f"{min(unknown)} is not in the study, which has {', '.join(stage.arms)}"
-        )
+    asked = {find_name("strategy", arm, stage.arms, more=" in the study") for arm in arms}
     if order.trains:
-        _train(console, chosen, order, [arm for arm in stage.arms if arm in arms] or stage.arms)
+        _train(console, chosen, order, [arm for arm in stage.arms if arm in asked] or stage.arms)
     page = compose(stage, read_results(stage, order.out, order.seeds, order.device))
     if not page.shown:
         raise sb.RecordError(f"{order.out / RUNS} has no finished run of {stage.title.lower()}")
@@ -55,12 +53,8 @@ def run_study(
 
 def _chosen(stage: Stage, only: Sequence[str]) -> tuple[Workload, ...]:
     there = {workload.name: workload for workload in stage.workloads}
-    for name in only:
-        if name not in there:
-            raise sb.ConfigurationError(
-                f"there is no workload {name!r} in this stage; there are {', '.join(there)}"
-            )
-    return tuple(there[name] for name in dict.fromkeys(only)) or stage.workloads
+    names = [find_name("workload", name, there, more=" in this stage") for name in only]
+    return tuple(there[name] for name in dict.fromkeys(names)) or stage.workloads
 
 
 def _train(console: Console, stage: Stage, order: Order, arms: Sequence[str]) -> None:

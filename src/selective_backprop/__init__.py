@@ -2,6 +2,7 @@
 
 import importlib
 import typing
+from importlib import metadata as _metadata
 
 from selective_backprop import scorers as scorers
 from selective_backprop import selectors as selectors
@@ -61,6 +62,7 @@ from selective_backprop.strategies import (
 )
 
 if typing.TYPE_CHECKING:
+    __version__: str
     from selective_backprop import guide as guide
 
 __all__ = [
@@ -125,11 +127,16 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import the guide when it is first asked for: training needs none of it."""
-    if name != "guide":
+    """Import the guide, which training needs nothing of, and find the version when asked for."""
+    if name == "guide":
+        return importlib.import_module("selective_backprop.guide")
+    if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return importlib.import_module("selective_backprop.guide")
+    try:
+        return _metadata.version("selective-backprop")
+    except _metadata.PackageNotFoundError:  # it runs from a folder of sources
+        return "0+unknown"
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "guide"})
+    return sorted({*globals(), "guide", "__version__"})

@@ -2,6 +2,8 @@
 
 import sys
 
+from selective_backprop._core.errors import installing
+
 
 def main() -> int | None:
     """Run the lab's command line.
@@ -16,7 +18,7 @@ def main() -> int | None:
             raise
         print(
             f"selective-backprop: the command line needs {missing.name!r}, which is not "
-            "installed. Install the lab with: pip install 'selective-backprop[lab]'",
+            f"installed. Install the lab with: {installing('lab')}",
             file=sys.stderr,
         )
         return 1

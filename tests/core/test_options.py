@@ -368,3 +368,10 @@ def test_a_batch_may_be_padded_with_any_number():
     pad = {"0": -math.inf, "1": False, "2": math.nan, "3": np.float32(1)}
     with unhooked():
         call("SelectiveLoader", pad=pad)
+
+
+@pytest.mark.parametrize(
+    "part", [sb.selectors.Percentile(2.0), sb.scorers.Stale(sb.scorers.Forward(), epochs=3)]
+)
+def test_a_part_is_shown_as_code_that_makes_it(part):
+    assert eval(repr(part), vars(sb.selectors) | vars(sb.scorers)) == part

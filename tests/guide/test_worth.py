@@ -13,6 +13,8 @@ from selective_backprop.guide._worth import fit, forecast_worth, held_out, place
 def traits(**found: float | None) -> DataTraits:
     usual = dict.fromkeys(DataTraits.__dataclass_fields__) | {
         "sample": 1000,
+        "classes": 10,
+        "effective_classes": 10.0,
         "remarks": (),
         "seconds": 1.0,
     }
@@ -53,6 +55,7 @@ def test_a_forecast_is_the_worth_on_the_data_that_are_most_alike():
 def test_of_data_that_are_like_none_or_a_strategy_without_records_nothing_is_forecast():
     assert forecast_worth("auto", traits(wrong_labels=0.3)) is None
     assert forecast_worth("stale-sb", traits()) is None
+    assert forecast_worth("auto", traits(classes=None)) is None
 
 
 @pytest.mark.usefixtures("record")
@@ -76,11 +79,11 @@ def test_copies_and_near_copies_are_told_apart():
 def test_errors_are_of_workloads_that_were_left_out_whole():
     """Two lengths of one workload are alike: neither helps to forecast the other."""
     odd = [cell("odd", passes, worth=3.0) for passes in (4, 5)]
-    found = held_out([*CLEAN, *odd], 0.5)["auto"]
-    assert found[-2:] == [(0.0, pytest.approx(math.log(3)))] * 2
-    assert found[0] == (pytest.approx(2 / 5 * math.log(3), rel=0.1), 0.0)
-    whole = held_out([*CLEAN, *COPIED], math.inf)["auto"]
-    assert whole[0] == (pytest.approx(4 / 7 * math.log(2)), 0.0)
+    found = held_out([*CLEAN, *odd], 0.5)
+    assert found[-2:] == [{"auto": 1.0}] * 2
+    assert math.log(found[0]["auto"]) == pytest.approx(2 / 5 * math.log(3), rel=0.1)
+    whole = held_out([*CLEAN, *COPIED], math.inf)
+    assert whole[0]["auto"] == pytest.approx(2 ** (4 / 7))
 
 
 def test_the_width_is_the_one_that_forecasts_best_and_the_interval_holds_four_of_five():
@@ -92,5 +95,5 @@ def test_the_width_is_the_one_that_forecasts_best_and_the_interval_holds_four_of
 
 
 def test_a_bound_without_end_counts_as_a_factor_of_eight():
-    found = held_out([cell("one", worth=1.0), cell("two", worth=1e6)], math.inf)["auto"]
-    assert found == [(pytest.approx(math.log(8)), 0.0), (0.0, pytest.approx(math.log(8)))]
+    found = held_out([cell("one", worth=1.0), cell("two", worth=1e6)], math.inf)
+    assert found == [{"auto": pytest.approx(8)}, {"auto": 1.0}]

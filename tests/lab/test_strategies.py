@@ -265,5 +265,5 @@ def test_a_list_that_names_no_arm_is_refused(text):
 
 
 def test_a_list_with_one_unknown_arm_is_refused_by_that_name():
-    with pytest.raises(sb.ConfigurationError, match="'topk'"):
-        parse_strategies("traditional,topk,all")
+    with pytest.raises(sb.ConfigurationError, match="'topq'"):
+        parse_strategies("traditional,topq,all")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
@@ -114,6 +115,14 @@ def test_importing_the_package_imports_neither_extras_nor_what_training_seldom_n
     assert "selective_backprop" in loaded
     assert not EXTRAS & {name.split(".")[0] for name in loaded}
     assert not {f"selective_backprop.{part}" for part in SELDOM} & set(loaded)
+
+
+def test_the_version_is_that_of_the_installed_package_if_there_is_one(monkeypatch):
+    monkeypatch.setattr(metadata, "version", {"selective-backprop": "7.8.9"}.__getitem__)
+    assert sb.__version__ == "7.8.9"
+    monkeypatch.undo()
+    monkeypatch.setattr(metadata.Distribution, "discover", lambda **_: iter(()))
+    assert sb.__version__ == "0+unknown"
 
 
 def test_a_name_that_is_not_there_is_named():

@@ -127,7 +127,7 @@ def test_a_scale_of_a_few_figures_makes_all_of_those(typed):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("fig-99", "there is no figure or table 'fig-99'; there are fig-1"),
+        ("fig-99", "there is no figure, table or stage 'fig-99'. Did you mean fig-9"),
         ("list study-develop", "list is of figures and tables"),
         ("fig-1 --device tpu", "--device tpu"),
         ("fig-1 --root /no/such/folder", "/no/such/folder is not a folder"),

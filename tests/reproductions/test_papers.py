@@ -232,10 +232,24 @@ def test_the_list_says_what_is_needed_done_and_missing(made, tmp_path):
     done, fresh = Screen(), Screen()
     list_figures(done, named("fig-1", "fig-18"), order)
     list_figures(fresh, named("fig-1", "fig-18"), fixture_order(tmp_path, seeds=1))
-    assert re.search(r"fig-1 .* 3 +3 +0 +– +digits", done.text)
-    assert re.search(r"fig-1 .* 3 +0 +3 +\S.*digits", fresh.text)
-    assert re.search(r"all .* 4 +0 +4 ", fresh.text)
+    assert re.search(r"fig-1 +3 of 3 +– +Where the .* digits", done.text)
+    assert re.search(r"fig-1 +0 of 3 +\S.* Where the .* digits", fresh.text)
+    assert re.search(r"all +0 of 4 ", fresh.text)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_list_of_all_figures_fits_into_80_columns_in_two_lines_each(tmp_path):
+    order = replace(fixture_order(tmp_path), scale=SCALES[ScaleName.SMALL], root=None)
+    screen = Screen(width=80)
+    figures = figures_at(order.scale)
+    list_figures(screen, figures, order)
+    table, _, notes = screen.text.partition("everything, shared runs once")
+    _, _, rows = table.partition("── \n")
+    assert max(map(len, rows.splitlines())) <= 80
+    shown = [line.split()[0] for line in rows.splitlines() if line[1:2].strip()]
+    assert shown == [*(figure.name for figure in figures), "all"]
+    assert len(rows.splitlines()) <= 2 * len(figures)
+    assert "A wider terminal shows also: data." in notes
 
 
 ABSENT = fixture_setting("SVHN", data="cifar10")
@@ -251,7 +265,7 @@ def test_data_that_are_not_at_hand_are_told_of_and_the_rest_is_drawn(tmp_path):
     assert "CIFAR-10" in page
     screen = Screen()
     list_figures(screen, named("fig-10"), order)
-    assert "cifar10 missing" in screen.text
+    assert re.search(r"fig-10 +\d+ of \d+ +.*\* .* cifar10", screen.text)
     assert "cs.toronto.edu" in screen.text
 
 

@@ -182,7 +182,7 @@ def test_the_grid_goes_on_where_the_best_is_at_its_edge(monkeypatch):
     ("changes", "said"),
     [
         ({"only": ("digits-9",)}, "'digits-9'.*few-digits, few-digits-skewed"),
-        ({"arms": ("best",)}, "best is not in the study"),
+        ({"arms": ("best",)}, "no strategy 'best'; there are traditional"),
     ],
 )
 def test_a_part_that_is_not_there_is_refused(changes, said, tmp_path):

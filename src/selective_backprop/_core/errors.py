@@ -49,6 +49,11 @@ class SelectionWarning(UserWarning):
     """Something works, but not as well as was asked for."""
 
 
+def installing(extra: str) -> str:
+    """Return the command that installs this package with what an extra needs."""
+    return f"pip install 'selective-backprop[{extra}]'"
+
+
 def warn(message: str) -> None:
     """Give a `SelectionWarning` at the line of user code that called into the package.
 

@@ -17,7 +17,14 @@ from torch import nn
 
 from selective_backprop._core.errors import ConfigurationError
 
-Named = TypeVar("Named", bound=StrEnum)
+
+class NamedOption(StrEnum):
+    """Values that are known by name; messages and reprs have them as code does, in quotes."""
+
+    __repr__ = str.__repr__
+
+
+Named = TypeVar("Named", bound=NamedOption)
 
 
 def check_number(

@@ -1,7 +1,6 @@
 """What happens to candidates whose score is not a finite number."""
 
 from collections import deque
-from enum import StrEnum
 
 import torch
 from torch import Tensor
@@ -9,10 +8,11 @@ from torch import Tensor
 from selective_backprop._batches.losses import all_finite_on_host
 from selective_backprop._batches.structure import Layout, join_rows
 from selective_backprop._core.errors import LossError
+from selective_backprop._core.options import NamedOption
 from selective_backprop._pipeline.rows import Rows
 
 
-class NonFinite(StrEnum):
+class NonFinite(NamedOption):
     """Policy for scores that are infinite or not a number.
 
     `RAISE` stops with an error that names the examples; `SKIP` never trains on them, which

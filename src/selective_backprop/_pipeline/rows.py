@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from enum import StrEnum
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -16,12 +15,13 @@ from selective_backprop._batches.serialization import (
     unpack_batch,
 )
 from selective_backprop._batches.structure import Layout, count_rows, cut_rows
+from selective_backprop._core.options import NamedOption
 from selective_backprop._core.saved_state import FINITE, FLOATS, Saved
 
 COUNT = attrgetter("count")
 
 
-class Leftovers(StrEnum):
+class Leftovers(NamedOption):
     """What happens to an incomplete window or batch at the end of an epoch.
 
     `CARRY` keeps it for the next epoch, `FLUSH` draws a proportionally short batch, `DROP`

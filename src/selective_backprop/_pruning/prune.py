@@ -1,18 +1,17 @@
 """Keep a part of a data set, chosen once by the scores of its examples."""
 
-from enum import StrEnum
 from typing import Literal, TypeAlias
 
 from jaxtyping import Int, Num
 from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError, warn
-from selective_backprop._core.options import check_number, choose
+from selective_backprop._core.options import NamedOption, check_number, choose
 from selective_backprop._pruning.example_scores import ExampleScores
 from selective_backprop._sampling.subset import Subset
 
 
-class Keep(StrEnum):
+class Keep(NamedOption):
     """Which examples of a data set pruning keeps.
 
     `HIGHEST` keeps a share with the highest scores, `LOWEST` one with the lowest; `WINDOW` keeps

@@ -1,18 +1,17 @@
 """The rows and weights that selectors return, and how an exact number of rows is drawn."""
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from selective_backprop._core.options import check_whole
+from selective_backprop._core.options import NamedOption, check_whole
 from selective_backprop._core.types import Odds, RowIndices, RowWeights
 
 
-class Draw(StrEnum):
+class Draw(NamedOption):
     """How many rows a draw yields.
 
     `EXACT` takes a fixed number from each window of candidates; `BERNOULLI` tosses a coin for

@@ -212,7 +212,12 @@ def _conclude(inquiry: Inquiry, traits: DataTraits, epochs: int | None, other_lo
         redundancy=found.redundancy,
         forecasts=forecasts,
         recommendation=recommend(
-            forecasts, mixes, found.redundancy, traits, diverged=found.diverged
+            forecasts,
+            mixes,
+            found.redundancy,
+            traits,
+            epochs=epochs,
+            diverged=found.diverged,
         ),
         left_out=tuple(inquiry.budget.left_out),
         remarks=remarks,

@@ -103,10 +103,11 @@ class DataTraits:
             near = "" if self.near_copies is None else f", {self.near_copies:.1%} nearly or exactly"
             said.append(f"{self.copies:.1%} of the inputs repeat another one exactly{near}.")
         if self.classes is not None:
+            few = min(RARE, self.classes - 1)
+            rarest = f"{few} rarest have" if few > 1 else "rarest has"
             said.append(
                 f"{self.classes} classes are as uncertain as {self.effective_classes:.1f} of equal "
-                f"size; the {min(RARE, self.classes - 1)} rarest have {self.rarest:.1%} of the "
-                "examples."
+                f"size; the {rarest} {self.rarest:.1%} of the examples."
             )
         if self.wrong_labels is not None:
             said.append(

@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from selective_backprop.guide._data_traits import DataTraits
 from selective_backprop.guide._mixes import BASELINE, Mix
@@ -45,11 +45,17 @@ class Forecast:
     code: str
 
     @property
-    def pays(self) -> float | None:
+    def pays(self) -> WorthForecast | None:
         """The worth at equal seconds: less what an epoch takes beyond the rows it trains on."""
         if self.worth is None:
             return None
-        return self.worth.times * self.share / max(self.relative.median, 1e-9)
+        faster = self.share / max(self.relative.median, 1e-9)
+        return replace(
+            self.worth,
+            times=self.worth.times * faster,
+            low=self.worth.low * faster,
+            high=self.worth.high * faster,
+        )
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,10 @@ Place = Float[np.ndarray, " scale"]
 
 @dataclass(frozen=True)
 class WorthForecast:
-    """How many times more traditional training a strategy would equal, at equal passes.
+    """How many times more traditional training a strategy would equal.
 
     Attributes:
-        times: the forecast; 1 is traditional training of as many passes.
+        times: the forecast; 1 is traditional training of the same length.
         low: where an interval begins that held four of five worths of workloads that were left
             out.
         high: where it ends.
@@ -61,7 +61,10 @@ def place_of(traits: Mapping[str, Any], passes: float | None) -> Place:
 def forecast_worth(
     strategy: str, traits: DataTraits, passes: float | None = None
 ) -> WorthForecast | None:
-    """Return what a strategy is likely worth; None if it is on record for no data like these.
+    """Return what a strategy is likely worth at equal passes.
+
+    It is None if the strategy is on record for no data like these. What has no classes is like
+    nothing on record.
 
     Args:
         strategy: its name.
@@ -71,7 +74,7 @@ def forecast_worth(
     record = _record()
     cells = [cell for cell in record["cells"] if strategy in cell["worth"]]
     factor = record["factors"].get(strategy)
-    if not cells or factor is None:
+    if not cells or factor is None or traits.classes is None:
         return None
     known = place_of(vars(traits), passes)
     weights = _weights(known, [cell["place"] for cell in cells], record["width"])
@@ -106,26 +109,29 @@ def fit(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _errors(cells: Sequence[Mapping[str, Any]], width: float) -> dict[str, list[float]]:
     """Return by how much forecasts miss each workload, made of the others, in logarithms."""
-    found = held_out(cells, width).items()
-    return {name: [abs(guess - log) for guess, log in each] for name, each in found}
+    found: dict[str, list[float]] = {}
+    for cell, forecasts in zip(cells, held_out(cells, width), strict=True):
+        for name, times in forecasts.items():
+            miss = abs(math.log(times) - _log(cell["worth"][name]))
+            found.setdefault(name, []).append(miss)
+    return found
 
 
-def held_out(
-    cells: Sequence[Mapping[str, Any]], width: float
-) -> dict[str, list[tuple[float, float]]]:
-    """Return forecasts of each workload, made of the others, beside its worths, in logarithms.
+def held_out(cells: Sequence[Mapping[str, Any]], width: float) -> list[dict[str, float]]:
+    """Return what would be forecast for each cell by the other workloads, by strategy.
 
-    With an infinite width they are the others' mean.
+    With an infinite width it is the others' mean.
     """
-    found: dict[str, list[tuple[float, float]]] = {}
+    found = []
     for cell in cells:
         others = [each for each in cells if each["workload"] != cell["workload"]]
-        for name, times in cell["worth"].items():
+        forecasts = {}
+        for name in cell["worth"]:
             same = [each for each in others if name in each["worth"]]
             weights = _weights(np.array(cell["place"]), [e["place"] for e in same], width)
             if weights.any():
-                guess = _mean([each["worth"][name] for each in same], weights)
-                found.setdefault(name, []).append((guess, _log(times)))
+                forecasts[name] = math.exp(_mean([e["worth"][name] for e in same], weights))
+        found.append(forecasts)
     return found
 
 

@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.errors import ConfigurationError, installing
 from selective_backprop.integrations._versions import release
 
 OLDEST = "3.6"
@@ -22,7 +22,7 @@ def load_keras() -> Any:
     except ModuleNotFoundError as error:
         if error.name == "keras":
             raise ModuleNotFoundError(
-                "Keras is not installed; pip install 'selective-backprop[keras]'", name="keras"
+                f"Keras is not installed; {installing('keras')}", name="keras"
             ) from None
         raise ConfigurationError(
             f"Keras cannot be imported with the backend it is set to ({error}), and selection "
@@ -30,8 +30,7 @@ def load_keras() -> Any:
         ) from error
     if release(keras.__version__) < release(OLDEST):
         raise ConfigurationError(
-            f"Keras is {keras.__version__}, and {OLDEST} or newer is needed; "
-            "pip install --upgrade keras"
+            f"Keras is {keras.__version__}, and {OLDEST} or newer is needed; {installing('keras')}"
         )
     backend = keras.backend.backend()
     if backend != "torch":

@@ -3,7 +3,7 @@
 import re
 from importlib.metadata import PackageNotFoundError, version
 
-from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.errors import ConfigurationError, installing
 
 
 def require(framework: str, needed: str) -> None:
@@ -19,7 +19,7 @@ def require(framework: str, needed: str) -> None:
         ModuleNotFoundError: if it is missing.
         ConfigurationError: if it is too old.
     """
-    advice = f"Install it: pip install 'selective-backprop[{framework}]'."
+    advice = f"Install it: {installing(framework)}."
     try:
         found = version(framework)
     except PackageNotFoundError:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import selective_backprop as sb
 from selective_backprop.lab.data.augment import Augmentation
-from selective_backprop.lab.data.datasets import ImageData, base_name
+from selective_backprop.lab.data.datasets import ImageData, base_name, data_name
 from selective_backprop.lab.data.hub import HUB
 from selective_backprop.lab.nets.models import make_model
 
@@ -191,13 +191,8 @@ def find_recipe(data: str) -> Recipe:
         path, _, _ = data.removeprefix(HUB).partition(":")
         bare = path.rpartition("/")[2].replace("_", "-")
         return replace(RECIPES.get(bare, RECIPES["svhn"]), data=data)
-    base = base_name(data)
-    if base not in RECIPES:
-        raise sb.ConfigurationError(
-            f"there is no data set {data!r}; there are {', '.join(RECIPES)}, and {HUB}NAME for one "
-            "of the Hugging Face hub"
-        )
-    return replace(RECIPES[base], data=data)
+    name = data_name(data)
+    return replace(RECIPES[base_name(name)], data=name)
 
 
 class _Autocast(nn.Module):

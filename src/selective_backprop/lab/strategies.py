@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import selective_backprop as sb
+from selective_backprop.lab.names import find_name
 from selective_backprop.lab.preparation import (
     Preparation,
     TrainingSetup,
@@ -235,12 +236,13 @@ def find_strategy(name: str) -> StrategySpec:
     Raises:
         ConfigurationError: if there is none.
     """
-    try:
-        return STRATEGIES[ALIASES.get(name, name)]
-    except KeyError:
-        raise sb.ConfigurationError(
-            f"there is no strategy {name!r}; there are {', '.join(STRATEGIES)}"
-        ) from None
+    return STRATEGIES[_canonical(name)]
+
+
+def _canonical(name: str) -> str:
+    """Return the name under which a strategy is run."""
+    found = find_name("strategy", name, (*STRATEGIES, *ALIASES))
+    return ALIASES.get(found, found)
 
 
 def unused(name: str, settings: StrategyOptions, usual: StrategyOptions) -> list[str]:
@@ -259,9 +261,7 @@ def parse_strategies(names: str) -> tuple[str, ...]:
     if names.strip() == "all":
         return tuple(STRATEGIES)
     given = (name.strip() for name in names.split(",") if name.strip())
-    chosen = tuple(dict.fromkeys(ALIASES.get(name, name) for name in given))
+    chosen = tuple(dict.fromkeys(map(_canonical, given)))
     if not chosen:
         raise sb.ConfigurationError(f"no strategy is named; there are {', '.join(STRATEGIES)}")
-    for name in chosen:
-        find_strategy(name)
     return chosen

@@ -2,7 +2,6 @@
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Literal, TypeAlias, final
 
 import torch
@@ -18,13 +17,13 @@ from selective_backprop._core.isolation import (
     uncached_autocast,
     unwrapped,
 )
-from selective_backprop._core.options import check_flag, choose, settle
+from selective_backprop._core.options import NamedOption, check_flag, choose, settle
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer, Stateless
 
 
-class Measure(StrEnum):
+class Measure(NamedOption):
     """What a forward pass measures of a candidate.
 
     `LOSS` is its loss. `ERROR_NORM` is the distance between the predicted probabilities and the

@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int32, Int64
 
-from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.errors import ConfigurationError, installing
 from selective_backprop._core.options import check_number, check_whole, settle
 from selective_backprop._memory.ledger import Observations
 
@@ -269,5 +269,5 @@ def _check_installed(predictor: str) -> None:
     if importlib.util.find_spec("sklearn") is None:
         raise ConfigurationError(
             f"{predictor}() learns with scikit-learn, which is not installed; write "
-            "pip install 'selective-backprop[predict]'"
+            f"{installing('predict')}"
         )

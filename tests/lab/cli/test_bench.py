@@ -59,9 +59,15 @@ def test_it_draws_a_figure_and_writes_a_record(measured):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--data 5", "--data 5: there are digits"),
-        ("--data 1x8x8/3 --scorers fp4", "--scorers fp4: for images of 8 pixels and training"),
-        ("--data 1x8x8 --scorers bf16 --precision bf16", "in bf16 on cpu there are forward, fp32"),
+        ("--data 5", "no data set '5'; there are digits"),
+        (
+            "--data 1x8x8/3 --scorers fp4",
+            "no scorer 'fp4'; there are forward, int8, bf16, for images of 8 pixels and training",
+        ),
+        (
+            "--data 1x8x8 --scorers bf16 --precision bf16",
+            "there are forward, fp32, int8, for images of 8 pixels and training in bf16 on cpu",
+        ),
         ("--data 1x8x8 --precision fp16", "fp16"),
         ("--data 1x8x8 --model no.such:net", "cannot be imported"),
         ("--data 1x8x8 --rate 3", "--rate 3: a share in (0, 1] is needed"),

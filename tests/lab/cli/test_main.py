@@ -11,6 +11,7 @@ import pytest
 import typer
 from fixture_command import run_command
 
+import selective_backprop as sb
 from selective_backprop.lab.cli import main as cli
 from selective_backprop.lab.cli.options import with_options
 from selective_backprop.lab.runner import run_store
@@ -111,6 +112,18 @@ def test_help_is_given_with_status_0(tmp_path, line):
     outcome = run_command(line, tmp_path)
     assert (outcome.status, outcome.err) == (0, "")
     assert "Usage: selective-backprop" in outcome.out
+
+
+def test_the_version_is_printed(tmp_path):
+    outcome = run_command("--version", tmp_path)
+    assert (outcome.status, outcome.out) == (0, f"selective-backprop {sb.__version__}\n")
+
+
+@pytest.mark.parametrize("command", ["", *typer.main.get_command(cli.app).commands])
+def test_help_fits_into_80_columns_and_cuts_no_sentence(tmp_path, command):
+    lines = run_command(f"{command} --help", tmp_path, columns=80).out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not [line for line in lines[1:] if line.endswith("...")]
 
 
 def test_without_a_command_the_commands_are_listed(tmp_path):

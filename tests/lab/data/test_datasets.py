@@ -80,7 +80,10 @@ def test_some_classes_of_a_data_set_are_a_data_set_with_statistics_of_its_own():
 
 
 def test_an_unknown_name_is_refused_with_those_there_are():
-    with pytest.raises(sb.ConfigurationError, match=r"no data set 'minst'\. .*digits, mnist, "):
+    with pytest.raises(
+        sb.ConfigurationError,
+        match=r"no data set 'minst'\. Did you mean mnist or mnist1d\? There are digits, mnist, ",
+    ):
         load("minst")
 
 

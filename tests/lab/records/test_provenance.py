@@ -2,11 +2,13 @@ import shutil
 import socket
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import torch
 
+import selective_backprop as sb
 from selective_backprop.lab.records import provenance
 
 
@@ -19,7 +21,7 @@ def checkout(tmp_path, monkeypatch):
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
     monkeypatch.setattr(provenance, "_PACKAGE", package)
-    monkeypatch.setattr(provenance, "_package_version", lambda: "1.2.3")
+    monkeypatch.setattr(metadata, "version", lambda name: "1.2.3")
     provenance.code_version.cache_clear()
     yield package
     provenance.code_version.cache_clear()
@@ -79,15 +81,11 @@ def test_without_git_it_is_the_packages_version(checkout, monkeypatch):
     assert provenance.code_version() == "1.2.3"
 
 
-def test_a_package_that_is_not_installed_has_an_unknown_version(monkeypatch):
-    monkeypatch.setattr(provenance, "DISTRIBUTION", "no-such-distribution")
-    assert provenance.versions()["selective_backprop"] == "unknown"
-
-
 def test_versions_are_those_of_what_is_running():
     found = provenance.versions()
     assert found["python"] == ".".join(map(str, sys.version_info[:3]))
     assert found["torch"] == torch.__version__
+    assert found["selective_backprop"] == sb.__version__
 
 
 def test_hardware_says_what_decides_speed_and_names_no_machine():

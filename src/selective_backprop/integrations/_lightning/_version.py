@@ -2,7 +2,7 @@
 
 from importlib import metadata
 
-from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.errors import ConfigurationError, installing
 from selective_backprop.integrations._versions import release
 
 OLDEST = "2.6"
@@ -26,7 +26,7 @@ def check_version(found: str | None) -> None:
         ImportError: if Lightning is not installed.
         ConfigurationError: if it is too old.
     """
-    install = f"pip install 'lightning>={OLDEST}'"
+    install = installing("lightning")
     if found is None:
         raise ImportError(
             "selective_backprop.integrations.lightning needs the package lightning, which is not "

@@ -4,12 +4,11 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 
-from rich.padding import Padding
 from rich.text import Text
 
 import selective_backprop as sb
-from selective_backprop.guide._rounds import Median
-from selective_backprop.guide._worth import WorthForecast
+from selective_backprop.guide import Forecast, Median
+from selective_backprop.guide._mixes import BASELINE
 from selective_backprop.lab.analysis.tables import Table
 from selective_backprop.lab.bench.harness import LEAST, Findings
 from selective_backprop.lab.bench.workload import is_shape
@@ -81,8 +80,18 @@ def show_findings(findings: Findings) -> Iterator[str | Table]:
     )
 
 
-def show_advice(recipe: Recipe, advice: sb.guide.Advice) -> Iterator[str | Table | Text | Padding]:
-    """Return what `advise` says: what was measured, what epochs cost, what to do and why."""
+def show_verdict(advice: sb.guide.Advice) -> Iterator[Text]:
+    """Return what `advise` says first: what to do, why, and the lines to write."""
+    advised = advice.recommendation
+    yield from map(Text, (advised.verdict, *advised.reasons))
+    if advised.code:
+        yield Text("")
+    yield from (Text(f"    {line}", no_wrap=True, overflow="ignore") for line in advised.code)
+
+
+def show_measurements(recipe: Recipe, advice: sb.guide.Advice) -> Iterator[str | Table]:
+    """Return what `advise --verbose` says besides: what was measured, and what epochs cost."""
+    yield ""
     yield from _describe_advice(recipe, advice)
     # Of few rounds there is no interval, and both ends are of all.
     spread = "95 %" if advice.rounds >= LEAST else "all rounds"
@@ -101,34 +110,29 @@ def show_advice(recipe: Recipe, advice: sb.guide.Advice) -> Iterator[str | Table
             title="Cheap scorers",
             notes=["Cost: in exact scoring. Overlap: of the highest share that is selected."],
         )
-    forecasts = sorted(advice.forecasts.items(), key=lambda item: item[1].relative.median)
     yield Table(
-        ("strategy", "seconds", "relative", spread, "training", "worth", "4 of 5", "varies"),
+        ("strategy", "worth", "4 of 5", "epoch", spread, "seconds", "training", "varies"),
         [
             (
                 name,
-                f"{each.seconds.median:.3g}",
+                *_worth(name, each),
                 *_both(each.relative, 2),
+                f"{each.seconds.median:.3g}",
                 "–" if each.training is None else f"{each.training:.2f}",
-                *_worth(each.worth),
                 "yes" if each.varies else "",
             )
-            for name, each in forecasts
+            for name, each in sorted(advice.forecasts.items(), key=_rank)
         ],
-        title="An epoch while selecting, predicted",
+        title="Strategies, by what they are likely worth",
         notes=[
-            "Relative: to traditional training's. Training: the whole of it, with the epochs in "
-            "which it does not select. Worth: how many passes of traditional training equalled one "
-            "of these on data like yours, by this project's records; 4 of 5: an interval that held "
-            "so many of the worths on data that were left out. Varies: it depends on the losses, "
+            "Worth: how many times more traditional training equalled one of these in equal "
+            "seconds, by this project's records of data like yours; 4 of 5: an interval that held "
+            "so many of the worths on data that were left out; –: not on record. Epoch: what one "
+            "costs while it selects, relative to traditional training's. Training: the whole of "
+            "it, with the epochs in which it does not select. Varies: it depends on the losses, "
             "and changes as the model learns."
         ],
     )
-    advised = advice.recommendation
-    yield ""
-    yield "Do not select here." if advised.strategy is None else f"Try {advised.strategy}, because:"
-    yield from map(_indented, advised.reasons)
-    yield from (Text(f"    {line}", no_wrap=True, overflow="ignore") for line in advised.code)
     yield from (f"{name}: {words}" for name, words in advice.remarks.items())
     yield from (f"Left out for want of time: {what}." for what in advice.left_out)
 
@@ -168,10 +172,6 @@ def _describe_advice(recipe: Recipe, advice: sb.guide.Advice) -> Iterator[str]:
     )
 
 
-def _indented(text: str) -> Padding:
-    return Padding(Text(text), (0, 0, 0, 2), expand=False)
-
-
 def _share(rate: float) -> Fraction:
     return Fraction(rate).limit_denominator(100)
 
@@ -181,10 +181,17 @@ def _both(ratio: Median, digits: int = 3) -> tuple[str, str]:
     return f"{ratio.median:.{digits}f}", f"{ratio.low:.2f}–{ratio.high:.2f}"
 
 
-def _worth(found: WorthForecast | None) -> tuple[str, str]:
-    if found is None:
-        return "–", "–"
-    return f"{found.times:.2f}", f"{found.low:.2f}–{found.high:.2f}"
+def _worth(name: str, found: Forecast) -> tuple[str, str]:
+    if found.pays is None:
+        return ("1.00" if name == BASELINE else "–"), "–"
+    return f"{found.pays.times:.2f}", f"{found.pays.low:.2f}–{found.pays.high:.2f}"
+
+
+def _rank(strategy: tuple[str, Forecast]) -> tuple[float, float]:
+    """Rank a strategy by its worth at equal seconds, and what is not on record by its cost."""
+    name, found = strategy
+    known = float(name == BASELINE) if found.pays is None else found.pays.times
+    return -known, found.relative.median
 
 
 def _known(value: float, how: str) -> str:

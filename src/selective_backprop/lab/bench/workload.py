@@ -13,7 +13,6 @@ from selective_backprop.guide._subject import Subject, take_subject
 from selective_backprop.lab.data import datasets
 from selective_backprop.lab.data.augment import Augmentation
 from selective_backprop.lab.data.datasets import ImageData
-from selective_backprop.lab.data.hub import HUB
 from selective_backprop.lab.data.loader import make_loader
 from selective_backprop.lab.data.splits import stratified_order
 from selective_backprop.lab.nets.models import make_model
@@ -113,12 +112,12 @@ def bench_recipe(data: str) -> Recipe:
     """Return the recipe of a data set, or one for images of a shape."""
     if is_shape(data):
         return replace(RECIPES["cifar10"], data=data, augmentation=Augmentation())
-    if datasets.base_name(data) not in RECIPES and not data.startswith(HUB):
+    try:
+        return find_recipe(data)
+    except sb.ConfigurationError as error:
         raise sb.ConfigurationError(
-            f"--data {data}: there are {', '.join(RECIPES)}, and {HUB}NAME for one of the Hugging "
-            "Face hub; or describe images, such as 3x32x32, or 1x28x28/5 for 5 classes"
-        )
-    return find_recipe(data)
+            f"{error}; or describe images, such as 3x32x32, or 1x28x28/5 for 5 classes"
+        ) from None
 
 
 def find_images(data: str, root: Path | None, *, made: int, limit: int | None = None) -> ImageData:

@@ -184,7 +184,7 @@ def audit(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUNS...",
+            metavar="RUNS",
             help="Folders of records, as compare and train write them, or single records; those of "
             "the same data.",
         ),
@@ -218,10 +218,11 @@ def audit(
         option("FOLDER", "Where to. Default: audit, beside the first record."),
     ] = None,
 ) -> None:
-    """Say which training examples look mislabelled, by what runs recorded of them.
+    """Say which training examples look mislabelled.
 
-    Runs of the same data are taken together. Writes suspects.csv, the most suspicious first, and
-    suspects.html with their pictures, into a folder audit beside the records.
+    They are ranked by what runs recorded of them; runs of the same data are taken together. Writes
+    suspects.csv, the most suspicious first, and suspects.html with their pictures, into a folder
+    audit beside the records.
     """
     found = audit_runs(runs)
     if against_noise and found.wrong is None:

@@ -20,6 +20,7 @@ from selective_backprop.lab.cli.command_line import (
 )
 from selective_backprop.lab.cli.options import MeasuringOptions, option
 from selective_backprop.lab.data.folders import make_folder, writing_out
+from selective_backprop.lab.names import find_name
 from selective_backprop.lab.training.threads import limit_threads
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -50,11 +51,11 @@ def bench(
         option("FILE", "The figure, in the format of its suffix."),
     ] = Path("bench.png"),
 ) -> None:
-    """Measure what scoring and selecting cost on this machine, with a model of yours if you like.
+    """Measure what scoring and selecting cost on this machine.
 
-    Times every scorer and loops of a few batches in interleaved rounds, and computes from them what
-    an epoch of every strategy costs, beside the least that it can cost. Prints tables and draws a
-    figure.
+    Times every scorer and loops of a few batches in interleaved rounds, with a model of yours if
+    you like, and computes from them what an epoch of every strategy costs, beside the least that it
+    can cost. Prints tables and draws a figure.
     """
     if out.suffix.lower() not in FORMATS or out.is_dir():
         raise sb.ConfigurationError(
@@ -92,12 +93,11 @@ def bench(
 def _chosen(text: str | None, workload: Workload) -> list[str]:
     """Return the names of scorers that were typed, or of all."""
     known = workload.scorers
-    names = list(known) if text is None else [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in known:
-            raise sb.ConfigurationError(
-                f"--scorers {name}: for images of {workload.data.image_size} pixels and training "
-                f"in {workload.recipe.precision} on {workload.subject.device} there are "
-                f"{', '.join(known)}"
-            )
+    if text is None:
+        return list(known)
+    case = (
+        f", for images of {workload.data.image_size} pixels and training in "
+        f"{workload.recipe.precision} on {workload.subject.device}"
+    )
+    names = (find_name("scorer", name.strip(), known, more=case) for name in text.split(","))
     return list(dict.fromkeys(names))

@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 import selective_backprop as sb
 from selective_backprop.lab.data.folders import make_folder, writing_out
+from selective_backprop.lab.nets.models import model_name
 from selective_backprop.lab.records.files import replacing
 from selective_backprop.lab.records.provenance import provenance
 from selective_backprop.lab.records.schema import utc_now
@@ -64,10 +65,11 @@ def find_device(name: str | None) -> str:
     return name
 
 
-def look_here(model: str | None) -> None:
-    """Let a model of the user's own be found in the current folder, as `python -m` would."""
-    if model is not None and ":" in model:
+def find_model(name: str | None) -> str | None:
+    """Return a model's name, and look for one of the user's own in the current folder first."""
+    if name is not None and ":" in name:
         sys.path.insert(0, str(Path.cwd()))
+    return None if name is None else model_name(name)
 
 
 def command_line() -> str:

@@ -44,7 +44,7 @@ def compare(
         ),
     ] = 1,
 ) -> None:
-    """Train one recipe with several strategies and seeds, side by side, at equal cost.
+    """Train with several strategies, side by side and at equal cost.
 
     Writes a record per run, comparison.png, table.md and report.html into --out, and prints the
     table. A comparison that was interrupted goes on with the runs that are missing, and where runs

@@ -2,13 +2,15 @@
 
 import sys
 from io import TextIOWrapper
+from typing import Annotated
 
 import typer
 
+import selective_backprop as sb
 from selective_backprop.lab.cli.advise import advise
 from selective_backprop.lab.cli.audit import audit
 from selective_backprop.lab.cli.bench import bench
-from selective_backprop.lab.cli.command_line import Commands
+from selective_backprop.lab.cli.command_line import Commands, console
 from selective_backprop.lab.cli.compare import compare
 from selective_backprop.lab.cli.options import with_options
 from selective_backprop.lab.cli.packing import pack, unpack
@@ -28,6 +30,24 @@ for command in (compare, train, bench, advise, report, audit):
     app.command()(with_options(command))
 for plain in (pack, unpack):
     app.command()(plain)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"{app.info.name} {sb.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", callback=_show_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:

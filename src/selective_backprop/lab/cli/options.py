@@ -18,9 +18,10 @@ import typer
 import selective_backprop as sb
 from selective_backprop.lab.bench.workload import bench_recipe
 from selective_backprop.lab.budget import Budget
-from selective_backprop.lab.cli.command_line import command_line, find_device, look_here
+from selective_backprop.lab.cli.command_line import command_line, find_device, find_model
 from selective_backprop.lab.data.augment import Augmentation
 from selective_backprop.lab.data.composition import Composition
+from selective_backprop.lab.data.datasets import data_name
 from selective_backprop.lab.data.noise import NoiseKind
 from selective_backprop.lab.nets.models import MODELS
 from selective_backprop.lab.recipe import RECIPES, Precision, Rates, Recipe, find_recipe
@@ -359,10 +360,9 @@ class TrainingOptions:
     @property
     def recipe(self) -> Recipe:
         """The recipe of the data, changed as asked for."""
-        look_here(self.model)
         return given(
             find_recipe(self.data),
-            model=self.model,
+            model=find_model(self.model),
             batch_size=self.batch_size,
             learning_rate=self.lr,
             rates=self.lr_schedule,
@@ -416,7 +416,7 @@ class TrainingOptions:
                 limit=self.limit,
                 device=device,
                 composition=composition,
-                pretrained=self.pretrained,
+                pretrained=self.pretrained and data_name(self.pretrained),
                 lr_follows=self.lr_follows,
             )
             for seed in seeds
@@ -461,10 +461,9 @@ class MeasuringOptions:
     @property
     def recipe(self) -> Recipe:
         """The recipe of the data, or of images of a shape, changed as asked for."""
-        look_here(self.model)
         return given(
             bench_recipe(self.data),
-            model=self.model,
+            model=find_model(self.model),
             batch_size=self.batch_size,
             precision=self.precision,
         )

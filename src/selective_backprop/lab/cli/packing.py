@@ -11,7 +11,7 @@ from selective_backprop.lab.records.schema import pack_finished
 
 Packed = Annotated[
     list[Path],
-    typer.Argument(metavar="FOLDER...", help="Folders of records, as compare writes them."),
+    typer.Argument(metavar="FOLDER", help="Folders of records, as compare writes them."),
 ]
 Pack = Annotated[
     Path, typer.Argument(metavar="PACK", help=f"A pack, or the folder that holds {PACK}.")
@@ -20,10 +20,10 @@ Into = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the records 
 
 
 def pack(folders: Packed) -> None:
-    """Move finished records into one compressed file in their folder, a tenth of their size.
+    """Move finished records of a folder into one compressed file.
 
-    Everything that reads records reads them from there, and once a folder has such a file, what
-    compare, train and the reproductions finish in it joins it.
+    It is a tenth of their size. Everything that reads records reads them from there, and once a
+    folder has such a file, what compare, train and the reproductions finish in it joins it.
     """
     for folder in folders:
         count = pack_finished(folder)
@@ -31,6 +31,9 @@ def pack(folders: Packed) -> None:
 
 
 def unpack(source: Pack, folder: Into) -> None:
-    """Write the records of a pack as files of JSON lines, for reading; the pack stays as it is."""
+    """Write the records of a pack as files of JSON lines.
+
+    They are for reading; the pack stays as it is.
+    """
     files = unpack_into(folder, source / PACK if source.is_dir() else source)
     console.print(f"{folder}: {len(files)} records", soft_wrap=True)

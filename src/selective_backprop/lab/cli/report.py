@@ -19,7 +19,7 @@ def report(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUNS...",
+            metavar="RUNS",
             help="Folders of records, as compare and train write them, or single records; those of "
             "one comparison.",
         ),

@@ -24,6 +24,7 @@ from selective_backprop.lab.data.idx import FASHION_MNIST, MNIST, read_idx_split
 from selective_backprop.lab.data.source_code import read_source_bytes, read_source_code
 from selective_backprop.lab.data.splits import Splits, limited, of_classes
 from selective_backprop.lab.data.svhn import SVHN, SVHN_EXTRA, read_svhn_splits
+from selective_backprop.lab.names import find_name
 
 # 4,096 CIFAR images are 12 MB; a histogram of them needs eight times that.
 _IMAGES_AT_ONCE = 4096
@@ -165,16 +166,9 @@ def load(name: str, *, root: Path | None = None, limit: int | None = None) -> Im
             package `datasets` is needed and not installed.
         DataError: if a folder or file is missing, damaged, or not what the name says.
     """
+    name = data_name(name)
     base = base_name(name)
-    if name.startswith(HUB):
-        read = partial(read_hub_splits, name)
-    elif base in DATASETS:
-        read = DATASETS[base]
-    else:
-        raise sb.ConfigurationError(
-            f"there is no data set {name!r}. Choose one of {', '.join(DATASETS)}, or {HUB}NAME for "
-            "one of the Hugging Face hub"
-        )
+    read = partial(read_hub_splits, name) if name.startswith(HUB) else DATASETS[base]
     try:
         splits = read(root)
     except OSError as error:
@@ -184,6 +178,19 @@ def load(name: str, *, root: Path | None = None, limit: int | None = None) -> Im
     if limit is not None:
         splits = limited(splits, limit)
     return ImageData(name, *splits, *statistics_of(name, splits.train_images))
+
+
+def data_name(name: str) -> str:
+    """Return the name of a data set as `DATASETS` has it, or one of the hub as it is.
+
+    Raises:
+        ConfigurationError: if it is neither.
+    """
+    if name.startswith(HUB):
+        return name
+    base = base_name(name)
+    more = f", and {HUB}NAME for one of the Hugging Face hub"
+    return find_name("data set", base, DATASETS, more=more) + name.removeprefix(base)
 
 
 def base_name(name: str) -> str:

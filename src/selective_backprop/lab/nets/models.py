@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import selective_backprop as sb
 from selective_backprop.lab.data.datasets import ImageData
+from selective_backprop.lab.names import find_name
 from selective_backprop.lab.nets.byte_lm import byte_lm
 from selective_backprop.lab.nets.published import (
     densenet,
@@ -132,14 +133,10 @@ def find_factory(name: str) -> ModelFactory:
     Raises:
         ConfigurationError: if the name is unknown or cannot be imported, or names no function.
     """
+    name = model_name(name)
     if name in MODELS:
         return MODELS[name]
-    module_name, colon, attribute = name.partition(":")
-    if not (module_name and colon and attribute) or module_name.startswith("."):
-        raise sb.ConfigurationError(
-            f"there is no model {name!r}. Choose one of {', '.join(MODELS)}, or name your own as "
-            f"package.module:factory"
-        )
+    module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
@@ -153,6 +150,18 @@ def find_factory(name: str) -> ModelFactory:
             f"function of (channels_in, classes, image_size) there"
         )
     return factory
+
+
+def model_name(name: str) -> str:
+    """Return the name of a net as `MODELS` has it, or an import path as it is.
+
+    Raises:
+        ConfigurationError: if it is neither.
+    """
+    module, colon, attribute = name.partition(":")
+    if module and colon and attribute and not module.startswith("."):
+        return name
+    return find_name("model", name, MODELS, more=", and package.module:factory for one of your own")
 
 
 def _make_users(name: str, factory: ModelFactory, data: ImageData) -> nn.Module:

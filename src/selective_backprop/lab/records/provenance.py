@@ -5,7 +5,6 @@ import platform
 import subprocess
 import sys
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import torch
 
 import selective_backprop as sb
 
-DISTRIBUTION = "selective-backprop"
 _PACKAGE = Path(sb.__file__).resolve().parent
 _GIB = 2**30
 
@@ -47,7 +45,7 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "numpy": str(numpy.__version__),
-        "selective_backprop": _package_version(),
+        "selective_backprop": sb.__version__,
     }
 
 
@@ -58,22 +56,15 @@ def code_version() -> str:
     Returns:
         "git 1a2b3c4d5e6f", with " + uncommitted changes" where the package's files differ from
         that commit; the version of the installed package where its files belong to no git
-        checkout (being installed *inside* somebody's checkout does not count); else "unknown".
+        checkout (being installed *inside* somebody's checkout does not count); else "0+unknown".
     """
     tracked = _ask("git", "ls-files", "--error-unmatch", "__init__.py")
     commit = _ask("git", "rev-parse", "--verify", "HEAD") if tracked else None
     if not commit:
-        return _package_version()
+        return sb.__version__
     changes = _ask("git", "status", "--porcelain", "--", ".")
     # A status that could not be had is no proof of a clean tree.
     return f"git {commit[:12]}" + ("" if changes == "" else " + uncommitted changes")
-
-
-def _package_version() -> str:
-    try:
-        return metadata.version(DISTRIBUTION)
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _ask(*command: str) -> str | None:

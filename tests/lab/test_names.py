@@ -1,0 +1,58 @@
+"""A name is found however it is spelt, and a misspelt one is answered with what is nearly alike."""
+
+import pytest
+
+import selective_backprop as sb
+from selective_backprop.lab.data.datasets import DATASETS, data_name
+from selective_backprop.lab.names import find_name
+from selective_backprop.lab.nets.models import MODELS, model_name
+from selective_backprop.lab.recipe import RECIPES, find_recipe
+from selective_backprop.lab.strategies import ALIASES, STRATEGIES, parse_strategies
+
+
+@pytest.mark.parametrize(
+    ("find", "typed", "meant"),
+    [
+        (parse_strategies, "selective_backprop, Stale_SB", ("selective-backprop", "stale-sb")),
+        (parse_strategies, "random_k,random-scored", ("random-scored",)),
+        (data_name, "fashion_mnist:5-9", "fashion-mnist:5-9"),
+        (data_name, "CIFAR-10", "cifar10"),
+        (data_name, "hub:some_one/Fashion_MNIST", "hub:some_one/Fashion_MNIST"),
+        (model_name, "small-cnn", "small_cnn"),
+        (model_name, "my-nets:make_it", "my-nets:make_it"),
+    ],
+)
+def test_hyphens_underscores_and_case_make_no_difference(find, typed, meant):
+    assert find(typed) == meant
+
+
+def test_a_recipe_bears_the_name_of_its_data_as_the_lab_writes_it():
+    assert find_recipe("Fashion_MNIST") == find_recipe("fashion-mnist")
+    assert RECIPES.keys() == DATASETS.keys()
+
+
+@pytest.mark.parametrize("names", [(*STRATEGIES, *ALIASES), DATASETS, MODELS])
+def test_no_two_names_are_taken_for_each_other(names):
+    assert [find_name("name", name, names) for name in names] == list(names)
+
+
+@pytest.mark.parametrize(
+    ("find", "typed", "meant"),
+    [
+        (parse_strategies, "auto,selectve_backprop", "Did you mean selective-backprop"),
+        (data_name, "minst", "Did you mean mnist"),
+        (model_name, "smal_cnn", "Did you mean small_cnn"),
+    ],
+)
+def test_what_was_meant_is_named_with_all_that_there_are(find, typed, meant):
+    with pytest.raises(sb.ConfigurationError, match=rf"{meant}.*\? There are ") as refused:
+        find(typed)
+    known = {parse_strategies: STRATEGIES, data_name: DATASETS, model_name: MODELS}[find]
+    assert all(name in str(refused.value) for name in known)
+
+
+def test_of_what_is_like_no_name_nothing_is_said_to_be_meant():
+    with pytest.raises(
+        sb.ConfigurationError, match=r"^there is no pet 'zebra'; there are cat, dog$"
+    ):
+        find_name("pet", "zebra", ["cat", "dog"])
