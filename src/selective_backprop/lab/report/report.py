@@ -25,8 +25,8 @@ from selective_backprop.lab.report.examples import (
     spread_plot,
 )
 from selective_backprop.lab.report.plots import (
+    difference_plot,
     error_plot,
-    final_plot,
     pareto_plot,
     phase_plot,
 )
@@ -82,7 +82,7 @@ def write_report(
         numbers=numbers_table(comparison),
         colours=[style.colour for style in look.values()],
         soon=soon_table(comparison, axis),
-        final=final_plot(comparison),
+        difference=difference_plot(comparison),
         pareto=pareto_plot(comparison),
         phases=phase_plot(comparison),
         kept=kept,

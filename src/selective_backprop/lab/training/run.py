@@ -146,6 +146,7 @@ class TrainingRun:
             "peak_memory_bytes": self.meter.peak_memory,
             "class_shares": self._class_shares(),
             "train_error": self._train_error(),
+            "test_examples": self.data.test_labels.numel(),  # of text: bytes
         }
 
     def _train_error(self) -> float:
