@@ -57,9 +57,17 @@ def test_each_arm_is_put_where_its_interval_puts_it():
         fixture_seeds("open", [4.5, 7.0, 4.5]),
     )["At 10 epochs"]
     better, worse, unresolved = text.split("; ")
-    assert better == "a lower final error than traditional: good (−1.00 points)"
-    assert worse.startswith("a higher final error than traditional: bad (+1.00")
+    assert better == "ended lower than traditional: good (−1.00 points)"
+    assert worse.startswith("ended higher than traditional: bad (+1.00")
     assert unresolved.startswith("no difference resolved, the interval includes zero: open (")
+
+
+def test_a_control_is_no_answer_where_something_else_was_run():
+    control = fixture_seeds("random-backprop", [4.0, 4.1, 3.8])
+    assert verdict(TRADITIONAL, control)[0] == "Yes"
+    lead, text = verdict(TRADITIONAL, control, fixture_seeds("other", [6.0, 6.1, 5.8]))
+    assert lead == "No"
+    assert "random-backprop" not in text
 
 
 def test_another_cost_is_no_equal_cost():
@@ -156,7 +164,7 @@ def test_a_method_is_held_against_choosing_at_random_at_its_cost():
         fixture_seeds("other", [5.5, 5.6, 5.4], cost=6.0),
     )
     text = found["Against choosing at random, at equal cost"]
-    assert text.startswith("higher error than random-scored: other (+0.50")
+    assert text.startswith("higher than random-scored: other (+0.50")
 
 
 def test_without_traditional_nothing_is_claimed():

@@ -1,8 +1,9 @@
 import io
+import math
 from dataclasses import replace
 
 import pytest
-from fixture_runs import fixture_run, fixture_seeds
+from fixture_runs import fixture_point, fixture_run, fixture_seeds
 from rich.console import Console
 
 from selective_backprop.lab.analysis.grouping import gather
@@ -66,7 +67,7 @@ def test_the_mean_error_on_the_way_is_over_what_all_of_a_length_share():
     def on_the_way(*others):
         runs = [fixture_run(errors=[40.0, 20.0, 10.0], cost=3.0), *others]
         found = cells(soon_table(gather(runs), "seconds"))
-        return [row["mean error on the way %"] for row in found.values()]
+        return [row["mean error % on the way"] for row in found.values()]
 
     assert on_the_way(fixture_run("a", errors=[30.0, 10.0])) == ["–", "–"]
     found = on_the_way(
@@ -153,3 +154,30 @@ def test_a_narrow_terminal_loses_the_least_important_columns_first():
 def test_without_a_width_no_column_is_left_out():
     table = comparison_table(gather(two_arms()))
     assert len(table.columns) == 11
+
+
+def test_text_is_judged_by_bits_per_byte_and_nothing_says_error():
+    runs = []
+    for arm, bits in (("traditional", 2.5), ("auto", 2.0)):
+        for seed in range(3):
+            run = fixture_run(arm, seed, config={"data": "source-bytes"})
+            end = {"status": "finished", "meters": {"train_error": 60.0}}
+            point = fixture_point(test_loss=(bits + seed / 100) * math.log(2.0))
+            runs.append(replace(run, points=(point,), end=end))
+    comparison = gather(runs)
+    for table in (comparison_table(comparison), numbers_table(comparison)):
+        found = cells(table)["auto"]
+        assert found["final bits per byte"] == "2.01 ± 0.02"
+        assert not any("error" in text for text in [*found, *table.notes])
+    assert found["against traditional"] == "−0.50"
+    assert "auto (−0.50 bits per byte)" in comparison_table(comparison).title
+    assert "(2.51)" in " ".join(comparison_table(comparison).notes)
+
+
+def test_what_one_test_example_makes_is_said_where_records_hold_it():
+    def notes_of(meters):
+        run = replace(fixture_run(), end={"status": "finished", "meters": meters})
+        return " ".join(comparison_table(gather([run])).notes)
+
+    assert "0.28 points" in notes_of({"test_examples": 360})
+    assert "test example" not in notes_of({})

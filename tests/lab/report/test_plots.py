@@ -200,7 +200,7 @@ def test_every_length_of_a_strategy_is_a_point_of_cost_and_final_error():
     traditional, *_ = pareto_plot(gather(runs_of(3, 10))).data
     assert list(traditional.x) == [3.0, 10.0]
     assert traditional.y == pytest.approx([6.0, 6.0])
-    assert list(traditional.customdata) == ["6.00 ± 2.48"] * 2
+    assert list(traditional.customdata) == ["6.00 ± 2.48 %"] * 2
     assert pareto_plot(gather([fixture_run(finished=False)])) is None
 
 

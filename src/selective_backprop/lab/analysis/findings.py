@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 
-from selective_backprop.lab.analysis.grouping import BASELINE, Comparison, RunGroup
+from selective_backprop.lab.analysis.grouping import BASELINE, Comparison, RunGroup, measure_of
 from selective_backprop.lab.analysis.run_summary import listed
 from selective_backprop.lab.analysis.statistics import ENOUGH_SEEDS, Estimate, paired_difference
 from selective_backprop.lab.analysis.tables import with_interval
@@ -30,7 +30,7 @@ class Match:
 
     @cached_property
     def difference(self) -> Estimate:
-        """Of final errors, in points, over shared seeds."""
+        """Of final errors, over shared seeds."""
         return paired_difference(self.group, self.other)
 
     @property
@@ -39,6 +39,11 @@ class Match:
         if self.group.length == self.other.length and self.other.length.unit == "seconds":
             return True
         return abs(self.share - 1.0) <= _SAME_COST
+
+    @property
+    def step(self) -> str:
+        """The unit of the difference."""
+        return measure_of(self.group.runs[0]).step
 
     @property
     def share(self) -> float:
@@ -54,7 +59,7 @@ class Match:
         """Return a group's name, with the difference and what qualifies it."""
         parts = ["no shared seed"]
         if self.difference.seeds:
-            parts = [f"{with_interval(self.difference, signed=True)} points"]
+            parts = [f"{with_interval(self.difference, signed=True)} {self.step}"]
         if not self.equal:
             parts.append(f"at {self.share:.0%} of the cost")
         if self.other.is_baseline and self.other.length != self.group.length:
@@ -106,6 +111,8 @@ def pays_words(comparison: Comparison) -> str:
             f"Cannot be said: no strategy cost what a {BASELINE} run did, so a shorter {BASELINE} "
             "training may do as well. --budget gives all the same cost."
         )
+    # What chooses at random is a control, and no answer where something else was run.
+    told = [match for match in told if match.group.name not in _CONTROLS] or told
     told.sort(key=lambda match: match.difference.mean)
     best = told[0].words(told[0].group.label)
     lower = [match for match in told if match.verdict == "lower"]
@@ -141,8 +148,8 @@ def _closest(group: RunGroup, groups: Sequence[RunGroup]) -> Match:
 
 def _of_length(matches: Sequence[Match]) -> str:
     phrases = {
-        "lower": "a lower final error than traditional",
-        "higher": "a higher final error than traditional",
+        "lower": "ended lower than traditional",
+        "higher": "ended higher than traditional",
         "unresolved": "no difference resolved, the interval includes zero",
         "untold": f"fewer than {ENOUGH_SEEDS} shared seeds, so no verdict",
     }
@@ -160,7 +167,7 @@ def _against_controls(groups: Sequence[RunGroup]) -> str:
         match = None if group.is_baseline or group in controls else next(alike, None)
         if match is not None and match.verdict != "untold":
             found.append(match)
-    phrases = {"lower": "lower error than {}", "higher": "higher error than {}"}
+    phrases = {"lower": "lower than {}", "higher": "higher than {}"}
     unresolved = "no difference to {} resolved"
     return _sentence(
         (

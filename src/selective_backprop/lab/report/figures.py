@@ -107,7 +107,8 @@ def _draw_error(
                 ends.append((group.name, style, line.x[-1], line.mean[-1]))
     axes.set_xlabel(AXIS_LABELS[axis])
     some = "" if len(groups) == len(comparison.groups) else ", of those that end lowest"
-    axes.set_title(f"Test error (%) against {AXIS_WORDS[axis]}{some}", loc="left", fontsize=9)
+    title = _capital(comparison.measure.axis)
+    axes.set_title(f"{title} against {AXIS_WORDS[axis]}{some}", loc="left", fontsize=9)
     axes.set_xlim(left=0)
     scale_error(axes, span(means))
     if 0 < len(ends) <= CROWD:
@@ -152,6 +153,9 @@ def _draw_final_errors(axes: Axes, rows: Sequence[RunGroup], comparison: Compari
     axes.set_ylim(len(rows) - 0.4, -0.6)
     scale_error(axes, span(means, reach), sideways=True)
     lengths = [f"length {length.short}" for length in comparison.lengths]
-    entitle(
-        axes, "Final test error (%) of whole runs", lengths if len(lengths) > 1 else [], room=HALF
-    )
+    title = f"Final {comparison.measure.axis} of whole runs"
+    entitle(axes, title, lengths if len(lengths) > 1 else [], room=HALF)
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]

@@ -132,7 +132,7 @@ def error_plot(comparison: Comparison) -> go.Figure:
     }
     curves = [curve(runs, "cost") for *_, runs in seen]
     drawn = [error for each in curves for error in (each.drawn if bands else each.mean)]
-    figure = new_figure(along["cost"], x=AXIS_LABELS["cost"], y="test error (%)", height=430)
+    figure = new_figure(along["cost"], x=AXIS_LABELS["cost"], y=comparison.measure.axis, height=430)
     changes = {axis: {"x": [trace.x for trace in traces]} for axis, traces in along.items()}
     return _with_menus(figure, changes, span(drawn))
 
@@ -167,7 +167,7 @@ def _traces(line: Curve, style: Style, label: str) -> list[go.Scatter]:
                 **unnamed,
             )
         )
-    hover = "%{fullData.name}<br>%{y:.2f} % at %{x:.4~g}<extra></extra>"
+    hover = "%{fullData.name}<br>%{y:.2f} at %{x:.4~g}<extra></extra>"
     mean = go.Scatter(x=line.x, y=line.mean, line=style.line, hovertemplate=hover, **shared)
     return [*traces, mean]
 
@@ -210,7 +210,10 @@ def difference_plot(comparison: Comparison) -> go.Figure | None:
         showlegend=False,
     )
     figure = new_figure(
-        [trace], x="points against traditional", y="", height=90 + 26 * len(matches)
+        [trace],
+        x=f"{comparison.measure.step} against traditional",
+        y="",
+        height=90 + 26 * len(matches),
     )
     figure.add_vline(0.0, line={"color": _GREY, "width": 1.5, "dash": "dash"})
     figure.update_layout(
@@ -241,12 +244,12 @@ def pareto_plot(comparison: Comparison) -> go.Figure | None:
                 name=html.escape(str(name)),
                 visible=True if shown else "legendonly",
                 x=[*own["cost"]],
-                customdata=[with_interval(errors[i]) for i in own.index],
+                customdata=[with_interval(errors[i]) + comparison.measure.unit for i in own.index],
                 y=[*own["error"]],
                 cliponaxis=False,
                 line={"color": look[groups[own.index[0]].label].colour, "width": 1.5},
                 marker={"size": 9, "symbol": MARKS[position % len(MARKS)]},
-                hovertemplate="%{fullData.name}<br>%{customdata} % at %{x:.4~g}<extra></extra>",
+                hovertemplate="%{fullData.name}<br>%{customdata} at %{x:.4~g}<extra></extra>",
             )
         )
     # A front of all strategies, the hidden ones too: what beats one does so unseen.
@@ -260,7 +263,9 @@ def pareto_plot(comparison: Comparison) -> go.Figure | None:
             "x": [[*own[axis]] for own in drawn],
             "y": [[*own["error"]] for own in drawn],
         }
-    figure = new_figure(traces, x=AXIS_LABELS["cost"], y="final test error (%)", height=420)
+    figure = new_figure(
+        traces, x=AXIS_LABELS["cost"], y=f"final {comparison.measure.axis}", height=420
+    )
     return _with_menus(figure, along, span(seen)).update_xaxes(rangemode="normal")
 
 

@@ -72,6 +72,7 @@ def write_report(
     environment.filters["drawn"] = _drawn
     page = environment.get_template("page.html.j2").render(
         comparison=comparison,
+        measure=comparison.measure,
         headline=headline(comparison),
         plotly=Markup(get_plotlyjs()),
         problems=problems,
