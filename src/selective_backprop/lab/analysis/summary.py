@@ -117,7 +117,8 @@ def soon_table(comparison: Comparison, axis: Axis) -> Table:
             f"where it does. To 1.4×: how many times sooner than {comparison.baseline.label} the "
             f"median seed reaches 1.4 times its final {measure.name} of "
             f"{error:.2f}{measure.unit}; small: the slowest and the fastest seed. "
-            "Mean on the way: the area under it against cost, divided by the cost, over the part that all of the same length share."
+            "Mean on the way: the area under it against cost, divided by the cost, over the part "
+            "that all of the same length share."
         )
     return _table(comparison, columns, [note])
 
