@@ -174,6 +174,13 @@ def test_text_is_judged_by_bits_per_byte_and_nothing_says_error():
     assert "(2.51)" in " ".join(comparison_table(comparison).notes)
 
 
+def test_below_three_seeds_a_table_has_no_interval_and_says_so():
+    for seeds in (1, 2, 3):
+        text = to_markdown(gather(fixture_seeds("traditional", [5.0, 6.0, 7.0][:seeds])))
+        assert ("Below 3 seeds there is no interval" in text) == (seeds < 3)
+        assert ("6.00 ± 2.48" in text) == (seeds == 3)
+
+
 def test_what_one_test_example_makes_is_said_where_records_hold_it():
     def notes_of(meters):
         run = replace(fixture_run(), end={"status": "finished", "meters": meters})

@@ -215,9 +215,11 @@ def _notes(comparison: Comparison, axis: Axis) -> list[str]:
     measure = comparison.measure
     lines = [
         f"Final {measure.name}: mean of the last tenth of the evaluations; ± 95 % t-interval over "
-        f"seeds, from {ENOUGH_SEEDS} seeds on. Scored and trained: examples. Cost: scoring 1, "
-        "training 3 per example, in passes of traditional training. Times leave evaluation out."
+        "seeds. Scored and trained: examples. Cost: scoring 1, training 3 per example, in passes "
+        "of traditional training. Times leave evaluation out."
     ]
+    if any(0 < len(group.runs) < ENOUGH_SEEDS for group in comparison.groups):
+        lines.append(f"Below {ENOUGH_SEEDS} seeds there is no interval, and no verdict.")
     if least := resolution(comparison.runs):
         lines.append(f"One test example makes {least:.2g} points; no interval is narrower.")
     if any(map(is_skewed, comparison.runs)):
