@@ -211,7 +211,7 @@ def difference_plot(comparison: Comparison) -> go.Figure | None:
     )
     figure = new_figure(
         [trace],
-        x=f"{comparison.measure.step} against traditional",
+        x=comparison.measure.step,
         y="",
         height=90 + 26 * len(matches),
     )
