@@ -12,13 +12,11 @@ from selective_backprop.lab.analysis.class_errors import (
     error_as_it_comes,
     is_binary,
     is_skewed,
-    is_text,
     log_loss,
     macro_recall,
     rare_recall,
 )
 from selective_backprop.lab.analysis.grouping import gather
-from selective_backprop.lab.analysis.statistics import final_bits
 from selective_backprop.lab.analysis.summary import to_markdown
 
 SHARES = [0.5, 0.1, 0.2, 0.05, 0.15]
@@ -80,15 +78,3 @@ def test_the_table_of_two_classes_shows_log_loss_and_the_area_under_the_curve():
     assert not is_binary(several)
     assert math.isnan(area_under_curve(several))
     assert "log-loss" not in to_markdown(gather([several]))
-
-
-def test_the_table_of_text_shows_bits_per_byte():
-    config = {"data": "source-bytes"}
-    text = replace(fixture_run(config=config), points=(fixture_point(test_loss=2.5 * math.log(2)),))
-    assert is_text(text)
-    assert final_bits(text) == pytest.approx(250.0)
-    table = to_markdown(gather([text]))
-    assert "| bits per byte × 100 |" in table
-    assert "| 250.00 |" in table
-    assert not is_text(fixture_run())
-    assert "bits" not in to_markdown(gather([fixture_run()]))

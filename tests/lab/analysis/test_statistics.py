@@ -48,7 +48,7 @@ def test_a_run_without_evaluation_has_no_final_error():
         final_error(fixture_run(upto=0))
 
 
-@given(st.lists(ERRORS, min_size=2, max_size=9))
+@given(st.lists(ERRORS, min_size=3, max_size=9))
 def test_an_interval_is_students_over_seeds(values):
     found = estimate(values)
     assert found.mean == pytest.approx(sum(values) / len(values))
@@ -59,17 +59,25 @@ def test_an_interval_is_students_over_seeds(values):
     )
 
 
-def test_one_seed_has_no_spread_and_none_has_no_mean():
-    one, none = estimate([3.0]), estimate([])
-    assert (one.mean, one.seeds) == (3.0, 1)
-    assert math.isnan(one.half_width)
+def test_below_three_seeds_there_is_no_spread_and_of_none_no_mean():
+    for values in ([3.0], [3.0, 3.0]):
+        few = estimate(values)
+        assert (few.mean, few.seeds) == (3.0, len(values))
+        assert math.isnan(few.half_width)
+        assert few.against(2.0) == "untold"
+    none = estimate([])
     assert math.isnan(none.mean)
     assert none.seeds == 0
 
 
+def test_no_interval_is_narrower_than_what_can_be_seen():
+    assert estimate([3.0, 3.0, 3.0], 0.28).half_width == 0.28
+    assert estimate([3.0, 4.0, 5.0], 0.28) == estimate([3.0, 4.0, 5.0])
+
+
 @pytest.mark.parametrize("lost", [math.nan, math.inf])
 def test_a_run_that_diverged_leaves_no_interval(lost):
-    assert math.isnan(estimate([1.0, lost]).half_width)
+    assert math.isnan(estimate([1.0, 2.0, lost]).half_width)
 
 
 def test_a_difference_is_taken_seed_by_seed_over_shared_seeds():
@@ -189,7 +197,7 @@ def test_the_common_span_is_what_all_runs_cover():
     assert common_span(apart) == (0.0, 0.0)
 
 
-@given(st.lists(st.lists(ERRORS, min_size=4, max_size=4), min_size=2, max_size=4))
+@given(st.lists(st.lists(ERRORS, min_size=4, max_size=4), min_size=3, max_size=5))
 def test_a_curve_is_the_mean_and_interval_at_each_evaluation(seeds):
     runs = [fixture_run(seed=i, errors=e, cost=10.0 + i) for i, e in enumerate(seeds)]
     found = curve(runs, "cost")

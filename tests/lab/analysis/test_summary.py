@@ -1,8 +1,9 @@
 import io
+import math
 from dataclasses import replace
 
 import pytest
-from fixture_runs import fixture_run, fixture_seeds
+from fixture_runs import fixture_point, fixture_run, fixture_seeds
 from rich.console import Console
 
 from selective_backprop.lab.analysis.grouping import gather
@@ -39,7 +40,7 @@ def test_a_row_holds_means_over_finished_runs_and_the_difference_seed_by_seed():
     assert list(found) == ["traditional (1 unfinished)", "selective-backprop"]
     assert found["traditional (1 unfinished)"]["final error %"] == "5.00 ± 2.48"
     assert list(found["selective-backprop"].values()) == (
-        ["6.00 ± 2.48", "+1.00 ± 0.00", "6.40k", "3.20k", "100", "6.00", "10.0", "18.0"]
+        ["6.00 ± 2.48", "+1.00", "6.40k", "3.20k", "100", "6.00", "10.0", "18.0"]
     )
 
 
@@ -48,7 +49,7 @@ def test_the_training_error_is_shown_where_records_hold_it():
     end = {"status": "finished", "meters": {"train_error": 0.25}}
     runs = [replace(run, end=end) for run in fixture_seeds("traditional", [5.0, 6.0])]
     found = cells(numbers_table(gather([*runs, fixture_run("auto")])))
-    assert found["traditional"]["training error %"] == "0.25 ± 0.00"
+    assert found["traditional"]["training error %"] == "0.25"
     assert found["auto"]["training error %"] == "–"
 
 
@@ -59,14 +60,14 @@ def test_speed_ups_are_measured_along_the_axis_asked_for_with_slowest_and_fastes
         assert (found["to 1.4×"], found["to 1.2×"]) == (times, f"{times} (2 of 3)")
     found = cells(soon_table(comparison, "seconds"))["selective-backprop"]
     assert found["to 1.4× wall s"] == "2.00× (2.00 to 2.00)"
-    assert found["to 1.2× cost"] == "1.67× (never to 1.67)"
+    assert found["to 1.1× cost"] == "never (1 of 3)"
 
 
 def test_the_mean_error_on_the_way_is_over_what_all_of_a_length_share():
     def on_the_way(*others):
         runs = [fixture_run(errors=[40.0, 20.0, 10.0], cost=3.0), *others]
         found = cells(soon_table(gather(runs), "seconds"))
-        return [row["mean error on the way %"] for row in found.values()]
+        return [row["mean error % on the way"] for row in found.values()]
 
     assert on_the_way(fixture_run("a", errors=[30.0, 10.0])) == ["–", "–"]
     found = on_the_way(
@@ -78,16 +79,16 @@ def test_the_mean_error_on_the_way_is_over_what_all_of_a_length_share():
 
 def test_differences_are_to_the_same_length_and_targets_to_the_longest():
     runs = [
-        *fixture_seeds("traditional", [5.0, 5.0], cost=10.0),
-        *fixture_seeds("traditional", [9.0, 9.0], cost=4.0, config={"epochs": 4}),
-        *fixture_seeds("other", [8.0, 6.5], cost=4.0, config={"epochs": 4}),
+        *fixture_seeds("traditional", [5.0, 5.0, 5.0], cost=10.0),
+        *fixture_seeds("traditional", [9.0, 9.0, 9.0], cost=4.0, config={"epochs": 4}),
+        *fixture_seeds("other", [8.0, 6.5, 8.0], cost=4.0, config={"epochs": 4}),
     ]
     comparison = gather(runs)
     found = cells(numbers_table(comparison))
-    assert found["other @ 4"]["against traditional"].startswith("−1.75 ± ")
+    assert found["other @ 4"]["against traditional"].startswith("−1.50 ± ")
     assert found["traditional @ 4"]["against traditional"] == "–"
     found = cells(comparison_table(comparison))
-    assert [row["to 1.4×"] for row in found.values()] == ["1.00×", "never", "never (1 of 2)"]
+    assert [row["to 1.4×"] for row in found.values()] == ["1.00×", "never", "never (1 of 3)"]
 
 
 def test_without_traditional_there_are_no_speed_ups_and_a_word_says_why():
@@ -153,3 +154,37 @@ def test_a_narrow_terminal_loses_the_least_important_columns_first():
 def test_without_a_width_no_column_is_left_out():
     table = comparison_table(gather(two_arms()))
     assert len(table.columns) == 11
+
+
+def test_text_is_judged_by_bits_per_byte_and_nothing_says_error():
+    runs = []
+    for arm, bits in (("traditional", 2.5), ("auto", 2.0)):
+        for seed in range(3):
+            run = fixture_run(arm, seed, config={"data": "source-bytes"})
+            end = {"status": "finished", "meters": {"train_error": 60.0}}
+            point = fixture_point(test_loss=(bits + seed / 100) * math.log(2.0))
+            runs.append(replace(run, points=(point,), end=end))
+    comparison = gather(runs)
+    for table in (comparison_table(comparison), numbers_table(comparison)):
+        found = cells(table)["auto"]
+        assert found["final bits per byte"] == "2.01 ± 0.02"
+        assert not any("error" in text for text in [*found, *table.notes])
+    assert found["against traditional"] == "−0.50"
+    assert "auto (−0.50 bits per byte)" in comparison_table(comparison).title
+    assert "(2.51)" in " ".join(comparison_table(comparison).notes)
+
+
+def test_below_three_seeds_a_table_has_no_interval_and_says_so():
+    for seeds in (1, 2, 3):
+        text = to_markdown(gather(fixture_seeds("traditional", [5.0, 6.0, 7.0][:seeds])))
+        assert ("Below 3 seeds there is no interval" in text) == (seeds < 3)
+        assert ("6.00 ± 2.48" in text) == (seeds == 3)
+
+
+def test_what_one_test_example_makes_is_said_where_records_hold_it():
+    def notes_of(meters):
+        run = replace(fixture_run(), end={"status": "finished", "meters": meters})
+        return " ".join(comparison_table(gather([run])).notes)
+
+    assert "0.28 points" in notes_of({"test_examples": 360})
+    assert "test example" not in notes_of({})

@@ -22,6 +22,7 @@ from selective_backprop.lab.report.examples import (
     life_plot,
     loss_spread,
     spread_plot,
+    unevenness,
     widest_classes,
 )
 from selective_backprop.lab.report.styles import styles
@@ -57,12 +58,43 @@ def test_the_share_of_a_class_is_what_counting_its_examples_gives():
 
 
 def test_intervals_of_shares_end_where_there_is_nothing():
-    history = fixture_history(passes=3.0, selected=np.full(12, 3, np.int32))
-    other = fixture_history(passes=3.0, selected=np.full(12, 0, np.int32))
+    seeds = [fixture_history(passes=2.0, selected=np.full(12, n, np.int32)) for n in (2, 0, 1)]
     _, look = kept_of()
-    (trace,) = class_plot({"top-k": {0: history, 1: other}}, look).data
+    (trace,) = class_plot({"top-k": dict(enumerate(seeds))}, look).data
     assert list(trace.x) == [50.0] * 3
     assert list(trace.error_x.array) == list(trace.error_x.arrayminus) == [50.0] * 3
+
+
+def test_what_trains_on_everything_says_nothing_of_classes_and_is_left_out():
+    kept, look = kept_of()
+    whole = fixture_history(selected=np.full(12, 4, np.int32))
+    kept = {**kept, "traditional": {0: whole}}
+    assert [trace.name for trace in class_plot(kept, look).data] == ["top-k"]
+    assert class_plot({"traditional": {0: whole}}, look) is None
+
+
+def test_a_gallery_begins_with_the_run_whose_choice_is_least_like_chance():
+    examples, passes = 1200, 10
+    generator = np.random.default_rng(0)
+    selected = {
+        "all": np.full(examples, passes),
+        "random": generator.binomial(passes, 0.3, examples),
+        "seldom": np.where(np.arange(examples) % 3 < 1, 8, 1),  # a third of the examples
+        "half": np.where(np.arange(examples) % 2, 7, 2),
+    }
+    kept = {
+        name: {0: fixture_history(examples, passes=10.0, selected=own.astype(np.int32))}
+        for name, own in selected.items()
+    }
+    found = gallery(kept)
+    names = [run["name"].split(",")[0] for run in found["runs"]]
+    assert names[:2] == ["seldom", "half"]
+    assert found["uneven"]
+    assert not gallery({"all": kept["all"]})["uneven"]
+    assert unevenness(kept["seldom"][0]) == pytest.approx(
+        np.var([0.8, 0.1, 0.1]) - 0.0222, abs=1e-3
+    )
+    assert unevenness(kept["random"][0]) == pytest.approx(0.0, abs=3e-3)
 
 
 def test_a_class_without_examples_has_no_share():

@@ -71,7 +71,7 @@ def test_the_suffix_decides_the_format_and_an_older_figure_is_replaced(tmp_path)
     ("seeds", "bands", "lines", "said"),
     [
         (3, 4, 4, "bands and bars: 95 % t-interval"),
-        (2, 0, 4 + 8, "thin: the seeds"),
+        (2, 0, 4 + 8, "thin: the seeds. Below 3 seeds there is no interval."),
         (1, 0, 4, "One seed: the spread over seeds is unknown."),
     ],
 )
@@ -109,6 +109,11 @@ def test_of_a_crowd_every_strategy_has_a_row_and_those_that_end_lowest_have_curv
     assert text.count("traditional") == 3 + text.count("traditional epochs")
     assert "end lowest" in text
     assert "end lowest" not in drawn(crowd(9))  # which is no crowd
+
+
+def test_an_error_far_above_the_rest_is_a_number_at_the_edge(drawn):
+    assert "99.0 ▸" in drawn([*crowd(6), fixture_run("awful", errors=[99.0])])
+    assert "▸" not in drawn(crowd(6))
 
 
 def test_several_lengths_are_marked_each_and_unfinished_runs_are_named(drawn):

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from selective_backprop.lab.analysis.grouping import gather
 from selective_backprop.lab.report.plots import (
+    difference_plot,
     error_plot,
-    final_plot,
     front,
     pareto_plot,
     phase_plot,
@@ -28,7 +28,7 @@ def runs_of(*lengths):
 
 
 def plots_of(runs):
-    makers = (final_plot, error_plot, pareto_plot, phase_plot)
+    makers = (difference_plot, error_plot, pareto_plot, phase_plot)
     return [plot for plot in (make(gather(runs)) for make in makers) if plot]
 
 
@@ -72,12 +72,45 @@ def test_plotly_takes_every_entry_of_every_menu(runs):
             plot.update(layout=layout)
 
 
-def test_a_crowd_s_final_errors_stand_in_a_row_each_the_lowest_first():
-    [trace] = final_plot(gather(crowd())).data
-    assert list(trace.y) == [*(f"arm {i:2}" for i in range(10, -1, -1)), "traditional"]
-    assert list(trace.x) == [*(20.0 - i for i in range(10, -1, -1)), 40.0]
-    assert len(set(trace.marker.color)) > 1
-    assert final_plot(gather(runs_of(10))) is None
+def arms(**finals):
+    runs = [run for name, own in finals.items() for run in fixture_seeds(name, own)]
+    return gather([*fixture_seeds("traditional", [5.0, 5.1, 4.9]), *runs])
+
+
+def test_differences_to_traditional_stand_in_a_row_each_the_lowest_first_with_their_intervals():
+    plot = difference_plot(arms(worse=[6.0, 6.1, 5.8], better=[4.0, 4.1, 3.8]))
+    [trace] = plot.data
+    assert list(trace.y) == ["better", "worse"]
+    assert list(trace.x) == pytest.approx([-1.033, 0.967], abs=1e-3)
+    assert list(trace.error_x.array) == pytest.approx([0.143, 0.143], abs=1e-3)
+    low, high = plot.layout.xaxis.range
+    assert low < -1.033 - 0.143
+    assert 0.967 + 0.143 < high < 1.5
+    assert difference_plot(gather(fixture_seeds("traditional", [5.0, 6.0, 7.0]))) is None
+    assert difference_plot(gather(fixture_seeds("other", [5.0, 6.0, 7.0]))) is None
+
+
+def test_below_three_seeds_a_difference_has_no_interval():
+    [trace] = difference_plot(arms(other=[4.0, 4.2])).data
+    assert list(trace.x) == pytest.approx([-0.95])
+    assert math.isnan(trace.error_x.array[0])
+
+
+def test_what_lies_far_above_the_rest_is_an_arrow_at_the_edge_with_its_number():
+    near = {f"arm {i}": [5.0 + i / 5, 5.1 + i / 5, 4.9 + i / 5] for i in range(5)}
+    plot = difference_plot(arms(**near, far=[50.0, 50.1, 49.9]))
+    [trace] = plot.data
+    assert list(trace.marker.symbol) == ["circle"] * 5 + ["triangle-right"]
+    assert [text.strip() for text in trace.text] == [""] * 5 + ["+45.0"]
+    assert trace.x[-1] < plot.layout.xaxis.range[1] < 2
+
+
+def test_an_axis_of_errors_ends_with_the_curves_that_are_shown():
+    plot = error_plot(gather([*crowd(), fixture_run("awful", errors=[99.0, 99.0])]))
+    assert "awful" not in shown(plot)
+    assert menus(plot)["linear"][0]["yaxis.range"][1] < 60
+    plot = pareto_plot(gather([*crowd(), fixture_run("awful", errors=[99.0, 99.0])]))
+    assert menus(plot)["linear"][0]["yaxis.range"][1] < 60
 
 
 def test_of_a_crowd_the_curves_of_traditional_and_those_that_end_lowest_are_shown_at_first():
@@ -109,6 +142,12 @@ def test_below_three_seeds_the_seeds_are_drawn_and_no_band():
     assert list(seeds.y) == [50.0, 20.0, 5.0, None, 50.0, 20.0, 6.0, None]
     assert list(mean.y) == [50.0, 20.0, 5.5]
     assert len(error_plot(gather([fixture_run()])).data) == 1
+
+
+@pytest.mark.parametrize(("count", "traces"), [(3, 6), (4, 4)])
+def test_bands_that_would_cover_each_other_are_left_out(count, traces):
+    runs = [run for i in range(count) for run in fixture_seeds(f"arm {i}", [5.0, 6.0, 7.0])]
+    assert len(error_plot(gather(runs)).data) == traces
 
 
 def test_a_menu_draws_errors_along_cost_seconds_backward_passes_updates_and_candidates():
@@ -161,16 +200,16 @@ def test_every_length_of_a_strategy_is_a_point_of_cost_and_final_error():
     traditional, *_ = pareto_plot(gather(runs_of(3, 10))).data
     assert list(traditional.x) == [3.0, 10.0]
     assert traditional.y == pytest.approx([6.0, 6.0])
-    assert traditional.error_y.array == pytest.approx([2.484, 2.484], abs=1e-3)
+    assert list(traditional.customdata) == ["6.00 ± 2.48 %"] * 2
     assert pareto_plot(gather([fixture_run(finished=False)])) is None
 
 
-def test_strategies_of_equal_budgets_stand_beside_each_other():
+def test_every_point_stands_at_its_cost_also_where_budgets_are_equal():
     config = {"budget": 10.0, "budget_unit": "cost"}
-    plot = pareto_plot(gather([fixture_run(arm, config=config) for arm in "abc"]))
-    left, middle, right, _ = (trace.x[0] for trace in plot.data)
-    assert left < middle == 10.0 < right
-    assert (left, right) == pytest.approx((10.0, 10.0), abs=0.2)
+    costs = {"a": 9.9, "b": 10.0, "c": 10.0, "d": 10.1}
+    plot = pareto_plot(gather([fixture_run(n, config=config, cost=c) for n, c in costs.items()]))
+    assert [trace.x[0] for trace in plot.data[:-1]] == list(costs.values())
+    assert len({trace.marker.symbol for trace in plot.data[:-1]}) == len(costs)
 
 
 def test_the_front_is_drawn_through_what_nothing_beats_on_the_axis_that_is_chosen():

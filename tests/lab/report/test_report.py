@@ -93,7 +93,7 @@ def test_a_report_tells_what_ran_what_came_out_and_how_to_do_it_again(report):
     for words in (
         "Which strategy learns cheapest? fixture-data, fixture-net",
         "fixture-data · fixture-net · 10 epochs · seeds 0 to 2 · Fixture CPU",
-        "Nothing beat traditional training",
+        "Does selection pay here? Not shown",
         "cannot be said, since traditional was run at one length only",
         "6.00 ± 2.48",
         "wall s",
@@ -106,12 +106,12 @@ def test_a_report_tells_what_ran_what_came_out_and_how_to_do_it_again(report):
         "passes of traditional training",
     ):
         assert words in page.text, words
-    assert page.plots == ["error", "pareto", "phases"]
+    assert page.plots == ["difference", "error", "pareto", "phases"]
     assert "prefers-color-scheme: dark" in page.source
     assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.of("meta")
 
 
-def test_what_strategies_are_worth_stands_first_and_in_a_table(report):
+def test_what_strategies_are_worth_stands_ahead_and_in_a_table(report):
     other = fixture_seeds("other", [5.4, 6.4, 7.4], cost=5.0, config={"epochs": 5})
     curve = [
         run
@@ -131,15 +131,26 @@ def test_what_strategies_are_worth_stands_first_and_in_a_table(report):
     assert "wall s" not in rest
 
 
-def test_a_crowd_gets_a_figure_of_its_final_errors_and_a_word_on_what_is_hidden(report):
+def test_below_three_seeds_a_page_has_no_interval_and_says_what_it_takes(report):
+    arms = ("traditional", "other")
+    few, many = (
+        report([run for arm in arms for run in fixture_seeds(arm, [5.0, 6.0, 7.0][:seeds])])
+        for seeds in (2, 3)
+    )
+    head = few.text.split("How to read this")[0]
+    assert not re.search(r"± \d", head)
+    assert "--seeds 3" in head
+    assert re.search(r"± \d", many.text)
+    assert "--seeds 3" not in many.text
+
+
+def test_a_crowd_gets_a_word_on_what_is_hidden(report):
     words = "Only traditional and those that end lowest are shown at first"
     few, many = (
         report([run for i in range(count) for run in fixture_seeds(f"arm {i}", [5.0 + i, 6.0 + i])])
         for count in (9, 10)
     )
-    assert "final" not in few.plots
     assert words not in few.text
-    assert "final" in many.plots
     assert words in many.text
 
 
@@ -174,7 +185,7 @@ def test_every_text_of_a_record_is_escaped(report):
     history = fixture_history(
         class_name=(NASTY,) * 3, portrait_image=None, portrait_text=(NASTY,) * 12
     )
-    plain = report([fixture_run()])
+    plain = report([fixture_run(), fixture_run("other")])
     page = report([run, fixture_run(config=config)], histories={run.path: history})
     assert page.text.count(NASTY) >= 9
     assert len(page.scripts) == len(plain.scripts) + 3  # the figures of the examples
@@ -235,7 +246,8 @@ def test_a_report_names_files_and_no_folders(tmp_path, report):
 def test_with_histories_a_page_shows_losses_classes_examples_and_lives(report):
     runs, histories = located(*runs_of(10))
     page = report(runs, histories=histories)
-    assert page.plots == ["error", "pareto", "phases", "spread", "classes", "life"]
+    examples = ["spread", "classes", "life"]
+    assert page.plots == ["difference", "error", "pareto", "phases", *examples]
     runs = [summary for tag, summary in page.elements if tag == "details"]
     assert len(runs) == 1 + 6
     assert sum("open" in each for each in runs) == 1

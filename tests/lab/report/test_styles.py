@@ -1,13 +1,15 @@
 import math
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 
+import numpy as np
 from fixture_runs import fixture_point, fixture_run
 
 from selective_backprop.lab.analysis.grouping import gather
 from selective_backprop.lab.report.styles import (
     PHASE_COLOURS,
     PHASES,
+    ceiling,
     phase_table,
     span,
     styles,
@@ -63,6 +65,31 @@ def test_seconds_per_phase_are_means_over_runs_in_the_order_of_the_work_and_none
     assert list(found["load"]) == [1.0, 0.0]
     assert found.loc[0, "proxy"] == found.loc[0, "backward"] == 2.0
     assert set(PHASES) == set(PHASE_COLOURS)
+
+
+def lab(colour):
+    """CIE L*a*b* of a colour, by its definition."""
+    rgb = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    rgb = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]] @ rgb
+    x, y, z = np.cbrt(xyz / [0.9505, 1.0, 1.089])
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def test_no_phase_has_the_colour_of_a_strategy_and_neighbours_differ_in_grey_too():
+    arms = [style.colour for style in look(*STRATEGIES, "own", "another").values()]
+    for phase in PHASE_COLOURS.values():
+        assert min(np.linalg.norm(lab(phase) - lab(arm)) for arm in arms) > 15
+    lightness = [lab(colour)[0] for colour in PHASE_COLOURS.values()]
+    assert min(abs(a - b) for a, b in pairwise(lightness)) > 10
+
+
+def test_an_axis_ends_below_what_lies_far_above_the_rest():
+    assert ceiling([12.0, 12.5, 13.0, 14.0, 53.0]) == 14.0
+    assert ceiling([12.0, 12.5, 13.0, 14.0, math.nan]) == 14.0
+    assert ceiling([5.0, 5.1, 9.0]) == 9.0
+    assert ceiling([5.0, 5.0, 5.0, 5.0, 9.0]) == 9.0
+    assert math.isnan(ceiling([]))
 
 
 def test_an_axis_shows_means_alone_unless_intervals_are_asked_for():

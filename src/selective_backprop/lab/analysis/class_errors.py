@@ -1,9 +1,8 @@
 """Measures that tell classes apart: balanced error, error on data as they come, rare classes.
 
-Of two classes there are two more, which judge probabilities and order instead of decisions. Text
-has no classes; there it is the bits that a byte takes. Each measure is the mean of the last tenth
-of a run's evaluations, as the final error is, and NaN for a run whose record does not hold what it
-needs.
+Of two classes there are two more, which judge probabilities and order instead of decisions. Each
+measure is the mean of the last tenth of a run's evaluations, as the final error is, and NaN for a
+run whose record does not hold what it needs.
 """
 
 import math
@@ -11,8 +10,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from selective_backprop.lab.analysis.statistics import final_bits, last_tenth
-from selective_backprop.lab.data.datasets import TEXTS, base_name
+from selective_backprop.lab.analysis.statistics import last_tenth
 from selective_backprop.lab.records.schema import Run
 
 RAREST = 3  # classes
@@ -67,11 +65,6 @@ def area_under_curve(run: Run) -> float:
     return 100.0 * float(np.mean(known)) if known else math.nan
 
 
-def is_text(run: Run) -> bool:
-    """Whether a run's data are text, of which each byte is predicted from those before it."""
-    return base_name(run.header.config.get("data", "")) in TEXTS
-
-
 CLASS_MEASURES: Mapping[str, Callable[[Run], float]] = {
     "as it\ncomes %": error_as_it_comes,
     "macro-\nrecall %": macro_recall,
@@ -84,9 +77,6 @@ BINARY_MEASURES: Mapping[str, Callable[[Run], float]] = {
     "area under\ncurve %": area_under_curve,
 }
 """The measures that a table shows where there are two classes, by their headings."""
-
-TEXT_MEASURES: Mapping[str, Callable[[Run], float]] = {"bits per\nbyte × 100": final_bits}
-"""The measures that a table shows of text, whose error is the share of bytes not predicted."""
 
 
 def _class_errors(run: Run) -> np.ndarray:

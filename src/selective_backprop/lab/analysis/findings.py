@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 
-from selective_backprop.lab.analysis.grouping import BASELINE, Comparison, RunGroup
+from selective_backprop.lab.analysis.grouping import BASELINE, Comparison, RunGroup, measure_of
 from selective_backprop.lab.analysis.run_summary import listed
 from selective_backprop.lab.analysis.statistics import ENOUGH_SEEDS, Estimate, paired_difference
 from selective_backprop.lab.analysis.tables import with_interval
 from selective_backprop.lab.analysis.worth import WORTH, worth_words
 
 _SAME_COST = 0.03  # share by which costs may differ and still count as equal
+PAYS = "Does selection pay here?"
+_MOST_NAMED = 4
 _CONTROLS = ("random-scored", "random-backprop")  # the one that pays for scoring first
 
 
@@ -28,7 +30,7 @@ class Match:
 
     @cached_property
     def difference(self) -> Estimate:
-        """Of final errors, in points, over shared seeds."""
+        """Of final errors, over shared seeds."""
         return paired_difference(self.group, self.other)
 
     @property
@@ -37,6 +39,11 @@ class Match:
         if self.group.length == self.other.length and self.other.length.unit == "seconds":
             return True
         return abs(self.share - 1.0) <= _SAME_COST
+
+    @property
+    def step(self) -> str:
+        """The unit of the difference."""
+        return measure_of(self.group.runs[0]).step
 
     @property
     def share(self) -> float:
@@ -52,7 +59,7 @@ class Match:
         """Return a group's name, with the difference and what qualifies it."""
         parts = ["no shared seed"]
         if self.difference.seeds:
-            parts = [f"{with_interval(self.difference, signed=True)} points"]
+            parts = [f"{with_interval(self.difference, signed=True)} {self.step}"]
         if not self.equal:
             parts.append(f"at {self.share:.0%} of the cost")
         if self.other.is_baseline and self.other.length != self.group.length:
@@ -61,26 +68,73 @@ class Match:
 
 
 def findings(comparison: Comparison) -> dict[str, str]:
-    """Return what a comparison shows: the worth, the upshot, each length, and the controls.
+    """Return what a comparison shows: whether selection pays, the worth, each length, the controls.
 
     Each finding stands under the words that say what it is about.
     """
-    if comparison.baseline is None:
-        return {
-            "Nothing to compare with": f"there is no finished {BASELINE} run among these records, "
-            "so they cannot say whether selection pays."
-        }
-    groups = [group for group in comparison.groups if group.runs]
-    matches = [_closest(group, groups) for group in groups if not group.is_baseline]
-    if not matches:
-        return {"Traditional training alone": "no other strategy has finished a run."}
-    found = {WORTH: worth_words(comparison)} | _upshot(matches)
+    matches = against_traditional(comparison)
+    found = {PAYS: pays_words(comparison)}
+    if comparison.baseline is None or not matches:
+        return found
+    if said := worth_words(comparison):
+        found[WORTH] = said
     for length, own in groupby(matches, key=lambda match: match.group.length):
         lead = f"At {length.words}" if length.unit == "epochs" else f"Within {length.words}"
         found[lead] = _of_length(list(own))
-    if text := _against_controls(groups):
+    if text := _against_controls([group for group in comparison.groups if group.runs]):
         found["Against choosing at random, at equal cost"] = text
     return found
+
+
+def pays_words(comparison: Comparison) -> str:
+    """Say whether any strategy ended lower than traditional training of its cost, and by how much.
+
+    Below three shared seeds there is no answer, but what it takes.
+    """
+    if comparison.baseline is None:
+        return f"Cannot be said: no {BASELINE} run is finished."
+    matches = against_traditional(comparison)
+    if not matches:
+        return f"Cannot be said: nothing but {BASELINE} has finished a run."
+    if all(match.verdict == "untold" for match in matches):
+        seeds = max(match.difference.seeds for match in matches)
+        if seeds >= ENOUGH_SEEDS:
+            return "Cannot be said: runs diverged."
+        return (
+            f"Cannot be said yet: it takes {ENOUGH_SEEDS} seeds that a strategy shares with "
+            f"{BASELINE}, and there {'is' if seeds == 1 else 'are'} {seeds}. Run the same with "
+            f"--seeds {ENOUGH_SEEDS}: what is there is kept."
+        )
+    told = [match for match in matches if match.equal and match.verdict != "untold"]
+    if not told:
+        return (
+            f"Cannot be said: no strategy cost what a {BASELINE} run did, so a shorter {BASELINE} "
+            "training may do as well. --budget gives all the same cost."
+        )
+    # What chooses at random is a control, and no answer where something else was run.
+    told = [match for match in told if match.group.name not in _CONTROLS] or told
+    told.sort(key=lambda match: match.difference.mean)
+    best = told[0].words(told[0].group.label)
+    lower = [match for match in told if match.verdict == "lower"]
+    if not lower:
+        worse = all(match.verdict == "higher" for match in told)
+        start = "No: every strategy ended above" if worse else "Not shown: none ended below"
+        return (
+            f"{start} {BASELINE} training of its cost by more than the interval. Nearest: {best}."
+        )
+    named = _some([match.words(match.group.label) for match in lower])
+    fluke = " Each interval stands alone: of many, one is soon a fluke." if len(told) > 1 else ""
+    return (
+        f"Yes, in {len(lower)} of {len(told)} comparisons at equal cost: below {BASELINE} training "
+        f"ended {named}.{fluke}"
+    )
+
+
+def against_traditional(comparison: Comparison) -> list[Match]:
+    """Match every other group with traditional training; none where there is none of that."""
+    groups = [group for group in comparison.groups if group.runs]
+    others = [group for group in groups if not group.is_baseline]
+    return [_closest(group, groups) for group in others] if comparison.baseline else []
 
 
 def _closest(group: RunGroup, groups: Sequence[RunGroup]) -> Match:
@@ -92,68 +146,48 @@ def _closest(group: RunGroup, groups: Sequence[RunGroup]) -> Match:
     return min((Match(group, other) for other in groups if other.is_baseline), key=distance)
 
 
-def _upshot(matches: Sequence[Match]) -> dict[str, str]:
-    told = [match for match in matches if match.verdict != "untold"]
-    if not told:
-        text = "with fewer than two shared seeds the spread is unknown: nothing can be told apart."
-        return {"No verdict": text}
-    few = any(match.difference.seeds < ENOUGH_SEEDS for match in told)
-    caution = f" Fewer than {ENOUGH_SEEDS} seeds carry this: too few for a claim." if few else ""
-    verdicts: dict[str, list[str]] = {}
-    for match in told:
-        if match.equal:
-            verdicts.setdefault(match.group.name, []).append(match.verdict)
-    if not verdicts:
-        return {
-            "No comparison at equal cost": "no strategy cost what a traditional run did. Whether a "
-            "shorter traditional training would do as well is left open; --budget settles it."
-            + caution
-        }
-    better = [
-        f"{name} (at {own.count('lower')} of {len(own)} costs)" if len(own) > 1 else name
-        for name, own in verdicts.items()
-        if "lower" in own
-    ]
-    if not better:
-        text = "no strategy ended with a lower error than traditional training at equal cost."
-        return {"Nothing beat traditional training": text + caution}
-    return {
-        "Better than traditional training at equal cost": f"{listed(better)}. Each 95 % interval "
-        "stands alone; the more strategies and budgets are compared, the likelier one of them is a "
-        f"fluke.{caution}"
-    }
-
-
 def _of_length(matches: Sequence[Match]) -> str:
     phrases = {
-        "lower": "a lower final error than traditional",
-        "higher": "a higher final error than traditional",
+        "lower": "ended lower than traditional",
+        "higher": "ended higher than traditional",
         "unresolved": "no difference resolved, the interval includes zero",
-        "untold": "too few shared seeds to tell",
+        "untold": f"fewer than {ENOUGH_SEEDS} shared seeds, so no verdict",
     }
-    ranked = sorted(matches, key=lambda match: list(phrases).index(match.verdict))
+    ranked = sorted(matches, key=lambda match: match.difference.mean)
+    ranked.sort(key=lambda match: list(phrases).index(match.verdict))
     return _sentence((phrases[match.verdict], match.words(match.group.name)) for match in ranked)
 
 
 def _against_controls(groups: Sequence[RunGroup]) -> str:
     """Hold each method against the first control that cost the same."""
     controls = [group for name in _CONTROLS for group in groups if group.name == name]
-    said = []
+    found = list[Match]()
     for group in groups:
         alike = (match for other in controls if (match := Match(group, other)).equal)
         match = None if group.is_baseline or group in controls else next(alike, None)
         if match is not None and match.verdict != "untold":
-            phrase = f"{match.verdict} error than {match.other.name}"
-            if match.verdict == "unresolved":
-                phrase = f"no difference to {match.other.name} resolved"
-            said.append((phrase, match.words(group.label)))
-    return _sentence(said)
+            found.append(match)
+    phrases = {"lower": "lower than {}", "higher": "higher than {}"}
+    unresolved = "no difference to {} resolved"
+    return _sentence(
+        (
+            phrases.get(match.verdict, unresolved).format(match.other.name),
+            match.words(match.group.label),
+        )
+        for match in sorted(found, key=lambda match: match.difference.mean)
+    )
+
+
+def _some(words: Sequence[str]) -> str:
+    """Return the first of many in a sentence, and how many more there are."""
+    more = len(words) - _MOST_NAMED
+    return listed(words if more < 2 else [*words[:_MOST_NAMED], f"{more} more"])
 
 
 def _sentence(said: Iterable[tuple[str, str]]) -> str:
-    """Return each phrase once, with all groups of which it is said."""
+    """Return each phrase once, with the groups of which it is said, or the first of many."""
     found: dict[str, list[str]] = {}
     for phrase, words in said:
         found.setdefault(phrase, []).append(words)
-    parts = [f"{phrase}: {listed(words)}" for phrase, words in found.items()]
+    parts = [f"{phrase}: {_some(words)}" for phrase, words in found.items()]
     return f"{'; '.join(parts)}." if parts else ""

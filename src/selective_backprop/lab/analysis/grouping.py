@@ -5,13 +5,15 @@ hardware, recipe) is put into words by `run_summary.notes`, which every table an
 """
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import selective_backprop as sb
 from selective_backprop.lab.budget import Budget
+from selective_backprop.lab.data.datasets import TEXTS, base_name
 from selective_backprop.lab.records.schema import Run
 
 BASELINE = "traditional"
@@ -22,6 +24,21 @@ OF_THE_GROUP = frozenset({"arm", "seed", "strategy", "epochs", "budget", "budget
 _MOST_NAMED = 4  # records in a message
 # The order in which a reader wants strategies: the baseline, the controls, the methods by name.
 _CONTROLS = (BASELINE, "random-backprop", "random-scored")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What the error of a run is, in words."""
+
+    name: str
+    axis: str
+    heading: str  # of a column
+    unit: str  # after a value
+    step: str  # of a difference
+
+
+_ERROR = Measure("error", "test error (%)", "error %", " %", "points")
+_BITS = Measure("bits per byte", "bits per byte", "bits per byte", "", "bits per byte")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +81,11 @@ class Comparison:
         return max(found, key=lambda group: group.cost, default=None)
 
     @property
+    def measure(self) -> Measure:
+        """What the error is: of text it is bits per byte."""
+        return measure_of(self.runs[0])
+
+    @property
     def is_crowd(self) -> bool:
         """Whether there are more strategies than curves that can be told apart."""
         return len({group.name for group in self.groups}) > CROWD
@@ -93,6 +115,8 @@ class Comparison:
 def gather(runs: Sequence[Run]) -> Comparison:
     """Sort runs, finished or not, into groups that may be compared.
 
+    The error of text is replaced by bits per byte: the mean cross-entropy over ln 2.
+
     Raises:
         RecordError: if there are no runs, or some cannot be compared; see `comparable`.
     """
@@ -104,6 +128,7 @@ def gather(runs: Sequence[Run]) -> Comparison:
             f"These records cannot be compared: {problems[0]} Keep the records of each comparison "
             "in a folder of their own."
         )
+    runs = [_in_bits(run) if is_text(run) else run for run in runs]
     several = len({length_of(run) for run in runs}) > 1
     ordered = sorted(runs, key=lambda run: (*_rank(run.header.arm), run.header.seed))
     ordered.sort(key=length_of, reverse=True)
@@ -180,6 +205,16 @@ def largest(runs: Sequence[Run], names: Iterable[str] = ()) -> tuple[list[Run], 
     return kept, problems
 
 
+def is_text(run: Run) -> bool:
+    """Whether a run's data are text, of which each byte is predicted from those before it."""
+    return base_name(str(run.header.config.get("data", ""))) in TEXTS
+
+
+def measure_of(run: Run) -> Measure:
+    """Return what the error of a run is in words."""
+    return _BITS if is_text(run) else _ERROR
+
+
 def counts(run: Run) -> bool:
     """Whether a run enters statistics: it is finished, and was evaluated."""
     return run.finished and bool(run.points)
@@ -226,6 +261,11 @@ def length_of(run: Run) -> Budget:
             "with budget_unit 'cost' or 'seconds'."
         )
     return Budget(unit, float(value))
+
+
+def _in_bits(run: Run) -> Run:
+    points = (replace(point, test_error=point.test_loss / math.log(2.0)) for point in run.points)
+    return replace(run, points=tuple(points))
 
 
 def _rank(name: str) -> tuple[int, str]:

@@ -1,13 +1,14 @@
 """What may be said of a group's runs: final errors, intervals over seeds, times to a target.
 
 Nothing here picks a best evaluation or a best seed. A final error is the mean of the last tenth of
-a run's evaluations; an interval is Student's, over seeds, at 95 %, and is NaN for a single seed,
-since one run says nothing about spread.
+a run's evaluations; an interval is Student's, over seeds, at 95 %, and is NaN below three seeds:
+of two, it is wide by chance or narrow by chance. No difference in error is known to less than one
+test example.
 """
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,7 +50,7 @@ AXIS_LABELS: dict[Axis, str] = AXIS_WORDS | {
     "candidates": "candidates: examples that came up",
 }
 FACTORS = (1.1, 1.2, 1.4)
-ENOUGH_SEEDS = 3  # for a claim, and for a band
+ENOUGH_SEEDS = 3  # for an interval, and so for a verdict
 _CONFIDENCE = 0.95
 _SAME = 1e-9  # of progress: two seeds' last evaluations may differ by rounding
 
@@ -59,7 +60,7 @@ class Estimate:
     """A mean over seeds and its 95 % interval."""
 
     mean: float
-    half_width: float  # NaN where fewer than two seeds leave the spread unknown
+    half_width: float  # NaN where too few seeds leave the spread unknown
     seeds: int
 
     @property
@@ -79,7 +80,7 @@ class Estimate:
 
     def against(self, limit: float = 0.0) -> Literal["lower", "higher", "unresolved", "untold"]:
         """Judge on which side of a limit the interval lies; "untold" where there is no interval."""
-        if math.isinf(self.mean) and self.seeds > 1:  # never, with any seed
+        if math.isinf(self.mean) and self.seeds >= ENOUGH_SEEDS:  # never, with any seed
             return "higher" if self.mean > 0 else "lower"
         if math.isnan(self.half_width):
             return "untold"
@@ -132,7 +133,7 @@ class Curve:
 
     x: tuple[float, ...]
     mean: tuple[float, ...]
-    low: tuple[float, ...]  # NaN where fewer than two seeds leave the spread unknown
+    low: tuple[float, ...]  # NaN where too few seeds leave the spread unknown
     high: tuple[float, ...]
     seeds: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...]  # each seed's places and values
 
@@ -199,15 +200,20 @@ def _last(run: Run) -> Sequence[Point]:
     return last_tenth(run)
 
 
-def estimate(values: Sequence[float]) -> Estimate:
-    """Return the mean of one value per seed, with Student's 95 % interval."""
+def estimate(values: Sequence[float], resolution: float = 0.0) -> Estimate:
+    """Return the mean of one value per seed, with Student's 95 % interval.
+
+    There is none below three seeds. One narrower than the resolution, which is the least difference
+    between two values that can be seen, is widened to it.
+    """
     n = len(values)
     if n == 0:
         return Estimate(math.nan, math.nan, 0)
     mean = statistics.fmean(values)
-    if n == 1 or not all(map(math.isfinite, values)):
+    if n < ENOUGH_SEEDS or not all(map(math.isfinite, values)):
         return Estimate(mean, math.nan, n)
-    return Estimate(mean, t_quantile(n) * statistics.stdev(values) / math.sqrt(n), n)
+    half_width = t_quantile(n) * statistics.stdev(values) / math.sqrt(n)
+    return Estimate(mean, max(half_width, resolution), n)
 
 
 def t_quantile(seeds: int) -> float:
@@ -226,9 +232,17 @@ def training_error(run: Run) -> float:
     return float(meters.get("train_error", math.nan))
 
 
+def resolution(runs: Iterable[Run]) -> float:
+    """Return how many points of error one test example makes; 0 where records do not say."""
+    meters = ((run.end or {}).get("meters") or {} for run in runs)
+    return max(
+        (100.0 / each["test_examples"] for each in meters if "test_examples" in each), default=0.0
+    )
+
+
 def final_estimate(group: RunGroup) -> Estimate:
     """Return a group's final error, in percent."""
-    return estimate([*by_seed(group)])
+    return estimate([*by_seed(group)], resolution(group.runs))
 
 
 def mean_at_end(group: RunGroup, axis: Axis) -> float:
@@ -237,16 +251,18 @@ def mean_at_end(group: RunGroup, axis: Axis) -> float:
 
 
 def paired_difference(
-    group: RunGroup, other: RunGroup, measure: Callable[[Run], float] = final_error
+    group: RunGroup, other: RunGroup, measure: Callable[[Run], float] | None = None
 ) -> Estimate:
     """Return how much higher a group's final error is than another's, seed by seed, in points.
 
+    Or another measure of a run, of which one test example is not known to be the least step.
     Only seeds that both have count: they share initial weights and order of the data, so that
     their difference is less noisy than the difference of two means.
     """
-    mine, theirs = by_seed(group, measure), by_seed(other, measure)
+    mine, theirs = (by_seed(each, measure or final_error) for each in (group, other))
     shared = mine.index.intersection(theirs.index)
-    return estimate([*(mine[shared] - theirs[shared])])
+    least = 0.0 if measure else resolution([*group.runs, *other.runs])
+    return estimate([*(mine[shared] - theirs[shared])], least)
 
 
 def time_to(run: Run, target: float, axis: Axis = "seconds") -> float | None:

@@ -7,15 +7,15 @@ from itertools import pairwise
 from selective_backprop.lab.analysis.class_errors import (
     BINARY_MEASURES,
     CLASS_MEASURES,
-    TEXT_MEASURES,
     is_binary,
     is_skewed,
-    is_text,
 )
-from selective_backprop.lab.analysis.grouping import Comparison, RunGroup
+from selective_backprop.lab.analysis.findings import PAYS, pays_words
+from selective_backprop.lab.analysis.grouping import Comparison, Measure, RunGroup, is_text
 from selective_backprop.lab.analysis.run_summary import headline, notes
 from selective_backprop.lab.analysis.statistics import (
     AXIS_WORDS,
+    ENOUGH_SEEDS,
     Axis,
     SpeedUp,
     by_seed,
@@ -25,6 +25,7 @@ from selective_backprop.lab.analysis.statistics import (
     mean_at_end,
     mean_error,
     paired_difference,
+    resolution,
     speedups,
     training_error,
 )
@@ -44,7 +45,8 @@ def comparison_table(comparison: Comparison, axis: Axis = "seconds") -> Table:
     Speed-ups are measured along an axis.
     """
     title = headline(comparison)
-    columns = _ends(axis) | _by_class(comparison) | _speedups(comparison, axis)
+    columns = _ends(comparison.measure, axis) | _by_class(comparison) | _speedups(comparison, axis)
+    title += f"\n{PAYS} {pays_words(comparison)}"
     if said := worth_words(comparison):
         title += f"\n{WORTH}: {said}"
     if _has_worth(comparison):
@@ -54,7 +56,7 @@ def comparison_table(comparison: Comparison, axis: Axis = "seconds") -> Table:
 
 def to_markdown(comparison: Comparison, axis: Axis = "seconds") -> str:
     """Return the table of a comparison in Markdown, without what it is worth."""
-    columns = _ends(axis) | _by_class(comparison) | _speedups(comparison, axis)
+    columns = _ends(comparison.measure, axis) | _by_class(comparison) | _speedups(comparison, axis)
     return _table(comparison, columns, _notes(comparison, axis), headline(comparison)).to_markdown()
 
 
@@ -67,18 +69,22 @@ def numbers_table(comparison: Comparison) -> Table:
             return "–"
         return with_interval(paired_difference(group, same), signed=True)
 
-    arm, error, *rest = _ends().items()
+    arm, error, *rest = _ends(comparison.measure).items()
     columns = dict([arm, error, (Column("against\ntraditional"), difference), *rest])
-    if not all(math.isnan(training_error(run)) for run in comparison.runs):
+    notes = [
+        "Means over seeds. Scored and trained count examples. Against traditional: the difference "
+        f"at the end in {comparison.measure.step}, seed by seed, to traditional training of the "
+        "same length."
+    ]
+    text = is_text(comparison.runs[0])  # whose training error is a share of bytes
+    if not text and not all(math.isnan(training_error(run)) for run in comparison.runs):
         columns[Column("training\nerror %")] = lambda group: with_interval(
             estimate([*by_seed(group, training_error)])
         )
-    note = (
-        "Means over seeds. Scored and trained count examples. Against traditional: the difference "
-        "of the final errors in points, seed by seed, to traditional training of the same length. "
-        "Training error: at the end, on up to 10,000 training examples as they were trained on."
-    )
-    return _table(comparison, columns, [note])
+        notes.append(
+            "Training error: at the end, on up to 10,000 training examples as they were trained on."
+        )
+    return _table(comparison, columns, notes)
 
 
 def soon_table(comparison: Comparison, axis: Axis) -> Table:
@@ -90,6 +96,7 @@ def soon_table(comparison: Comparison, axis: Axis) -> Table:
         mean = estimate([mean_error(run, start, end) for run in group.runs]).mean
         return "–" if math.isnan(mean) else f"{mean:.2f}"
 
+    measure = comparison.measure
     columns: Columns = {Column("arm"): lambda group: group.label}
     for along in (axis, "cost"):
         unit = _UNITS.get(along, along)
@@ -97,20 +104,21 @@ def soon_table(comparison: Comparison, axis: Axis) -> Table:
             columns[Column(f"worth\n{unit}")] = lambda group, along=along: (
                 worth(group, comparison, along).text
             )
-        for factor in _FACTORS:
+        for factor in (max(_FACTORS), min(_FACTORS)):
             columns[Column(f"to {factor:g}×\n{unit}")] = _speedup(
                 comparison, along, factor, lambda speedup: speedup.with_range
             )
-    columns[Column("mean error\non the way %")] = on_the_way
+    columns[Column(f"mean {measure.heading}\non the way")] = on_the_way
     note = "–, since there is no finished traditional run to set the targets."
     if comparison.baseline is not None:
         error = final_estimate(comparison.baseline).mean
         note = (
-            "Worth: how many times its own time or cost traditional training needs to end at the "
-            f"same error. To 1.4×: how many times sooner than {comparison.baseline.label} the "
-            f"median seed reaches 1.4, 1.2 and 1.1 times its final error of {error:.2f} %; small: "
-            "the slowest and the fastest seed. Mean error on the way: the area under error against "
-            "cost, divided by the cost, over the part that all of the same length share."
+            "Worth: how many times its own time or cost traditional training needs to end "
+            f"where it does. To 1.4×: how many times sooner than {comparison.baseline.label} the "
+            f"median seed reaches 1.4 times its final {measure.name} of "
+            f"{error:.2f}{measure.unit}; small: the slowest and the fastest seed. "
+            "Mean on the way: the area under it against cost, divided by the cost, over the part "
+            "that all of the same length share."
         )
     return _table(comparison, columns, [note])
 
@@ -144,7 +152,7 @@ def _table(
     )
 
 
-def _ends(axis: Axis = "seconds") -> Columns:
+def _ends(measure: Measure, axis: Axis = "seconds") -> Columns:
     """Return the columns of where runs end; a narrow terminal keeps the seconds of the axis."""
 
     def name(group: RunGroup) -> str:
@@ -156,7 +164,7 @@ def _ends(axis: Axis = "seconds") -> Columns:
 
     return {
         Column("arm"): name,
-        Column("final\nerror %"): lambda group: with_interval(final_estimate(group)),
+        Column(f"final\n{measure.heading}"): lambda group: with_interval(final_estimate(group)),
         Column("scored", expendable=5): mean("scored", count),
         Column("trained"): mean("trained", count),
         Column("updates", expendable=2): mean("updates", count),
@@ -175,8 +183,6 @@ def _by_class(comparison: Comparison) -> Columns:
     shown = CLASS_MEASURES if any(map(is_skewed, comparison.runs)) else {}
     if any(map(is_binary, comparison.runs)):
         shown = {**shown, **BINARY_MEASURES}
-    if any(map(is_text, comparison.runs)):
-        shown = {**shown, **TEXT_MEASURES}
     return {Column(name, expendable=7): cell(measure) for name, measure in shown.items()}
 
 
@@ -206,11 +212,16 @@ def _has_worth(comparison: Comparison) -> bool:
 
 
 def _notes(comparison: Comparison, axis: Axis) -> list[str]:
+    measure = comparison.measure
     lines = [
-        "Final error: mean of the last tenth of the evaluations; ± 95 % t-interval over seeds. "
-        "Scored and trained: examples. Cost: scoring 1, training 3 per example, in passes of "
-        "traditional training. Times leave evaluation out."
+        f"Final {measure.name}: mean of the last tenth of the evaluations; ± 95 % t-interval over "
+        "seeds. Scored and trained: examples. Cost: scoring 1, training 3 per example, in passes "
+        "of traditional training. Times leave evaluation out."
     ]
+    if any(0 < len(group.runs) < ENOUGH_SEEDS for group in comparison.groups):
+        lines.append(f"Below {ENOUGH_SEEDS} seeds there is no interval, and no verdict.")
+    if least := resolution(comparison.runs):
+        lines.append(f"One test example makes {least:.2g} points; no interval is narrower.")
     if any(map(is_skewed, comparison.runs)):
         lines.append(
             "Classes are skewed: as it comes, the error with each class weighed by its share of "
@@ -222,16 +233,16 @@ def _notes(comparison: Comparison, axis: Axis) -> list[str]:
             "Log-loss: mean cross-entropy on the test set, in nats. Area under curve: how often "
             "a test example of the second class gets a higher score than one of the first."
         )
-    if any(map(is_text, comparison.runs)):
+    if is_text(comparison.runs[0]):
         lines.append(
-            "Text: the error is the share of held-out bytes that are not the likeliest after those "
-            "before them in their window. Bits per byte: their mean cross-entropy over ln 2."
+            "Bits per byte: the mean cross-entropy of held-out bytes, each after those before it "
+            "in its window, over ln 2."
         )
     if comparison.baseline is not None:
         error = final_estimate(comparison.baseline).mean
         lines.append(
             f"to 1.1×: how much sooner, in {AXIS_WORDS[axis]}, the median seed reaches 1.1 times "
-            f"the final error of {comparison.baseline.label} ({error:.2f} %); never: half the "
-            "seeds or more did not."
+            f"the final {measure.name} of {comparison.baseline.label} "
+            f"({error:.2f}{measure.unit}); never: half the seeds or more did not."
         )
     return [*lines, *notes(comparison)]

@@ -127,15 +127,15 @@ def with_interval(value: Estimate, *, signed: bool = False) -> str:
     """Return a mean with its interval, as many digits as the interval deserves.
 
     Returns:
-        "12.34 ± 0.05"; "12.34" for one seed, whose spread is unknown; "–" for none, or where
-        the mean is NaN.
+        "12.34 ± 0.05"; "12.34" where too few seeds leave the spread unknown, or where they hardly
+        differ; "–" for none, or where the mean is NaN.
     """
     if math.isnan(value.mean):
         return "–"
     digits = 3 if 0.0005 <= value.half_width < 0.01 else 2
     sign = "+" if signed else ""
     mean = f"{value.mean:{sign}.{digits}f}".replace("-", "−")
-    return mean if math.isnan(value.half_width) else f"{mean} ± {value.half_width:.{digits}f}"
+    return f"{mean} ± {value.half_width:.{digits}f}" if value.half_width >= 0.0005 else mean
 
 
 def count(number: float) -> str:

@@ -26,11 +26,13 @@ from jaxtyping import Float, Int64
 from selective_backprop.lab.analysis.grouping import BASELINE, Comparison, RunGroup
 from selective_backprop.lab.analysis.run_summary import listed
 from selective_backprop.lab.analysis.statistics import (
+    ENOUGH_SEEDS,
     Axis,
     at,
     by_seed,
     estimate,
     final_error,
+    resolution,
     t_quantile,
 )
 from selective_backprop.lab.analysis.verdict import Verdict
@@ -41,6 +43,7 @@ _STEPS = 2000  # of a curve, at which groups are compared
 _LEAST = 1e-3  # percent: no test set resolves less, and nought has no logarithm
 _SAME = 1e-9  # relative: errors that differ by rounding are equal
 _MOST_NAMED = 4
+_UNRESOLVED = "the seeds tell no strategy from traditional training of any length"
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,8 @@ class Worth:
 
     times: float = math.nan  # NaN where nothing can be said
     side: str = ""  # ">" or "<" where the error lies outside traditional's curve, for a bound
-    low: float = math.nan  # 0 where the interval begins before the curve does; NaN for one seed
+    # 0 where the interval begins before the curve does; NaN where there are too few seeds
+    low: float = math.nan
     high: float = math.nan  # infinite where it goes on after the curve's end
     reason: str = ""  # why nothing can be said
     # The worth without each seed, by that seed; nothing of one seed.
@@ -60,7 +64,7 @@ class Worth:
         """The worth as a table shows it: `1.50× (1.20 to 1.90)`, `>2.00× (at least 1.10)`."""
         if self.reason:
             return "–"
-        interval = ""  # of one seed
+        interval = ""  # of too few seeds
         if self.low > 0 and self.high < math.inf:
             interval = f" ({self.low:.2f} to {self.high:.2f})"
         elif self.low > 0:
@@ -76,6 +80,11 @@ class Worth:
         """The worth in a sentence."""
         return self.text.replace(">", "more than ").replace("<", "less than ")
 
+    @property
+    def is_resolved(self) -> bool:
+        """Whether the interval has an end: seeds enough, that tell it from some length."""
+        return self.low > 0 or self.high < math.inf
+
     def is_at_least(self, limit: float) -> Verdict:
         """Judge whether the worth is a limit or more: with its whole interval."""
         if self.low >= limit:
@@ -88,12 +97,12 @@ def worth(
     comparison: Comparison,
     axis: Axis = "cost",
     *,
-    measure: Callable[[Run], float] = final_error,
+    measure: Callable[[Run], float] | None = None,
 ) -> Worth:
     """Return what a group is worth, over the seeds that it shares with traditional training.
 
-    Cost is what the axis says: passes of traditional training, or seconds. The error is a positive
-    number of any unit, the lower the better.
+    Cost is what the axis says: passes of traditional training, or seconds. Instead of the final
+    error, the measure may be a positive number of any unit, the lower the better.
     """
     if group.is_baseline or not group.runs:
         return Worth(reason="there is nothing to measure")
@@ -106,11 +115,18 @@ def worth(
     places = places.dropna()
     if places.empty:
         return Worth(reason="no seed is shared with traditional at all its lengths")
-    errors = pd.concat([by_seed(g, measure) for g in every], axis=1).loc[places.index].to_numpy()
+    errors = (
+        pd.concat([by_seed(g, measure or final_error) for g in every], axis=1)
+        .loc[places.index]
+        .to_numpy()
+    )
     if not np.isfinite(errors).all():
         return Worth(reason="a run diverged")
     *costs, cost = places.mean().to_numpy()
-    return read_off(np.array(costs), errors[:, :-1], cost, errors[:, -1], [*places.index])
+    least = 0.0 if measure else resolution(run for g in every for run in g.runs)
+    return read_off(
+        np.array(costs), errors[:, :-1], cost, errors[:, -1], [*places.index], least=least
+    )
 
 
 def read_off(
@@ -119,6 +135,8 @@ def read_off(
     cost: float,
     error: Float[np.ndarray, " seed"],
     seeds: Sequence[int],
+    *,
+    least: float = 0.0,
 ) -> Worth:
     """Return what ending at an error is worth, by the curve of traditional training.
 
@@ -129,6 +147,7 @@ def read_off(
             taken to be as it is at the nearer end.
         error: its final errors, in percent.
         seeds: the name of each row.
+        least: what one test example makes of the errors; no difference is known to less.
     """
     order, count = np.argsort(costs), len(seeds)
     lengths = np.log(costs[order])
@@ -146,13 +165,15 @@ def read_off(
     unit = usual + math.log(cost) - inside
     times = np.exp(reached - unit)
     low, high = math.nan, math.nan
-    if count > 1:
-        low, high = np.exp(_alike(grid, own, error, means[0], reached[0]) - unit[0]).tolist()
+    if count >= ENOUGH_SEEDS:
+        apart = _alike(grid, own, error, means[0], reached[0], least)
+        low, high = np.exp(apart - unit[0]).tolist()
+        low, high = (0.0 if side[0] < 0 else low), (math.inf if side[0] > 0 else high)
     return Worth(
         times=float(times[0]),
         side={-1: "<", 0: "", 1: ">"}[int(side[0])],
-        low=0.0 if side[0] < 0 < count - 1 else low,
-        high=math.inf if side[0] > 0 and count > 1 else high,
+        low=low,
+        high=high,
         without=dict(zip(seeds, times[1:].tolist(), strict=True)) if count > 1 else {},
     )
 
@@ -174,11 +195,12 @@ def mean_worth(found: Sequence[Worth]) -> Worth:
     n = len(seeds)
     parts = {seed: fmean(math.log(each.without[seed]) for each in found) for seed in sorted(seeds)}
     spread = estimate([n * whole - (n - 1) * part for part in parts.values()])
+    known = spread.seeds >= ENOUGH_SEEDS
     return Worth(
         times=math.exp(whole),
         side="".join(sides) if len(sides) == 1 else "",
-        low=0.0 if "<" in sides else math.exp(whole - spread.half_width),
-        high=math.inf if ">" in sides else math.exp(whole + spread.half_width),
+        low=0.0 if known and "<" in sides else math.exp(whole - spread.half_width),
+        high=math.inf if known and ">" in sides else math.exp(whole + spread.half_width),
         without={seed: math.exp(part) for seed, part in parts.items()},
     )
 
@@ -186,8 +208,8 @@ def mean_worth(found: Sequence[Worth]) -> Worth:
 def worth_words(comparison: Comparison) -> str:
     """Say what each strategy is worth; nothing where there is none to hold against traditional.
 
-    Of a strategy's lengths the longest counts, and where that gives a bound alone, also the
-    longest whose error traditional training reaches.
+    Of a strategy's lengths at which the interval has an end the longest counts that is no bound,
+    else the longest.
     """
     found = [
         (group, worth(group, comparison))
@@ -196,20 +218,23 @@ def worth_words(comparison: Comparison) -> str:
     ]
     if comparison.baseline is None or not found:
         return ""
-    said: dict[str, list[tuple[RunGroup, Worth]]] = {}
+    said: dict[str, tuple[RunGroup, Worth]] = {}
     for group, own in found:
-        before = said.setdefault(group.name, [])
-        if not own.reason and (not before or (before[-1][1].side and not own.side)):
-            before.append((group, own))
-    ranked = sorted(filter(None, said.values()), key=lambda each: -each[0][1].times)
-    if not ranked:
-        return f"cannot be said, since {listed(sorted({own.reason for _, own in found}))}."
-    words = [
-        " and ".join(f"{group.label} {own.words}" for group, own in each)
-        for each in ranked[:_MOST_NAMED]
-    ]
+        before = said.get(group.name)
+        if own.is_resolved and (before is None or (before[1].side and not own.side)):
+            said[group.name] = group, own
+    if not said:
+        # Of too few seeds the verdict says so already.
+        told = [own.reason or _UNRESOLVED for _, own in found if own.reason or own.low >= 0]
+        return f"cannot be said, since {listed(sorted({*told}))}." if told else ""
+    ranked = sorted(said.values(), key=lambda each: -each[1].times)
+    words = [f"{group.label} {own.words}" for group, own in ranked[:_MOST_NAMED]]
     if len(ranked) > _MOST_NAMED:
         words.append(f"{len(ranked) - _MOST_NAMED} others below that")
+    if open_ := [
+        name for name in dict.fromkeys(group.name for group, _ in found) if name not in said
+    ]:
+        words.append(f"unresolved: {listed(open_)}")
     return f"{'; '.join(words)}."
 
 
@@ -242,6 +267,7 @@ def _alike(
     error: Float[np.ndarray, " seed"],
     mean: Float[np.ndarray, " place"],
     reached: float,
+    least: float,
 ) -> Float[np.ndarray, " 2"]:
     """Return the least and the greatest length that cannot be told from a group, as logarithms.
 
@@ -250,7 +276,7 @@ def _alike(
     """
     apart = error[:, None] - own
     half = t_quantile(len(error)) * apart.std(axis=0, ddof=1) / math.sqrt(len(error))
-    alike = np.abs(apart.mean(axis=0)) <= half + _SAME
+    alike = np.abs(apart.mean(axis=0)) <= np.maximum(half, least) + _SAME
     lowest = np.minimum.accumulate(mean)
     places = grid[np.searchsorted(-lowest, -mean[alike] * (1 + _SAME))]
     ends = np.array([*places, reached])

@@ -22,7 +22,7 @@ from selective_backprop.lab.analysis.grouping import Comparison
 from selective_backprop.lab.analysis.statistics import Estimate, estimate
 from selective_backprop.lab.records.example_history import EXTREMES, ExampleHistory, extremes
 from selective_backprop.lab.records.schema import Run
-from selective_backprop.lab.report.plots import BARS, ROWS, menu, named, new_figure
+from selective_backprop.lab.report.plots import BARS, MARKS, ROWS, menu, named, new_figure
 from selective_backprop.lab.report.styles import Style
 
 Kept = Mapping[str, Mapping[int, ExampleHistory]]
@@ -30,9 +30,9 @@ Kept = Mapping[str, Mapping[int, ExampleHistory]]
 _MOST_RUNS = 12  # whose examples a page holds with every seed; of more, the first seed of each
 _LETTERS = 300  # of a text that is shown
 CLASSES = 20  # rows that a reader still compares
+_ALL = 99.9  # of 100 chances, and more: everything was trained on
 _LIVES = 64  # that a page holds
 _LEAST = 1e-5  # a loss below it is drawn there: a logarithmic axis has no zero
-_MARKS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
 
 
 def group_histories(
@@ -106,8 +106,11 @@ def labels_of(history: ExampleHistory, index: int) -> tuple[str, str]:
 
 
 def gallery(kept: Kept) -> dict[str, Any]:
-    """Return single examples of each run, with the faces that the runs share, for the page."""
-    seen = examined(kept)
+    """Return single examples of each run, with the faces that the runs share, for the page.
+
+    The run that selected least as chance would comes first.
+    """
+    seen = sorted(examined(kept), key=lambda run: -unevenness(run[-1]))
     runs: list[dict[str, Any]] = []
     for label, seed, history in seen:
         orders = extremes(history.selected, history.loss_mean)
@@ -119,10 +122,19 @@ def gallery(kept: Kept) -> dict[str, Any]:
         even = len(np.unique(history.selected)) == 1  # all were trained on equally often
         passes = round(history.passes, 2)
         runs.append({"name": f"{label}, seed {seed}", "even": even, "passes": passes, **sides})
-    most_different = int(np.argmax([np.var(history.selected) for *_, history in seen]))
     shown = {card["number"] for own in runs for card in own["most"] + own["least"]}
     images, texts = faces([history for *_, history in seen], shown)
-    return {"runs": runs, "first": runs[most_different], "images": images, "texts": texts}
+    return {"runs": runs, "uneven": unevenness(seen[0][-1]) > 0, "images": images, "texts": texts}
+
+
+def unevenness(history: ExampleHistory) -> float:
+    """Return by how much more the shares vary in which examples were trained on than by chance.
+
+    That is a difference of variances: 0 or less where all are as likely, in whatever order.
+    """
+    shares = history.selected / max(history.passes, 1.0)
+    odds = min(float(shares.mean()), 1.0)
+    return float(shares.var()) - odds * (1.0 - odds) / max(history.passes, 1.0)
 
 
 def _card(history: ExampleHistory, index: int) -> dict[str, Any]:
@@ -233,24 +245,32 @@ def spread_plot(kept: Kept, look: Mapping[str, Style]) -> go.Figure | None:
 
 
 def class_plot(kept: Kept, look: Mapping[str, Style]) -> go.Figure | None:
-    """Return how much of each class was trained on; None where histories name no classes."""
+    """Return how much of each class was trained on; None where histories name no classes.
+
+    What trained on everything is left out.
+    """
     names = examined(kept)[0][-1].class_name if kept else ()
-    if not names:
+    found = {label: class_shares(own.values()) for label, own in kept.items()} if names else {}
+    found = {
+        label: share for label, share in found.items() if any(each.mean < _ALL for each in share)
+    }
+    if not found:
         return None
-    shares = [class_shares(own.values()) for own in kept.values()]
-    rows = widest_classes(shares, CLASSES)
+    rows = widest_classes([*found.values()], CLASSES)
     traces = []
-    for position, (label, share) in enumerate(zip(kept, shares, strict=True)):
+    for position, (label, share) in enumerate(found.items()):
         means, halves = (
             np.array([getattr(share[row], name) for row in rows]) for name in ("mean", "half_width")
         )
-        symbol = _MARKS[position % len(_MARKS)]
+        symbol = MARKS[position % len(MARKS)]
         traces.append(
             go.Scatter(
                 mode="markers",
                 **named(label, look[label]),
                 y=[html.escape(names[row]) for row in rows],
                 x=means,
+                orientation="h",
+                offsetgroup=look[label].colour,  # lengths of one strategy share a place
                 marker={"size": 10, "color": look[label].colour, "symbol": symbol},
                 # An interval is cut where there is nothing: below 0 and above 100.
                 error_x={
@@ -262,8 +282,9 @@ def class_plot(kept: Kept, look: Mapping[str, Style]) -> go.Figure | None:
                 hovertemplate="%{fullData.name}<br>%{y}: %{x:.3g} %<extra></extra>",
             )
         )
-    x, height = "trained on, of 100 chances", 110 + 30 * len(rows)
-    figure = new_figure(traces, x=x, y="", height=height)
+    height = 110 + (16 + 9 * len({look[label].colour for label in found})) * len(rows)
+    figure = new_figure(traces, x="trained on, of 100 chances", y="", height=height)
+    figure.update_layout(scattermode="group", scattergap=0.3)
     return figure.update_layout(xaxis={"showgrid": True, "rangemode": "tozero"}, yaxis=ROWS)
 
 
@@ -300,11 +321,11 @@ def life_plot(kept: Kept, look: Mapping[str, Style]) -> go.Figure | None:
                     "<extra></extra>",
                 )
             )
-    figure = new_figure(traces, x="epoch", y="loss", height=470)
+    figure = new_figure(traces, x="epoch", y="loss", height=560)
     figure.update_layout(
         xaxis={"anchor": "y2"},
         yaxis={"domain": [0.54, 1], "rangemode": "tozero"},
-        yaxis2={"domain": [0, 0.46], "title": "its label's probability (%)", "range": [0, 104]},
+        yaxis2={"domain": [0, 0.46], "title": "probability (%)", "range": [0, 104]},
     )
     images, texts = faces(histories, indices)
     examples = {}
@@ -322,10 +343,11 @@ def life_plot(kept: Kept, look: Mapping[str, Style]) -> go.Figure | None:
         f"seed {each}": [{"visible": [seed == each for _, seed, _ in runs] * 2}] for each in seeds
     }
     menus = [menu(examples, side="left"), menu(of_seeds, side="right")]
-    figure.update_layout(updatemenus=menus[: 1 + (len(seeds) > 1)], margin_t=110)
+    figure.update_layout(updatemenus=menus[: 1 + (len(seeds) > 1)], margin_t=80)
     if images:
-        place = {"x": 0.5, "y": 1.03, "xanchor": "center", "yanchor": "bottom"}
-        figure.add_layout_image(source=images.get(indices[0]), **place, sizex=0.2, sizey=0.24)
+        place = {"x": 1.02, "y": 1.0, "xanchor": "left", "yanchor": "top"}
+        figure.add_layout_image(source=images.get(indices[0]), **place, sizex=0.3, sizey=0.14)
+        figure.update_layout(margin_r=80)  # where the image stands, beside all lines
     return figure
 
 

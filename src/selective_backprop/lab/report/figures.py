@@ -32,7 +32,7 @@ from selective_backprop.lab.report.panels import (
     label_ends,
     scale_error,
 )
-from selective_backprop.lab.report.styles import LEADERS, Style, span, styles
+from selective_backprop.lab.report.styles import BANDED, LEADERS, Style, ceiling, span, styles
 
 
 def draw_comparison(comparison: Comparison, path: str | Path, *, axis: Axis = "seconds") -> None:
@@ -44,18 +44,22 @@ def draw_comparison(comparison: Comparison, path: str | Path, *, axis: Axis = "s
     path = Path(path)
     rows = ranking(comparison)
     curves = leaders(comparison, LEADERS) if comparison.is_crowd else comparison.groups
+    banded = sum(group.length == comparison.lengths[0] for group in curves) <= BANDED
     with matplotlib.rc_context(SETTINGS):
         height = 0.28 * len(rows) + 1.1
         figure = Figure(figsize=(11, height + 4.8), layout="constrained")
         grid = figure.subplots(2, 2, height_ratios=(3.7, height))
-        _draw_error(grid[0][0], comparison, curves, "cost")
-        _draw_error(grid[0][1], comparison, curves, axis)
+        _draw_error(grid[0][0], comparison, curves, "cost", banded)
+        _draw_error(grid[0][1], comparison, curves, axis, banded)
         _draw_final_errors(grid[1][0], rows, comparison)
         draw_phases(grid[1][1], rows, room=HALF)
         grid[1][1].set_yticks([])  # the names stand beside the errors
         grid[1][1].set_ylim(grid[1][0].get_ylim())
         figure.suptitle(
-            "\n".join(textwrap.wrap(_caption(comparison), 150)), x=0.01, ha="left", fontsize=9
+            "\n".join(textwrap.wrap(_caption(comparison, banded), 150)),
+            x=0.01,
+            ha="left",
+            fontsize=9,
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         # Without a date, or the same records would never give the same file twice.
@@ -64,20 +68,24 @@ def draw_comparison(comparison: Comparison, path: str | Path, *, axis: Axis = "s
             figure.savefig(file, format=path.suffix[1:], dpi=160, metadata=undated)
 
 
-def _caption(comparison: Comparison) -> str:
+def _caption(comparison: Comparison, banded: bool) -> str:
     seeds = max((len(group.runs) for group in comparison.groups), default=0)
     longest = " (of the longest runs)" if len(comparison.lengths) > 1 else ""
     shown = "One seed: the spread over seeds is unknown."
     if seeds >= ENOUGH_SEEDS:
-        shown = f"Lines: mean over seeds; bands{longest} and bars: 95 % t-interval."
+        bands = f"bands{longest} and " if banded else ""
+        shown = f"Lines: mean over seeds; {bands}bars: 95 % t-interval."
     elif seeds > 1:
-        shown = f"Lines: mean over seeds; thin{longest}: the seeds; bars: 95 % t-interval."
+        thin = f"; thin{longest}: the seeds" if banded else ""
+        shown = f"Lines: mean over seeds{thin}. Below {ENOUGH_SEEDS} seeds there is no interval."
     shorter = " and ".join(length.words for length in comparison.lengths[1:])
     broken = f"Broken lines and hollow dots: {shorter}. " if shorter else ""
     return f"{headline(comparison)}. {shown} {broken}{' '.join(notes(comparison))}"
 
 
-def _draw_error(axes: Axes, comparison: Comparison, groups: Sequence[RunGroup], axis: Axis) -> None:
+def _draw_error(
+    axes: Axes, comparison: Comparison, groups: Sequence[RunGroup], axis: Axis, banded: bool
+) -> None:
     look = styles(comparison)
     ends: list[tuple[str, Style, float, float]] = []
     means: list[float] = []
@@ -92,13 +100,15 @@ def _draw_error(axes: Axes, comparison: Comparison, groups: Sequence[RunGroup], 
             # Bands and names of several lengths would cover each other; colour tells the strategy.
             longest = group.length == comparison.lengths[0]
             width = 0.8 if longest else 0.55
-            draw_curve(axes, line, style, width=width, spread=longest, label=group.label)
-            means += line.drawn if longest else line.mean
+            spread = longest and banded
+            draw_curve(axes, line, style, width=width, spread=spread, label=group.label)
+            means += line.drawn if spread else line.mean
             if longest:
                 ends.append((group.name, style, line.x[-1], line.mean[-1]))
     axes.set_xlabel(AXIS_LABELS[axis])
     some = "" if len(groups) == len(comparison.groups) else ", of those that end lowest"
-    axes.set_title(f"Test error (%) against {AXIS_WORDS[axis]}{some}", loc="left", fontsize=9)
+    title = _capital(comparison.measure.axis)
+    axes.set_title(f"{title} against {AXIS_WORDS[axis]}{some}", loc="left", fontsize=9)
     axes.set_xlim(left=0)
     scale_error(axes, span(means))
     if 0 < len(ends) <= CROWD:
@@ -111,7 +121,8 @@ def _draw_final_errors(axes: Axes, rows: Sequence[RunGroup], comparison: Compari
     """Draw a row for each strategy, with a dot for each of its lengths."""
     look = styles(comparison)
     places = {row.name: place for place, row in enumerate(rows)}
-    means, reach = [], []
+    edge = ceiling(final_estimate(group).mean for group in comparison.groups if group.runs)
+    means, reach = list[float](), list[float]()
     for number, length in enumerate(comparison.lengths):
         # The longest is filled, the others are hollow and ever smaller.
         dot: dict[str, Any] = {"marker": "o", "markersize": max(3.5, 6.5 - 1.5 * number)}
@@ -119,9 +130,17 @@ def _draw_final_errors(axes: Axes, rows: Sequence[RunGroup], comparison: Compari
         for group in comparison.groups:
             if group.length == length and group.runs:
                 error, colour = final_estimate(group), look[group.label].colour
-                half = 0.0 if error.seeds < 2 else error.half_width
+                # Lengths stand below each other, the longest first.
+                own = comparison.strategies[group.name][::-1]
+                row = places[group.name] + 0.6 * ((own.index(group) + 0.5) / len(own) - 0.5)
+                if error.mean > edge:
+                    text = f"{error.mean:.1f} ▸"
+                    style: dict[str, Any] = {"color": colour, "ha": "right", "va": "center"}
+                    axes.text(1, row, text, transform=axes.get_yaxis_transform(), **style)
+                    continue
+                half = error.half_width if error.half_width > 0 else 0.0
                 bar: dict[str, Any] = {"color": colour, "elinewidth": 1.2, "capsize": 2}
-                axes.errorbar(error.mean, places[group.name], xerr=half, **bar, **dot)
+                axes.errorbar(error.mean, row, xerr=half, **bar, **dot)
                 means.append(error.mean)
                 reach += error.ends
         axes.plot([], [], color=INK, linestyle="", label=f"length {length.short}", **dot)
@@ -134,6 +153,9 @@ def _draw_final_errors(axes: Axes, rows: Sequence[RunGroup], comparison: Compari
     axes.set_ylim(len(rows) - 0.4, -0.6)
     scale_error(axes, span(means, reach), sideways=True)
     lengths = [f"length {length.short}" for length in comparison.lengths]
-    entitle(
-        axes, "Final test error (%) of whole runs", lengths if len(lengths) > 1 else [], room=HALF
-    )
+    title = f"Final {comparison.measure.axis} of whole runs"
+    entitle(axes, title, lengths if len(lengths) > 1 else [], room=HALF)
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]

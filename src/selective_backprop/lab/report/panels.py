@@ -90,7 +90,8 @@ def draw_phases(axes: Axes, groups: Sequence[RunGroup], *, room: float) -> None:
     seconds, left = phase_table(groups), np.zeros(len(groups))
     for phase, widths in seconds.items():
         colour = PHASE_COLOURS.get(str(phase), "#999999")
-        axes.barh(range(len(groups)), widths, left=left, height=0.7, label=phase, color=colour)
+        look: dict[str, Any] = {"color": colour, "edgecolor": "#888888", "linewidth": 0.4}
+        axes.barh(range(len(groups)), widths, left=left, height=0.7, label=phase, **look)
         left += widths.to_numpy()
     axes.set_yticks(range(len(groups)), [group.label for group in groups])
     axes.tick_params(axis="y", length=0)

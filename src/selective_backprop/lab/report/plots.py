@@ -9,9 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from selective_backprop.lab.analysis.findings import against_traditional
 from selective_backprop.lab.analysis.grouping import Comparison
 from selective_backprop.lab.analysis.statistics import (
     AXIS_LABELS,
@@ -20,13 +22,15 @@ from selective_backprop.lab.analysis.statistics import (
     curve,
     final_estimate,
     mean_at_end,
-    ranking,
 )
+from selective_backprop.lab.analysis.tables import with_interval
 from selective_backprop.lab.records.schema import Run
 from selective_backprop.lab.report.styles import (
+    BANDED,
     PHASE_COLOURS,
     Span,
     Style,
+    ceiling,
     phase_table,
     span,
     styles,
@@ -60,6 +64,7 @@ _LOOK = go.layout.Template(
         "yaxis": {**_AXIS, "showline": False, "ticks": ""},
     }
 )
+MARKS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
 BARS = {"type": "data", "thickness": 1.2, "width": 3}  # how intervals look
 ROWS = {"automargin": True, "autorange": "reversed", "type": "category", "showgrid": True}
 
@@ -115,12 +120,19 @@ def error_plot(comparison: Comparison) -> go.Figure:
         for run in group.unfinished:
             label = f"{group.label}, seed {run.header.seed}, unfinished"
             lines.append((label, replace(style, dash="dot", width=1.0), (run,)))
+    seen = [line for line in lines if line[1].shown] or lines
+    bands = len(seen) <= BANDED
     along = {
-        axis: [t for label, style, runs in lines for t in _traces(curve(runs, axis), style, label)]
+        axis: [
+            trace
+            for label, style, runs in lines
+            for trace in _traces(curve(runs, axis), style, label)[0 if bands else -1 :]
+        ]
         for axis in _CURVE_AXES
     }
-    drawn = [error for *_, runs in lines for error in curve(runs, "cost").drawn]
-    figure = new_figure(along["cost"], x=AXIS_LABELS["cost"], y="test error (%)", height=430)
+    curves = [curve(runs, "cost") for *_, runs in seen]
+    drawn = [error for each in curves for error in (each.drawn if bands else each.mean)]
+    figure = new_figure(along["cost"], x=AXIS_LABELS["cost"], y=comparison.measure.axis, height=430)
     changes = {axis: {"x": [trace.x for trace in traces]} for axis, traces in along.items()}
     return _with_menus(figure, changes, span(drawn))
 
@@ -155,29 +167,58 @@ def _traces(line: Curve, style: Style, label: str) -> list[go.Scatter]:
                 **unnamed,
             )
         )
-    hover = "%{fullData.name}<br>%{y:.2f} % at %{x:.4~g}<extra></extra>"
+    hover = "%{fullData.name}<br>%{y:.2f} at %{x:.4~g}<extra></extra>"
     mean = go.Scatter(x=line.x, y=line.mean, line=style.line, hovertemplate=hover, **shared)
     return [*traces, mean]
 
 
-def final_plot(comparison: Comparison) -> go.Figure | None:
-    """Return final errors, a row for each strategy of a crowd; None where there is none."""
-    ranked = [group for group in ranking(comparison) if group.runs]
-    if not comparison.is_crowd or not ranked:
+def difference_plot(comparison: Comparison) -> go.Figure | None:
+    """Return how far each group ended from traditional training of its cost, the lowest first.
+
+    None where there is nothing to compare. What lies far above the rest stands at the edge, as an
+    arrow with its number.
+    """
+    matches = sorted(against_traditional(comparison), key=lambda match: match.difference.mean)
+    matches = [match for match in matches if math.isfinite(match.difference.mean)]
+    if not matches:
         return None
-    errors, look = [final_estimate(group) for group in ranked], styles(comparison)
+    look, names = styles(comparison), [html.escape(match.group.label) for match in matches]
+    means, halves = (
+        np.array([getattr(match.difference, name) for match in matches])
+        for name in ("mean", "half_width")
+    )
+    inside = means <= ceiling(means)
+    reach = np.concatenate(
+        [[0.0], means[inside], (means - halves)[inside], (means + halves)[inside]]
+    )
+    low, high = np.nanmin(reach), np.nanmax(reach)
+    margin, inside = 0.08 * (high - low) or 1.0, means <= high
     trace = go.Scatter(
-        mode="markers",
-        y=[html.escape(group.label) for group in ranked],
-        x=[error.mean for error in errors],
-        error_x={"array": [e.half_width for e in errors], **BARS, "color": _GREY},
-        marker={"size": 10, "color": [look[group.label].colour for group in ranked]},
-        hovertemplate="%{y}<br>%{x:.2f} %<extra></extra>",
+        mode="markers+text",
+        y=names,
+        x=np.where(inside, means, high),
+        error_x={"array": np.where(inside, halves, np.nan), **BARS, "color": _GREY},
+        marker={
+            "size": 10,
+            "color": [look[match.group.label].colour for match in matches],
+            "symbol": np.where(inside, "circle", "triangle-right"),
+        },
+        text=[f"{mean:+.1f} " * (not shown) for mean, shown in zip(means, inside, strict=True)],
+        textposition="middle left",
+        customdata=[html.escape(match.words("")) for match in matches],
+        hovertemplate="%{y}%{customdata}<extra></extra>",
         showlegend=False,
     )
-    figure = new_figure([trace], x="final test error (%)", y="", height=90 + 26 * len(ranked))
-    figure.update_layout(yaxis=ROWS, xaxis={"showgrid": True})
-    figure.update_xaxes(_better(_error_scales(span(trace.x))))
+    figure = new_figure(
+        [trace],
+        x=comparison.measure.step,
+        y="",
+        height=90 + 26 * len(matches),
+    )
+    figure.add_vline(0.0, line={"color": _GREY, "width": 1.5, "dash": "dash"})
+    figure.update_layout(
+        yaxis=ROWS, xaxis={"showgrid": True, "range": [low - margin, high + margin]}
+    )
     return figure
 
 
@@ -192,29 +233,23 @@ def pareto_plot(comparison: Comparison) -> go.Figure | None:
         {axis: [mean_at_end(group, axis) for group in groups] for axis in _FRONT_AXES}
         | {"name": [group.name for group in groups], "error": [error.mean for error in errors]}
     )
-    # Strategies of equal budgets would hide each other's intervals.
     by_name = ends.groupby("name", sort=False)
-    aside = by_name.ngroup() - (by_name.ngroups - 1) / 2
-    budgeted = [group.length.unit == "cost" for group in groups]
-    ends["cost"] += (0.012 * by_name["cost"].transform("max") * aside).where(budgeted, 0.0)
-    traces = []
-    for name, own in by_name:
-        first = groups[own.index[0]]
+    traces, seen = list[go.Scatter](), list[float]()
+    for position, (name, own) in enumerate(by_name):
         shown = not comparison.is_crowd or any(look[groups[i].label].shown for i in own.index)
+        seen += [*own["error"]] if shown else []
         traces.append(
             go.Scatter(
                 mode="lines+markers",
                 name=html.escape(str(name)),
                 visible=True if shown else "legendonly",
                 x=[*own["cost"]],
-                customdata=[groups[i].cost for i in own.index],
+                customdata=[with_interval(errors[i]) + comparison.measure.unit for i in own.index],
                 y=[*own["error"]],
                 cliponaxis=False,
-                error_y={"array": [errors[i].half_width for i in own.index], **BARS},
-                line={"color": look[first.label].colour, "width": 1.5},
-                marker={"size": 9},
-                hovertemplate="%{fullData.name}<br>%{y:.2f} % at cost %{customdata:.4~g}"
-                "<extra></extra>",
+                line={"color": look[groups[own.index[0]].label].colour, "width": 1.5},
+                marker={"size": 9, "symbol": MARKS[position % len(MARKS)]},
+                hovertemplate="%{fullData.name}<br>%{customdata} at %{x:.4~g}<extra></extra>",
             )
         )
     # A front of all strategies, the hidden ones too: what beats one does so unseen.
@@ -228,9 +263,10 @@ def pareto_plot(comparison: Comparison) -> go.Figure | None:
             "x": [[*own[axis]] for own in drawn],
             "y": [[*own["error"]] for own in drawn],
         }
-    figure = new_figure(traces, x=AXIS_LABELS["cost"], y="final test error (%)", height=420)
-    reach = [end for error in errors for end in error.ends]
-    return _with_menus(figure, along, span(ends["error"], reach))
+    figure = new_figure(
+        traces, x=AXIS_LABELS["cost"], y=f"final {comparison.measure.axis}", height=420
+    )
+    return _with_menus(figure, along, span(seen)).update_xaxes(rangemode="normal")
 
 
 def front(ends: pd.DataFrame, axis: str) -> pd.DataFrame:
@@ -250,7 +286,10 @@ def phase_plot(comparison: Comparison) -> go.Figure | None:
             name=html.escape(str(phase)),
             y=[html.escape(group.label) for group in groups],
             x=seconds.to_list(),
-            marker={"color": PHASE_COLOURS.get(str(phase), "#999999")},
+            marker={
+                "color": PHASE_COLOURS.get(str(phase), "#999999"),
+                "line": {"color": _GREY, "width": 0.5},
+            },
             hovertemplate="%{y}<br>%{fullData.name} %{x:.3g} s<extra></extra>",
         )
         for phase, seconds in phase_table(groups).items()

@@ -25,8 +25,8 @@ from selective_backprop.lab.report.examples import (
     spread_plot,
 )
 from selective_backprop.lab.report.plots import (
+    difference_plot,
     error_plot,
-    final_plot,
     pareto_plot,
     phase_plot,
 )
@@ -72,6 +72,7 @@ def write_report(
     environment.filters["drawn"] = _drawn
     page = environment.get_template("page.html.j2").render(
         comparison=comparison,
+        measure=comparison.measure,
         headline=headline(comparison),
         plotly=Markup(get_plotlyjs()),
         problems=problems,
@@ -82,7 +83,7 @@ def write_report(
         numbers=numbers_table(comparison),
         colours=[style.colour for style in look.values()],
         soon=soon_table(comparison, axis),
-        final=final_plot(comparison),
+        difference=difference_plot(comparison),
         pareto=pareto_plot(comparison),
         phases=phase_plot(comparison),
         kept=kept,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from selective_backprop.lab.analysis.grouping import BASELINE, Comparison, RunGroup
@@ -49,20 +50,23 @@ _OWN = {
     "auto": "#35b835",
 }
 _PALETTE = ("#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0072b2", "#b8a200")
-_TANGLE = 6  # curves with bands that can still be followed
+BANDED = 3  # curves whose bands can be told apart; of more there are none
+_TANGLE = 6  # curves that can still be followed
 LEADERS = 5  # whose curves are shown where there is a crowd
 _LOG_FROM = 4.0  # highest over lowest mean error; an axis that shows more is logarithmic
+_FAR = 4.0  # times the distance from the lowest to the third quartile: what lies beyond is cut off
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-# Tol's "bright" palette, in another family, so that a phase is not taken for a strategy.
+# Pale, so that no phase is taken for a strategy: brown is what selection costs, blue is training.
+# Neighbours differ in lightness too.
 PHASE_COLOURS = {
-    "prepare": "#aa3377",
-    "load": "#bbbbbb",
-    "score": "#ee6677",
-    "select": "#ccbb44",
-    "forward": "#66ccee",
-    "backward": "#4477aa",
-    "step": "#228833",
-    "other": "#777777",
+    "prepare": "#5e4b3c",
+    "load": "#dddbe0",
+    "score": "#ab8d73",
+    "select": "#7f644e",
+    "forward": "#b2b6d2",
+    "backward": "#7e84ad",
+    "step": "#585d83",
+    "other": "#e9e7ec",
 }
 PHASES = tuple(PHASE_COLOURS)  # in the order of the work
 
@@ -131,6 +135,19 @@ def span(means: Iterable[float], reach: Iterable[float] = ()) -> Span | None:
         high=max([highest, *ends]),
         wide=lowest > 0 and highest / lowest > _LOG_FROM,
     )
+
+
+def ceiling(values: Iterable[float]) -> float:
+    """Return the highest value that an axis has to show: a few far above the rest are cut off.
+
+    NaN where no value is finite.
+    """
+    known = np.array([value for value in values if math.isfinite(value)])
+    if not len(known):
+        return math.nan
+    lowest, upper = np.quantile(known, [0.0, 0.75])
+    far = known > lowest + _FAR * (upper - lowest)
+    return float(known.max() if upper == lowest else known[~far].max())
 
 
 def styles(comparison: Comparison) -> dict[str, Style]:

@@ -146,6 +146,8 @@ class TrainingRun:
             "peak_memory_bytes": self.meter.peak_memory,
             "class_shares": self._class_shares(),
             "train_error": self._train_error(),
+            # Text is judged by bits per byte, which have no least step.
+            **({} if self.data.is_text else {"test_examples": len(self.data.test_labels)}),
         }
 
     def _train_error(self) -> float:
