@@ -116,6 +116,17 @@ def test_importing_the_package_imports_neither_extras_nor_what_training_seldom_n
     assert not {f"selective_backprop.{part}" for part in SELDOM} & set(loaded)
 
 
+def test_shapes_are_notes_where_jaxtyping_is_missing():
+    code = (
+        "import sys; sys.modules['jaxtyping'] = None; import typing, selective_backprop as sb; "
+        "import selective_backprop.lab.cli.main; sb.guide; "
+        "rule = sb.selectors.selection_probability; "
+        "print(typing.get_type_hints(rule, include_extras=True)['losses'].__metadata__)"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert printed.stdout == "(' candidate',)\n", printed.stderr
+
+
 def test_a_name_that_is_not_there_is_named():
     with pytest.raises(AttributeError, match=r"'selective_backprop'.*'advice'"):
         _ = sb.advice  # ty: ignore[unresolved-attribute]
