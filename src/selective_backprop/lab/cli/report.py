@@ -9,6 +9,7 @@ from selective_backprop.lab.analysis.grouping import gather
 from selective_backprop.lab.analysis.loading import Survey, survey
 from selective_backprop.lab.analysis.statistics import Axis
 from selective_backprop.lab.analysis.summary import comparison_table, to_markdown
+from selective_backprop.lab.analysis.upshot import upshot
 from selective_backprop.lab.cli.command_line import console, errors, folder_of
 from selective_backprop.lab.data.folders import make_folder, writing_out
 from selective_backprop.lab.report.figures import draw_comparison
@@ -63,3 +64,5 @@ def show(found: Survey, out: Path) -> None:
         )
     beside = "." if alone else "; table.md and comparison.png lie beside it."
     console.print(f"Open {page}{beside}", soft_wrap=True)
+    if said := upshot(comparison):
+        console.print(said)
