@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
+torch.set_num_threads(1)  # for so small a net more are slower
 digits = load_digits()
 order = torch.randperm(len(digits.target))
 images = torch.tensor(digits.images[order], dtype=torch.float32).div(16).unsqueeze(1)
