@@ -217,9 +217,8 @@ def examples(file: str) -> str:
                 f"{with_interval(estimate(errors[best]))} ({best}) |"
             )
         apart = [one - other for one, other in zip(ends["selective"], ends[SHORT], strict=True)]
-        lines.append(
-            f"| | against {SHORT} | | | | | {with_interval(estimate(apart), signed=True)} |"
-        )
+        gain = with_interval(estimate(apart), signed=True)
+        lines.append(f"| | selective, against {SHORT} | | | | | {gain} |")
     return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
 
 
