@@ -59,12 +59,13 @@ PAGES = (
     *(
         ROOT / "docs" / f"{name}.md"
         for name in (
-            *("measured", "processes", "advise", "audit", "auto", "language-models"),
+            *("start", "measured", "processes", "advise", "audit", "auto", "language-models"),
             "zero-gradients",
         )
     ),
 )
 BASELINE = "traditional"
+SHORT = "plain, shortened"
 # Of the rules that are measured, those that a reader compares.
 RULES = (
     "audit",
@@ -193,6 +194,38 @@ def opening(file: str) -> str:
             f"{each['fewest_cpu_seconds']:.2f} to {each['most_cpu_seconds']:.2f} | "
             f"{each['peak_bytes_per_example']:.1f} |"
         )
+    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
+
+
+def examples(file: str) -> str:
+    """Return the table of what the examples show, at their own rate and at each one's best."""
+    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
+    found = record["trainings"]
+    seeds, rates = (sorted({each[key] for each in found}) for key in ("seed", "lr"))
+    what = f"examples/, mean over {len(seeds)} seeds, learning rates {', '.join(map(str, rates))}"
+    lines = [
+        _heading(record, what),
+        "",
+        "| labels | training | epochs | passes | CPU s | test error % | at its best rate |",
+        "| :-- | :-- | --: | --: | --: | --: | --: |",
+    ]
+    for data, rate in record["rates"].items():
+        ends: dict[str, list[float]] = {}
+        for arm in dict.fromkeys(each["arm"] for each in found):
+            own = [each for each in found if (each["data"], each["arm"]) == (data, arm)]
+            errors = {lr: [100 * each["error"] for each in own if each["lr"] == lr] for lr in rates}
+            best = min(rates, key=lambda lr: fmean(errors[lr]))
+            ends[arm] = errors[best]
+            usual = [each for each in own if each["lr"] == rate]
+            passes, seconds = (fmean(e[key] for e in usual) for key in ("passes", "cpu_seconds"))
+            lines.append(
+                f"| {data} | {arm} | {usual[0]['epochs']} | {passes:.1f} | {seconds:.1f} | "
+                f"{with_interval(estimate(errors[rate]))} | "
+                f"{with_interval(estimate(errors[best]))} ({best}) |"
+            )
+        apart = [one - other for one, other in zip(ends["selective"], ends[SHORT], strict=True)]
+        gain = with_interval(estimate(apart), signed=True)
+        lines.append(f"| | selective, against {SHORT} | | | | | {gain} |")
     return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
 
 
@@ -699,6 +732,7 @@ TABLES = {
     "gates": gates,
     "small": small,
     "opening": opening,
+    "examples": examples,
     "zero": zero,
     "tokens": tokens,
     "bench": bench,

@@ -3,6 +3,7 @@
 python scripts/contents.py dist/*.tar.gz dist/*.whl
 """
 
+import re
 import sys
 import tarfile
 import zipfile
@@ -12,11 +13,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "selective_backprop"
-EXTRAS = {"lab", "lightning", "transformers", "accelerate", "keras", "ray", "trl", "all"}
+NEEDED = {"torch", "numpy"}  # without an extra
 LARGEST = 100_000  # bytes of one file beside the records: no source has so many
 PACKS = "records/*/runs.jsonl.xz"
 STRAY = ("*.pyc", "*/__pycache__/*", "*/site/*", "*/.*")
-IN_SDIST = ("README.md", "LICENSE", "constraints.txt", "pyproject.toml", "scripts/test")
+IN_SDIST = (
+    "README.md",
+    "LICENSE",
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "constraints.txt",
+    "pyproject.toml",
+    "scripts/test",
+)
 
 
 def main(sdist: str, wheel: str) -> int:
@@ -57,12 +66,13 @@ def _of_wheel(path: Path, source: dict[str, int]) -> list[str]:
     shipped = {name for name in sizes if not fnmatch(name, f"{PACKAGE}-*.dist-info/*")}
     folder = about.partition("/")[0]
     wanted = {f"{folder}/entry_points.txt", f"{folder}/licenses/LICENSE", f"{PACKAGE}/py.typed"}
-    extras = set(metadata.get_all("Provides-Extra", []))
+    requirements = [each for each in metadata.get_all("Requires-Dist") if "extra ==" not in each]
+    needed = {re.split(r"[^\w-]", each)[0] for each in requirements}
     return [
         *_strays(path, sizes),
         *(f"{path.name} lacks {name}" for name in sorted((wanted | source.keys()) - sizes.keys())),
         *(f"{path.name} has {name}, no part of it" for name in sorted(shipped - source.keys())),
-        *(f"{path.name} offers no extra {name}" for name in sorted(EXTRAS - extras)),
+        *(f"{path.name} needs {name}, or needs it no more" for name in sorted(needed ^ NEEDED)),
     ]
 
 
@@ -76,7 +86,8 @@ def _strays(path: Path, sizes: dict[str, int]) -> list[str]:
         *(
             f"{path.name} has {name}, which was made on the way"
             for name in sizes
-            if name != ".gitignore" and any(fnmatch(f"/{name}", pattern) for pattern in STRAY)
+            if not name.startswith(".git")
+            and any(fnmatch(f"/{name}", pattern) for pattern in STRAY)
         ),
     ]
 

@@ -1,5 +1,6 @@
 """Select a few batches with the installed package, where nothing but its own dependencies is."""
 
+import importlib.util
 import subprocess
 import sys
 from importlib.metadata import version
@@ -10,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
 
+assert importlib.util.find_spec("jaxtyping") is None, "jaxtyping is for tests alone"
 assert Path(sb.__file__).is_relative_to(sys.prefix), f"{sb.__file__} is not the installed package"
 torch.manual_seed(0)
 inputs = torch.randn(240, 4)

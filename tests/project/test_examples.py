@@ -43,14 +43,41 @@ def code(name):
     return [line for line in (EXAMPLES / name).read_text().splitlines() if line.strip()]
 
 
-def test_both_examples_learn_and_the_selective_one_takes_fewer_steps(run_source):
-    plain, selective = (
-        run_source((EXAMPLES / name).read_text()) for name in ("plain.py", "selective.py")
+@pytest.fixture
+def run_file(monkeypatch, capsys):
+    """Runs an example, and returns the passes it took and the error it ended with, by line."""
+
+    def run(name, *arguments):
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        with torch.random.fork_rng(devices=[]):
+            runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        said = capsys.readouterr().out
+        found = re.findall(r"(\d+\.\d) passes, \d+\.\d s, test error (\d+\.\d)%\n", said)
+        assert len(found) == said.count("\n")
+        return [(float(passes), float(error)) for passes, error in found]
+
+    return run
+
+
+def test_where_labels_are_wrong_the_selective_example_ends_below_plain_training_of_its_cost(
+    run_file,
+):
+    [plain], [selective], [shortened] = (
+        run_file("plain.py"),
+        run_file("selective.py"),
+        run_file("plain.py", "8"),
     )
-    assert plain[0] == 8 * 44
-    assert 0.2 * plain[0] < selective[0] < 0.4 * plain[0]
-    assert plain[1] < 8.0
-    assert selective[1] < 8.0
+    assert (plain[0], shortened[0]) == (16.0, 8.0)
+    assert 6.0 < selective[0] < 10.0
+    assert selective[1] < shortened[1] - 1.0 < plain[1] - 2.0
+
+
+def test_where_labels_are_right_and_few_the_example_says_that_nothing_is_gained(run_file):
+    plain, selective, shortened = run_file("no_gain.py")
+    assert (plain[0], shortened[0]) == (16.0, 4.0)
+    assert 3.0 < selective[0] < 5.0
+    assert abs(selective[1] - shortened[1]) < 1.0
+    assert max(plain[1], selective[1], shortened[1]) < 4.0
 
 
 def without_selection(name):
@@ -69,7 +96,7 @@ def test_every_example_is_run_here_or_where_its_framework_is():
     plain = {"accelerate_digits_plain", "lightning_plain", "transformers_text_plain"}
     elsewhere = ranked | {f"{name}.py" for name in framed | plain}
     assert {path.name for path in EXAMPLES.glob("*.py")} - elsewhere == {
-        *("plain.py", "selective.py", "grpo.py"),
+        *("plain.py", "selective.py", "no_gain.py", "grpo.py"),
         *ADAPTED,
     }
 

@@ -125,6 +125,17 @@ def test_the_version_is_that_of_the_installed_package_if_there_is_one(monkeypatc
     assert sb.__version__ == "0+unknown"
 
 
+def test_shapes_are_notes_where_jaxtyping_is_missing():
+    code = (
+        "import sys; sys.modules['jaxtyping'] = None; import typing, selective_backprop as sb; "
+        "import selective_backprop.lab.cli.main; sb.guide; "
+        "rule = sb.selectors.selection_probability; "
+        "print(typing.get_type_hints(rule, include_extras=True)['losses'].__metadata__)"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert printed.stdout == "(' candidate',)\n", printed.stderr
+
+
 def test_a_name_that_is_not_there_is_named():
     with pytest.raises(AttributeError, match=r"'selective_backprop'.*'advice'"):
         _ = sb.advice  # ty: ignore[unresolved-attribute]

@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, nll_loss
 
 from selective_backprop._core.errors import ConfigurationError, LossError
-from selective_backprop._core.types import LossesOf, OutputsOf, Scores
+from selective_backprop._core.types import Float, LossesOf, OutputsOf, Scores
 
 LossFunction = Callable[..., Any]
 

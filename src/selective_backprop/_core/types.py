@@ -1,10 +1,28 @@
-"""Shaped tensor types of scores, odds and rows, and the types of the user's callables."""
+"""Shaped tensor types of scores, odds and rows, and the types of the user's callables.
+
+Shapes are checked in tests alone, by jaxtyping; where that is missing they are notes.
+"""
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from typing import Annotated as Bool
+    from typing import Annotated as Float
+    from typing import Annotated as Float32
+    from typing import Annotated as Float64
+    from typing import Annotated as Int
+    from typing import Annotated as Int32
+    from typing import Annotated as Int64
+    from typing import Annotated as Num
+    from typing import Annotated as UInt8
+else:
+    try:
+        from jaxtyping import Bool, Float, Float32, Float64, Int, Int32, Int64, Num, UInt8
+    except ImportError:
+        Bool = Float = Float32 = Float64 = Int = Int32 = Int64 = Num = UInt8 = Annotated
 
 Scores: TypeAlias = Float[Tensor, " candidate"]
 Odds: TypeAlias = Float64[Tensor, " candidate"]

@@ -4,14 +4,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float64
 from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_whole
 from selective_backprop._core.saved_state import FLOATS, MOST, Saved
 from selective_backprop._core.stats import ScoreStats
-from selective_backprop._core.types import Odds, Scores
+from selective_backprop._core.types import Float64, Odds, Scores
 
 
 class History:

@@ -4,12 +4,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int32, Int64
 from torch import Tensor
 
 from selective_backprop._core.options import check_flag, check_whole
 from selective_backprop._core.saved_state import LAST_EPOCH, Saved, loaded
-from selective_backprop._core.types import RowIndices, RowMask
+from selective_backprop._core.types import Float32, Int32, Int64, RowIndices, RowMask
 
 NEVER = -1
 MOST_IN_SHORT = 32_767  # the highest epoch that fits into an int16

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
-from jaxtyping import Int32, Int64
 from torch import Tensor
 
 from selective_backprop._core.saved_state import LAST_EPOCH, Saved
-from selective_backprop._core.types import RowIndices, RowMask
+from selective_backprop._core.types import Int32, Int64, RowIndices, RowMask
 from selective_backprop._distributed.group import Group, Ranks
 from selective_backprop._memory.ledger import AwaitedLosses, Column, Ledger, example_bytes
 

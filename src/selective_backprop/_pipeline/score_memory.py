@@ -7,11 +7,11 @@ from typing import TypeGuard
 
 import numpy as np
 import torch
-from jaxtyping import Float32
 from torch import Tensor
 
 from selective_backprop._batches.losses import all_finite_on_host, check_losses
 from selective_backprop._core.errors import LoaderError, LossError
+from selective_backprop._core.types import Float32
 from selective_backprop._distributed.group import Group
 from selective_backprop._memory.history import History
 from selective_backprop._memory.ledger import Ledger

@@ -9,7 +9,6 @@ from itertools import chain
 from typing import Any, TypeAlias, final
 
 import torch
-from jaxtyping import Float, Float64
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parameter import is_lazy
@@ -25,7 +24,7 @@ from selective_backprop._batches.structure import map_tensors, move_batch
 from selective_backprop._core.errors import ConfigurationError, LoaderError, LossError
 from selective_backprop._core.isolation import KeptBuffers, eval_mode, kept_random_streams
 from selective_backprop._core.options import check_device, check_number, check_whole, find_device
-from selective_backprop._core.types import LossesOf, OutputsOf
+from selective_backprop._core.types import Float, Float64, LossesOf, OutputsOf
 from selective_backprop._pipeline.source import Source, open_source
 
 GRADIENT_BYTES = 2**28  # for the gradients of examples that are held at once, by default

@@ -2,11 +2,11 @@
 
 from typing import Literal, TypeAlias
 
-from jaxtyping import Int, Num
 from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError, warn
 from selective_backprop._core.options import NamedOption, check_number, choose
+from selective_backprop._core.types import Int, Num
 from selective_backprop._pruning.example_scores import ExampleScores
 from selective_backprop._sampling.subset import Subset
 

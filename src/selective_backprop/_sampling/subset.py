@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
-from jaxtyping import Int, Num
 from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError, DataError
 from selective_backprop._core.options import check_number, check_whole, settle
 from selective_backprop._core.saved_state import Saved
+from selective_backprop._core.types import Int, Num
 
 KIND = "selective_backprop.Subset"
 VERSION = 1

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.types import RowIndices
+from selective_backprop._core.types import Float, Int64, RowIndices
 
 HELD = 2**25  # probabilities, 128 MiB in float32; on CUDA, whose products are larger, four times
 PIECE = 2**21  # logits, 8 MiB: they stay in caches, and in memory that a CPU's allocator keeps

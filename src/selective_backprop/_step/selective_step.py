@@ -6,7 +6,6 @@ from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from selective_backprop._batches.losses import LossFunction, check_losses, find_losses, find_outputs
@@ -17,7 +16,14 @@ from selective_backprop._core.options import check_flag, check_paths, choose, fi
 from selective_backprop._core.saved_state import SEEDS, Saved, Stateful, check_state, loaded
 from selective_backprop._core.stats import StepStats
 from selective_backprop._core.stopwatch import Stopwatch
-from selective_backprop._core.types import LossesOf, OutputsOf, RowIndices, RowWeights, Scores
+from selective_backprop._core.types import (
+    Float,
+    LossesOf,
+    OutputsOf,
+    RowIndices,
+    RowWeights,
+    Scores,
+)
 from selective_backprop._distributed.group import Group, find_ranks
 from selective_backprop._distributed.messages import Exchange, Head, Status, compare
 from selective_backprop._memory.history import History

@@ -3,10 +3,10 @@
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.types import Float
 from selective_backprop._memory.ledger import Ledger
 from selective_backprop.guide._doubts import Doubts
 from selective_backprop.guide._suspects import Suspects

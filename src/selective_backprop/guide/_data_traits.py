@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int64
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Subset
 
@@ -17,6 +16,7 @@ from selective_backprop._batches.keys import list_keys
 from selective_backprop._batches.structure import list_leaves
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._core.options import check_number
+from selective_backprop._core.types import Int64
 from selective_backprop._pipeline.source import Source, open_source
 from selective_backprop.guide._resemblance import (
     LEAST_DESCRIBED,

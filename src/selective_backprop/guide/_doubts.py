@@ -3,13 +3,12 @@
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Float32, Int64
 from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_whole
 from selective_backprop._core.saved_state import Saved
-from selective_backprop._core.types import RowIndices
+from selective_backprop._core.types import Bool, Float, Float32, Int64, RowIndices
 
 
 class Look(NamedTuple):

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
+
+from selective_backprop._core.types import Float
 
 Gradient = Float[Tensor, " parameter"]
 

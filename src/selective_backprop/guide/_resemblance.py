@@ -3,9 +3,10 @@
 import math
 
 import torch
-from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, normalize
+
+from selective_backprop._core.types import Float, Int64
 
 LEAST_SIDE = 8  # pixels; what is smaller in its last two axes is taken for a table
 LARGEST_SIDE = 32  # pixels; a larger image is pooled to it

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Bool, Float, Float64, Int, Int64
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_number, check_whole
+from selective_backprop._core.types import Bool, Float, Float64, Int, Int64
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 RARE = 0.5  # of the examples that a class would have if all had equally many: fewer make it rare

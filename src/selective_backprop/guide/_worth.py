@@ -9,8 +9,8 @@ from importlib import resources
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
+from selective_backprop._core.types import Float
 from selective_backprop.guide._data_traits import DataTraits
 
 RECORD = "worths.json"  # made of the study's records by `docs/evidence.py`

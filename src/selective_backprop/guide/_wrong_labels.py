@@ -4,9 +4,10 @@ import math
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot, relu
+
+from selective_backprop._core.types import Float, Float64, Int64
 
 FEATURES = 1000
 PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)  # of a ridge regression, in examples

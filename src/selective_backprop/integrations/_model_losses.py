@@ -12,7 +12,6 @@ from enum import Enum, auto
 from typing import Any, TypeAlias
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers.models.auto.modeling_auto import (
@@ -22,7 +21,7 @@ from transformers.models.auto.modeling_auto import (
 
 from selective_backprop._batches.losses import check_losses
 from selective_backprop._core.errors import ConfigurationError, LossError
-from selective_backprop._core.types import Scores
+from selective_backprop._core.types import Bool, Float, Int, Scores
 
 RowLosses: TypeAlias = Callable[[Any, Mapping[str, Any]], Tensor]
 REGRESSION = "regression"

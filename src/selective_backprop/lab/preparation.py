@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.flop_counter import FlopCounterMode
 
 import selective_backprop as sb
+from selective_backprop._core.types import Float
 from selective_backprop.lab.data.datasets import ImageData
 from selective_backprop.lab.data.loader import make_loader
 from selective_backprop.lab.meter import Price

@@ -9,10 +9,10 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
 import selective_backprop as sb
+from selective_backprop._core.types import Float, Float32
 from selective_backprop.lab.data.augment import Augmentation
 from selective_backprop.lab.data.datasets import ImageData, base_name, data_name
 from selective_backprop.lab.data.hub import HUB

@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from jaxtyping import Float32
 from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_instance, check_number, check_whole, settle
 from selective_backprop._core.saved_state import Saved
-from selective_backprop._core.types import RowIndices, Scores
+from selective_backprop._core.types import Float32, RowIndices, Scores
 from selective_backprop._memory.ledger import Ledger
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._agreement import Agreement

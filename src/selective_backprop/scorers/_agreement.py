@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float64
 from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_number
-from selective_backprop._core.types import Scores
+from selective_backprop._core.types import Float64, Scores
 
 
 @dataclass(frozen=True)

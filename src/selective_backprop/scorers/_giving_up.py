@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 import numpy as np
-from jaxtyping import Float32, Int32, Int64
+
+from selective_backprop._core.types import Float32, Int32, Int64
 
 EVEN = np.float32(np.log(2.0))  # the cross-entropy of a target that has probability 1/2
 CHUNK = 2**18  # examples looked at together, so that what is made of them fits a cache

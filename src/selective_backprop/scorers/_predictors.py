@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from jaxtyping import Float, Float32, Float64, Int32, Int64
 
 from selective_backprop._core.errors import ConfigurationError, installing
 from selective_backprop._core.options import check_number, check_whole, settle
+from selective_backprop._core.types import Float, Float32, Float64, Int32, Int64
 from selective_backprop._memory.ledger import Observations
 
 _Features = Float64[np.ndarray, "example feature"]

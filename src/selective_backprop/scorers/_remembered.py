@@ -6,7 +6,6 @@ from typing import Any, final
 
 import numpy as np
 import torch
-from jaxtyping import Float32
 from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError
@@ -17,7 +16,7 @@ from selective_backprop._core.options import (
     check_whole,
     settle,
 )
-from selective_backprop._core.types import RowIndices, Scores
+from selective_backprop._core.types import Float32, RowIndices, Scores
 from selective_backprop._memory.ledger import Ledger, Observations
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import (

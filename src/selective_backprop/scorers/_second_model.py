@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, final
 
 import torch
-from jaxtyping import Float32
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
@@ -18,7 +17,7 @@ from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.isolation import kept_random_streams
 from selective_backprop._core.options import check_instance
 from selective_backprop._core.saved_state import Saved
-from selective_backprop._core.types import LossesOf, RowIndices, Scores
+from selective_backprop._core.types import Float32, LossesOf, RowIndices, Scores
 from selective_backprop._memory.ledger import Ledger
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import (

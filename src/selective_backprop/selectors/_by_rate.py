@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from jaxtyping import Float, Float64
 from torch import Tensor
 
 from selective_backprop._core.options import check_number, check_rate, check_whole, choose, settle
-from selective_backprop._core.types import Scores
+from selective_backprop._core.types import Float, Float64, Scores
 from selective_backprop._memory.history import History, share_below
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import (

@@ -178,3 +178,31 @@ def test_traditional_alone_is_said_to_be_alone(others):
     found = said(TRADITIONAL, others)
     assert list(found) == [PAYS]
     assert found[PAYS].startswith("Cannot be said: nothing but traditional")
+
+
+def of_length(name, finals, cost):
+    return fixture_seeds(name, finals, cost=cost, config={"epochs": cost})
+
+
+@pytest.mark.parametrize(
+    ("finals", "answer", "difference"),
+    [
+        ([2.0, 2.1, 1.9], "Yes", "other @ 32 (−1.10"),
+        ([3.0, 3.3, 2.8], "Not", "other @ 32 (−0.07"),
+        ([4.0, 4.1, 4.2], "No", "other @ 32 (+1.00"),
+    ],
+)
+def test_a_shorter_training_that_ends_lower_is_what_counts(finals, answer, difference):
+    long, short = ([6.0, 6.2, 6.1], 32), ([3.0, 3.1, 3.2], 8)
+    plain = [of_length("traditional", *each) for each in (long, short)]
+    lead, text = verdict(of_length("other", finals, 32), *plain)
+    assert lead == answer
+    assert difference in text
+    assert "against traditional @ 8)" in text
+
+
+def test_traditional_training_that_cost_more_does_not_count():
+    plain = [of_length("traditional", [end] * 3, cost) for end, cost in ((2.0, 32), (5.0, 8))]
+    lead, text = verdict(of_length("other", [4.0, 4.1, 3.9], 8), *plain)
+    assert lead == "Yes"
+    assert "other @ 8 (−1.00" in text

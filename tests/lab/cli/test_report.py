@@ -75,6 +75,21 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+def test_the_last_lines_say_whether_selection_paid(folder):
+    for arm, error in (("traditional", 9.0), ("other", 4.0)):
+        for seed in range(3):
+            header = fixture_header(arm, seed, config={"data": "some", "model": "net", "epochs": 5})
+            with RunWriter.open(folder / "two", header) as writer:
+                writer.point(fixture_point(error=error + seed / 10))
+                writer.end({})
+    outcome = run_command("report two", folder)
+    assert outcome.status == 0
+    *_, last = outcome.out.partition("lie beside it.\n")
+    said = " ".join(last.split())
+    assert said.startswith("Selection paid: other ended at 4.10 ")
+    assert "traditional training for no more cost at 9.10 " in said
+
+
 @pytest.mark.parametrize(
     ("taken", "place", "said"),
     [

@@ -11,7 +11,12 @@ from itertools import groupby
 
 from selective_backprop.lab.analysis.grouping import BASELINE, Comparison, RunGroup, measure_of
 from selective_backprop.lab.analysis.run_summary import listed
-from selective_backprop.lab.analysis.statistics import ENOUGH_SEEDS, Estimate, paired_difference
+from selective_backprop.lab.analysis.statistics import (
+    ENOUGH_SEEDS,
+    Estimate,
+    final_estimate,
+    paired_difference,
+)
 from selective_backprop.lab.analysis.tables import with_interval
 from selective_backprop.lab.analysis.worth import WORTH, worth_words
 
@@ -55,12 +60,12 @@ class Match:
         """On which side of zero the difference lies."""
         return self.difference.against(0.0)
 
-    def words(self, name: str) -> str:
+    def words(self, name: str, *, cost: bool = True) -> str:
         """Return a group's name, with the difference and what qualifies it."""
         parts = ["no shared seed"]
         if self.difference.seeds:
             parts = [f"{with_interval(self.difference, signed=True)} {self.step}"]
-        if not self.equal:
+        if cost and not self.equal:
             parts.append(f"at {self.share:.0%} of the cost")
         if self.other.is_baseline and self.other.length != self.group.length:
             parts.append(f"against {self.other.label}")
@@ -87,9 +92,10 @@ def findings(comparison: Comparison) -> dict[str, str]:
 
 
 def pays_words(comparison: Comparison) -> str:
-    """Say whether any strategy ended lower than traditional training of its cost, and by how much.
+    """Say whether any strategy ended lower than traditional training, and by how much.
 
-    Below three shared seeds there is no answer, but what it takes.
+    Each is held against the best traditional training that cost no more. Below three shared seeds
+    there is no answer, but what it takes.
     """
     if comparison.baseline is None:
         return f"Cannot be said: no {BASELINE} run is finished."
@@ -105,8 +111,8 @@ def pays_words(comparison: Comparison) -> str:
             f"{BASELINE}, and there {'is' if seeds == 1 else 'are'} {seeds}. Run the same with "
             f"--seeds {ENOUGH_SEEDS}: what is there is kept."
         )
-    told = [match for match in matches if match.equal and match.verdict != "untold"]
-    if not told:
+    told = [match for match in _for_no_more(matches, comparison) if match.verdict != "untold"]
+    if not any(match.equal for match in matches) or not told:
         return (
             f"Cannot be said: no strategy cost what a {BASELINE} run did, so a shorter {BASELINE} "
             "training may do as well. --budget gives all the same cost."
@@ -114,20 +120,36 @@ def pays_words(comparison: Comparison) -> str:
     # What chooses at random is a control, and no answer where something else was run.
     told = [match for match in told if match.group.name not in _CONTROLS] or told
     told.sort(key=lambda match: match.difference.mean)
-    best = told[0].words(told[0].group.label)
+    best = told[0].words(told[0].group.label, cost=False)
     lower = [match for match in told if match.verdict == "lower"]
     if not lower:
         worse = all(match.verdict == "higher" for match in told)
         start = "No: every strategy ended above" if worse else "Not shown: none ended below"
         return (
-            f"{start} {BASELINE} training of its cost by more than the interval. Nearest: {best}."
+            f"{start} the best {BASELINE} training for no more cost by more than the interval. "
+            f"Nearest: {best}."
         )
-    named = _some([match.words(match.group.label) for match in lower])
+    named = _some([match.words(match.group.label, cost=False) for match in lower])
     fluke = " Each interval stands alone: of many, one is soon a fluke." if len(told) > 1 else ""
     return (
-        f"Yes, in {len(lower)} of {len(told)} comparisons at equal cost: below {BASELINE} training "
-        f"ended {named}.{fluke}"
+        f"Yes, in {len(lower)} of {len(told)} comparisons: below the best {BASELINE} training for "
+        f"no more cost ended {named}.{fluke}"
     )
+
+
+def _for_no_more(matches: Sequence[Match], comparison: Comparison) -> list[Match]:
+    """Match strategies that cost what traditional training did with the best that cost no more."""
+    found = []
+    for match in matches:
+        rivals = [
+            other
+            for group in comparison.groups
+            if group.runs and group.is_baseline
+            if (other := Match(match.group, group)).equal or other.share >= 1.0
+        ]
+        if match.equal:
+            found.append(min(rivals, key=lambda each: final_estimate(each.other).mean))
+    return found
 
 
 def against_traditional(comparison: Comparison) -> list[Match]:

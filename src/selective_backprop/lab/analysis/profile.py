@@ -1,7 +1,8 @@
 """Performance profiles: one curve for each strategy that ranks it over many problems."""
 
 import numpy as np
-from jaxtyping import Float
+
+from selective_backprop._core.types import Float
 
 
 def performance_profile(

@@ -10,7 +10,6 @@ from selective_backprop.lab.analysis.class_errors import (
     is_binary,
     is_skewed,
 )
-from selective_backprop.lab.analysis.findings import PAYS, pays_words
 from selective_backprop.lab.analysis.grouping import Comparison, Measure, RunGroup, is_text
 from selective_backprop.lab.analysis.run_summary import headline, notes
 from selective_backprop.lab.analysis.statistics import (
@@ -46,7 +45,6 @@ def comparison_table(comparison: Comparison, axis: Axis = "seconds") -> Table:
     """
     title = headline(comparison)
     columns = _ends(comparison.measure, axis) | _by_class(comparison) | _speedups(comparison, axis)
-    title += f"\n{PAYS} {pays_words(comparison)}"
     if said := worth_words(comparison):
         title += f"\n{WORTH}: {said}"
     if _has_worth(comparison):

@@ -21,8 +21,8 @@ from statistics import fmean
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int64
 
+from selective_backprop._core.types import Float, Int64
 from selective_backprop.lab.analysis.grouping import BASELINE, Comparison, RunGroup
 from selective_backprop.lab.analysis.run_summary import listed
 from selective_backprop.lab.analysis.statistics import (

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from selective_backprop.lab.analysis.findings import PAYS, pays_words
 from selective_backprop.lab.analysis.grouping import gather
 from selective_backprop.lab.analysis.loading import Survey, survey
 from selective_backprop.lab.analysis.statistics import Axis
@@ -63,3 +64,4 @@ def show(found: Survey, out: Path) -> None:
         )
     beside = "." if alone else "; table.md and comparison.png lie beside it."
     console.print(f"Open {page}{beside}", soft_wrap=True)
+    console.print(f"{PAYS} {pays_words(comparison)}")

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import torch
-from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 import selective_backprop as sb
+from selective_backprop._core.types import Bool, Float, Int64
 from selective_backprop.lab.data.random_bits import below, key_of, random_bits
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int64, UInt8
 from torch import Tensor
 
 import selective_backprop as sb
+from selective_backprop._core.types import Float64, Int64, UInt8
 from selective_backprop.lab.data.augment import Augmentation
 from selective_backprop.lab.data.datasets import ImageData, statistics_of
 from selective_backprop.lab.data.noise import NOISE, NoiseKind

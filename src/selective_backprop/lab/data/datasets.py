@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int64, UInt8
 from sklearn.datasets import load_digits
 from torch import Tensor
 
 import selective_backprop as sb
+from selective_backprop._core.types import Bool, Int64, UInt8
 from selective_backprop.lab.data.cifar import CIFAR10, CIFAR100, read_cifar_splits
 from selective_backprop.lab.data.generated import (
     make_clicks,

@@ -7,11 +7,11 @@ shift it. All of it is drawn by counter, so that it is the same on every platfor
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int64, UInt8
 from scipy.ndimage import gaussian_filter1d
 from scipy.special import logit, ndtri
 from sklearn.datasets import load_breast_cancer
 
+from selective_backprop._core.types import Float64, Int64, UInt8
 from selective_backprop.lab.data.random_bits import key_of, random_bits
 from selective_backprop.lab.data.splits import Splits
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
 from torch import Tensor
 
 import selective_backprop as sb
+from selective_backprop._core.types import UInt8
 from selective_backprop.lab.data.folders import damaged, find_file, find_folder
 from selective_backprop.lab.data.splits import Part, Splits
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Int64, UInt8
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from selective_backprop._core.types import Int64, UInt8
 from selective_backprop.lab.data.augment import Augmentation
 from selective_backprop.lab.data.datasets import ImageData
 from selective_backprop.lab.data.random_bits import key_of

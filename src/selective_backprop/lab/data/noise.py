@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import torch
-from jaxtyping import Int64
 from torch import Tensor
 
 import selective_backprop as sb
+from selective_backprop._core.types import Int64
 from selective_backprop.lab.data.datasets import ImageData
 from selective_backprop.lab.data.random_bits import below, key_of, random_bits
 

@@ -4,10 +4,10 @@ import re
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 import selective_backprop as sb
+from selective_backprop._core.types import Int64, UInt8
 from selective_backprop.lab.data.random_bits import key_of, random_bits
 
 # A limited training set is the same for every seed of a comparison, so this is not an option.

@@ -1,9 +1,9 @@
 """A language model of bytes: causal attention over a short window, and logits of the next byte."""
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
+from selective_backprop._core.types import Float
 from selective_backprop.lab.nets.published import Images
 from selective_backprop.lab.nets.vision_transformer import Block, Patches
 

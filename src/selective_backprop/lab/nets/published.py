@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 import selective_backprop as sb
+from selective_backprop._core.types import Float
 
 Images = Float[Tensor, "candidate channel height width"]
 Features = Float[Tensor, "candidate feature lower narrower"]

@@ -1,8 +1,8 @@
 """The lab's own nets: small enough for a CPU."""
 
-from jaxtyping import Float
 from torch import Tensor, nn
 
+from selective_backprop._core.types import Float
 from selective_backprop.lab.nets.published import Images, Logits, step
 
 

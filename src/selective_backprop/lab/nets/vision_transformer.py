@@ -1,11 +1,11 @@
 """A vision transformer for small images: patches, pre-norm blocks, and a mean over the patches."""
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
 import selective_backprop as sb
+from selective_backprop._core.types import Float
 from selective_backprop.lab.nets.published import Images
 
 Patches = Float[Tensor, "candidate patch feature"]

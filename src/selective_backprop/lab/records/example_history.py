@@ -14,14 +14,14 @@ selected most, selected least, or found hardest.
 
 import zipfile
 import zlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float32, Int32, Int64, UInt8
 
 import selective_backprop as sb
+from selective_backprop._core.types import Float32, Int32, Int64, UInt8
 from selective_backprop.lab.records.files import replacing
 
 VERSION = 1
@@ -75,17 +75,6 @@ class ExampleHistory:
 _TEXTS = ("class_name", "portrait_text")
 
 
-def _kind(name: str, annotation: Any) -> str:
-    """Return the type of numbers that an array of the file has."""
-    if name == "passes" or name in _TEXTS:
-        return "float64" if name == "passes" else "str"
-    array = next(iter(get_args(annotation)), annotation)  # of `array | None`, the array
-    return array.dtypes[0]
-
-
-_KINDS = {field.name: _kind(field.name, field.type) for field in fields(ExampleHistory)}
-
-
 def extremes(
     selected: np.ndarray, loss_mean: np.ndarray
 ) -> dict[str, Int64[np.ndarray, " example"]]:
@@ -112,14 +101,10 @@ def write_examples(history: ExampleHistory, record: str | Path) -> Path:
     Raises:
         OSError: if it cannot be written.
     """
-    arrays = {
-        name: np.asarray(value, dtype=_KINDS[name])
-        for name, value in vars(history).items()
-        if value is not None
-    }
+    arrays = {name: value for name, value in vars(history).items() if value is not None}
     path = examples_path(record)
     with replacing(path) as file:
-        np.savez_compressed(file, version=np.int64(VERSION), **arrays)  # ty: ignore[invalid-argument-type]
+        np.savez_compressed(file, version=np.int64(VERSION), **arrays)
     return path
 
 

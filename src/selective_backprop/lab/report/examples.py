@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from jaxtyping import Float
 from PIL import Image
 
+from selective_backprop._core.types import Float
 from selective_backprop.lab.analysis.grouping import Comparison
 from selective_backprop.lab.analysis.statistics import Estimate, estimate
 from selective_backprop.lab.records.example_history import EXTREMES, ExampleHistory, extremes

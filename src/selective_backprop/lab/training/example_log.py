@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
+from selective_backprop._core.types import Float, Float32, Int64
 from selective_backprop.guide._doubts import look_at
 from selective_backprop.lab.data.datasets import ImageData, portraits
 from selective_backprop.lab.records.example_history import EXTREMES, ExampleHistory, extremes
