@@ -26,7 +26,7 @@ model = nn.Sequential(
 )
 loss_fn = nn.CrossEntropyLoss()
 epochs = int(sys.argv[1]) if len(sys.argv) > 1 else 16
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.003, momentum=0.9)
 schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0, epochs)
 loader = sb.SelectiveLoader(loader, model, loss_fn, sb.auto())
 loss_fn = loader.loss_fn
