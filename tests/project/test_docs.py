@@ -135,7 +135,7 @@ def test_a_loop_that_notes_doubts_names_the_examples_that_look_wrong(tmp_path, m
 
 def test_a_loop_that_saves_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    save, load, loop = examples_of("long-runs")
+    save, load, loop, _ = examples_of("long-runs")
     data = torch.utils.data.TensorDataset(torch.randn(960, 4), torch.arange(960) % 2)
 
     def begin() -> dict:
@@ -164,6 +164,25 @@ def test_a_loop_that_saves_goes_on_where_it_was_interrupted(tmp_path, monkeypatc
         torch.equal(*pair)
         for pair in zip(whole["model"].parameters(), resumed["model"].parameters(), strict=True)
     )
+
+
+def test_a_loop_that_logs_writes_an_entry_every_hundred_batches():
+    *_, loop = examples_of("long-runs")
+    data = torch.utils.data.TensorDataset(torch.randn(250, 4), torch.arange(250) % 2)
+    model, loss_fn, written = torch.nn.Linear(4, 2), torch.nn.CrossEntropyLoss(), {}
+    names = {
+        "sb": sb,
+        "writer": lambda values, step: written.update({step: values}),
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "loss_fn": loss_fn,
+        "loader": sb.SelectiveLoader(
+            torch.utils.data.DataLoader(data), model, loss_fn, sb.traditional()
+        ),
+    }
+    exec(loop, names)
+    assert list(written) == [100, 200]
+    assert written[200]["selection/kept"] == 200
 
 
 def test_how_to_choose_covers_every_strategy():
