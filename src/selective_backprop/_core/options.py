@@ -21,7 +21,8 @@ from selective_backprop._core.errors import ConfigurationError
 class NamedOption(StrEnum):
     """Values that are known by name; messages and reprs have them as code does, in quotes."""
 
-    __repr__ = str.__repr__
+    def __repr__(self) -> str:  # not `str.__repr__`, at which Sphinx fails
+        return repr(self.value)
 
 
 Named = TypeVar("Named", bound=NamedOption)
