@@ -41,6 +41,12 @@ def wrapped() -> dict[str, Any]:
     }
 
 
+def scheduled() -> dict[str, Any]:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    loader = sb.SelectiveLoader(**wrapped())
+    return {"scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 3), "loader": loader}
+
+
 def scored_by(**options: Any) -> dict[str, Any]:
     return {
         "loader": data(),
@@ -70,6 +76,7 @@ TAKES: Table = {
     "Average": given(),
     "BelowMean": given(),
     "Bottom": given(rate=0.5),
+    "CandidateScheduler": scheduled,
     "Check": given(),
     "Choice": given(rows=torch.arange(2)),
     "Confident": given(),
