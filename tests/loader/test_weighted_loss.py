@@ -399,3 +399,17 @@ def test_a_loop_that_does_neither_is_refused_before_anything_is_loaded(strategy,
     assert "loader.loss_fn" in said
     assert ("weights" in said, "loader.record" in said) == (weighs, records)
     assert int(data.reads.sum()) == 0
+
+
+def test_the_loss_of_another_loader_is_taken_for_the_one_it_was_made_from():
+    data = TensorDataset(torch.randn(32, 4), torch.arange(32) % 2)
+    model, given = nn.Linear(4, 2), nn.CrossEntropyLoss(label_smoothing=0.1)
+    loss_fn = given
+    for _ in range(3):
+        loader = sb.SelectiveLoader(DataLoader(data, 8), model, loss_fn, sb.auto(), quiet=True)
+        loss_fn = loader.loss_fn
+    for inputs, targets in loader:
+        torch.testing.assert_close(
+            loss_fn(model(inputs), targets), given(model(inputs), targets), rtol=1e-6, atol=0
+        )
+    assert not loader.ledger.recorded.empty

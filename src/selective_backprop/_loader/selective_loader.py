@@ -136,6 +136,8 @@ class SelectiveLoader:
         if isinstance(loader, SelectiveLoader):
             raise LoaderError("the loader is a SelectiveLoader already; wrap the one inside it")
         strategy = check_strategy(strategy)
+        if isinstance(loss_fn, WeighingLoss):  # of another loader, as where a cell is run again
+            loss_fn = loss_fn.given
         source = open_source(loader)
         if strategy.subset is not None:
             source = source.within(strategy.subset)

@@ -47,7 +47,7 @@ class WeighingLoss:
         weighs: bool = True,
         confidence: bool = False,
     ) -> None:
-        self._loss_fn = loss_fn
+        self.given = loss_fn
         self._losses = ExampleLosses(loss_fn)
         self._record = record
         self._weighs = weighs
@@ -77,7 +77,7 @@ class WeighingLoss:
     def __call__(self, outputs: Any, targets: Any) -> Any:
         """Return the loss of a batch or part of one that was handed out, reduced as the user's."""
         if self._record is None or not torch.is_grad_enabled():
-            return self._loss_fn(outputs, targets)
+            return self.given(outputs, targets)
         self.used = True
         part, even = self._find(targets)
         if not self._weighs:
@@ -85,7 +85,7 @@ class WeighingLoss:
                 with torch.no_grad(), suppress(LossError):
                     losses = self._losses.of_examples(outputs, targets)
                     self._record(part, losses, (outputs, targets))
-            return self._loss_fn(outputs, targets)
+            return self.given(outputs, targets)
         if part is None:
             raise LossError(
                 "the targets belong to no batch that this loader handed out lately: they were made "
