@@ -104,6 +104,15 @@ def _warn():
     for batch in loader:  # here
         pass
 
+def step():
+    optimizer = torch.optim.SGD(MODEL.parameters(), lr=0.1)
+    short = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=1)
+    loader = wrap(sb.random_backprop(1 / 2))
+    scheduler = sb.CandidateScheduler(short, loader)
+    for batch in loader:
+        optimizer.step()
+        scheduler.step()  # here
+
 found = {}
 for name in sys.argv[1:]:
     with warnings.catch_warnings(record=True) as caught:

@@ -73,8 +73,9 @@ def test_a_comparison_prints_its_table_and_where_the_rest_is(compared):
     text = compared.outcome.text
     assert "256 training examples · small_cnn · 2 epochs · seeds 0 and 1" in text
     assert "how much sooner, in CPU seconds" in text
-    assert text.endswith("Open out/report.html; table.md and comparison.png lie beside it.")
-    rows = [line for line in compared.outcome.out.splitlines() if "±" in line and "×" in line]
+    assert "Open out/report.html; table.md and comparison.png lie beside it." in text
+    assert "--seeds 3" in text.partition("Does selection pay here?")[2]
+    rows = [line for line in compared.outcome.out.splitlines() if "1.00×" in line]
     assert [row.split()[0] for row in rows[:1]] == ["traditional"]
 
 

@@ -66,7 +66,7 @@ def test_a_net_that_was_trained_beforehand_is_named_and_is_the_same_for_all():
 
 
 def test_pretraining_on_data_that_there_is_not_is_refused_at_once():
-    with pytest.raises(sb.ConfigurationError, match="'imagenet:0-4'"):
+    with pytest.raises(sb.ConfigurationError, match="'imagenet'"):
         replace(as_by_default(), pretrained="imagenet:0-4")
 
 
@@ -98,11 +98,15 @@ def test_what_a_name_stands_for_may_change_and_then_runs_are_others(monkeypatch)
 
 def test_committed_runs_are_found_by_what_their_command_asked_for():
     runs = {run.name: run for run in read_runs(RECORDS / "demo")}
-    assert len(runs) == 24
-    for arm in ("traditional", "random-backprop", "selective-backprop", "auto"):
-        for seed in range(3):
-            for cost in (8.0, 16.0):
+    assert len(runs) == 20
+    for arm in ("traditional", "auto"):
+        for seed in range(5):
+            for cost in (8.0, 32.0):
                 plan = replace(
-                    as_by_default(arm), seed=seed, length=Budget("cost", cost), evaluations=16
+                    as_by_default(arm),
+                    seed=seed,
+                    length=Budget("cost", cost),
+                    evaluations=16,
+                    composition=Composition(noise=0.2),
                 )
                 assert runs[plan.record_name].header.identity == plan.identity()
