@@ -413,3 +413,29 @@ def test_the_loss_of_another_loader_is_taken_for_the_one_it_was_made_from():
             loss_fn(model(inputs), targets), given(model(inputs), targets), rtol=1e-6, atol=0
         )
     assert not loader.ledger.recorded.empty
+
+
+@pytest.mark.parametrize("strategy", [sb.auto(), sb.infobatch()], ids=lambda each: each.name)
+def test_a_loop_that_trains_on_another_loss_is_told_so_after_nine_batches(strategy):
+    data = TensorDataset(torch.randn(64, 4), torch.arange(64) % 2)
+    model, given = nn.Linear(4, 2), nn.CrossEntropyLoss()
+
+    def loop(call, epochs=8):
+        loader = sb.SelectiveLoader(
+            DataLoader(data, 4), model, given, strategy, epochs=epochs, quiet=True
+        )
+        loss_fn = loader.loss_fn
+        for inputs, targets in loader:
+            call(loader, loss_fn, inputs, targets)
+        return loader.stats.batches
+
+    with pytest.raises(sb.LossError, match="^9 batches .*outputs.loss"):
+        loop(lambda loader, loss_fn, inputs, targets: given(model(inputs), targets).backward())
+
+    def evaluate(loader, loss_fn, inputs, targets):
+        with torch.no_grad():
+            loss_fn(model(inputs), targets)
+
+    with pytest.raises(sb.LossError, match="^9 batches"):
+        loop(evaluate)
+    assert loop(lambda loader, loss_fn, inputs, targets: loss_fn(model(inputs), targets)) == 16
