@@ -138,3 +138,15 @@ def test_an_epoch_that_was_set_counts_the_ones_before():
     door.set_epoch(3)
     next(iter(door))
     assert 30 < door.candidate_batches <= 40
+
+
+def test_steps_of_several_batches_are_counted_as_such():
+    loop = Loop(sb.random_backprop(1 / 2), epochs=EPOCHS)
+    inner = OneCycleLR(loop.optimizer, 0.3, total_steps=loop.steps // 4)
+    scheduler = sb.CandidateScheduler(inner, loop.loader, accumulation=4)
+    for _ in range(EPOCHS):
+        loop.epoch(scheduler)
+    assert loop.steps // 4 - 1 <= inner.last_epoch <= loop.steps // 4
+    with pytest.raises(sb.ConfigurationError, match=f"have {loop.steps // 4}:"):
+        whole = OneCycleLR(loop.optimizer, 0.3, total_steps=loop.steps)
+        sb.CandidateScheduler(whole, loop.loader, accumulation=4)

@@ -429,13 +429,13 @@ def test_a_loop_that_trains_on_another_loss_is_told_so_after_nine_batches(strate
             call(loader, loss_fn, inputs, targets)
         return loader.stats.batches
 
-    with pytest.raises(sb.LossError, match="^9 batches .*outputs.loss"):
+    with pytest.raises(sb.LossError, match=r"^9 batches .*outputs\.loss"):
         loop(lambda loader, loss_fn, inputs, targets: given(model(inputs), targets).backward())
 
     def evaluate(loader, loss_fn, inputs, targets):
         with torch.no_grad():
             loss_fn(model(inputs), targets)
 
-    with pytest.raises(sb.LossError, match="^9 batches"):
+    with pytest.raises(sb.LossError, match=r"^9 batches"):
         loop(evaluate)
     assert loop(lambda loader, loss_fn, inputs, targets: loss_fn(model(inputs), targets)) == 16

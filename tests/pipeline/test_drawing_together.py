@@ -265,3 +265,21 @@ def test_a_state_that_is_saved_between_two_such_windows_goes_on(stop):
     found += [*resumed.batches()]
     assert found == expected[1]
     assert [*resumed.batches()] == expected[2]
+
+
+def test_what_is_drawn_ahead_keeps_its_own_weights():
+    losses = torch.rand(64)
+    door = sb.SelectiveLoader(
+        DataLoader(Numbered(64), 4, shuffle=True),
+        *(nn.Linear(2, 3), nn.CrossEntropyLoss(), sb.infobatch(prune=0.5)),
+        **{"epochs": 8, "with_selection": True, "quiet": True},
+    )
+    for _ in range(2):
+        rows = [selection for _, selection in door]
+        for selection in rows:
+            door.record(selection, losses[selection.indices])
+    indices = torch.cat([selection.indices for selection in rows])
+    weights = torch.cat([selection.weights for selection in rows])
+    pruned = losses[indices] < losses.mean()
+    assert 0 < pruned.sum() < len(pruned)
+    torch.testing.assert_close(weights[pruned], 2 * weights[~pruned].mean().expand(pruned.sum()))
