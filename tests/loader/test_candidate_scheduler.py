@@ -147,6 +147,6 @@ def test_steps_of_several_batches_are_counted_as_such():
     for _ in range(EPOCHS):
         loop.epoch(scheduler)
     assert loop.steps // 4 - 1 <= inner.last_epoch <= loop.steps // 4
+    whole = OneCycleLR(loop.optimizer, 0.3, total_steps=loop.steps)
     with pytest.raises(sb.ConfigurationError, match=f"have {loop.steps // 4}:"):
-        whole = OneCycleLR(loop.optimizer, 0.3, total_steps=loop.steps)
         sb.CandidateScheduler(whole, loop.loader, accumulation=4)
