@@ -13,7 +13,7 @@ import re
 import shutil
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from statistics import fmean, geometric_mean
@@ -26,8 +26,6 @@ from matplotlib.figure import Figure
 import selective_backprop as sb
 from reproductions.auto_study.known_worths import known_worths
 from reproductions.auto_study.page import (
-    AT_A_GLANCE,
-    by_kind,
     caption_of,
     compose,
     draw_page,
@@ -42,7 +40,7 @@ from selective_backprop.guide._worth import MOST, RECORD, held_out
 from selective_backprop.lab.analysis.grouping import gather as compare
 from selective_backprop.lab.analysis.statistics import estimate
 from selective_backprop.lab.analysis.summary import to_markdown
-from selective_backprop.lab.analysis.tables import Table, with_interval
+from selective_backprop.lab.analysis.tables import with_interval
 from selective_backprop.lab.analysis.worth import Worth, mean_worth
 from selective_backprop.lab.bench.figure import draw_bench
 from selective_backprop.lab.bench.harness import Findings
@@ -588,21 +586,12 @@ def results_of(stage: str) -> list[Results]:
 
 def study(folder: str) -> str:
     """Return a stage of the study at a glance, with the command that made it."""
-    return _stage(folder, overview)
-
-
-def kinds(folder: str) -> str:
-    """Return what strategies are worth by kind of data, with the command that made it."""
-    return _stage(folder, by_kind)
-
-
-def _stage(folder: str, table: Callable[[list[Results], Sequence[str]], Table]) -> str:
     results = [each for each in results_of(Path(folder).name) if each.runs]
     if not results:
         return "Nothing is on record yet.\n"
     runs = [run for each in results for run in each.runs]
     commands = dict.fromkeys(run.header.command for run in runs)
-    lines = [table(results, AT_A_GLANCE).to_markdown(), caption_of(runs), "", "Made by", ""]
+    lines = [overview(results).to_markdown(), caption_of(runs), "", "Made by", ""]
     return "\n".join([*lines, *(f"    {command}" for command in commands), ""])
 
 
@@ -745,7 +734,6 @@ TABLES = {
     "rare": rare,
     "worths": worths,
     "study": study,
-    "kinds": kinds,
     "pays": pays,
 }
 

@@ -18,10 +18,6 @@ from selective_backprop.lab.analysis.verdict import GOALS, Finding, tally
 from selective_backprop.lab.analysis.worth import mean_worth
 from selective_backprop.lab.records.schema import Run
 
-AT_A_GLANCE = (
-    *("random-backprop", "selective-backprop", "infobatch", "easy-skip", "token-selection"),
-    OURS,
-)
 PROFILE = "profile"
 _EDGE = {-1: "↓", 0: "", 1: "↑"}
 _TUNED_BY = {1: "another seed", 2: "the mean of 2 other seeds"}
