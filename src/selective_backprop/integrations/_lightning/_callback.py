@@ -193,9 +193,8 @@ class SelectionCallback(Callback):
         for config in trainer.lr_scheduler_configs:
             if config.interval == "step" and end_of(config.scheduler) is not None:
                 with suppress(ConfigurationError):  # made for another number: left to the user
-                    config.scheduler = CandidateScheduler(
-                        config.scheduler, loader, accumulation=count
-                    )
+                    schedule: Any = CandidateScheduler(config.scheduler, loader, accumulation=count)
+                    config.scheduler = schedule
 
     def _restore_streams(self) -> None:
         if self._put_streams is not None:
