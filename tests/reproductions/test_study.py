@@ -213,11 +213,13 @@ def test_every_workload_has_a_name_of_its_own_and_traditional_training_at_six_le
 
 
 def test_a_language_model_is_judged_by_bits_per_byte_with_token_selection_among_its_rivals():
-    (text,) = STAGES["language"].workloads
+    text, tuned = STAGES["language"].workloads
     assert (text.unit, text.kinds) == ("100 × bits per byte", ("clean", "text"))
+    assert (tuned.unit, tuned.kinds) == ("100 × bits per byte", ("clean", "fine-tuning", "text"))
     assert [arm for arm in ORDER if arm in STAGES["language"].arms] == [*STAGES["language"].arms]
-    assert {*STAGES["language"].arms} - {*ARMS} == {"token-selection"}
-    assert {*text.compared} < {*text.lengths[1:-1]}
+    assert {*STAGES["language"].arms} - {*ARMS} == {"tail-sft", "token-selection"}
+    for each in (text, tuned):
+        assert {*each.compared} < {*each.lengths[1:-1]}
 
 
 def test_the_stages_share_no_data_and_no_seed():

@@ -144,6 +144,15 @@ class Recipe:
         return self.learning_rate * share
 
 
+_TEXT = Recipe(
+    "source-bytes",
+    "byte_lm",
+    epochs=1,
+    batch_size=16,
+    learning_rate=2e-3,
+    weight_decay=0.1,
+    optimizer=Optimizer.ADAMW,
+)
 _CIFAR = Augmentation(shift=4, flip=True, cutout=8)
 
 RECIPES: Mapping[str, Recipe] = {
@@ -166,15 +175,8 @@ RECIPES: Mapping[str, Recipe] = {
     "table": Recipe("table", "perceptron", epochs=10, batch_size=64),
     "clicks": Recipe("clicks", "perceptron", epochs=5, batch_size=64),
     "source-code": Recipe("source-code", "perceptron", epochs=10, batch_size=64),
-    "source-bytes": Recipe(
-        "source-bytes",
-        "byte_lm",
-        epochs=1,
-        batch_size=16,
-        learning_rate=2e-3,
-        weight_decay=0.1,
-        optimizer=Optimizer.ADAMW,
-    ),
+    "source-bytes": _TEXT,
+    "help-bytes": replace(_TEXT, data="help-bytes", epochs=2),
 }
 
 

@@ -211,10 +211,12 @@ STRATEGIES: Mapping[str, StrategySpec] = {
     "tail-sft": _simple(lambda s: sb.tail_sft(s.rate, schedule=s.schedule), "rate", "warmup"),
     # Of revision 1 it never ended, weighed rows, and waited for two losses of each example.
     "auto": replace(_simple(_auto), revision=2),
-    # At the rate of Rho-1. Images are of one token each, so it takes the hardest of a batch.
+    # At the rate of Rho-1. Images are of one token each, so it takes the hardest of a batch; the
+    # head of a language model is trained by `TokenLoss`.
     "token-selection": replace(
         _simple(lambda _: replace(sb.traditional(), name="token-selection")),
         tokens=sb.TokenSelection(rate=0.6),
+        revision=2,  # in 1 the head's backward pass ran over all tokens
     ),
 }
 

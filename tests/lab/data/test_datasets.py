@@ -16,7 +16,7 @@ from selective_backprop.lab.data.datasets import DATASETS, channel_statistics, l
 REAL = Path(__file__).resolve().parents[3].parent / "shared" / "data"
 
 NEED_NO_FOLDER = {"digits", "mnist1d", "breast-cancer", "table", "clicks", "source-code"}
-NEED_NO_FOLDER |= {"source-bytes"}
+NEED_NO_FOLDER |= {"source-bytes", "help-bytes"}
 
 
 def test_the_split_is_1437_and_360_with_a_fifth_of_each_class():

@@ -1,5 +1,6 @@
 """Python's own sources: snippets by package, and windows of bytes, of files of one split each."""
 
+import sys
 import zlib
 
 import pytest
@@ -10,6 +11,7 @@ from selective_backprop.lab.data.datasets import load
 from selective_backprop.lab.data.loader import make_loader
 from selective_backprop.lab.data.source_code import (
     PACKAGES,
+    read_help_bytes,
     read_source_bytes,
     read_source_code,
 )
@@ -76,11 +78,12 @@ def test_a_python_without_sources_is_refused_by_the_folder(library):
         read_source_code(library)
 
 
-def test_a_window_s_labels_are_the_bytes_that_follow_each_of_its_own():
-    data = load("source-bytes", limit=4096)
+@pytest.mark.parametrize(("name", "count"), [("source-bytes", 4096), ("help-bytes", 2048)])
+def test_a_window_s_labels_are_the_bytes_that_follow_each_of_its_own(name, count):
+    data = load(name, limit=count)
     assert data.is_text
-    assert data.train_images.shape == (4096, 128, 1, 1)
-    assert len(data.test_images) == 1024
+    assert data.train_images.shape == (count, 128, 1, 1)
+    assert len(data.test_images) >= 256
     assert torch.equal(data.train_images[:, 1:, 0, 0].long(), data.train_labels[:, :-1])
     assert data.train_labels.min() >= 0
     assert data.train_labels.max() < data.classes == 256
@@ -106,3 +109,26 @@ def test_too_few_modules_to_hold_one_out_are_refused(tmp_path):
     (tmp_path / "one.py").write_text("pass\n")
     with pytest.raises(sb.DataError, match=r"has 1 source files, but at least 8"):
         read_source_bytes(tmp_path)
+
+
+def test_of_the_topics_of_help_every_eighth_stretch_is_held_out_and_no_paragraph_occurs_twice():
+    stretch = 16 * 128
+    chapters = {
+        f"t{n}": "\n\n".join(f"{n} {m:03} " + "x" * 120 for m in range(40 - n)) for n in range(9)
+    }
+    whole = {"all": "\n\n".join(chapters.values()), **chapters, "again": "0   000 " + "x" * 120}
+    splits = read_help_bytes(whole)
+    text = whole["all"].encode()
+    text = text[: (len(text) - 1) // 128 * 128]
+    held_out = text[7 * stretch : 8 * stretch] + text[15 * stretch : 16 * stretch]
+    assert bytes(splits.test_images.flatten().tolist()) == held_out
+    rest = text[: 7 * stretch] + text[8 * stretch : 15 * stretch] + text[16 * stretch :]
+    assert bytes(splits.train_images.flatten().tolist()) == rest
+
+
+def test_a_python_without_topics_is_refused(monkeypatch):
+    with pytest.raises(sb.DataError, match="are 5 bytes, but more than 16384 are needed"):
+        read_help_bytes({"one": "short"})
+    monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
+    with pytest.raises(sb.DataError, match=r"needs a Python with the topics of help\(\)"):
+        read_help_bytes()

@@ -160,6 +160,13 @@ def test_a_net_takes_over_all_of_another_but_its_last_layer(name):
     assert model(torch.randn(2, 3, 32, 32)).shape == (2, 5)
 
 
+def test_a_net_takes_over_its_last_layer_too_where_classes_are_the_same():
+    old, model = (make_model("linear", blank_data(1, 8), seed=seed) for seed in (0, 1))
+    take_over(model, old.state_dict(), head=True)
+    for mine, others in zip(model.parameters(), old.parameters(), strict=True):
+        assert torch.equal(mine, others)
+
+
 def test_a_net_of_other_layers_is_refused_by_what_differs():
     model = make_model("perceptron", blank_data(1, 8), seed=0)
     other = make_model("perceptron", blank_data(1, 28), seed=0)

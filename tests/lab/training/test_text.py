@@ -15,8 +15,8 @@ from selective_backprop.lab.data.composition import Composition
 from selective_backprop.lab.data.datasets import ImageData, statistics_of
 from selective_backprop.lab.data.splits import Splits, limited, of_classes, stratified_order
 from selective_backprop.lab.nets import models
-from selective_backprop.lab.nets.byte_lm import byte_lm
-from selective_backprop.lab.recipe import Optimizer
+from selective_backprop.lab.nets.byte_lm import ByteLM
+from selective_backprop.lab.recipe import Optimizer, Precision
 from selective_backprop.lab.strategies import STRATEGIES
 from selective_backprop.lab.training.run import TrainingRun, evaluate
 
@@ -52,7 +52,7 @@ def text(splits):
 @pytest.fixture
 def net(monkeypatch):
     monkeypatch.setattr(models, "LANGUAGE_MODELS", {"tiny_lm"})
-    return name_model(monkeypatch, "tiny_lm", partial(byte_lm, width=36, depth=1))
+    return name_model(monkeypatch, "tiny_lm", partial(ByteLM, width=36, depth=1))
 
 
 def plan(arm, net, **changes):
@@ -113,6 +113,32 @@ def test_token_selection_steps_along_the_mean_of_the_highest_token_losses(text, 
     assert not torch.allclose(*steps.values())
 
 
+@pytest.mark.parametrize("precision", Precision)
+def test_with_token_selection_the_logits_of_a_language_model_are_never_all_computed(
+    text, net, precision
+):
+    calls = {}
+    for arm in ("traditional", "token-selection"):
+        made = plan(arm, net)
+        made = replace(made, recipe=replace(made.recipe, precision=precision))
+        run = TrainingRun(made, text)
+        calls[arm] = []
+        run.model.register_forward_hook(lambda *_, arm=arm: calls[arm].append(1))
+        next(run._batches)
+        assert all(parameter.grad.isfinite().all() for parameter in run.model.parameters())
+    assert {arm: len(found) for arm, found in calls.items()} == {
+        "traditional": 1,
+        "token-selection": 0,
+    }
+
+
+def test_a_language_model_goes_on_with_all_weights_of_the_one_before(text, net):
+    before = carry_out(plan("traditional", net), text).model.state_dict()
+    model = TrainingRun(replace(plan("auto", net), pretrained="digits"), text, weights=before).model
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
 def test_no_examples_are_logged_and_the_training_error_is_of_ten_thousand_bytes(text, net):
     run = carry_out(plan("traditional", net, epochs=1, evaluations=1), text)
     assert TrainingRun(plan("traditional", net), text, log_examples=True).history() is None
@@ -129,7 +155,7 @@ def test_no_examples_are_logged_and_the_training_error_is_of_ten_thousand_bytes(
 
 def test_the_loss_is_a_mean_over_all_tokens_whatever_the_batches(text, net):
     torch.manual_seed(0)
-    model = byte_lm(CONTEXT, 256, 1, width=36, depth=1)
+    model = ByteLM(CONTEXT, 256, 1, width=36, depth=1)
     whole = text.test_images.float(), text.test_labels
     parts = [(whole[0][:3], whole[1][:3]), (whole[0][3:], whole[1][3:])]
     with torch.no_grad():

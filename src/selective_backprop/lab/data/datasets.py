@@ -21,7 +21,11 @@ from selective_backprop.lab.data.generated import (
 )
 from selective_backprop.lab.data.hub import HUB, read_hub_splits
 from selective_backprop.lab.data.idx import FASHION_MNIST, MNIST, read_idx_splits
-from selective_backprop.lab.data.source_code import read_source_bytes, read_source_code
+from selective_backprop.lab.data.source_code import (
+    read_help_bytes,
+    read_source_bytes,
+    read_source_code,
+)
 from selective_backprop.lab.data.splits import Splits, limited, of_classes
 from selective_backprop.lab.data.svhn import SVHN, SVHN_EXTRA, read_svhn_splits
 from selective_backprop.lab.names import find_name
@@ -136,9 +140,10 @@ DATASETS: Mapping[str, Callable[[Path | None], Splits]] = {
     "clicks": lambda root: make_clicks(),
     "source-code": lambda root: read_source_code(),  # which comes with Python
     "source-bytes": lambda root: read_source_bytes(),
+    "help-bytes": lambda root: read_help_bytes(),
 }
 
-TEXTS = frozenset({"source-bytes"})
+TEXTS = frozenset({"source-bytes", "help-bytes"})
 """Data sets of text, judged by bits per byte; a net is given the bytes as numbers 0 to 255."""
 
 COUNTS = frozenset({"clicks", "source-code"})
@@ -148,11 +153,11 @@ COUNTS = frozenset({"clicks", "source-code"})
 def load(name: str, *, root: Path | None = None, limit: int | None = None) -> ImageData:
     """Load a data set by name.
 
-    `digits` and `breast-cancer` are embedded in scikit-learn, `source-code` and `source-bytes` in
-    Python; `mnist1d`, `table` and `clicks` are generated. The others are read from disk in their
-    publishers' layouts, which torchvision's root folder also has, and every file is checked;
-    nothing is fetched, but of `hub:NAME` or `hub:NAME:CONFIGURATION`, a data set of the Hugging
-    Face hub.
+    `digits` and `breast-cancer` are embedded in scikit-learn, `source-code`, `source-bytes` and
+    `help-bytes` in Python; `mnist1d`, `table` and `clicks` are generated. The others are read from
+    disk in their publishers' layouts, which torchvision's root folder also has, and every file is
+    checked; nothing is fetched, but of `hub:NAME` or `hub:NAME:CONFIGURATION`, a data set of the
+    Hugging Face hub.
 
     Args:
         name: a key of `DATASETS`, or that of a data set of the hub. `mnist:5-9` is `mnist` with its

@@ -1,12 +1,15 @@
-"""Text that every Python carries, to classify or to predict: the sources of its own library."""
+"""Text that every Python carries, to classify or to predict: its library and its manual."""
 
 import re
 import sysconfig
 import zlib
+from collections.abc import Iterable, Mapping
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop.lab.data.splits import Splits
@@ -28,7 +31,8 @@ PACKAGES = (
 LINES, BUCKETS = 10, 1024  # of a snippet that are not blank; of words
 _LEVEL, _MOST = 85, 3  # of one word, and how many of a kind count: 85 x 3 is the full level
 _OLD_TESTS = {"test", "tests"}  # folders that some packages have in some versions
-CONTEXT, HELD_OUT, TESTED = 128, 8, 1024  # bytes; one file of so many; windows
+CONTEXT, HELD_OUT, TESTED = 128, 8, 1024  # bytes; one file or stretch of so many; windows
+STRETCH = 16  # windows
 
 
 def read_source_code(library: Path | None = None) -> Splits:
@@ -90,12 +94,55 @@ def read_source_bytes(library: Path | None = None) -> Splits:
         )
     testing = files[HELD_OUT - 1 :: HELD_OUT]
     train, test = (
-        torch.frombuffer(bytearray().join(file.read_bytes() for file in part), dtype=torch.uint8)
-        .unfold(0, CONTEXT + 1, CONTEXT)
-        .contiguous()
+        _windows(file.read_bytes() for file in part)
         for part in ([file for file in files if file not in testing], testing)
     )
-    test = test[:: max(1, len(test) // TESTED)][:TESTED]
+    return _predicted(train, test[:: max(1, len(test) // TESTED)][:TESTED])
+
+
+def read_help_bytes(topics: Mapping[str, str] | None = None) -> Splits:
+    """Return windows of 128 bytes of what Python's `help()` has on its topics, as `source-bytes`.
+
+    The topics are chapters of the Language Reference, of which some hold others: from the longest
+    to the shortest, what occurred before is left out, paragraph by paragraph. Every eighth stretch
+    of 16 windows is tested on.
+
+    Args:
+        topics: texts by topic; None for those of this Python.
+
+    Raises:
+        DataError: if this Python has none, or there are fewer than eight stretches.
+    """
+    try:
+        found = import_module("pydoc_data.topics").topics if topics is None else topics
+    except ImportError as error:
+        raise sb.DataError(
+            f"help-bytes needs a Python with the topics of help(): {error}"
+        ) from error
+    paragraphs = dict[str, str]()
+    for topic in sorted(found, key=lambda name: (-len(found[name]), name)):
+        for paragraph in found[topic].split("\n\n"):
+            paragraphs.setdefault(" ".join(paragraph.split()), paragraph)
+    text = "\n\n".join(paragraphs.values()).encode()
+    if len(text) <= HELD_OUT * STRETCH * CONTEXT:
+        raise sb.DataError(
+            f"the topics of help() are {len(text)} bytes, but more than "
+            f"{HELD_OUT * STRETCH * CONTEXT} are needed; help-bytes needs a Python that is "
+            "installed with all of them"
+        )
+    windows = _windows([text])
+    testing = torch.arange(len(windows)) // STRETCH % HELD_OUT == HELD_OUT - 1
+    return _predicted(windows[~testing], windows[testing])
+
+
+def _windows(texts: Iterable[bytes]) -> Tensor:
+    """Return each window and the byte that follows it, `[window, 129]`; texts are joined."""
+    text = torch.frombuffer(bytearray().join(texts), dtype=torch.uint8)
+    return text.unfold(0, CONTEXT + 1, CONTEXT).contiguous()
+
+
+def _predicted(train: Tensor, test: Tensor) -> Splits:
+    """Return windows as examples, each byte with the next one as its label."""
     parts = [(part[:, :-1, None, None], part[:, 1:].long()) for part in (train, test)]
     return Splits(*parts[0], *parts[1], tuple(f"byte {value}" for value in range(256)))
 

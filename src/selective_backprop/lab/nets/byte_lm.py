@@ -8,20 +8,27 @@ from selective_backprop.lab.nets.published import Images
 from selective_backprop.lab.nets.vision_transformer import Block, Patches
 
 
-def byte_lm(
-    channels_in: int, classes: int, image_size: int, *, width: int = 144, depth: int = 4
-) -> nn.Module:
-    """Make a transformer that predicts each next byte of a window from those up to it.
+class ByteLM(nn.Module):
+    """A transformer that predicts each next byte of a window from those up to it.
 
     It has learned positions, `depth` blocks with heads of 36 features, and a head of its own over
     the classes, as second axis of what it returns. A width of 144 has 1.1 million parameters.
     """
-    return nn.Sequential(
-        _Embedding(classes, channels_in * image_size**2, width),
-        *(Block(width, width // 36, causal=True) for _ in range(depth)),
-        nn.LayerNorm(width),
-        _Head(width, classes),
-    )
+
+    def __init__(
+        self, channels_in: int, classes: int, image_size: int, *, width: int = 144, depth: int = 4
+    ) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            _Embedding(classes, channels_in * image_size**2, width),
+            *(Block(width, width // 36, causal=True) for _ in range(depth)),
+            nn.LayerNorm(width),
+        )
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, windows: Images) -> Float[Tensor, "candidate class token"]:
+        """Return the logits of each next byte."""
+        return self.head(self.body(windows)).transpose(1, 2)
 
 
 class _Embedding(nn.Module):
@@ -35,8 +42,3 @@ class _Embedding(nn.Module):
 
     def forward(self, windows: Images) -> Patches:
         return self.embed(windows.flatten(1).long()) + self.places
-
-
-class _Head(nn.Linear):
-    def forward(self, input: Patches) -> Float[Tensor, "candidate class token"]:
-        return super().forward(input).transpose(1, 2)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import selective_backprop as sb
 from selective_backprop.lab.data.datasets import ImageData
 from selective_backprop.lab.names import find_name
-from selective_backprop.lab.nets.byte_lm import byte_lm
+from selective_backprop.lab.nets.byte_lm import ByteLM
 from selective_backprop.lab.nets.published import (
     densenet,
     googlenet,
@@ -55,7 +55,7 @@ MODELS: Mapping[str, ModelFactory] = {
     "mobilenet_v2_narrow": partial(mobilenet_v2, width=0.25),
     "googlenet": googlenet,
     "googlenet_narrow": partial(googlenet, width=0.25),
-    "byte_lm": byte_lm,
+    "byte_lm": ByteLM,
 }
 """The nets by name. Narrow or shallow siblings of the published ones are for a CPU."""
 
@@ -99,11 +99,12 @@ def make_model(name: str, data: ImageData, *, seed: int) -> nn.Module:
     return model
 
 
-def take_over(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+def take_over(model: nn.Module, weights: Mapping[str, Tensor], *, head: bool = False) -> None:
     """Give a net the weights of another of its kind, all but those of its last layer.
 
-    The last layer is the last module that has parameters of its own. It stays as it is: classes
-    may be others, and more or fewer.
+    The last layer is the last module that has parameters of its own. It stays as it is, since
+    classes may be others, and more or fewer; with `head=True`, where they are the same, it is
+    taken over too.
 
     Raises:
         ConfigurationError: if the nets differ in anything else.
@@ -116,7 +117,7 @@ def take_over(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     own = {
         name: value
         for name, value in model.state_dict().items()
-        if name.rpartition(".")[0] == layers[-1]
+        if not head and name.rpartition(".")[0] == layers[-1]
     }
     try:
         model.load_state_dict({**weights, **own})

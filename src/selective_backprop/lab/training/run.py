@@ -14,6 +14,7 @@ from selective_backprop.lab.data.datasets import ImageData
 from selective_backprop.lab.data.loader import make_loader, make_test_loader
 from selective_backprop.lab.data.splits import stratified_order
 from selective_backprop.lab.meter import Meter
+from selective_backprop.lab.nets.byte_lm import ByteLM
 from selective_backprop.lab.nets.models import take_over
 from selective_backprop.lab.preparation import Preparation, TrainingSetup, row_losses
 from selective_backprop.lab.records.example_history import ExampleHistory
@@ -56,7 +57,7 @@ class TrainingRun:
         with self.meter.beside():
             self.model = recipe.make_model(data, seed=config.seed).to(self._device)
             if weights is not None:
-                take_over(self.model, weights)
+                take_over(self.model, weights, head=data.is_text)
         self._loss_fn = nn.CrossEntropyLoss(reduction="none")
         self._weighing: Callable[[Any, Any], Any] | None = None
         self._optimizer = recipe.make_optimizer(self.model.parameters())
@@ -67,6 +68,13 @@ class TrainingRun:
                 f"{config.arm} needs examples of one class each, and {data.name} is text; compare "
                 "strategies that go by losses, such as selective-backprop, infobatch and auto"
             )
+        # None without a language model's head to save work in.
+        self._lm = next((part for part in self.model.modules() if isinstance(part, ByteLM)), None)
+        self._token_loss = (
+            sb.TokenLoss(self._lm.head, self._spec.tokens)
+            if self._lm is not None and self._spec.tokens is not None
+            else None
+        )
         self._preparation: Preparation | None = None
         self._loader: sb.SelectiveLoader | None = None
         if self._spec.prepare is None:  # refused here, before any run of a comparison has trained
@@ -314,26 +322,31 @@ class TrainingRun:
     def _step(self, inputs: Tensor, targets: Tensor, selection: sb.Selection) -> None:
         phase = self.meter.stopwatch.phase
         with phase("forward"):
-            logits = self.model(inputs)
-            if self._log is not None and selection.indices is not None:
-                self._log.train(selection.indices, logits)
-            if self._weighing is not None:
-                loss = self._weighing(logits, targets).mean()
-            else:
-                losses = self._loss_fn(logits, targets)
-                rows = row_losses(losses)
-                if self._records:
-                    self.loader.record(selection, rows, targets=targets)
-                if self._spec.tokens is not None:
-                    loss = self._spec.tokens(losses, targets).loss
-                else:
-                    loss = (selection.weights * rows).mean()
+            loss = self._loss(inputs, targets, selection)
         with phase("backward"):
             self._optimizer.zero_grad(set_to_none=True)
             loss.backward()
         with phase("step"):
             self._optimizer.step()
             self._losses += loss.detach()
+
+    def _loss(self, inputs: Tensor, targets: Tensor, selection: sb.Selection) -> Tensor:
+        """Return what a batch is trained by."""
+        if self._lm is not None and self._token_loss is not None:
+            with self.config.recipe.precision.autocast(inputs.device):
+                return self._token_loss(self._lm.body(inputs), targets).loss
+        logits = self.model(inputs)
+        if self._log is not None and selection.indices is not None:
+            self._log.train(selection.indices, logits)
+        if self._weighing is not None:
+            return self._weighing(logits, targets).mean()
+        losses = self._loss_fn(logits, targets)
+        rows = row_losses(losses)
+        if self._records:
+            self.loader.record(selection, rows, targets=targets)
+        if self._spec.tokens is not None:
+            return self._spec.tokens(losses, targets).loss
+        return (selection.weights * rows).mean()
 
     def _schedule_share(self) -> float:
         """Return the share of its schedule that the run has come to; above 1 once it is over.
