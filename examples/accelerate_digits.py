@@ -20,7 +20,8 @@ model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 loss_fn = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-loader = AcceleratedLoader(accelerator, loader, model, loss_fn, sb.selective_backprop(rate=1 / 3))
+loader = AcceleratedLoader(accelerator, loader, model, loss_fn, sb.auto())
+loss_fn = loader.loss_fn
 
 steps = 0
 for _ in range(8):

@@ -23,7 +23,7 @@ model.compile(
     loss="sparse_categorical_crossentropy",
     metrics=["accuracy"],
 )
-SelectiveFit(model, sb.selective_backprop(rate=1 / 3)).fit(*trained, epochs=8, verbose=0)
+SelectiveFit(model, sb.auto()).fit(*trained, epochs=8, verbose=0)
 
 accuracy = model.evaluate(*held_out, verbose=0, return_dict=True)["accuracy"]
 print(f"{int(model.optimizer.iterations)} steps, test error {1 - accuracy:.1%}")

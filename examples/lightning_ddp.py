@@ -6,7 +6,12 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from selective_backprop.integrations.lightning import LightningLoader, SelectionCallback, strategies
+from selective_backprop.integrations.lightning import (
+    LightningLoader,
+    SelectionCallback,
+    selected_loss,
+    strategies,
+)
 
 digits = load_digits()
 pixels = torch.tensor(digits.data / 16, dtype=torch.float32)
@@ -25,11 +30,12 @@ class Digits(LightningModule):
     def train_dataloader(self) -> LightningLoader:
         examples = TensorDataset(pixels[:1400], labels[:1400])
         data = DataLoader(examples, batch_size=16, shuffle=True)
-        return LightningLoader(data, self, self.loss_fn, strategies.selective_backprop(rate=1 / 3))
+        return LightningLoader(data, self, self.loss_fn, strategies.auto())
 
     def training_step(self, batch: tuple[Tensor, Tensor], number: int) -> Tensor:
         inputs, targets = batch
-        return self.loss_fn(self(inputs), targets)
+        losses = nn.functional.cross_entropy(self(inputs), targets, reduction="none")
+        return selected_loss(self, losses, targets)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)

@@ -6,7 +6,12 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from selective_backprop.integrations.lightning import LightningLoader, SelectionCallback, strategies
+from selective_backprop.integrations.lightning import (
+    LightningLoader,
+    SelectionCallback,
+    selected_loss,
+    strategies,
+)
 
 digits = load_digits()
 images = torch.tensor(digits.images, dtype=torch.float32).div(16).unsqueeze(1)
@@ -28,12 +33,13 @@ class Digits(LightningModule):
 
     def training_step(self, batch: tuple[Tensor, Tensor], number: int) -> Tensor:
         inputs, targets = batch
-        return self.loss_fn(self(inputs), targets)
+        losses = nn.functional.cross_entropy(self(inputs), targets, reduction="none")
+        return selected_loss(self, losses, targets)
 
     def train_dataloader(self) -> DataLoader:
         examples = TensorDataset(images[:1400], labels[:1400])
         data = DataLoader(examples, batch_size=32, shuffle=True)
-        return LightningLoader(data, self, self.loss_fn, strategies.selective_backprop(rate=1 / 3))
+        return LightningLoader(data, self, self.loss_fn, strategies.auto())
 
     def test_step(self, batch: tuple[Tensor, Tensor], number: int) -> None:
         inputs, targets = batch

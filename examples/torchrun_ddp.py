@@ -20,7 +20,8 @@ model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 model = DistributedDataParallel(model)
 loss_fn = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-loader = sb.SelectiveLoader(loader, model, loss_fn, sb.selective_backprop(rate=1 / 3))
+loader = sb.SelectiveLoader(loader, model, loss_fn, sb.auto())
+loss_fn = loader.loss_fn
 
 steps = 0
 for epoch in range(8):

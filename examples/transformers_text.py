@@ -66,7 +66,7 @@ args = transformers.TrainingArguments(
     disable_tqdm=True,
 )
 collate = transformers.DataCollatorWithPadding(tokenizer)
-trainer = SelectiveTrainer(model, args, collate, data, strategy=sb.selective_backprop(rate=1 / 2))
+trainer = SelectiveTrainer(model, args, collate, data, strategy=sb.auto())
 trainer.train()
 
 guesses = trainer.predict(held_out)
