@@ -15,9 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from selective_backprop._core.errors import warn
 
-# Of modules, or of buffers. Checks of annotations would pick one at random, from the very stream
-# that is kept.
-Modules: TypeAlias = Sequence[Any]
+Modules: TypeAlias = Sequence[nn.Module]
 LARGEST_SAVED = 2**20  # bytes; a buffer up to this size is copied in 0.1 ms before every pass
 
 
@@ -240,7 +238,7 @@ def _places(modules: Modules) -> tuple[list[Any], list[Any], list[Any], list[Any
     return [*map(id, modules)], [*map(len, held)], [*chain.from_iterable(held)], [*there]
 
 
-def _addresses(buffers: Modules) -> list[Any]:
+def _addresses(buffers: Sequence[Tensor]) -> list[Any]:
     """Return where buffers have their memory, which may change below the same tensor."""
     return [*map(Tensor.data_ptr, buffers)]
 
