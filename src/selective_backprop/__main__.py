@@ -1,4 +1,4 @@
-"""The door to the command line: it needs an extra, and says so where that is missing."""
+"""The command line, also as `python -m selective_backprop`: it needs an extra, and says so."""
 
 import sys
 
@@ -23,3 +23,7 @@ def main() -> int | None:
         )
         return 1
     return cli.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
