@@ -26,6 +26,8 @@ def pack_batch(batch: Any, path: str = "") -> Any:
         return [pack_batch(part, f"{path}.{key}".strip(".")) for key, part in parts]
 
     kind = type(batch)
+    if kind is bytes:
+        return "bytes", batch.decode("latin1")  # torch does not read empty ones
     if kind in PLAIN:
         return batch
     if isinstance(batch, Tensor):
@@ -65,9 +67,11 @@ def unpack_batch(packed: Any) -> Any:
     if kind in ("array", "number"):
         array = content[0].numpy()
         return array if kind == "array" else array[()]
+    if kind == "bytes":
+        return content[0].encode("latin1")
     if kind == "texts":
         texts, shape, dtype = content
-        return np.array(texts, dtype).reshape(shape)
+        return np.array([unpack_batch(text) for text in texts], dtype).reshape(shape)
     items = [unpack_batch(item) for item in content[-1]]
     if kind in ("list", "tuple"):
         return items if kind == "list" else tuple(items)
@@ -86,7 +90,8 @@ def _pack_array(path: str, array: np.ndarray | np.generic) -> tuple[Any, ...]:
         tensor = torch.from_numpy(np.array(array))
         return ("array" if isinstance(array, np.ndarray) else "number"), tensor
     if array.dtype.kind in "US" and isinstance(array, np.ndarray):
-        return "texts", array.ravel().tolist(), list(array.shape), array.dtype.str
+        texts = [pack_batch(text) for text in array.ravel().tolist()]
+        return "texts", texts, list(array.shape), array.dtype.str
     raise BatchError(
         f"{path or 'the batch'} is an array of {array.dtype}, which a saved state cannot hold. Let "
         "the collate function return numbers or text."
