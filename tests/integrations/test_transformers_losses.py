@@ -110,6 +110,20 @@ def test_a_row_s_loss_is_what_the_model_says_of_it_alone(case):
     torch.testing.assert_close(found, torch.stack(expected))
 
 
+def test_confidence_in_several_yes_or_no_labels_is_in_all_of_them():
+    make, labels, target = MODELS["several classes"]
+    torch.manual_seed(3)
+    model, batch = make().eval(), {"input_ids": torch.randint(1, 32, (5, 9)), "labels": labels()}
+    with torch.no_grad():
+        logits = model(input_ids=batch["input_ids"]).logits
+        found = ModelLosses(target, confidence=True)(model, batch)
+        chance = torch.where(batch["labels"] > 0, logits.sigmoid(), 1 - logits.sigmoid())
+        torch.testing.assert_close((-found).exp(), chance.prod(1))
+        batch["labels"] = logits.sigmoid()
+        least = ModelLosses(target, confidence=True)(model, batch)
+    torch.testing.assert_close(least, torch.zeros(5), atol=1e-5, rtol=0)
+
+
 def test_weights_multiply_rows_and_elements_divide_them(case):
     model, batch, target = case
     weights = torch.tensor([0.5, 2.0, 1.0, 3.0, 0.25])

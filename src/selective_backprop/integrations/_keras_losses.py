@@ -84,12 +84,14 @@ class CompiledLoss:
         """Return the losses of outputs that were computed before, `[candidate]`.
 
         With `excess`, they are what they exceed the lowest by that label smoothing or soft
-        targets allow.
+        targets allow, and of yes-or-no labels the sum over them, of which Keras takes the mean.
         """
         outputs, targets = the_only(outputs, "output"), the_only(targets, "target")
         losses = self._loss(targets, outputs)  # a masked position's is 0
         if excess and losses.ndim:
             losses = (losses - self._lowest(outputs, targets)).clamp(min=0.0)
+            if self._kind is not None and self._kind.entropy == "binary":
+                losses = losses * outputs.shape[self._axis]
         self.axes = losses.ndim
         if losses.ndim == 0:
             return losses  # the caller refuses it, with advice

@@ -101,11 +101,14 @@ class ModelLosses:
         target: the kind of its labels.
         smoothing: the share of each target that is spread over all classes.
         fused: the model has TRL's fused head, which returns log-probabilities of the labels alone.
+        confidence: losses tell how sure the model is. A row's yes-or-no labels then count together:
+            its loss is the sum over them of what exceeds the lowest that the labels allow.
     """
 
     target: Target
     smoothing: float = 0.0
     fused: bool = False
+    confidence: bool = False
 
     def __call__(self, model: nn.Module, batch: Mapping[str, Any]) -> Scores:
         """Return one loss per row of a batch, by a forward pass."""
@@ -187,6 +190,9 @@ class ModelLosses:
             losses = functional.mse_loss(logits, targets, reduction="none")
         else:
             losses = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+            if self.confidence:
+                lowest = -torch.xlogy(targets, targets) - torch.xlogy(1 - targets, 1 - targets)
+                losses = (losses - lowest).clamp(min=0.0).sum(1, keepdim=True)
         return ElementLosses(losses, torch.ones_like(losses, dtype=torch.bool))
 
     def _entropy(self, logits: Tensor, labels: Tensor) -> Tensor:

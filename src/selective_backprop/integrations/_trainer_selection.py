@@ -278,7 +278,7 @@ class TrainerSelection:
             isinstance(self._losses, ModelLosses)
             and self._options.strategy.selector.terms.confidence
         ):
-            return replace(self._losses, smoothing=0.0)
+            return replace(self._losses, smoothing=0.0, confidence=True)
         return self._losses
 
     def _find_losses(self) -> ModelLosses | OwnLosses | None:
