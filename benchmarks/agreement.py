@@ -7,7 +7,6 @@ candidate batch is scored twice, and only the cheap scores select. Nothing here 
 """
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Iterable
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from recording import write_record
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
@@ -25,7 +25,6 @@ from selective_backprop.lab.data import datasets
 from selective_backprop.lab.data.loader import ImageDataset, make_loader
 from selective_backprop.lab.nets.models import make_model
 from selective_backprop.lab.recipe import Recipe, find_recipe
-from selective_backprop.lab.records.provenance import provenance
 
 RATE = 1 / 3
 
@@ -145,20 +144,17 @@ def main() -> int:
         console.print(f"{name}: {means}")
     console.print(table)
     if options.out:
-        record = {
-            "command": "benchmarks/agreement.py " + " ".join(sys.argv[1:]),
-            "data": data.name,
-            "examples": len(data.train_labels),
-            "net": recipe.model,
-            "batch_size": recipe.batch_size,
-            "epochs": recipe.epochs,
-            "rate": RATE,
-            "seed": 0,
-            **provenance(),
-            "scorers": entries,
-        }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write_record(
+            options.out,
+            data=data.name,
+            examples=len(data.train_labels),
+            net=recipe.model,
+            batch_size=recipe.batch_size,
+            epochs=recipe.epochs,
+            rate=RATE,
+            seed=0,
+            scorers=entries,
+        )
     return 0
 
 

@@ -7,7 +7,6 @@ loader, given these numbers as data, chooses among them with many seeds. Nothing
 """
 
 import argparse
-import json
 import math
 import random
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from recording import write_record
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
@@ -28,7 +28,6 @@ from selective_backprop.lab.data import datasets
 from selective_backprop.lab.data.loader import ImageDataset, make_loader
 from selective_backprop.lab.nets.models import make_model
 from selective_backprop.lab.recipe import Recipe, find_recipe
-from selective_backprop.lab.records.provenance import provenance
 
 BATCH = 128
 RECENT = 1024  # the paper's R
@@ -252,22 +251,19 @@ def main() -> int:
         console.print(f"beta {beta:g}: largest difference {found['largest']}")
         console.print(table)
     if options.out:
-        record = {
-            "command": "benchmarks/choice.py " + " ".join(sys.argv[1:]),
-            "data": data.name,
-            "examples": len(data.train_labels),
-            "net": recipe.model,
-            "batch_size": BATCH,
-            "history": RECENT,
-            "epochs": recipe.epochs,
-            "losses": len(losses),
-            "seed": 0,
-            "coin_seeds": options.seeds,
-            **provenance(),
-            "betas": tables,
-        }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write_record(
+            options.out,
+            data=data.name,
+            examples=len(data.train_labels),
+            net=recipe.model,
+            batch_size=BATCH,
+            history=RECENT,
+            epochs=recipe.epochs,
+            losses=len(losses),
+            seed=0,
+            coin_seeds=options.seeds,
+            betas=tables,
+        )
     return 0
 
 

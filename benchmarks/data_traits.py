@@ -7,7 +7,6 @@ looks at them. Nothing is drawn but by fixed seeds.
 """
 
 import argparse
-import json
 import sys
 import time
 from dataclasses import asdict
@@ -15,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from recording import write_record
 
 import selective_backprop as sb
 from selective_backprop.lab.data.composition import Composition
 from selective_backprop.lab.data.datasets import ImageData, load
 from selective_backprop.lab.data.loader import make_loader
 from selective_backprop.lab.data.noise import NoiseKind
-from selective_backprop.lab.records.files import forced_to_disk
-from selective_backprop.lab.records.provenance import provenance
 
 PLACES = 8000  # of skewed data
 NEAR, SKEWED = {"copies": 1, "near_copies": 2}, {"skew": 1.5, "copies": 1, "places": PLACES}
@@ -74,14 +72,10 @@ def main() -> int:
         for settings in compositions:
             cases.append(measure(clean, settings, options.seconds))
             print(f"{name} {settings}: {cases[-1]['found']['seconds']:.1f} s")
-    record = {
-        "command": "benchmarks/data_traits.py " + " ".join(sys.argv[1:]),
-        **provenance(),
-        "cases": cases,
-    }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    with forced_to_disk(options.out) as file:
-        file.write((json.dumps(record, indent=1) + "\n").encode())
+    write_record(
+        options.out,
+        cases=cases,
+    )
     return 0
 
 

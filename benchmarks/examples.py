@@ -7,7 +7,6 @@ selective, and plain for as few epochs as cost the same. CPU seconds are of the 
 """
 
 import argparse
-import json
 import runpy
 import sys
 import time
@@ -16,10 +15,10 @@ from typing import Any
 from unittest import mock
 
 import torch
+from recording import write_record
 from rich.console import Console
 
 import selective_backprop as sb
-from selective_backprop.lab.records.provenance import provenance
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 EPOCHS = 16
@@ -72,14 +71,11 @@ def main() -> int:
             each for s in range(options.seeds) for lr in options.lrs for each in trainings(s, lr)
         ]
     if options.out:
-        record = {
-            "command": " ".join(["benchmarks/examples.py", *sys.argv[1:]]),
-            **provenance(),
-            "rates": RATES,
-            "trainings": found,
-        }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write_record(
+            options.out,
+            rates=RATES,
+            trainings=found,
+        )
     return 0
 
 

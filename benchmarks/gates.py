@@ -11,7 +11,6 @@ end, and is unresolved in between.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -22,6 +21,7 @@ import small
 import tokens
 import torch
 from gate import BATCH, SECONDS, Gate, Ratio, measure
+from recording import write_record
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -35,8 +35,6 @@ from step_gates import (
     step_gates,
     traditional_gates,
 )
-
-from selective_backprop.lab.records.provenance import provenance
 
 PARTS = {
     "selection": selection_gates,
@@ -61,9 +59,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="write a JSON record")
     options = parser.parse_args()
     if options.only == ["small"]:
-        return small.report(sys.argv[1:], out=options.out)
+        return small.report(out=options.out)
     if options.only == ["tokens"]:
-        return tokens.report(sys.argv[1:], out=options.out)
+        return tokens.report(out=options.out)
     torch.set_num_threads(1)
     console = Console()
     table = Table("gate", "limit", "ratio", "95 % interval", "rounds", "verdict", box=None)
@@ -109,16 +107,13 @@ def run(gate: Gate, progress: Progress, seconds: float) -> Ratio:
 
 def write(file: Path, width: int, entries: list[dict[str, Any]]) -> None:
     """Write a record."""
-    record = {
-        "command": "scripts/bench " + " ".join(sys.argv[1:]),
-        "net": f"resnet9, width {width}",
-        "batch_size": BATCH,
-        "clock": "process CPU time, one thread, interleaved rounds",
-        **provenance(),
-        "gates": entries,
-    }
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_record(
+        file,
+        net=f"resnet9, width {width}",
+        batch_size=BATCH,
+        clock="process CPU time, one thread, interleaved rounds",
+        gates=entries,
+    )
 
 
 if __name__ == "__main__":

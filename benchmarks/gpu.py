@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from recording import write_record
 
 from selective_backprop.lab.nets.models import MODELS
-from selective_backprop.lab.records.provenance import provenance
 from selective_backprop.lab.records.schema import utc_now
 
 HERE = Path(__file__).resolve().parent
@@ -187,14 +187,12 @@ def said(found: Outcome) -> str:
 def write(path: Path, outcomes: Sequence[Outcome], parts: Sequence[Part]) -> None:
     """Write what came of the parts so far, and how the measured ones stand to the demands."""
     measured = [part.record for part in parts if part.record is not None and part.record.exists()]
-    record = {
-        "command": shlex.join(["python", "benchmarks/gpu.py", *sys.argv[1:]]),
-        "written": utc_now(),
-        **provenance(),
-        "demands": [demand for each in measured for demand in demands(each)],
-        "parts": [asdict(found) for found in outcomes],
-    }
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_record(
+        path,
+        written=utc_now(),
+        demands=[demand for each in measured for demand in demands(each)],
+        parts=[asdict(found) for found in outcomes],
+    )
 
 
 def demands(path: Path) -> Iterator[dict[str, Any]]:

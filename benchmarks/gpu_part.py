@@ -5,21 +5,17 @@ neither its command line nor its pages, so that it runs where only some packages
 """
 
 import argparse
-import json
-import shlex
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
+from recording import write_record
 from rich.console import Console
 
 from selective_backprop.lab.bench.harness import measure
 from selective_backprop.lab.bench.tables import show_findings
 from selective_backprop.lab.bench.workload import bench_recipe, make_workload
 from selective_backprop.lab.recipe import Precision
-from selective_backprop.lab.records.files import replacing
-from selective_backprop.lab.records.provenance import provenance
 from selective_backprop.lab.records.schema import utc_now
 
 RATE = 1 / 3
@@ -49,14 +45,11 @@ def main() -> None:
         seconds=options.seconds,
         tell=lambda rounds, spent: print(f"round {rounds}, {spent:.0f} s", flush=True),
     )
-    record = {
-        "command": shlex.join(["python", "benchmarks/gpu_part.py", *sys.argv[1:]]),
-        "written": utc_now(),
-        **provenance(),
+    write_record(
+        options.json,
+        written=utc_now(),
         **asdict(findings),
-    }
-    with replacing(options.json) as file:
-        file.write(f"{json.dumps(record, indent=1)}\n".encode())
+    )
     console = Console(width=120)
     for part in show_findings(findings):
         console.print(part)

@@ -9,7 +9,6 @@ sets one off, a fifth of a second long.
 """
 
 import argparse
-import json
 import os
 import resource
 import subprocess
@@ -18,9 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median, quantiles
 
+from recording import write_record
 from rich.console import Console
-
-from selective_backprop.lab.records.provenance import provenance
 
 LIMIT = 1.1
 ARMS = {
@@ -43,8 +41,6 @@ def main() -> int:
     ]
     ratios = [each["package"] / each["torch"] for each in taken]
     entry = {
-        "command": "python benchmarks/importing.py",
-        **provenance(),
         "unit": "CPU seconds of a process, and their ratio in one round",
         "limit": LIMIT,
         "rounds": options.rounds,
@@ -53,7 +49,7 @@ def main() -> int:
     }
     Console().print_json(data=entry)
     if options.out:
-        options.out.write_text(json.dumps(entry, indent=2) + "\n", encoding="utf-8")
+        write_record(options.out, **entry)
     return int(median(ratios) > LIMIT)
 
 

@@ -9,7 +9,6 @@ seconds. One CPU thread.
 """
 
 import argparse
-import json
 import random
 import signal
 import sys
@@ -23,13 +22,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from recording import write_record
 from rich.console import Console
 from torch import Tensor
 
 from selective_backprop.lab.budget import Budget
 from selective_backprop.lab.data import datasets
 from selective_backprop.lab.recipe import find_recipe
-from selective_backprop.lab.records.provenance import provenance
 from selective_backprop.lab.records.schema import read_runs
 from selective_backprop.lab.strategies import StrategyOptions
 from selective_backprop.lab.training.resumable_run import SECONDS, SHARE, ResumableRun
@@ -176,17 +175,14 @@ def price(model: str) -> dict[str, Any]:
 
 def write(file: Path, found: list[dict[str, Any]]) -> None:
     """Write a record."""
-    record = {
-        "command": "benchmarks/kill.py " + " ".join(sys.argv[1:]),
-        "data": f"digits, {EPOCHS} epochs, small_cnn, one thread",
-        "every": EVERY,
-        **provenance(),
-        "kills": sum(each["kills"] for each in found),
-        "runs": found,
-        "checkpoints": [price(model) for model in ("small_cnn", "resnet9", "resnet18")],
-    }
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_record(
+        file,
+        data=f"digits, {EPOCHS} epochs, small_cnn, one thread",
+        every=EVERY,
+        kills=sum(each["kills"] for each in found),
+        runs=found,
+        checkpoints=[price(model) for model in ("small_cnn", "resnet9", "resnet18")],
+    )
 
 
 if __name__ == "__main__":

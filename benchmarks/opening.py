@@ -7,7 +7,6 @@ high, both times, so that they are given up. One CPU thread; Linux alone tells t
 """
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -15,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from recording import write_record
 from rich.console import Console
 from size import Indices, forget_peak, peak, resident
 from torch.utils.data import DataLoader
 
 import selective_backprop as sb
-from selective_backprop.lab.records.provenance import provenance
 
 BATCH, CLASSES, AT_ONCE = 128, 10, 10**6
 WRONG = (0.0, 0.2)
@@ -77,15 +76,12 @@ def main() -> int:
     found = [opening(options.examples, wrong, options.rounds) for wrong in WRONG]
     Console(width=100).print(found)
     if options.out:
-        record = {
-            "command": "benchmarks/opening.py " + " ".join(sys.argv[1:]),
-            "examples": options.examples,
-            "rounds": options.rounds,
-            **provenance(),
-            "openings": found,
-        }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write_record(
+            options.out,
+            examples=options.examples,
+            rounds=options.rounds,
+            openings=found,
+        )
     return 0
 
 

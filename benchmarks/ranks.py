@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from gate import BATCH, CHANNELS_LAST, RATE, WINDOW
+from recording import write_record
 from rich.console import Console
 from rich.table import Table
 from torch import distributed, nn
@@ -31,7 +32,6 @@ from selective_backprop._distributed.group import Group, find_ranks
 from selective_backprop._distributed.messages import Exchange, Head, Status
 from selective_backprop._memory.history import SharedHistory
 from selective_backprop.lab.nets.small import resnet9
-from selective_backprop.lab.records.provenance import provenance
 
 RANKS = 2
 FOUND = "found.json"
@@ -150,20 +150,17 @@ def main() -> int:
         entries = json.loads((folder / FOUND).read_text(encoding="utf-8"))
     show(entries)
     if options.out:
-        record = {
-            "command": "benchmarks/ranks.py " + " ".join(sys.argv[1:]),
-            "ranks": RANKS,
-            "backend": "gloo",
-            "batch_size": BATCH,
-            "rate": RATE,
-            "window": WINDOW,
-            "rounds": options.rounds,
-            "clock": "wall clock of the slower rank, interleaved rounds",
-            **provenance(),
-            "nets": entries,
-        }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write_record(
+            options.out,
+            ranks=RANKS,
+            backend="gloo",
+            batch_size=BATCH,
+            rate=RATE,
+            window=WINDOW,
+            rounds=options.rounds,
+            clock="wall clock of the slower rank, interleaved rounds",
+            nets=entries,
+        )
     return 0
 
 

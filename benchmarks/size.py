@@ -7,7 +7,6 @@ selects from a stream without end, for which memory must not grow. One CPU threa
 """
 
 import argparse
-import json
 import resource
 import sys
 import time
@@ -17,12 +16,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from recording import write_record
 from rich.console import Console
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
 import selective_backprop as sb
-from selective_backprop.lab.records.provenance import provenance
 
 BATCH = 16
 LOOKS = 20
@@ -63,14 +62,11 @@ def main() -> int:
     ledger = measure_ledger(options.examples)
     console.print(ledger)
     if options.out:
-        record = {
-            "command": "benchmarks/size.py " + " ".join(sys.argv[1:]),
-            **provenance(),
-            "stream": stream,
-            "ledger": ledger,
-        }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write_record(
+            options.out,
+            stream=stream,
+            ledger=ledger,
+        )
     grew = stream["grew_bytes"] > 2**20
     return int(grew or ledger["bytes_per_example"] > 8.1 or ledger["seconds_to_open"] > 5)
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from recording import write_record
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -36,7 +37,6 @@ from selective_backprop.lab.data import datasets
 from selective_backprop.lab.data.loader import make_loader
 from selective_backprop.lab.nets.models import make_model
 from selective_backprop.lab.recipe import find_recipe
-from selective_backprop.lab.records.provenance import provenance
 
 EXAMPLES, CLASSES, WORDS, LENGTH = 4096, 10, 5000, 40
 EPOCHS = 2  # measured, after the first
@@ -371,7 +371,6 @@ def show(console: Console, entries: Sequence[dict[str, Any]]) -> None:
 
 
 def report(
-    arguments: Sequence[str],
     *,
     out: Path | None,
     only: Sequence[str] = ("",),
@@ -393,18 +392,13 @@ def report(
     for worker in workers.values():
         worker.close()
     if out:
-        record = {
-            "command": " ".join(
-                ["scripts/bench" if not before else "benchmarks/small.py", *arguments]
-            ),
-            "clock": "process CPU time, one thread, interleaved rounds",
-            "examples": EXAMPLES,
-            "epochs": EPOCHS,
-            **provenance(),
-            "workloads": entries,
-        }
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write_record(
+            out,
+            clock="process CPU time, one thread, interleaved rounds",
+            examples=EXAMPLES,
+            epochs=EPOCHS,
+            workloads=entries,
+        )
     return 0
 
 
@@ -421,7 +415,7 @@ def main() -> int:
         work()
         return 0
     chosen = {"only": options.only, "rounds": options.rounds, "before": options.before}
-    return report(sys.argv[1:], out=options.out, **chosen)
+    return report(out=options.out, **chosen)
 
 
 if __name__ == "__main__":

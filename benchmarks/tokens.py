@@ -11,7 +11,6 @@ it, parameters are not.
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from typing import Any
 
 import torch
 from fixture_transformer import Transformer
+from recording import write_record
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -32,7 +32,6 @@ from torch.nn import functional
 
 import selective_backprop as sb
 from selective_backprop.guide._rounds import Median, summarise, take_rounds
-from selective_backprop.lab.records.provenance import provenance
 
 WORDS = (8192, 32768, 131072)
 ROWS, LENGTH, FEATURES, BLOCKS = 8, 128, 256, 4
@@ -141,9 +140,7 @@ def show(console: Console, found: dict[str, Any]) -> None:
     console.print(table)
 
 
-def report(
-    arguments: Sequence[str], *, out: Path | None, words: Sequence[int] = WORDS, rounds: int = 15
-) -> int:
+def report(*, out: Path | None, words: Sequence[int] = WORDS, rounds: int = 15) -> int:
     """Measure every vocabulary, print tables, write a record."""
     console = Console()
     vocabularies = []
@@ -151,15 +148,12 @@ def report(
         vocabularies.append(measure(size, rounds))
         show(console, vocabularies[-1])
     if out:
-        record = {
-            "command": " ".join(["scripts/bench", *arguments]),
-            "clock": "process CPU time, one thread, interleaved rounds",
-            "net": {"blocks": BLOCKS, "features": FEATURES, "rows": ROWS, "length": LENGTH},
-            **provenance(),
-            "vocabularies": vocabularies,
-        }
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write_record(
+            out,
+            clock="process CPU time, one thread, interleaved rounds",
+            net={"blocks": BLOCKS, "features": FEATURES, "rows": ROWS, "length": LENGTH},
+            vocabularies=vocabularies,
+        )
     return 0
 
 
@@ -174,7 +168,7 @@ def main() -> int:
     if options.memory:
         take_memory(options.words[0], options.memory)
         return 0
-    return report(sys.argv[1:], out=options.out, words=options.words, rounds=options.rounds)
+    return report(out=options.out, words=options.words, rounds=options.rounds)
 
 
 if __name__ == "__main__":

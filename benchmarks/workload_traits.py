@@ -6,18 +6,16 @@ What a strategy was worth on data of such traits is what `advise` forecasts by.
 """
 
 import argparse
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from recording import write_record
 
 import selective_backprop as sb
 from reproductions.auto_study.protocol import STAGES
 from selective_backprop.lab.data.loader import make_loader
-from selective_backprop.lab.records.files import forced_to_disk
-from selective_backprop.lab.records.provenance import provenance
 from selective_backprop.lab.runner.run_store import load_data
 
 
@@ -36,14 +34,10 @@ def main() -> int:
             loader = make_loader(data, batch_size=128, seed=0)
             found[each.title] = asdict(sb.guide.data_traits(loader, seconds=options.seconds))
             print(f"{each.title}: {found[each.title]['seconds']:.1f} s")
-    record = {
-        "command": "benchmarks/workload_traits.py " + " ".join(sys.argv[1:]),
-        **provenance(),
-        "workloads": found,
-    }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    with forced_to_disk(options.out) as file:
-        file.write((json.dumps(record, indent=1) + "\n").encode())
+    write_record(
+        options.out,
+        workloads=found,
+    )
     return 0
 
 

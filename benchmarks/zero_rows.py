@@ -10,7 +10,6 @@ rewards included. One CPU thread.
 
 import argparse
 import itertools
-import json
 import runpy
 import sys
 import time
@@ -19,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from recording import write_record
 from rich.console import Console
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 import selective_backprop as sb
-from selective_backprop.lab.records.provenance import provenance
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "grpo.py"
 TOY = runpy.run_path(str(EXAMPLE))
@@ -95,16 +94,13 @@ def main() -> int:
     ]
     Console(width=100).print(remembered)
     if options.out:
-        record = {
-            "command": "benchmarks/zero_rows.py " + " ".join(sys.argv[1:]),
-            "steps": options.steps,
-            **provenance(),
-            "trainings": found,
-            "epochs": options.epochs,
-            "memories": remembered,
-        }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write_record(
+            options.out,
+            steps=options.steps,
+            trainings=found,
+            epochs=options.epochs,
+            memories=remembered,
+        )
     return 0
 
 

@@ -15,7 +15,9 @@ def gpu():
     spec = importlib.util.spec_from_file_location("gpu_benchmark", SOURCE)
     module = importlib.util.module_from_spec(spec)
     sys.modules["gpu_benchmark"] = module  # where its dataclasses look for it
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(SOURCE.parent)  # as for a script
+        spec.loader.exec_module(module)
     yield module
     del sys.modules["gpu_benchmark"]
 
