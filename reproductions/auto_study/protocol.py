@@ -252,6 +252,15 @@ STAGES: Mapping[str, Stage] = {
             _perceptron(
                 "MNIST, 5 to 9 after 0 to 4", "mnist:5-9", 0.1, pretrained="mnist:0-4", **_TUNED
             ),
+            # All of it, with its shifts, until no training example in a hundred is wrong.
+            Workload(
+                "MNIST, saturated",
+                replace(find_recipe("mnist"), model="perceptron"),
+                _PASSES,
+                (8.0, 16.0),
+                tuning_seeds=1,
+                more=("saturated",),
+            ),
             _perceptron("MNIST-1D", "mnist1d", 0.1, **_LATE, more=("saturated",)),
             _perceptron(
                 "MNIST-1D, skewed, 5 % wrong",
