@@ -117,24 +117,24 @@ class Workload:
     def tuning_plans(
         self, arms: Sequence[str], found: Mapping[Cell, Tuned], device: str
     ) -> list[RunConfig]:
-        """Return the runs that find the learning rates, the grid of each being a factor of two.
+        """Return the runs that find the learning rates, in a grid whose steps are a factor of two.
 
-        Where the best of what was found so far is at the edge, the grid has one rate more there.
+        All strategies are tried at the same rates at each length: where the best of one of them,
+        of what was found so far, is at the edge, the grid has one rate more there.
         """
-        middle = self.recipe.learning_rate
-        rates: dict[Cell, list[float]] = {}
-        for cell in self.cells(arms):
-            tried = [factor * middle for factor in FACTORS]
+        cells = self.cells(arms)
+        grids: dict[Budget, set[float]] = {}
+        for cell in cells:
+            grid = grids.setdefault(cell[1], {by * self.recipe.learning_rate for by in FACTORS})
             if known := found.get(cell):
-                tried += known.errors
+                grid.update(known.errors)
                 if known.edge and not self.is_bounded(known):
-                    tried.append(known.rate * 2.0**known.edge)
-            rates[cell] = [*dict.fromkeys(tried)]
+                    grid.add(known.rate * 2.0**known.edge)
         return [
             self.plan(cell, rate, seed, device)
             for seed in TUNING_SEEDS[: self.tuning_seeds]
-            for cell, tried in rates.items()
-            for rate in tried
+            for cell in cells
+            for rate in sorted(grids[cell[1]])
         ]
 
     def is_bounded(self, found: Tuned) -> bool:
