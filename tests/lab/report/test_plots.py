@@ -274,3 +274,11 @@ def test_a_tangle_of_lengths_starts_with_the_longest_that_rival_each_other():
     alone = fixture_run(config={"epochs": 30}, cost=30.0)
     assert first([*runs_of(3, 6, 10), alone]) == rivals
     assert len(first([fixture_run(config={"epochs": e}) for e in range(1, 9)])) == 8
+
+
+def test_of_a_single_evaluation_there_is_a_dot():
+    once, twice = (fixture_run("traditional", errors=errors) for errors in ([5.0], [6.0, 5.0]))
+    assert [error_plot(gather([run])).data[-1].mode for run in (once, twice)] == [
+        "markers",
+        "lines",
+    ]

@@ -141,7 +141,13 @@ def _traces(line: Curve, style: Style, label: str) -> list[go.Scatter]:
     """Return a mean with its band, or with its seeds where there are too few for one."""
     if not line.x:
         return []
-    shared: dict[str, Any] = {"mode": "lines", **named(label, style)}
+    # Of a single evaluation, there is no line to see.
+    mode = "lines" if len(line.x) > 1 else "markers"
+    shared: dict[str, Any] = {
+        "mode": mode,
+        "marker": {"color": style.colour},
+        **named(label, style),
+    }
     unnamed: dict[str, Any] = {**shared, "name": None, "showlegend": False, "hoverinfo": "skip"}
     traces = []
     if line.has_band:
