@@ -111,7 +111,7 @@ def test_a_worth_at_equal_seconds_is_less_what_an_epoch_takes_beyond_its_rows():
     assert ours.pays is not None
     for end in ("times", "low", "high"):  # of 6.0, it takes 6.5
         assert getattr(ours.pays, end) == pytest.approx(getattr(ours.worth, end) / (65 / 60))
-    assert found["stale-sb"].pays is None
+    assert found["predicted-sb"].pays is None  # of which no worth is on record
 
 
 def test_what_is_kept_by_loss_follows_from_the_losses():
