@@ -9,7 +9,8 @@ from reproductions import drawing
 from reproductions.auto_study.figures import draw_profile, draw_workload
 from reproductions.auto_study.goals import goals
 from reproductions.auto_study.protocol import FACTORS, ORDER, OURS, Stage
-from reproductions.auto_study.results import Results
+from reproductions.auto_study.results import Measure, Results
+from selective_backprop.lab.analysis.class_errors import error_as_it_comes
 from selective_backprop.lab.analysis.grouping import BASELINE
 from selective_backprop.lab.analysis.run_summary import seeds_of
 from selective_backprop.lab.analysis.statistics import Axis
@@ -53,6 +54,7 @@ def compose(stage: Stage, results: Sequence[Results]) -> Page:
         lines += [
             overview(shown).to_markdown(),
             "",
+            *([skewed.to_markdown(), ""] if (skewed := as_it_comes(shown)).rows else []),
             by_kind(shown).to_markdown(),
             "",
             f"![Performance profile of all strategies.]({PROFILE}.png)",
@@ -91,21 +93,45 @@ def draw_page(page: Page, folder: Path, *, svg: bool = True) -> None:
 
 def overview(shown: Sequence[Results], arms: Sequence[str] = ORDER) -> Table:
     """Return what strategies are worth on each workload, at each length."""
-    present = [arm for arm in arms if any(arm in each.arms for each in shown)]
-    rows = [
-        (
-            f"{each.workload.title} at {length:g}",
-            with_interval(each.error(BASELINE, length)),
-            *(each.worth(arm, length).text for arm in present),
-        )
-        for each in shown
-        for length in each.lengths
-    ]
     title = (
         f"Final error of {BASELINE} training, and what the others are worth: how many times more "
         f"{BASELINE} training reaches the same error"
     )
     unit = next((each.workload.unit for each in shown), "error")
+    return _worths(shown, arms, title, unit)
+
+
+def as_it_comes(shown: Sequence[Results], arms: Sequence[str] = ORDER) -> Table:
+    """Return the same by the error on classes as frequent as in training, where these are skewed.
+
+    The error of the other tables is on test sets as published, of classes about as frequent as
+    each other.
+    """
+    skewed = [each for each in shown if each.workload.composition.skew]
+    title = (
+        "The same where classes are skewed, by the error with each class weighed by its share of "
+        "the training data; learning rates are those of the balanced error"
+    )
+    return _worths(skewed, arms, title, "error in %", error_as_it_comes)
+
+
+def _worths(
+    shown: Sequence[Results],
+    arms: Sequence[str],
+    title: str,
+    unit: str,
+    measure: Measure | None = None,
+) -> Table:
+    present = [arm for arm in arms if any(arm in each.arms for each in shown)]
+    rows = [
+        (
+            f"{each.workload.title} at {length:g}",
+            with_interval(each.error(BASELINE, length, measure=measure)),
+            *(each.worth(arm, length, measure=measure).text for arm in present),
+        )
+        for each in shown
+        for length in each.lengths
+    ]
     return Table(("", f"{BASELINE}, {unit}", *present), rows, title)
 
 

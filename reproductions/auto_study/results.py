@@ -19,6 +19,8 @@ from selective_backprop.lab.analysis.worth import Worth, worth
 from selective_backprop.lab.records.schema import Run, read_runs
 from selective_backprop.lab.training.run_config import RunConfig
 
+Measure = Callable[[Run], float]
+
 RUNS = "runs"
 _MOST = 500  # seeds of a stage; those of tuning are beyond
 
@@ -60,10 +62,10 @@ class Results:
         """The lengths that strategies are compared at, and traditional training was run at."""
         return [each for each in self.workload.compared if (BASELINE, each) in self.groups]
 
-    def error(self, arm: str, length: float) -> Estimate:
-        """Return where a strategy ends, in the workload's measure."""
+    def error(self, arm: str, length: float, *, measure: Measure | None = None) -> Estimate:
+        """Return where a strategy ends, in the workload's measure or another."""
         group = self.groups.get((arm, length))
-        return estimate([*by_seed(group, self.workload.measure)] if group else [])
+        return estimate([*by_seed(group, measure or self.workload.measure)] if group else [])
 
     def difference(
         self,
@@ -71,7 +73,7 @@ class Results:
         length: float,
         other: str = BASELINE,
         *,
-        measure: Callable[[Run], float] | None = None,
+        measure: Measure | None = None,
     ) -> Estimate:
         """Return how much higher a strategy ends than another of the same length, seed by seed."""
         mine, theirs = self.groups.get((arm, length)), self.groups.get((other, length))
@@ -79,19 +81,23 @@ class Results:
             return estimate([])
         return paired_difference(mine, theirs, measure or self.workload.measure)
 
-    def worth(self, arm: str, length: float, axis: Axis = "cost") -> Worth:
-        """Return what a strategy is worth at a length."""
-        if (arm, length, axis) not in self._worths:
+    def worth(
+        self, arm: str, length: float, axis: Axis = "cost", *, measure: Measure | None = None
+    ) -> Worth:
+        """Return what a strategy is worth at a length, by the workload's measure or another."""
+        measure = measure or self.workload.measure
+        key = arm, length, axis, measure
+        if key not in self._worths:
             group = self.groups.get((arm, length))
-            self._worths[arm, length, axis] = (
-                worth(group, self.comparison, axis, measure=self.workload.measure)
+            self._worths[key] = (
+                worth(group, self.comparison, axis, measure=measure)
                 if group
                 else Worth(reason="it was not run")
             )
-        return self._worths[arm, length, axis]
+        return self._worths[key]
 
     @cached_property
-    def _worths(self) -> dict[tuple[str, float, Axis], Worth]:
+    def _worths(self) -> dict[tuple[str, float, Axis, Measure], Worth]:
         return {}
 
     def best_rival(self, length: float) -> str | None:

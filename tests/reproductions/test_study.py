@@ -21,6 +21,9 @@ from reproductions.auto_study.protocol import (
 from reproductions.auto_study.results import RUNS, read_results
 from reproductions.auto_study.study import run_study
 from reproductions.training import Order
+from selective_backprop.lab.analysis.class_errors import error_as_it_comes
+from selective_backprop.lab.analysis.statistics import estimate
+from selective_backprop.lab.analysis.tables import with_interval
 from selective_backprop.lab.analysis.tuning import Tuned
 from selective_backprop.lab.analysis.verdict import GOALS
 from selective_backprop.lab.data.composition import Composition
@@ -113,6 +116,18 @@ def test_the_page_has_goals_worths_rates_a_budget_and_a_figure_for_each_workload
     assert "skew 1, copies 1, 20 % wrong labels (uniform), fixture_lab:small_net" in page
     assert "kinds: skewed, noisy, saturated" in page
     assert "Few digits at 2" in said
+
+
+def test_what_is_skewed_is_judged_on_data_as_they_come_too(made):
+    out, _ = made
+    (results,) = [each for each in read_results(TINY, out) if each.workload is SKEWED]
+    _, _, table = page_of(out).partition("with each class weighed by its share")
+    (row,) = [line for line in table.split("\n**")[0].splitlines() if " at " in line]
+    errors = [error_as_it_comes(run) for run in results.groups["traditional", 2.0].runs]
+    found = row.split(" | ")
+    assert found[:2] == ["| Few digits, skewed at 2", with_interval(estimate(errors))]
+    assert found[1] != with_interval(results.error("traditional", 2.0))
+    assert len(found) == 4
 
 
 def test_nothing_is_trained_again_and_what_is_packed_is_found(made, tmp_path, monkeypatch):

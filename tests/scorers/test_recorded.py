@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.scorers import _giving_up
+from selective_backprop.scorers import _giving_up, _learned
 
 HARDEST = sb.selectors.Top(1 / 2)
 EXAMPLES = 6
@@ -222,6 +222,54 @@ def test_low_losses_rise_with_visits_to_that_of_an_even_chance(losses, visits, f
         error = -math.expm1(-loss)
         expected = loss if error > 0.5 else -math.log(1 - 0.5 * (2 * error) ** left)
         assert risen == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+@given(
+    st.lists(st.floats(0, 4, width=32), min_size=1, max_size=20),
+    st.integers(1, 60),
+    st.integers(0, 60),
+    st.sampled_from([1, 7, 2**18]),
+)
+def test_low_losses_rise_in_a_class_of_more_than_half(losses, others, unknown, chunk):
+    """An error as large as that of always guessing the class counts as a half."""
+    frequent, few = [[loss] for loss in losses], [[0.1], [2.0]]
+    lasts = [*few, *frequent, *[[0.3]] * (others - 1), *[[0.2]] * unknown]
+    ledger = ledger_of(lasts, depth=1)
+    told = torch.tensor([3, 5, *[5] * len(losses), *range(7, 6 + others)])
+    ledger.classify(torch.arange(len(told)), told)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_giving_up, "CHUNK", chunk)
+        rare, *found = begin(sb.scorers.Recorded(prior=True)).recall(ledger, 1).tolist()
+    share = (len(losses) + 1) / (len(losses) + 1 + others)
+    for (loss,), risen in zip([[2.0], *frequent], found, strict=False):
+        error = -math.expm1(-loss)
+        least = min(0.5, error * max(1, 0.5 / (1 - share)))
+        assert risen == pytest.approx(-math.log(1 - max(error, least)), rel=1e-4, abs=1e-6)
+    assert [rare, *found[len(losses) + 1 :]] == pytest.approx(
+        [0.1] + [0.3] * (others - 1) + [0.2] * unknown
+    )
+
+
+def test_a_majority_is_found_among_many_and_one_class_alone_is_never_learned(monkeypatch):
+    monkeypatch.setattr(_learned, "LOOKED_AT", 50)
+    classes = torch.tensor([0, 1, 2, 2, 2, 2] * 100)
+    ledger = ledger_of([[0.1]] * 600, depth=1)
+    ledger.classify(torch.arange(600), classes)
+    found = begin(sb.scorers.Recorded(prior=True)).recall(ledger, 1)
+    raised = -math.log1p(0.5 / (1 / 3) * math.expm1(-0.1))
+    expected = torch.where(classes == 2, raised, 0.1)
+    torch.testing.assert_close(found, expected)
+    ledger.classify(torch.arange(600), torch.full((600,), 4))
+    assert begin(sb.scorers.Recorded(prior=True)).recall(ledger, 1).tolist() == pytest.approx(
+        [math.log(2)] * 600
+    )
+
+
+def test_without_classes_nothing_rises():
+    ledger = ledger_of([[0.1], [2.0]], depth=1)
+    assert begin(sb.scorers.Recorded(prior=True)).recall(ledger, 1).tolist() == pytest.approx(
+        [0.1, 2.0]
+    )
 
 
 def test_recovering_takes_two_losses_to_be_seen():

@@ -117,11 +117,21 @@ COMBINATIONS = [
     ),
     (
         sb.auto(),
-        *("auto", Recorded(10, highest_of=2, give_up=0.05, fades=8.0), Confident(0.1, 0.0), FIRST),
+        *(
+            "auto",
+            Recorded(10, highest_of=2, give_up=0.05, fades=8.0, prior=True),
+            Confident(0.1, 0.0),
+            FIRST,
+        ),
     ),
     (
         sb.auto(0.3, max_age=4, schedule=LATER),
-        *("auto", Recorded(4, highest_of=2, give_up=0.05, fades=8.0), Confident(0.3, 0.0), LATER),
+        *(
+            "auto",
+            Recorded(4, highest_of=2, give_up=0.05, fades=8.0, prior=True),
+            Confident(0.3, 0.0),
+            LATER,
+        ),
     ),
     (sb.rho_loss(torch.ones(4), 0.5), "rho-loss", sb.scorers.Excess(REFERENCE, FORWARD), Top(0.5)),
     (sb.tail_sft(), "tail-sft", sb.scorers.Excess(None, Recorded(4)), Top(0.5), FIRST),

@@ -269,9 +269,9 @@ class SelectiveLoader:
     def class_visits(self) -> ClassVisits | None:
         """How often each class was trained on, where the strategy notes classes; else None.
 
-        `auto` notes them, of losses from `loss_fn` whose targets are class indices. Reads the
-        device. Of several processes' losses, those of the running epoch are not yet in it; where
-        these share out the ledger, it is about this process's part.
+        `auto` notes them, of losses from `loss_fn` whose targets are class indices, or yes or no.
+        Reads the device. Of several processes' losses, those of the running epoch are not yet in
+        it; where these share out the ledger, it is about this process's part.
         """
         return None if self.ledger is None else self.ledger.class_visits
 
@@ -397,7 +397,7 @@ class SelectiveLoader:
             outputs: the model's outputs and the targets of these losses, for a gate that judges
                 by error norms, such as that of `kath18`.
             targets: of these losses, by default those of `outputs`. Where they are class indices,
-                `[row]`, `auto` learns from them which class an example belongs to.
+                or yes or no, `[row]`, `auto` learns from them which class an example belongs to.
 
         Raises:
             LossError: if they are not one loss per row, or not finite with `nonfinite="raise"`.

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -25,13 +24,18 @@ MOST_RANKED = 2**20  # scores, so that those an epoch ranks against fit a proces
 Known = Float32[Tensor, " example"]
 
 
-def is_class_index(targets: object, rows: int) -> TypeGuard[Tensor]:
-    """Return whether targets are one whole number for each row."""
-    return (
-        isinstance(targets, Tensor)
-        and targets.shape == (rows,)
-        and not (targets.is_floating_point() or targets.is_complex())
-    )
+def class_indices(targets: object, rows: int) -> Tensor | None:
+    """Return targets as class indices, `[rows]`; None if they are not one number for each row.
+
+    Whole numbers are indices. Others are probabilities of yes, of which those above a half are of
+    class 1.
+    """
+    if not isinstance(targets, Tensor) or tuple(targets.shape) not in ((rows,), (rows, 1)):
+        return None
+    if targets.is_complex():
+        return None
+    targets = targets.detach().reshape(rows)
+    return (targets > 0.5).long() if targets.is_floating_point() else targets
 
 
 class ScoreMemory:
@@ -102,8 +106,8 @@ class ScoreMemory:
     ) -> None:
         """Remember losses of handed-out rows; if not finite, an error or unknown, by `policy`.
 
-        Targets that are class indices, one for each row, are remembered too where the scorer
-        needs classes.
+        Targets that are class indices, or yes or no, one for each row, are remembered too where
+        the scorer needs classes.
         """
         if selection.indices is None:
             raise LoaderError("the rows come from a stream and have no indices to record by")
@@ -119,8 +123,10 @@ class ScoreMemory:
                 )
             losses = losses.where(finite, torch.nan)
         self.writer.record(selection.indices, losses, epoch)
-        if self._asks_classes and is_class_index(targets, len(losses)):
-            self.writer.classify(selection.indices, targets)
+        if self._asks_classes:
+            classes = class_indices(targets, len(losses))
+            if classes is not None:
+                self.writer.classify(selection.indices, classes)
 
     @property
     def noted(self) -> Sizes:

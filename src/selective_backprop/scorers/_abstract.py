@@ -116,7 +116,8 @@ class Needs:
             `SelectiveLoader.record`.
         depth: how many scores of each example must be remembered.
         first: whether each example's first recorded loss must be remembered.
-        classes: whether it asks for each example's class, where targets are class indices.
+        classes: whether it asks for each example's class, where targets are class indices, or yes
+            or no.
         rescores: whether examples left out are scored at the epoch's end.
         model: whether it scores with the model in training; False if it has a model of its own.
         learns: whether it is trained beside the model; its running scorer then has `learn`.

@@ -30,6 +30,7 @@ from selective_backprop.scorers._abstract import (
     start_scorer,
 )
 from selective_backprop.scorers._giving_up import EVEN, chunks, given_up
+from selective_backprop.scorers._learned import find_majority, risen
 from selective_backprop.scorers._predictors import AbstractPredictor, Average
 
 
@@ -189,19 +190,24 @@ class Recorded(AbstractScorer):
             all reach it score minus infinity, which ranks lowest. If `max_age` is set, each epoch
             takes another `max_age`-th of them back, to see whether they recover. Giving up begins
             once half of the examples have a loss of at most ln 2, and in each class once half of
-            its own have, where training tells targets that are class indices. Mislabelled
-            examples do not recover, hard ones do. Losses must be plain cross-entropies. None: no
-            example is given up.
+            its own have, where training tells targets that are class indices, or yes or no.
+            Mislabelled examples do not recover, hard ones do. Losses must be plain
+            cross-entropies. None: no example is given up.
         fades: low scores rise to those of examples that are not learned, so that selection ends
             once the examples that were trained on have been so this often after their first time,
             in the mean. Of an error `1 - exp(-loss)` below a half, the ratio to a half is raised
             to a power that falls from 1 to 0. Losses must be plain cross-entropies. None: scores
             stay.
+        prior: whether scores rise in a class that more than half of the examples are of, where
+            training tells targets that are class indices, or yes or no. Below a half, errors
+            `1 - exp(-loss)` are multiplied by what the error of a model that knows only the
+            shares of classes, `1 - share`, lacks to a half. So an example counts as learned by
+            more than that its class is frequent. Losses must be plain cross-entropies.
 
     Raises:
         ConfigurationError: if `max_age` or `highest_of` is no whole number from 1, `rescore`
-            cannot be wrapped, `give_up` or `fades` is out of its range, or `highest_of` is below 2
-            with `give_up`.
+            cannot be wrapped, `give_up` or `fades` is out of its range, `prior` is no bool, or
+            `highest_of` is below 2 with `give_up`.
     """
 
     max_age: int | None = None
@@ -209,6 +215,7 @@ class Recorded(AbstractScorer):
     highest_of: int = 1
     give_up: float | None = None
     fades: float | None = None
+    prior: bool = False
 
     def __post_init__(self) -> None:
         settle(self, check_whole, "max_age", optional=True)
@@ -217,6 +224,7 @@ class Recorded(AbstractScorer):
         settle(self, check_number, "give_up", above=0, below=1, optional=True, hint=hint)
         hint = "8 ends selection once examples were trained on nine times, on average"
         settle(self, check_number, "fades", above=0, optional=True, hint=hint)
+        settle(self, check_flag, "prior")
         if self.rescore is not None:
             check_inner(self.rescore, may_defer=True)
         if self.give_up is not None and self.highest_of < 2:
@@ -236,7 +244,7 @@ class Recorded(AbstractScorer):
             remembers=True,
             recordings=True,
             depth=self.highest_of,
-            classes=self.give_up is not None,
+            classes=self.give_up is not None or self.prior,
             rescores=self.rescore is not None,
             defers=False,
         )
@@ -262,6 +270,8 @@ class _RunningRecorded(Delegating):
     def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
         recorded, scored = ledger.recorded.on_host(), ledger.scored.on_host()
         done = None if self._spec.fades is None else self._done(ledger, self._spec.fades)
+        classes = None if ledger.classes.empty else ledger.classes.on_host().scores[0]
+        majority = find_majority(classes) if self._spec.prior and classes is not None else None
         known = np.empty(ledger.examples, np.float32)
         for part in chunks(ledger.examples):
             scores, epochs = recorded.scores[0, part], recorded.epochs[0, part]
@@ -272,11 +282,12 @@ class _RunningRecorded(Delegating):
                 unknown |= epoch - epochs.astype(np.int32) > self._spec.max_age
             if self._spec.highest_of > 1:
                 scores = np.fmax(scores, np.fmax.reduce(recorded.scores[:, part]))
+            if majority is not None and classes is not None:
+                scores = majority.raised(scores, classes[part])
             if done is not None:
-                scores = _faded(scores, done)
+                scores = risen(scores, scores < EVEN, lambda ratio: ratio ** (1.0 - done))
             known[part] = np.where(unknown, np.float32(np.inf), scores)
         if self._spec.give_up is not None:
-            classes = None if ledger.classes.empty else ledger.classes.on_host().scores[0]
             lost = given_up(recorded.scores, classes, self._spec.give_up)
             if self._spec.max_age is not None:  # some are taken back in turn
                 lost = lost[(lost + epoch) % self._spec.max_age != 0]
@@ -287,12 +298,3 @@ class _RunningRecorded(Delegating):
         """Return how far low scores have risen, in [0, 1], by the mean of visits."""
         total, visited = ledger.visits()  # a subset or a sampler may leave examples out for good
         return min(1.0, max(0.0, total / max(1, visited) - 1.0) / fades)
-
-
-def _faded(losses: Float32[np.ndarray, " example"], done: float) -> Float32[np.ndarray, " example"]:
-    """Return losses whose errors below a half have risen towards it, up to it if `done` is 1."""
-    low = losses < EVEN
-    ratios = -2.0 * np.expm1(-np.maximum(losses[low], 0.0))  # of the error to a half
-    risen = losses.copy()
-    risen[low] = -np.log1p(-0.5 * ratios ** (1.0 - done))
-    return risen

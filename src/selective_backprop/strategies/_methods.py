@@ -594,7 +594,8 @@ def auto(
     model gives its class more than even chances. Low losses count as higher the more visits there
     were: examples that a model saw often have low losses because it remembers them, and to train
     on the others alone would be to learn their noise. After nine visits of the average example
-    all are kept alike (`fades=` of `Recorded`).
+    all are kept alike (`fades=` of `Recorded`). So do low losses in a class that more than half
+    of the examples are of, since that class is easily guessed (`prior=` of `Recorded`).
 
     Examples that stay far off while next to none of their kind recover, as mislabelled ones do,
     are left out (`give_up=` of `Recorded`), but in no class of which less than half is learned.
@@ -613,5 +614,5 @@ def auto(
     Raises:
         ConfigurationError: if a value is out of its range.
     """
-    scorer = Recorded(max_age, highest_of=2, give_up=HOPELESS, fades=FADES)
+    scorer = Recorded(max_age, highest_of=2, give_up=HOPELESS, fades=FADES, prior=True)
     return Strategy("auto", scorer, Confident(floor, correction=0.0), schedule)

@@ -1,0 +1,62 @@
+"""How low losses rise: with visits, and in a class that more than half of the examples are of."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from selective_backprop._core.types import Bool, Float32
+from selective_backprop.scorers._giving_up import EVEN, chunks
+
+LOOKED_AT = 2**16  # examples that the most frequent class is looked for among
+Losses = Float32[np.ndarray, " example"]
+Classes = Float32[np.ndarray, " example"]
+
+
+def risen(
+    losses: Losses,
+    which: Bool[np.ndarray, " example"],
+    rise: Callable[[Losses], Losses],
+) -> Losses:
+    """Return losses of which some rise, by what becomes of the ratios of their errors to a half."""
+    ratios = -2.0 * np.expm1(-np.maximum(losses[which], 0.0))
+    found = losses.copy()
+    found[which] = -np.log1p(-0.5 * rise(ratios))
+    return found
+
+
+@dataclass(frozen=True)
+class Majority:
+    """The class of more than half of the examples, and what errors on it are multiplied by."""
+
+    of: float
+    factor: float
+
+    def raised(self, losses: Losses, classes: Classes) -> Losses:
+        """Return losses, of which those of this class below ln 2 rise, at most to it."""
+        which = (classes == np.float32(self.of)) & (losses < EVEN)
+        return risen(losses, which, lambda ratios: np.minimum(ratios * self.factor, 1.0))
+
+
+def find_majority(classes: Classes) -> Majority | None:
+    """Return the class that more than half of the examples are of; None if there is none.
+
+    Classes are NaN where they are not known, which does not count. Of many examples a class with
+    hardly more than half may be missed.
+    """
+    some = classes
+    if len(classes) > LOOKED_AT:  # at random places, since data may be in an order
+        some = classes[np.random.default_rng(0).integers(len(classes), size=LOOKED_AT)]
+    some = some[~np.isnan(some)]
+    if not len(some):
+        return None
+    middle = np.partition(some, len(some) // 2)[len(some) // 2]
+    known = others = 0
+    for part in chunks(len(classes)):
+        found = np.count_nonzero(~np.isnan(classes[part]))
+        known += found
+        others += found - np.count_nonzero(classes[part] == middle)
+    if 2 * others >= known:
+        return None
+    # A model that always guesses this class errs on the share of the others: at least one example.
+    return Majority(float(middle), 0.5 * known / max(1, others))
