@@ -1,11 +1,10 @@
 """How low losses rise: with visits, and in a class that more than half of the examples are of."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from selective_backprop._core.types import Bool, Float32
+from selective_backprop._core.types import Float32
 from selective_backprop.scorers._giving_up import EVEN, chunks
 
 LOOKED_AT = 2**16  # examples that the most frequent class is looked for among
@@ -13,29 +12,30 @@ Losses = Float32[np.ndarray, " example"]
 Classes = Float32[np.ndarray, " example"]
 
 
-def risen(
-    losses: Losses,
-    which: Bool[np.ndarray, " example"],
-    rise: Callable[[Losses], Losses],
-) -> Losses:
-    """Return losses of which some rise, by what becomes of the ratios of their errors to a half."""
-    ratios = -2.0 * np.expm1(-np.maximum(losses[which], 0.0))
-    found = losses.copy()
-    found[which] = -np.log1p(-0.5 * rise(ratios))
-    return found
-
-
 @dataclass(frozen=True)
 class Majority:
     """The class of more than half of the examples, and what errors on it are multiplied by."""
 
-    of: float
-    factor: float
+    of: np.float32
+    factor: np.float32
 
-    def raised(self, losses: Losses, classes: Classes) -> Losses:
-        """Return losses, of which those of this class below ln 2 rise, at most to it."""
-        which = (classes == np.float32(self.of)) & (losses < EVEN)
-        return risen(losses, which, lambda ratios: np.minimum(ratios * self.factor, 1.0))
+
+def risen(
+    losses: Losses, power: float, majority: Majority | None = None, classes: Classes | None = None
+) -> Losses:
+    """Return losses of which those below ln 2 rise, at most to it.
+
+    The ratio of an error to a half is raised to a power, in [0, 1], after errors on the majority
+    are multiplied.
+    """
+    low = losses < EVEN
+    ratios = -2.0 * np.expm1(-np.maximum(losses[low], 0.0))
+    if majority is not None and classes is not None:
+        ratios[classes[low] == majority.of] *= majority.factor
+        np.minimum(ratios, 1.0, out=ratios)
+    found = losses.copy()
+    found[low] = -np.log1p(-0.5 * ratios**power)
+    return found
 
 
 def find_majority(classes: Classes) -> Majority | None:
@@ -59,4 +59,4 @@ def find_majority(classes: Classes) -> Majority | None:
     if 2 * others >= known:
         return None
     # A model that always guesses this class errs on the share of the others: at least one example.
-    return Majority(float(middle), 0.5 * known / max(1, others))
+    return Majority(middle, np.float32(0.5 * known / max(1, others)))

@@ -29,7 +29,7 @@ from selective_backprop.scorers._abstract import (
     check_inner,
     start_scorer,
 )
-from selective_backprop.scorers._giving_up import EVEN, chunks, given_up
+from selective_backprop.scorers._giving_up import chunks, given_up
 from selective_backprop.scorers._learned import find_majority, risen
 from selective_backprop.scorers._predictors import AbstractPredictor, Average
 
@@ -282,10 +282,9 @@ class _RunningRecorded(Delegating):
                 unknown |= epoch - epochs.astype(np.int32) > self._spec.max_age
             if self._spec.highest_of > 1:
                 scores = np.fmax(scores, np.fmax.reduce(recorded.scores[:, part]))
-            if majority is not None and classes is not None:
-                scores = majority.raised(scores, classes[part])
-            if done is not None:
-                scores = risen(scores, scores < EVEN, lambda ratio: ratio ** (1.0 - done))
+            if majority is not None or done is not None:
+                own = None if classes is None else classes[part]
+                scores = risen(scores, 1.0 - (done or 0.0), majority, own)
             known[part] = np.where(unknown, np.float32(np.inf), scores)
         if self._spec.give_up is not None:
             lost = given_up(recorded.scores, classes, self._spec.give_up)
