@@ -703,19 +703,16 @@ def pays(folder: str) -> str:
     errors = [results[title].error(arm, length) for arm in (DEFAULT, BASELINE)]
     ours, plain = (f"{each.mean:.1f}" for each in errors)
     wrong = groups["wrong labels"]
-    lost = [
-        f"{name} ({said[name]})"
-        for name, mean in reversed(means.items())
-        if mean.times < 0.95 and mean.side != ">"
-    ]
+    lost = [name for name, mean in reversed(means.items()) if mean.times < 0.95 and not mean.side]
+    verdict = f" **On {' and '.join(lost)} it loses: train on everything there.**" if lost else ""
     return (
         f"Where labels are wrong, a pass with `auto` is worth {said['wrong labels']} passes of "
         f"traditional training, in the mean of {len(wrong)} jobs and lengths: with a fifth of\n"
         f"Fashion-MNIST's labels wrong, {length:g} passes end at {ours} % error, not {plain}. "
         f"On skewed or repeated images it is worth {said['skewed or repeated']}, in fine-tuning\n"
         f"{said['fine-tuning']}, on clean tables {said['clean tables']}, on images as published "
-        f"{said['images as published']}. **On {' and '.join(lost)} it\n"
-        f"loses: train on everything there.**\n"
+        f"{said['images as published']}, on source code {said['source code']}, on clicks "
+        f"{said['clicks']}.{verdict}\n"
     )
 
 

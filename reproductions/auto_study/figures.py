@@ -18,7 +18,7 @@ from selective_backprop.lab.analysis.statistics import AXIS_LABELS, Axis, mean_a
 from selective_backprop.lab.report.panels import scale_error
 from selective_backprop.lab.report.styles import Style, span, strategy_colours
 
-_MOST = 2.0  # times the lowest error, up to which a profile is drawn
+_MOST = 1.3  # times the lowest error, up to which a profile is drawn
 _ASIDE = 0.02  # by which points of one length are moved apart, as a share of their place
 
 
@@ -74,7 +74,7 @@ def draw_profile(shown: Sequence[Results]) -> Drawing:
     cells = [(each, length) for each in shown for length in each.lengths]
     arms = [arm for arm in ORDER if any((arm, length) in each.groups for each, length in cells)]
     errors = np.array([[each.error(arm, length).mean for arm in arms] for each, length in cells])
-    factors = np.linspace(1.0, _MOST, 201)
+    factors = np.linspace(1.0, _MOST, 301)
     shares = 100 * performance_profile(errors.reshape(len(cells), len(arms)), factors)
     colours = strategy_colours(arms)
 

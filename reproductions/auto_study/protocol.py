@@ -33,6 +33,7 @@ ARMS = (
     "kakurenbo",
     OURS,
 )
+RIVALS = (BASELINE, "recorded-sb", "infobatch", OURS)  # what a rule is tried against
 TEXT_ARMS = (
     BASELINE,
     "random-backprop",
@@ -272,6 +273,7 @@ STAGES: Mapping[str, Stage] = {
             ),
         ),
         first_seed=0,
+        arms=RIVALS,
     ),
     "confirm": Stage(
         "Confirmation",
