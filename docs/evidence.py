@@ -629,7 +629,7 @@ GROUPS = {  # of workloads in the README's picture, by the first of their kinds 
     "copies": "skewed or repeated",
     "clean": "images as published",
 }
-LIMITS = 1 / 16, 32  # of worths in the picture; those beyond are drawn at its edge
+LIMITS = 1 / 4, 32  # of worths in the picture; those beyond are drawn at its edge
 
 
 def worths_by_group() -> dict[str, list[tuple[str, Worth]]]:
@@ -669,8 +669,8 @@ def draw_worths(path: Path) -> None:
         axes.set_ylim(len(groups) - 0.5, -0.5)
         axes.set_xscale("log", base=2)
         axes.set_xlim(LIMITS[0] / 1.3, LIMITS[1] * 1.3)
-        ticks = [1 / 16, 1 / 4, 1 / 2, 1, 2, 4, 8, 32]
-        axes.set_xticks(ticks, ["¹⁄₁₆", "¼", "½", "1", "2", "4", "8", "≥ 32"])
+        ticks = [1 / 4, 1 / 2, 1, 2, 4, 8, 16, 32]
+        axes.set_xticks(ticks, ["≤ ¼", "½", "1", "2", "4", "8", "16", "≥ 32"])
         axes.minorticks_off()
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)

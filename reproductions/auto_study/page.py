@@ -252,7 +252,7 @@ def _caption(results: Results) -> str:
         f"kinds: {', '.join(workload.kinds)}",
     ]
     words = f"{workload.title}: {', '.join(parts)}. {caption_of(results.runs)}"
-    return words + (f" Missing: {results.missing} runs." if results.missing else "")
+    return words + (f" Missing or diverged: {results.missing} runs." if results.missing else "")
 
 
 def _missing(results: Sequence[Results]) -> list[str]:
@@ -262,7 +262,7 @@ def _missing(results: Sequence[Results]) -> list[str]:
     if absent:
         said.append(f"Not on record yet: {'; '.join(absent)}.")
     if runs:
-        said.append(f"Of the others {runs} runs are missing.")
+        said.append(f"Of the others {runs} runs are missing or diverged.")
     return [" ".join(said)] if said else []
 
 
