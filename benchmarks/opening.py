@@ -3,7 +3,8 @@
     python benchmarks/opening.py --out records/bench/opening.json
 
 Every example has been trained on twice. A share of the labels is wrong: these examples' losses are
-high, both times, so that they are given up. One CPU thread; Linux alone tells the peak of memory.
+high, both times, so that they are given up. Classes are as frequent as each other, or one of two is
+that of 98 in a hundred. One CPU thread; Linux alone tells the peak of memory.
 """
 
 import argparse
@@ -22,10 +23,10 @@ from torch.utils.data import DataLoader
 import selective_backprop as sb
 
 BATCH, CLASSES, AT_ONCE = 128, 10, 10**6
-WRONG = (0.0, 0.2)
+CASES = ((0.0, 1 / CLASSES), (0.2, 1 / CLASSES), (0.0, 0.98))  # wrong labels, most frequent class
 
 
-def opening(examples: int, wrong: float, rounds: int) -> dict[str, Any]:
+def opening(examples: int, wrong: float, frequent: float, rounds: int) -> dict[str, Any]:
     """Return what the first batch of an epoch takes."""
     loader = sb.SelectiveLoader(
         DataLoader(Indices(examples), BATCH),
@@ -46,7 +47,9 @@ def opening(examples: int, wrong: float, rounds: int) -> dict[str, Any]:
             losses[rows % 100 < 100 * wrong] += 5.0
             ledger.hand_out(rows)
             selection = sb.Selection(rows, torch.ones(len(rows)))
-            loader.record(selection, losses, targets=rows % CLASSES)
+            even = frequent * CLASSES == 1
+            targets = rows % CLASSES if even else (rows % 100 >= 100 * frequent).long()
+            loader.record(selection, losses, targets=targets)
     seconds, peaks = [], []
     for number in range(1, rounds + 1):
         loader.set_epoch(number)
@@ -58,6 +61,7 @@ def opening(examples: int, wrong: float, rounds: int) -> dict[str, Any]:
         peaks.append((peak() - before) / examples)
     return {
         "wrong": wrong,
+        "frequent": frequent,
         "cpu_seconds": statistics.median(seconds),
         "fewest_cpu_seconds": min(seconds),
         "most_cpu_seconds": max(seconds),
@@ -73,7 +77,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="write a JSON record")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    found = [opening(options.examples, wrong, options.rounds) for wrong in WRONG]
+    found = [opening(options.examples, *case, options.rounds) for case in CASES]
     Console(width=100).print(found)
     if options.out:
         write_record(

@@ -183,12 +183,12 @@ def opening(file: str) -> str:
     lines = [
         _heading(record, f"{record['examples']:,} examples, {record['rounds']} epochs"),
         "",
-        "| wrong labels | CPU seconds | from, to | bytes per example at the peak |",
-        "| --: | --: | --: | --: |",
+        "| wrong labels | most frequent class | CPU seconds | from, to | bytes per example at the peak |",
+        "| --: | --: | --: | --: | --: |",
     ]
     for each in record["openings"]:
         lines.append(
-            f"| {each['wrong']:.0%} | {each['cpu_seconds']:.2f} | "
+            f"| {each['wrong']:.0%} | {each['frequent']:.0%} | {each['cpu_seconds']:.2f} | "
             f"{each['fewest_cpu_seconds']:.2f} to {each['most_cpu_seconds']:.2f} | "
             f"{each['peak_bytes_per_example']:.1f} |"
         )
