@@ -183,7 +183,7 @@ def opening(file: str) -> str:
     lines = [
         _heading(record, f"{record['examples']:,} examples, {record['rounds']} epochs"),
         "",
-        "| wrong labels | most frequent class | CPU seconds | from, to | bytes at the peak |",
+        "| wrong labels | most frequent class | CPU seconds | from, to | bytes each at the peak |",
         "| --: | --: | --: | --: | --: |",
     ]
     for each in record["openings"]:
