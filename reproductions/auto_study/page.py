@@ -262,7 +262,8 @@ def _missing(results: Sequence[Results]) -> list[str]:
     if absent:
         said.append(f"Not on record yet: {'; '.join(absent)}.")
     if runs:
-        said.append(f"Of the others {runs} runs are missing or diverged.")
+        among = "Of the others " if absent else ""
+        said.append(f"{among}{runs} runs are missing or diverged.")
     return [" ".join(said)] if said else []
 
 
