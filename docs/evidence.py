@@ -703,7 +703,7 @@ def pays(folder: str) -> str:
     errors = [results[title].error(arm, length) for arm in (DEFAULT, BASELINE)]
     ours, plain = (f"{each.mean:.1f}" for each in errors)
     wrong = groups["wrong labels"]
-    lost = [name for name, mean in reversed(means.items()) if mean.times < 0.95 and not mean.side]
+    lost = [name for name, mean in means.items() if mean.times < 0.95 and mean.side != ">"]
     verdict = f" **On {' and '.join(lost)} it loses: train on everything there.**" if lost else ""
     return (
         f"Where labels are wrong, a pass with `auto` is worth {said['wrong labels']} passes of "
