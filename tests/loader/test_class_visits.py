@@ -124,6 +124,7 @@ def test_classes_are_told_by_hand_where_there_is_one_for_each_row(imbalanced):
     for way in (
         {"targets": lambda y: y},
         {"targets": lambda y: y.byte()},
+        {"targets": lambda y: y[:, None]},
         {"outputs": lambda y: (y, y)},
     ):
         assert known(way) == tuple(range(10))
