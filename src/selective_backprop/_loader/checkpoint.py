@@ -10,7 +10,7 @@ from selective_backprop._loader.assembly import LoaderParts
 from selective_backprop._pipeline.resume_point import EpochStart, MidEpochState
 from selective_backprop._pipeline.rows import Waits
 
-STATE_VERSION = 8
+STATE_VERSION = 9
 
 
 class LoaderState:
@@ -110,7 +110,7 @@ class LoaderState:
         pipeline = self._parts.pipeline
         _, _, seed, epoch, mid_epoch, *stages, stats, own = Saved(state).fields(
             *("version", "built", "seed", "next_epoch", "mid_epoch"),
-            *("cursor", "row_buffer", "held", "skipped", "stats", "parts"),
+            *("cursor", "row_buffer", "plain", "held", "skipped", "stats", "parts"),
         )
         counted = stats.record(Stats, **STATS_RANGES)
         stands = pipeline.read(*stages, counted=counted)

@@ -32,6 +32,11 @@ class RankState(NamedTuple):
     classes: int = 0
     counted: int = 0
 
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """What must be the same on all ranks."""
+        return self.epoch, self.filed, self.begun
+
     def __str__(self) -> str:
         verb = "goes on with" if self.begun else "opens"
         return f"{verb} epoch {self.epoch} with {self.filed} scores filed"
@@ -124,7 +129,7 @@ class EpochHandshake:
         )
         states = [RankState(*each) for each in compare(self.group, self.built, list(mine))]
         for rank, other in enumerate(states):
-            if other[:3] != states[0][:3]:
+            if other.place != states[0].place:
                 raise LoaderError(
                     f"rank {rank} {other}, rank 0 {states[0]}: ranks go on from different places. "
                     "Give set_epoch() the same number on all ranks, and let each load its "

@@ -65,7 +65,7 @@ class CandidateLoader:
         device = self._device = options.device
         self._away = device is not None and device.type != "cpu"  # from where indices are drawn
         self._cursor = Cursor()  # of a stream's last batch
-        self._goes_on = False
+        self._batches: Iterator[Any] = iter(())
         self._copies: CopyStream | None = None
         # Without workers the loader augments in this process, so fetching ahead would change
         # the order in which the random streams are consumed.
@@ -85,19 +85,25 @@ class CandidateLoader:
         mid_epoch: MidEpochState | None = None,
     ) -> None:
         """Begin an epoch, or continue at `cursor` one that began as `mid_epoch` says."""
-        self._cursor, self._goes_on = cursor, mid_epoch is not None
+        self._cursor = cursor
         stream = None if mid_epoch is None else mid_epoch.stream
         if stream is not None and isinstance(self._candidates, Stateful):
             with Saved(stream, '["mid_epoch"]["stream"]').inside():
                 self._candidates.load_state_dict(stream)
         if self.draw is not None:
             self.draw.open(cursor, epoch_scores, mid_epoch)
+        # `iter` draws a base seed for workers, before rows that wait go out, so that a state saved
+        # at any batch has it behind it; a continued epoch has drawn its own already.
+        with torch.random.fork_rng(devices=[], enabled=mid_epoch is not None):
+            self._batches = iter(self._candidates)
+
+    def close(self) -> None:
+        """End the epoch, and free the workers of one that was broken off before its first batch."""
+        self._batches = iter(())
 
     def run(self, *, first: bool) -> Iterator[CandidateBatch]:
         """Yield the batches of the epoch; check the layout of the `first` of the training."""
-        # `iter` draws a base seed for workers; a continued epoch has drawn its own already.
-        with torch.random.fork_rng(devices=[], enabled=self._goes_on):
-            batches = iter(self._candidates)
+        batches, self._batches = self._batches, iter(())
         waiting: deque[CandidateBatch] = deque()
         failure: Exception | None = None
         ended = False
@@ -196,9 +202,13 @@ class CandidateLoader:
             if self.counts:
                 raise
             rows = Rows(batch, 0)  # passed on as it is: nothing depends on its number of rows
-        epoch, candidates, drawn = self._cursor[:3]
-        phase = self._clock.phase(epoch, drawn, rows.count)
-        self._cursor = Cursor(epoch, candidates + rows.count, drawn + 1, self._clock.cadence.state)
+        at = self._cursor
+        phase = self._clock.phase(at.epoch, at.drawn, rows.count)
+        self._cursor = at._replace(
+            candidates=at.candidates + rows.count,
+            drawn=at.drawn + 1,
+            cadence=self._clock.cadence.state,
+        )
         return CandidateBatch(phase, rows, self._cursor)
 
 

@@ -122,7 +122,7 @@ class IndexSampler:
         # Waiting rows go out before a new order is drawn; a state saved then keeps the old one.
         self.streams = None if mid_epoch is None else mid_epoch.streams
         self._phase = Phase.PRESELECTED
-        if mid_epoch is not None and cursor.phase in (Phase.PLAIN, Phase.PLAIN_IN_SELECTION):
+        if cursor.phase in (Phase.PLAIN, Phase.PLAIN_IN_SELECTION):
             self._phase = cursor.phase
         self.plans.clear()
         self._gathered, self._together = [], 1

@@ -31,6 +31,11 @@ class Cursor(NamedTuple):
     digest: int = 0  # CRC-32 of the indices that have been drawn in the epoch
     settled: int = 0  # how many pieces of the epoch need no scoring at its end
 
+    def opening(self, epoch: int) -> "Cursor":
+        """Return the position where another epoch begins: what waits, and none of its counts."""
+        buffer = self.buffer._replace(windows=0)
+        return Cursor(epoch, cadence=self.cadence, buffer=buffer, unscored=self.unscored)
+
     def state_dict(self) -> dict[str, Any]:
         """Return it in plain containers for any file format, without `settled`."""
         return {
@@ -77,14 +82,22 @@ class EpochStart(NamedTuple):
         """How many examples wait, in any buffer."""
         return sum(self.index_buffer) + sum(self.row_buffer) + self.unscored + self.held
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return it in plain containers."""
+        buffers = {"index_buffer": self.index_buffer, "row_buffer": self.row_buffer}
+        return self._asdict() | {name: waits._asdict() for name, waits in buffers.items()}
+
     @classmethod
     def read(cls, saved: Saved) -> "EpochStart":
-        """Return what was saved as a tuple, if it is not damaged."""
-        epoch, cadence, *buffers, unscored, held = saved.items(6)
+        """Return what was saved, if it is not damaged."""
+        epoch, cadence, index_buffer, row_buffer, unscored, held = saved.fields(*cls._fields)
         return cls(
             epoch.whole(0, LAST_EPOCH),
             _read_cadence(cadence),
-            *(Waits(*(count.whole() for count in each.items(2))) for each in buffers),
+            *(
+                Waits(*(count.whole() for count in each.fields(*Waits._fields)))
+                for each in (index_buffer, row_buffer)
+            ),
             unscored=unscored.whole(),
             held=held.whole(),
         )
@@ -154,9 +167,8 @@ class MidEpochState(NamedTuple):
 
     def state_dict(self) -> dict[str, Any]:
         """Return it in plain containers."""
-        buffers = map(tuple, self.start[2:4])
         return {
-            "start": (*self.start[:2], *buffers, *self.start[4:]),
+            "start": self.start.state_dict(),
             "counted": dict(self.counted),
             "streams": None if self.streams is None else self.streams._asdict(),
             "stream": self.stream,

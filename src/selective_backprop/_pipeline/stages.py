@@ -41,6 +41,7 @@ class PipelineState(NamedTuple):
 
     cursor: Cursor
     waits: BufferState  # what the row buffer holds
+    plain: bool  # whether the full batches in it are made without a draw
     held: Rows | None  # a batch kept from an epoch that another rank ended; it goes first
     skipped: int  # rows skipped so far because their losses were not finite
     counted: Stats
@@ -62,6 +63,8 @@ class Pipeline:
     lockstep: LockstepBatches | None  # None for a single process
     options: LoaderOptions
     cursor: Cursor = field(default=Cursor(), init=False)  # the consumer's position
+    # Whether a gate is to be shown the batches that the row buffer is handing out.
+    plain: bool = field(default=False, init=False)
     tally: Tally = field(default_factory=Tally, init=False)  # the counts so far
 
     def run(self, epoch: int, mid_epoch: MidEpochState | None = None) -> Iterator[Rows]:
@@ -80,6 +83,7 @@ class Pipeline:
                     memory.writer.hand_out(rows.indices)
                 yield rows
         finally:
+            self.candidate_loader.close()
             if memory is not None:
                 memory.close()
         leftovers = self.options.leftovers
@@ -96,12 +100,19 @@ class Pipeline:
         return {
             "cursor": self.cursor.state_dict(),
             "row_buffer": self.buffer.state.pack(),
+            "plain": self.plain,
             "held": BufferState(chosen=() if held is None else (held,)).pack(),
             "skipped": self.finite.skipped,
         }
 
     def read(
-        self, cursor: Saved, row_buffer: Saved, held: Saved, skipped: Saved, counted: Stats
+        self,
+        cursor: Saved,
+        row_buffer: Saved,
+        plain: Saved,
+        held: Saved,
+        skipped: Saved,
+        counted: Stats,
     ) -> PipelineState:
         """Return the state whose `state_dict()` and counts were saved, if it is not damaged."""
         examples = None if self.memory is None else self.memory.examples
@@ -118,7 +129,12 @@ class Pipeline:
             raise held.refuse("no more than the one batch that ranks hold back")
         back = first.chosen[0] if first.chosen else None
         return PipelineState(
-            Cursor.read(cursor, counted, examples), waits, back, skipped.whole(), counted
+            Cursor.read(cursor, counted, examples),
+            waits,
+            plain.flag(),
+            back,
+            skipped.whole(),
+            counted,
         )
 
     def go_on(self, state: PipelineState) -> None:
@@ -126,6 +142,7 @@ class Pipeline:
         self.cursor = state.cursor
         self.tally.update(vars(state.counted))
         self.buffer.state = state.waits
+        self.plain = state.plain
         self.finite.skipped = state.skipped
         if self.lockstep is not None:
             self.lockstep.held = state.held
@@ -152,8 +169,10 @@ class Pipeline:
                 else:
                     epoch_scores = self.memory.reopen(mid_epoch.known, mid_epoch.settled)
         if mid_epoch is None:
-            self.cursor = self.cursor._replace(candidates=0, drawn=0)
-        self.cursor = self.cursor._replace(epoch=epoch)
+            # Batches that were held or waited come before the first of this epoch's own, and a
+            # state that is saved at one of them must not go on from the last epoch's counts.
+            self.cursor = self.cursor.opening(epoch)
+            self.plain = False
         self.clock.cadence.go_on(self.cursor.cadence)
         # A paced selector learned its progress when the epoch began; a resumed one restored it.
         if mid_epoch is None and isinstance(self.selector, Paced):
@@ -163,8 +182,7 @@ class Pipeline:
 
     def _fill(self) -> Generator[Rows]:
         """Send each batch that arrives through its remaining stages."""
-        timed = iter if self.options.stopwatch is None else self._charge
-        yield from timed(self.buffer.release())
+        yield from self._hand_out(self.buffer.release())
         tally, gate = self.tally, self.clock.gate
         # Such scorers file by index, so each row must be a single example.
         by_index = self.needs.indices or self.needs.remembers
@@ -192,14 +210,14 @@ class Pipeline:
                 # gate, that loss raises by itself.
                 self._score(rows)
             if phase is not Phase.RESCORE:
-                for batch in timed(self.buffer.route(phase, rows)):
-                    # It may start with rows that the last draw chose; it counts as plain.
-                    plain = phase is Phase.PLAIN and self.feed is not None
-                    yield batch._replace(plain=True) if plain else batch
+                # Such a batch may start with rows that the last draw chose; it counts as plain.
+                self.plain = phase is Phase.PLAIN and self.feed is not None
+                yield from self._hand_out(self.buffer.route(phase, rows))
+        self.plain = False
         end = self.candidate_loader.end
         tally["candidates"] += end.candidates - self.cursor.candidates
         self.cursor = end
-        yield from timed(self.buffer.close(self.options.leftovers))
+        yield from self._hand_out(self.buffer.close(self.options.leftovers))
         self.finite.settle()
 
     def _judge(self, rows: Rows, begun: Waiting) -> Rows:
@@ -234,10 +252,10 @@ class Pipeline:
         self.tally["checked"] += scorer.checked - checked
         return scores
 
-    def _charge(self, stage: Iterator[Rows]) -> Iterator[Rows]:
+    def _hand_out(self, batches: Iterator[Rows]) -> Iterator[Rows]:
         while True:
             with charged(self.options.stopwatch, "select"):
-                rows = next(stage, None)
+                rows = next(batches, None)
             if rows is None:
                 return
-            yield rows
+            yield rows._replace(plain=True) if self.plain else rows
