@@ -4,8 +4,9 @@ import fixture_extend
 import pytest
 import torch
 from discovery import check_specification, final_classes, public_classes
+from fixture_cases import share_of_cases
 from fixture_doors import streams
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
@@ -65,7 +66,7 @@ BIASED_ON_PURPOSE = {
 WEIGHTED = [selector for selector in ALL if selector.terms.reweights]
 
 every_selector = pytest.mark.parametrize("selector", ALL, ids=repr)
-few = settings(max_examples=15)  # of each law, for each of the selectors
+few = share_of_cases(1 / 2)  # of each law, for each of the selectors
 seeds = st.integers(0, 2**32)
 windows = st.lists(
     st.one_of(st.floats(-100, 100, width=32), st.sampled_from([0.0, 1.0, torch.inf])),

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from fixture_cases import share_of_cases
 from fixture_doors import SCHEDULES, flat
 from fixture_rank_tasks import Case, EpochReport, resume_held, train_numbered
 from fixture_ranks import Failed, Ranks
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from reference import LossHistory
 
@@ -64,7 +65,7 @@ def train(processes: Ranks, case: Case) -> list[list[EpochReport]]:
 
 
 @given(case=cases())
-@settings(max_examples=10)
+@share_of_cases(1 / 3)
 @example(case=Case((3, 40), EXACT))  # one shard has not even a window
 @example(case=Case((40, 3, 17, 40), COINS, leftovers="flush"))
 @example(case=Case((9, 30), sb.selectors.Everything(), leftovers="drop", breaks=(None, 2, None)))
@@ -191,7 +192,7 @@ def share(history: LossHistory, filed: Sequence[Sequence[float]], most: int) -> 
 
 
 @given(case=cases(selector=st.builds(sb.selectors.Percentile, st.sampled_from([0.5, 1.0, 2.0]))))
-@settings(max_examples=8)
+@share_of_cases(1 / 4)
 def test_exact_draws_give_the_batches_that_shards_and_windows_say(processes, case):
     case = Case(**{**vars(case), "breaks": (None, None, None)})
     plain = [
@@ -219,7 +220,7 @@ def test_exact_draws_give_the_batches_that_shards_and_windows_say(processes, cas
 @given(
     case=cases(selector=st.builds(sb.selectors.Percentile, st.just(1.0), DRAWS, st.integers(1, 20)))
 )
-@settings(max_examples=8)
+@share_of_cases(1 / 4)
 @example(case=Case((30, 12), COINS, loads=3))
 def test_after_each_exchange_all_ranks_have_the_same_history_of_all_scores(processes, case):
     reports = train(processes, case)

@@ -3,8 +3,9 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
+from fixture_cases import share_of_cases
 from fixture_lab import fixture_plan
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -180,7 +181,7 @@ def test_other_settings_out_of_range_are_refused_whatever_the_arm(name, wrong, s
 @given(
     st.floats(0.0, 1.0, exclude_min=True, exclude_max=True), st.floats(0.0, 1.0, exclude_max=True)
 )
-@settings(max_examples=20)
+@share_of_cases(2 / 3)
 def test_all_other_rates_and_warm_ups_make_every_arm(rate, warmup):
     chosen = StrategyOptions(rate=rate, warmup=warmup)
     if math.isinf(1.0 / rate):

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 import torch
+from fixture_cases import share_of_cases
 from fixture_doors import Numbered, selective
 from fixture_parts import Stateless
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, default_collate
@@ -81,7 +82,7 @@ def test_a_window_is_filed_before_it_is_drawn_from():
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(1, 7))
-@settings(max_examples=25)
+@share_of_cases(0.8)
 def test_cutting_and_joining_keeps_every_row_in_order(counts, batch):
     stage = funnel(batch, keeps_everything=True, unchanged=False)
     out, first = [], 0

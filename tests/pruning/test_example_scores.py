@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from fixture_cases import share_of_cases
 from fixture_scores import Seeded, idle, images, in_order, make_linear, net, vectors
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reference import el2n, grand_of_a_linear_model
 from torch import nn
@@ -53,7 +54,7 @@ def test_el2n_takes_targets_that_are_probabilities(logits, share):
 
 
 @given(st.integers(0, 1000))
-@settings(max_examples=6)
+@share_of_cases(1 / 5)
 def test_grand_of_a_linear_model_is_as_computed_by_hand(seed):
     inputs, targets = vectors(6, seed)
     torch.manual_seed(seed)

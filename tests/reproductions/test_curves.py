@@ -1,4 +1,5 @@
-from hypothesis import given, settings
+from fixture_cases import share_of_cases
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reproductions.jiang2019.curves import Place, front, share
@@ -9,7 +10,7 @@ PLACES = st.lists(
 )
 
 
-@settings(max_examples=15)
+@share_of_cases(1 / 2)
 @given(PLACES)
 def test_the_front_is_what_no_other_place_beats_in_one_and_equals_in_the_other(places):
     kept = {(place.time, place.error) for place in front(places)}

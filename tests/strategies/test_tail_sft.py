@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from fixture_cases import share_of_cases
 from fixture_doors import NotedSampler, Numbered
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import DataLoader
@@ -46,7 +47,7 @@ def fell_least(fell, order, window, kept):
     return chosen
 
 
-@settings(max_examples=10)
+@share_of_cases(1 / 3)
 @given(seed=st.integers(0, 99), rate=st.sampled_from([1 / 4, 1 / 2, 3 / 4]))
 def test_of_each_window_the_losses_that_fell_furthest_are_dropped_before_loading(seed, rate):
     first, second = random_losses(2, seed)

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from fixture_cases import share_of_cases
+from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
@@ -33,7 +34,7 @@ def test_by_default_the_data_stay_as_they_are():
     assert same.mean == DIGITS.mean
 
 
-@settings(max_examples=20)
+@share_of_cases(2 / 3)
 @given(
     skew=st.floats(0.1, 2.5),
     copies=st.sampled_from([0.5, 1.0, 1.5]),
@@ -68,7 +69,7 @@ def test_without_copies_no_example_comes_twice_and_the_largest_class_is_whole():
     assert (taken <= there).all()
 
 
-@settings(max_examples=20)
+@share_of_cases(2 / 3)
 @given(exponent=st.sampled_from([0.5, 1.0, 1.5]), seed=st.integers(0, 20))
 def test_copies_are_as_many_as_zipfs_law_has_them(exponent, seed):
     alike = torch.zeros(1000, dtype=torch.int64)

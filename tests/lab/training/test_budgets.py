@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fixture_cases import share_of_cases
 from fixture_doors import same_tensors
 from fixture_lab import (
     BATCH,
@@ -15,7 +16,7 @@ from fixture_lab import (
     name_model,
     name_watched,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -45,7 +46,7 @@ def learning_rates(monkeypatch):
 @pytest.mark.parametrize("arm", [name for name, arm in STRATEGIES.items() if arm.prepare is None])
 @pytest.mark.filterwarnings("ignore:epoch . yielded no training batch")  # where few are expired
 @given(budget=st.floats(0.05, 2.0), rate=st.sampled_from([1 / 4, 1 / 3, 1 / 2, 0.99]))
-@settings(max_examples=4)
+@share_of_cases(1 / 8)
 def test_an_arm_ends_when_its_cost_is_spent_and_a_window_and_batch_over_at_most(arm, budget, rate):
     points = carry_out(fixture_plan(arm, cost=budget, rate=rate, warmup=0.1)).points
     # what is scored until a batch is full, in whole candidate batches, and the batch
