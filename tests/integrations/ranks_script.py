@@ -80,12 +80,22 @@ def sft(folder: Path) -> None:
     stats = made.selective_loader.stats
     say("sft", made.state.global_step, stats.candidates, float(ended[0].sum()), torch.equal(*ended))
     chosen = []
-    for strategy in (text.sb.infobatch(), text.sb.traditional()):
+    for strategy in (text.sb.infobatch(), text.sb.random_backprop(1)):
         arguments = {"max_steps": 1, "optim": "sgd", "learning_rate": 0.05, "max_grad_norm": 0.0}
         weighed = sft.trainer(folder, strategy, sft.texts(64), **(options | arguments))
         weighed.train()
         chosen.append(text.weights(weighed))
     say("weighed", float((chosen[0] - chosen[1]).abs().max()) < 2e-6)
+
+
+def grpo(folder: Path) -> None:
+    import test_trl_grpo as grpo
+
+    kind, rows = grpo.recipe()
+    options = {"loss_type": "grpo", "max_steps": 4, "ddp_backend": "gloo"}
+    _, plain = grpo.train(grpo.GRPOTrainer, folder, **options)
+    _, fewer = grpo.train(kind, folder, **options)
+    say("grpo", float(fewer.sum()), min(rows) < 8, float((fewer - plain).abs().max()) < 1e-6)
 
 
 def loop(folder: Path) -> None:
@@ -109,5 +119,5 @@ def loop(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"trainer": trainer, "sft": sft, "loop": loop}[sys.argv[1]](Path(sys.argv[2]))
+    {"trainer": trainer, "sft": sft, "grpo": grpo, "loop": loop}[sys.argv[1]](Path(sys.argv[2]))
     distributed.destroy_process_group()

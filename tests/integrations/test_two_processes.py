@@ -62,6 +62,15 @@ def test_processes_that_train_on_packed_documents_agree_and_go_on_from_a_checkpo
 
 
 @pytest.mark.slow
+def test_processes_that_leave_out_completions_train_as_the_trainer_s_own(tmp_path):
+    if find_spec("trl") is None:
+        pytest.skip("trl is not installed")
+    said = run("grpo", tmp_path)
+    assert said["grpo"]["0"] == said["grpo"]["1"]
+    assert said["grpo"]["0"][1:] == ["True", "True"]
+
+
+@pytest.mark.slow
 def test_a_loop_under_accelerate_does_so_too(tmp_path):
     if find_spec("accelerate") is None:
         pytest.skip("accelerate is not installed")

@@ -41,7 +41,8 @@ class NonzeroRows:
     batch, and its mean is over its own rows.
 
     Nothing but the gradient is the same: BatchNorm in training sees fewer rows, and dropout draws
-    other masks. A row that has another loss as well, such as a KL penalty, is not zero.
+    other masks. A row that has another loss as well, such as a KL penalty or the loss of a mixture
+    of experts' router, is not zero.
 
     Args:
         backfill: rows of each batch that is trained on, at least 1; None for each batch without
