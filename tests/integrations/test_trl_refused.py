@@ -28,6 +28,9 @@ def test_a_stream_of_joined_examples_is_refused(tmp_path):
     made = sft.trainer(tmp_path, text.selective(), data, options=pad, max_steps=3)
     made.train()
     assert made.state.global_step == 3
+    made = sft.trainer(tmp_path, sb.traditional(), data, packing=True, max_steps=3)
+    made.train()
+    assert made.state.global_step == 3
 
 
 def test_joined_examples_that_nothing_tells_apart_are_refused(tmp_path):

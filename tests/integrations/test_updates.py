@@ -18,16 +18,23 @@ class Named(Numbered):
         return {"number": torch.tensor(index)}
 
 
-def updates(batches, examples=40, strategy=None, **options):
+def updates(batches, examples=40, strategy=None, selects=True, **options):
     door = sb.SelectiveLoader(
         DataLoader(Named(examples), 4),
         None,
         None,
         strategy or sb.random_backprop(1 / 2),
-        with_selection=True,
+        with_selection=selects,
         **options,
     )
-    return Updates(door, batches, torch.device("cpu"), is_over=lambda: False, ended=lambda: None)
+    return Updates(
+        door,
+        batches,
+        torch.device("cpu"),
+        is_over=lambda: False,
+        ended=lambda: None,
+        selects=selects,
+    )
 
 
 def test_an_epoch_has_whole_updates_and_its_rest_goes_first_in_the_next():
@@ -54,10 +61,13 @@ def test_an_update_longer_than_an_epoch_takes_several():
     assert [len(list(updates(7)))] == [7]
 
 
-def test_what_waits_is_in_the_state():
-    first = updates(3)
+@pytest.mark.parametrize("selects", [True, False])
+def test_what_waits_is_in_the_state(selects):
+    strategy = sb.random_backprop(1 / 2) if selects else sb.traditional()
+    first = updates(3, strategy=strategy, selects=selects)
     list(first)
-    again = updates(3)
+    assert first.state_dict()["held"]
+    again = updates(3, strategy=strategy, selects=selects)
     again.load_state_dict(first.state_dict())
     for _ in range(3):
         left, right = list(first), list(again)

@@ -106,13 +106,17 @@ class TrainerSelection:
             LoaderError: if the strategy cannot work with the data set.
         """
         trainer, options = self._trainer, self._options
-        args, subset = trainer.args, options.strategy.subset
+        args, strategy, subset = trainer.args, options.strategy, options.strategy.subset
         plain = own_shard(trainer.accelerator, prepared)
         self._losses = self._find_losses()
         losses = self._read_losses
         classes = isinstance(losses, ModelLosses) and losses.target is Target.CLASSES
         batch = collate_two(plain)
-        packing = find_packing(plain, batch, trainer.data_collator, trainer.accelerator)
+        keeps_everything = strategy.selector.terms.keeps_everything
+        selects = subset is not None or strategy.scorer is not None or not keeps_everything
+        packing = None
+        if selects:  # else rows stay as they are: bit for bit the Trainer's own batches
+            packing = find_packing(plain, batch, trainer.data_collator, trainer.accelerator)
         if packing is None:
             pad = find_padding(batch, self._tokenizer, options.pad)
         else:
@@ -132,7 +136,7 @@ class TrainerSelection:
             epochs=None if self.by_steps else args.num_train_epochs,
             progress=self._done if self.by_steps else None,
             leftovers=options.leftovers,
-            with_selection=True,
+            with_selection=selects,
             pad=pad,
             device=None if packing is None else "cpu",  # where documents are packed
             nonfinite=options.nonfinite,
@@ -145,6 +149,7 @@ class TrainerSelection:
             is_over=self._is_over,
             ended=self._pass_over,
             packing=packing,
+            selects=selects,
         )
         if trainer.is_in_train and not self.by_steps:
             args.max_steps = updates.count(args.num_train_epochs)

@@ -32,6 +32,7 @@ class Updates:
         is_over: says whether training has ended, so that nothing more is yielded.
         ended: called at the end of each pass.
         packing: joins the selected documents of a batch into one row; None if rows are not packed.
+        selects: whether `loader` yields selections too; False if it yields every batch as it is.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Updates:
         is_over: Callable[[], bool],
         ended: Callable[[], None],
         packing: Packing | None = None,
+        selects: bool = True,
     ) -> None:
         self.loader = loader
         self.batches = batches
@@ -51,6 +53,7 @@ class Updates:
         self._is_over = is_over
         self._ended = ended
         self._packing = packing
+        self._selects = selects
         self._beyond: list[Any] = []  # documents that the last batch had no room for
         self._resumed = False
         self.counts_candidates = False  # whether updates are known as candidates come
@@ -78,7 +81,7 @@ class Updates:
                     update, self._held = self._held, []
                     for rows, selection in update:
                         batch = rows if self._packing is None else self._packing.pack(rows)
-                        yield with_keys(batch, selection)
+                        yield batch if selection is None else with_keys(batch, selection)
                     yielded = True
             resumed, self._resumed = self._resumed, False
             # An epoch without an update would end the Trainer's training.
@@ -91,7 +94,7 @@ class Updates:
         """Yield the epoch's selected batches; of documents, no more than a batch has room for."""
         packing, batches = self._packing, iter(self.loader)
         if packing is None:
-            yield from batches
+            yield from batches if self._selects else ((batch, None) for batch in batches)
             return
         while True:
             if not packing.is_full(self._beyond):
@@ -138,7 +141,7 @@ class Updates:
             if (
                 not isinstance(batch, tuple)
                 or len(batch) != 2
-                or not isinstance(batch[1], Selection)
+                or isinstance(batch[1], Selection) is not self._selects
             ):
                 raise saved.refuse("a batch with its selection")
             return move_batch(batch, self._device)
