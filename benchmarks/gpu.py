@@ -1,11 +1,14 @@
 """Test and measure on a GPU in one go, within ten minutes, and write records.
 
     scripts/gpu --out records/gpu                   on the GPU that is there
+    scripts/gpu --only tests --out records/gpu      the tests alone
     scripts/gpu --device cpu --seconds 5 --out x    the same in small, to see that it works
 
-The tests that need a GPU come first, then `bench` in each precision with each model. Every part has
-a limit of its own, and one that fails or takes too long leaves the others alone. What came of each
-is in gpu.json, written anew after every part; the measurements lie beside it.
+The tests that are marked `cuda` come first, then `bench` in each precision with each model. Tests
+of the library need torch, NumPy and pytest, all else what the extra `lab` brings. Every part has a
+limit of its own, and one that fails or takes too long leaves the others alone. The folder `--out`
+gets gpu.json, which says what came of each part and is written anew after every one, and beside it
+a file for each measurement.
 """
 
 import argparse
@@ -20,27 +23,18 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from recording import write_record
 
-from selective_backprop.lab.nets.models import MODELS
 from selective_backprop.lab.records.schema import utc_now
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-TESTS = (
-    "project/test_cuda.py",
-    "scorers/cheap/test_cuda.py",
-    "scorers/cheap/test_stream_backend.py",
-    "loader/test_static_shapes.py",
-)
-TESTING = 0.3  # of the time, at most
 LENIENCE = 1.4  # times its share of the time that is left is what a part may take
-LINES = 40  # of a part's output that are kept
+LINES = 200  # of a part's output that are kept: more than there are tests
 SCORING, EPOCH = 0.3, 0.4  # the most that scoring and a selective epoch may cost
 
 
@@ -86,15 +80,26 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30.0, help="of rounds in each bench")
     parser.add_argument("--limit", type=float, default=560.0, help="seconds that all may take")
     parser.add_argument("--out", type=Path, default=Path("runs/gpu"), help="folder for records")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[""],
+        metavar="NAME",
+        help="parts whose names begin so, such as tests or 'resnet18 in bf16', each time with "
+        "another folder",
+    )
     options = parser.parse_args()
     out: Path = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    parts = [*tests(), *benches(options.device, options.seconds, out)]
+    every = [tests(), *benches(options.device, options.seconds, out)]
+    parts = [part for part in every if part.name.startswith(tuple(options.only))]
+    if not parts:
+        parser.error(f"--only: the parts are {', '.join(part.name for part in every)}")
     end = time.monotonic() + options.limit
     outcomes: list[Outcome] = []
     for number, part in enumerate(parts):
         left = end - time.monotonic()
-        share = TESTING if part.record is None else LENIENCE / (len(parts) - number)
+        share = LENIENCE / (len(parts) - number)
         outcomes.append(run(part, limit=min(left, share * left)))
         found = outcomes[-1]
         print(f"{found.name}: {said(found)}, {found.seconds:.0f} s", flush=True)
@@ -107,28 +112,22 @@ def main() -> int:
     return int(any(found.status != 0 for found in outcomes))
 
 
-def tests() -> Iterator[Part]:
-    """Yield the tests, if there is something to run them with."""
-    if find_spec("pytest") is None:
-        return
-    # Neither the project's settings nor its checked annotations, whose packages may be missing.
-    options = [
-        "-q",
-        "-c",
-        os.devnull,
-        f"--rootdir={ROOT}",
-        "--noconftest",
-        "-p",
-        "no:cacheprovider",
+def tests() -> Part:
+    """Return all tests that are marked `cuda`, without what the others need besides."""
+    options = ["-m", "cuda", "-v", "--no-header", "--tb=short", "--continue-on-collection-errors"]
+    # With other versions of packages than the project's, a warning is no failure.
+    options += ["-p", "no:fixture_checks", "-p", "no:cacheprovider", "-W", "default"]
+    files = [
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        if "pytest.mark.cuda" in path.read_text(encoding="utf-8")
     ]
-    files = [str(ROOT / "tests" / name) for name in TESTS]
-    yield Part("tests", [sys.executable, "-m", "pytest", *options, *files])
+    return Part("tests", [sys.executable, "-m", "pytest", *options, *files])
 
 
 def benches(device: str, seconds: float, out: Path) -> Iterator[Part]:
     """Yield `bench` of each model in each precision, those at stake first."""
-    residual = "resnet18" if "resnet18" in MODELS else "resnet9"
-    models, data, batch = (residual, "vit_small"), "3x32x32", 256
+    models, data, batch = ("resnet18", "vit_small"), "3x32x32", 256
     if device == "cpu":
         models, data, batch = ("tiny_cnn", "vit_narrow"), "3x16x16", 4
     for precision in ("bf16", "fp32"):
@@ -147,8 +146,6 @@ def run(part: Part, *, limit: float) -> Outcome:
         part: what to run.
         limit: seconds.
     """
-    paths = [str(ROOT / "src"), str(ROOT / "tests" / "fixtures"), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     begun = time.monotonic()
     if part.record is not None:
         part.record.unlink(missing_ok=True)  # of an earlier run
@@ -157,7 +154,6 @@ def run(part: Part, *, limit: float) -> Outcome:
         process = subprocess.Popen(
             part.command,
             cwd=ROOT,
-            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=printed,
             stderr=subprocess.STDOUT,

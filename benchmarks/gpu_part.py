@@ -10,10 +10,8 @@ from pathlib import Path
 
 import torch
 from recording import write_record
-from rich.console import Console
 
 from selective_backprop.lab.bench.harness import measure
-from selective_backprop.lab.bench.tables import show_findings
 from selective_backprop.lab.bench.workload import bench_recipe, make_workload
 from selective_backprop.lab.recipe import Precision
 from selective_backprop.lab.records.schema import utc_now
@@ -22,7 +20,7 @@ RATE = 1 / 3
 
 
 def main() -> None:
-    """Measure, print the tables, write the record."""
+    """Measure, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", required=True, help="of the lab, or package.module:factory")
     parser.add_argument("--precision", type=Precision, default=Precision.FP32, help="of training")
@@ -50,9 +48,6 @@ def main() -> None:
         written=utc_now(),
         **asdict(findings),
     )
-    console = Console(width=120)
-    for part in show_findings(findings):
-        console.print(part)
 
 
 if __name__ == "__main__":

@@ -5,20 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from hook import install_hook
-from hypothesis import settings
 
-# Before the package's first import.
-install_hook("selective_backprop")
+pytest_plugins = ["fixture_checks"]
 
 torch.set_num_threads(1)
-
-# The tests are the same for everyone; scripts/search draws anew each time.
-settings.register_profile(
-    "same", deadline=None, max_examples=30, derandomize=True, database=None, print_blob=True
-)
-settings.register_profile("search", deadline=None, max_examples=100, print_blob=True)
-settings.load_profile("same")
 
 TESTS = Path(__file__).parent
 LONGEST = ("distributed", "reproductions/test_papers.py", "reproductions/test_training.py")
@@ -28,6 +18,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take longest, so that none is left for the end."""
     first = tuple(TESTS / name for name in LONGEST)
     items.sort(key=lambda item: not any(item.path.is_relative_to(each) for each in first))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs more CUDA devices than there are."""
+    mark = item.get_closest_marker("cuda")
+    needed = 0 if mark is None else mark.kwargs.get("devices", 1)
+    if torch.cuda.device_count() < needed:
+        pytest.skip(f"needs {needed} CUDA devices")
 
 
 @pytest.fixture

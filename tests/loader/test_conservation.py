@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from fixture_cases import share_of_cases
-from fixture_doors import SCHEDULES, Noting, flat, length
+from fixture_doors import Noting, flat, length
 from fixture_memory import REMEMBERING, Loop, strategy
+from fixture_schedules import SCHEDULES
 from hypothesis import example, given
 from hypothesis import strategies as st
 

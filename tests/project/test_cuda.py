@@ -14,7 +14,6 @@ from fixture_cuda import (
     by_rule,
     examples,
     make_door,
-    needs_cuda,
     net,
     no_waiting,
     scored,
@@ -27,7 +26,7 @@ from torch.nn import functional
 
 import selective_backprop as sb
 
-pytestmark = needs_cuda
+pytestmark = pytest.mark.cuda
 
 
 def test_what_makes_the_host_wait_is_noticed():
@@ -282,5 +281,22 @@ def test_a_step_that_does_not_score_selects_rows_on_the_device(strategy):
     step = sb.SelectiveStep(net(), LOSS, strategy)
     inputs, targets = (part.cuda() for part in examples()[:16])
     selected = step((inputs, targets))
-    torch.testing.assert_close(selected.losses.device, inputs.device)
+    assert selected.losses.device == inputs.device
     assert len(selected.rows) == round(16 * strategy.selector.terms.rate)
+
+
+@pytest.mark.parametrize("nonzero", [[True, False, True, False, False], [False] * 3], ids=str)
+def test_rows_of_gradient_zero_are_left_out_on_the_device(nonzero):
+    def losses(model: nn.Module, inputs: Tensor, targets: Tensor, worth: Tensor) -> Tensor:
+        return worth * functional.cross_entropy(model(inputs), targets, reduction="none")
+
+    whole, part = net(), net()
+    worth = torch.tensor(nonzero, device="cuda").float()
+    batch = (*(column[: len(nonzero)].cuda() for column in examples().tensors), worth)
+    losses(whole, *batch).mean().backward()
+    [(rows, selection)] = sb.NonzeroRows()(batch, worth)
+    assert selection.weights.is_cuda
+    assert len(rows[0]) == max(1, sum(nonzero))
+    (selection.weights * losses(part, *rows)).mean().backward()
+    for one, other in zip(part.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-6)

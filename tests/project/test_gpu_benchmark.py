@@ -2,6 +2,9 @@
 
 import importlib.util
 import json
+import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -20,6 +23,36 @@ def gpu():
         spec.loader.exec_module(module)
     yield module
     del sys.modules["gpu_benchmark"]
+
+
+def test_every_test_marked_cuda_is_collected_where_the_packages_of_development_are_missing(
+    gpu, request
+):
+    missing = ("beartype", "hypothesis", "jaxtyping", "xdist")
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({missing})); "
+        "import pytest; sys.exit(pytest.main())"
+    )
+    python, _, module, *arguments = gpu.tests().command
+    assert module == "pytest"
+    found = subprocess.run(
+        [python, "-c", code, *arguments, "--collect-only", "-qq"],
+        cwd=gpu.ROOT,
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # plugins are packages, too
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+    # All that there are, where all tests are run.
+    marked = {each.nodeid for each in request.session.items if each.get_closest_marker("cuda")}
+    assert marked <= set(found.stdout.splitlines())
+    assert "tests/project/test_cuda.py::test_what_makes_the_host_wait_is_noticed" in found.stdout
+
+
+def test_no_test_needs_cuda_without_the_mark(gpu):
+    asks = re.compile(r"cuda\.(is_available|device_count)\(")
+    files = (gpu.ROOT / "tests").rglob("test_*.py")
+    assert not [file.name for file in files if asks.search(file.read_text(encoding="utf-8"))]
 
 
 def part(gpu, code, record=None):

@@ -3,13 +3,12 @@
 import fixture_transformer as small
 import pytest
 import torch
-from fixture_cuda import needs_cuda
 from fixture_transformer import assert_equal, gradients
 from torch import Tensor, nn
 
 import selective_backprop as sb
 
-DEVICES = ["cpu", pytest.param("cuda", marks=needs_cuda)]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 
 
 def last(model: small.Transformer) -> tuple[nn.Module, ...]:

@@ -6,14 +6,14 @@ from typing import Any
 import fixture_transformer as small
 import pytest
 import torch
-from fixture_cuda import needs_cuda, no_waiting
+from fixture_cuda import no_waiting
 from fixture_transformer import MASKED, assert_equal, gradients
 from torch import Tensor, nn
 from torch.nn import functional
 
 import selective_backprop as sb
 
-DEVICES = ["cpu", pytest.param("cuda", marks=needs_cuda)]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 Kept = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -341,7 +341,7 @@ def test_tokens_are_chosen_before_the_pass_by_what_is_remembered_of_them() -> No
     assert chosen.nonzero().tolist() == [[0, 1], [0, 2]]
 
 
-@needs_cuda
+@pytest.mark.cuda
 def test_labels_on_the_host_spare_the_wait_for_the_device() -> None:
     model = small.make().cuda()
     words, labels = small.batch()

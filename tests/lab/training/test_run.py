@@ -128,15 +128,6 @@ def test_how_often_a_run_is_evaluated_changes_nothing_in_it():
     assert untimed(seldom.points)[-1]["test_loss"] == untimed(often.points)[-1]["test_loss"]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_on_a_gpu_runs_take_turns_without_a_trace_too():
-    streams = [torch.cuda.get_rng_state()]
-    run = TrainingRun(fixture_plan("traditional"), few_digits())
-    finish(run)
-    streams.append(torch.cuda.get_rng_state())
-    assert torch.equal(*streams)
-
-
 # 256 examples in batches of 64 make 4 updates an epoch; at a rate of 1/2, windows of 128 make 2.
 # Arms that choose by score train on all of the first epoch, and check the losses of its first.
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from fixture_cuda import (
     Net,
     examples,
     make_door,
-    needs_cuda,
     net,
     no_waiting,
     scored,
@@ -26,7 +25,7 @@ from torch.nn import functional
 
 import selective_backprop as sb
 
-pytestmark = needs_cuda
+pytestmark = pytest.mark.cuda
 
 
 @pytest.fixture(autouse=True)

@@ -19,9 +19,6 @@ from selective_backprop._batches.losses import ExampleLosses
 from selective_backprop.scorers.cheap.pipelined import _pipelined
 from selective_backprop.scorers.cheap.pipelined._pipelined import StreamBackend
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-needs_two = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="no two CUDA devices")
-
 CPU = torch.device("cpu")
 
 
@@ -210,7 +207,7 @@ def in_line(ahead: int, every: int) -> Any:
     return found, model.state_dict()
 
 
-@needs_cuda
+@pytest.mark.cuda
 @pytest.mark.parametrize("every", [1, 3])
 def test_on_cuda_scores_are_those_of_a_copy_in_line(every):
     found, weights = run_ahead(
@@ -221,7 +218,7 @@ def test_on_cuda_scores_are_those_of_a_copy_in_line(every):
     assert same_tensors(weights, others)
 
 
-@needs_two
+@pytest.mark.cuda(devices=2)
 def test_another_device_scores_alike():
     scorer = sb.scorers.Pipelined(sb.scorers.Forward(), 3, device="cuda:1", check=None)
     found, weights = run_ahead(scorer, ahead=2)
@@ -230,7 +227,7 @@ def test_another_device_scores_alike():
     torch.testing.assert_close(weights, others)
 
 
-@needs_cuda
+@pytest.mark.cuda
 def test_on_cuda_the_host_never_waits():
     model = Net().cuda()
     context = sb.scorers.Context(8, 16, model, losses, device=torch.device("cuda:0"), rate=1 / 2)
@@ -247,7 +244,7 @@ def test_on_cuda_the_host_never_waits():
     assert all(bool(each.isfinite().all()) for each in scores)
 
 
-@needs_cuda
+@pytest.mark.cuda
 def test_on_cuda_there_is_no_process_to_ask_threads_of():
     with pytest.raises(sb.ConfigurationError, match="second process"):
         sb.scorers.Pipelined(sb.scorers.Forward(), 2, threads=2).start(
