@@ -1,11 +1,15 @@
 """A timed loop takes real batches and leaves out what an epoch's start and cold caches take."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
+from fixture_cuda import LOSS, examples, net, no_waiting
+from torch.utils.data import DataLoader
 
 from selective_backprop._core.stopwatch import Stopwatch
-from selective_backprop.guide._timed_loops import TimedLoop
+from selective_backprop.guide._subject import take_subject
+from selective_backprop.guide._timed_loops import TimedLoop, TimedLoops
 
 
 class Clock:
@@ -82,3 +86,14 @@ def test_where_telling_phases_apart_costs_time_unwatched_batches_say_how_long_al
         "forward": 0.5,
         "backward": 1.5,
     }
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", ["traditional", "random", "scored", "recalled"])
+def test_on_cuda_no_loop_makes_the_host_wait_within_an_epoch(name):
+    loader = DataLoader(examples(), 8, shuffle=True, pin_memory=True)
+    subject = take_subject(net(), loader, LOSS, optimizer=None, rate=2 / 3, device="cuda")
+    loop = getattr(TimedLoops(subject, time.perf_counter), name)()
+    loop(1)  # 4 batches, of at least 8 that an epoch has
+    with no_waiting():
+        assert loop(1).steps == 1  # 3 more

@@ -168,7 +168,8 @@ class TimedLoops:
         loader = self._loader(recorded_sb(self._subject.rate, schedule=AT_ONCE))
         count = self._subject.source.examples or 0
         every = Selection(torch.arange(count), torch.ones(count))
-        loader.record(every, torch.rand(count))
+        # Where training's losses will be: a ledger on the host would wait for each of them.
+        loader.record(every, torch.rand(count, device=self._subject.device))
 
         def train(item: tuple[Any, Selection]) -> None:
             batch, selection = item
