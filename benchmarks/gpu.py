@@ -33,6 +33,7 @@ from selective_backprop.lab.records.schema import utc_now
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
+TESTING = 0.5  # of the time that is left is what tests may take at least: some compile
 LENIENCE = 1.4  # times its share of the time that is left is what a part may take
 LINES = 200  # of a part's output that are kept: more than there are tests
 SCORING, EPOCH = 0.3, 0.4  # the most that scoring and a selective epoch may cost
@@ -85,21 +86,20 @@ def main() -> int:
         nargs="+",
         default=[""],
         metavar="NAME",
-        help="parts whose names begin so, such as tests or 'resnet18 in bf16', each time with "
-        "another folder",
+        help="run parts whose names begin so, such as tests; gpu.json is of these alone",
     )
     options = parser.parse_args()
     out: Path = options.out.resolve()
-    out.mkdir(parents=True, exist_ok=True)
     every = [tests(), *benches(options.device, options.seconds, out)]
     parts = [part for part in every if part.name.startswith(tuple(options.only))]
     if not parts:
         parser.error(f"--only: the parts are {', '.join(part.name for part in every)}")
+    out.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + options.limit
     outcomes: list[Outcome] = []
     for number, part in enumerate(parts):
         left = end - time.monotonic()
-        share = LENIENCE / (len(parts) - number)
+        share = max(LENIENCE / (len(parts) - number), TESTING if part.record is None else 0.0)
         outcomes.append(run(part, limit=min(left, share * left)))
         found = outcomes[-1]
         print(f"{found.name}: {said(found)}, {found.seconds:.0f} s", flush=True)
