@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-pytest_plugins = ["fixture_checks"]
+pytest_plugins = ["fixture_checks"]  # apart, since scripts/gpu runs without it
 
 torch.set_num_threads(1)
 
@@ -25,7 +25,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     mark = item.get_closest_marker("cuda")
     needed = 0 if mark is None else mark.kwargs.get("devices", 1)
     if torch.cuda.device_count() < needed:
-        pytest.skip(f"needs {needed} CUDA devices")
+        pytest.skip(f"CUDA devices needed: {needed}")
 
 
 @pytest.fixture
