@@ -1,8 +1,14 @@
 """The command line, also as `python -m selective_backprop`: it needs an extra, and says so."""
 
 import sys
+from importlib.util import find_spec
 
 from selective_backprop._core.errors import installing
+
+LAB = (  # what the extra installs; looked for first, since some is imported after hours of training
+    *("sklearn", "scipy", "threadpoolctl", "PIL", "typer", "rich", "matplotlib", "plotly"),
+    *("jinja2", "pandas"),
+)
 
 
 def main() -> int | None:
@@ -11,17 +17,16 @@ def main() -> int | None:
     Returns:
         An exit status: 1 where the lab's packages are not installed, else the command's own.
     """
-    try:
-        from selective_backprop.lab.cli import main as cli
-    except ModuleNotFoundError as missing:
-        if missing.name is None or missing.name.startswith("selective_backprop"):
-            raise
+    missing = [name for name in LAB if find_spec(name) is None]
+    if missing:
         print(
-            f"selective-backprop: the command line needs {missing.name!r}, which is not "
-            f"installed. Install the lab with: {installing('lab')}",
+            "selective-backprop: the command line needs packages that are not installed: "
+            f"{', '.join(missing)}. Install the lab with: {installing('lab')}",
             file=sys.stderr,
         )
         return 1
+    from selective_backprop.lab.cli import main as cli
+
     return cli.main()
 
 

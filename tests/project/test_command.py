@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from types import ModuleType
 
@@ -11,15 +13,28 @@ import pytest
 import selective_backprop as sb
 from selective_backprop import __main__ as command
 
+ROOT = Path(__file__).parents[2]
 
-def test_without_its_extra_the_command_names_what_to_install(monkeypatch, capsys):
-    monkeypatch.delitem(sys.modules, "selective_backprop.lab.cli.main", raising=False)
-    monkeypatch.delattr("selective_backprop.lab.cli.main", raising=False)
-    monkeypatch.setitem(sys.modules, "typer", None)
+
+@pytest.mark.parametrize("missing", [["typer"], ["matplotlib", "pandas"]])  # at once, and later
+def test_without_its_extra_the_command_names_what_to_install(monkeypatch, capsys, missing):
+    for name in missing:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(sys, "argv", ["selective-backprop", "--help"])
     assert command.main() == 1
     message = capsys.readouterr().err
-    assert "'typer'" in message
+    assert ", ".join(missing) in message
     assert "pip install 'selective-backprop[lab]'" in message
+
+
+def test_what_the_command_looks_for_is_what_its_extra_installs():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    installed = packages_distributions()
+    assert [installed[name][0].lower() for name in command.LAB] == [
+        each.partition(">")[0] for each in extras["lab"]
+    ]
 
 
 def test_a_fault_in_the_lab_itself_is_no_missing_extra(monkeypatch):
@@ -40,7 +55,7 @@ def test_with_its_extra_the_command_is_the_labs(monkeypatch):
 def test_python_runs_the_package_as_the_command():
     said = subprocess.run(
         [sys.executable, "-m", "selective_backprop", "--version"],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")},
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,
         check=True,

@@ -179,6 +179,29 @@ def test_a_compiled_body_trains_alike() -> None:
     assert_equal(found, gradients(model, token_loss(model(words), labels).loss), 1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # dynamo's
+def test_in_a_compiled_step_the_body_is_compiled_and_the_head_and_loss_are_not() -> None:
+    model, graphs = small.make(), []
+    words, labels = small.batch()
+    token_loss = sb.TokenLoss(model.head, sb.TokenSelection(1 / 2), shift=True)
+
+    def step() -> tuple[Tensor, Tensor]:
+        hidden = model(words)
+        return token_loss(hidden, labels).loss, token_loss.losses(hidden, labels)
+
+    def collect(graph: torch.fx.GraphModule, _: object) -> Callable[..., Any]:
+        graphs.append(graph)
+        return graph.forward
+
+    expected_loss, expected = step()
+    expected_gradients = gradients(model, expected_loss)
+    loss, losses = torch.compile(step, backend=collect)()
+    torch.compiler.reset()
+    assert_equal(gradients(model, loss), expected_gradients, 1e-5)
+    assert torch.equal(losses.isnan(), expected.isnan())
+    assert len(graphs) == 1
+
+
 class Products:
     """How many numbers the largest matrix product or tensor made in a call has."""
 

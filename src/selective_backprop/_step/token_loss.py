@@ -1,6 +1,8 @@
 """`TokenLoss`: a language model's head and loss, on the tokens that are trained on."""
 
-from typing import final
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar, final
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +20,23 @@ from selective_backprop._step.head import (
     wide,
 )
 from selective_backprop._step.tokens import SelectedTokens, TokenSelection
+
+_Given = ParamSpec("_Given")
+_Returned = TypeVar("_Returned")
+
+
+def _uncompiled(function: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
+    """Keep `torch.compile` out of a function, and out of all that it calls.
+
+    `torch.compiler.disable` does it, but imports the compiler, which takes longer than importing
+    torch; so it is called when the function is, and not when the function is defined.
+    """
+
+    @wraps(function)
+    def call(*args: _Given.args, **kwargs: _Given.kwargs) -> _Returned:
+        return torch.compiler.disable(function)(*args, **kwargs)
+
+    return call
 
 
 @final
@@ -87,7 +106,7 @@ class TokenLoss:
         self._chunk = check_whole("chunk", chunk, optional=True)
         self._space = Workspace()
 
-    @torch.compiler.disable
+    @_uncompiled
     def __call__(
         self,
         hidden: Tensor,
@@ -156,7 +175,7 @@ class TokenLoss:
             losses.view(labels.shape),
         )
 
-    @torch.compiler.disable
+    @_uncompiled
     def losses(self, hidden: Tensor, labels: Tensor) -> Tensor:
         """Return every counted token's loss, without gradients, such as those of a reference.
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from fixture_command import run_command
 
-from selective_backprop.lab.cli import report
+from selective_backprop.lab.report import figures, report
 from selective_backprop.lab.runner import grid
 
 SMALL = "--limit 256 --epochs 2 --evaluations 3 --rate 1/2"
@@ -40,5 +40,5 @@ def untrained(monkeypatch):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Nothing is drawn, which takes a second."""
-    monkeypatch.setattr(report, "draw_comparison", lambda runs, path, **_: None)
+    monkeypatch.setattr(figures, "draw_comparison", lambda runs, path, **_: None)
     monkeypatch.setattr(report, "write_report", lambda runs, path, **_: None)

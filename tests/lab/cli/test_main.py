@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,3 +132,22 @@ def test_without_a_command_the_commands_are_listed(tmp_path):
     assert all(
         f"\n  {name}" in outcome.out + outcome.err for name in ("compare", "train", "report")
     )
+
+
+def test_help_imports_none_of_what_only_running_a_command_needs():
+    code = """if True:
+        import sys
+        from selective_backprop.lab.cli import main as cli
+        for command in ([], *([name] for name in sys.argv[1:])):
+            cli.app([*command, "--help"], standalone_mode=False)
+        print(*sys.modules)
+    """
+    commands = typer.main.get_command(cli.app).commands
+    printed = subprocess.run(
+        [sys.executable, "-c", code, *commands], capture_output=True, text=True, check=True
+    ).stdout
+    assert printed.count("Usage: ") == 1 + len(commands)
+    loaded = set(printed.splitlines()[-1].split())
+    assert "selective_backprop" in loaded
+    slow = {"PIL", "jinja2", "matplotlib", "pandas", "plotly", "scipy.special", "sklearn"}
+    assert not {*slow, "torch._dynamo"} & loaded

@@ -6,9 +6,9 @@ import pytest
 from fixture_command import run_command
 from fixture_runs import fixture_header, fixture_point
 
-from selective_backprop.lab.cli import report
 from selective_backprop.lab.records.example_history import examples_path
 from selective_backprop.lab.records.writer import RunWriter
+from selective_backprop.lab.report import figures
 
 DRAWN = ("table.md", "comparison.png", "report.html")
 
@@ -70,7 +70,7 @@ def test_where_there_is_nothing_to_report_that_is_said(tmp_path):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A folder with a record, of which no figure is drawn, which takes a second."""
-    monkeypatch.setattr(report, "draw_comparison", lambda runs, path, **_: None)
+    monkeypatch.setattr(figures, "draw_comparison", lambda runs, path, **_: None)
     with RunWriter.open(tmp_path / "out", fixture_header()) as writer:
         writer.point(fixture_point())
         writer.end({})

@@ -2,8 +2,8 @@ import pytest
 from fixture_command import run_command
 from fixture_lab import few_digits, fixture_plan, untimed
 
-from selective_backprop.lab.cli import report
 from selective_backprop.lab.records.example_history import read_examples
+from selective_backprop.lab.report import figures, report
 from selective_backprop.lab.runner.grid import run_grid
 from selective_backprop.lab.runner.run_store import RunStore
 
@@ -60,7 +60,7 @@ def test_several_processes_record_what_one_does_and_keep_what_they_have_begun(tm
 
 
 def test_the_table_of_a_comparison_does_without_runs_that_failed(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "draw_comparison", lambda runs, path, **_: None)
+    monkeypatch.setattr(figures, "draw_comparison", lambda runs, path, **_: None)
     monkeypatch.setattr(report, "write_report", lambda runs, path, **_: None)
     line = (
         "compare --lr 1e6 --model tiny_cnn --limit 128 --epochs 2 --seeds 2 "

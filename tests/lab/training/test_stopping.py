@@ -8,8 +8,8 @@ import pytest
 from fixture_command import run_command
 from fixture_lab import untimed
 
-from selective_backprop.lab.cli import report as presenting
 from selective_backprop.lab.records.schema import read_runs
+from selective_backprop.lab.report import figures, report
 from selective_backprop.lab.training.run import TrainingRun
 from selective_backprop.lab.training.stopping import asked_to_stop
 
@@ -40,8 +40,8 @@ def at_update(monkeypatch):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Nothing is drawn, which takes a second."""
-    monkeypatch.setattr(presenting, "draw_comparison", lambda runs, path, **_: None)
-    monkeypatch.setattr(presenting, "write_report", lambda runs, path, **_: None)
+    monkeypatch.setattr(figures, "draw_comparison", lambda runs, path, **_: None)
+    monkeypatch.setattr(report, "write_report", lambda runs, path, **_: None)
 
 
 def curves(folder):

@@ -7,7 +7,6 @@ import torch
 import typer
 
 import selective_backprop as sb
-from selective_backprop.lab.bench.tables import show_measurements, show_verdict
 from selective_backprop.lab.bench.workload import find_images, is_shape
 from selective_backprop.lab.cli.command_line import (
     check_record,
@@ -54,6 +53,8 @@ def advise(
     strategy would cost, loading included. By that and by the project's records of data like these
     it recommends a strategy, or not to select here, with the lines to write.
     """
+    from selective_backprop.lab.bench.tables import show_measurements, show_verdict
+
     limit_threads(measuring.threads)
     check_record(measuring.json)
     recipe = given(measuring.recipe, epochs=epochs)

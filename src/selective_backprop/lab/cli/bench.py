@@ -8,9 +8,7 @@ import torch
 from rich.progress import BarColumn, Progress, TextColumn
 
 import selective_backprop as sb
-from selective_backprop.lab.bench.figure import draw_bench
 from selective_backprop.lab.bench.harness import measure
-from selective_backprop.lab.bench.tables import show_findings
 from selective_backprop.lab.bench.workload import Workload, make_workload
 from selective_backprop.lab.cli.command_line import (
     check_record,
@@ -57,6 +55,9 @@ def bench(
     you like, and computes from them what an epoch of every strategy costs, beside the least that it
     can cost. Prints tables and draws a figure.
     """
+    from selective_backprop.lab.bench.figure import draw_bench
+    from selective_backprop.lab.bench.tables import show_findings
+
     if out.suffix.lower() not in FORMATS or out.is_dir():
         raise sb.ConfigurationError(
             f"--out {out}: the name of a figure is needed, ending in {', '.join(FORMATS)}"

@@ -5,15 +5,10 @@ from typing import Annotated
 
 import typer
 
-from selective_backprop.lab.analysis.findings import PAYS, pays_words
 from selective_backprop.lab.analysis.grouping import gather
 from selective_backprop.lab.analysis.loading import Survey, survey
-from selective_backprop.lab.analysis.statistics import Axis
-from selective_backprop.lab.analysis.summary import comparison_table, to_markdown
 from selective_backprop.lab.cli.command_line import console, errors, folder_of
 from selective_backprop.lab.data.folders import make_folder, writing_out
-from selective_backprop.lab.report.figures import draw_comparison
-from selective_backprop.lab.report.report import write_report
 
 
 def report(
@@ -48,6 +43,12 @@ def report(
 
 def show(found: Survey, out: Path) -> None:
     """Print the table of some runs, and draw the rest: a page alone, or all into a folder."""
+    from selective_backprop.lab.analysis.findings import PAYS, pays_words
+    from selective_backprop.lab.analysis.statistics import Axis
+    from selective_backprop.lab.analysis.summary import comparison_table, to_markdown
+    from selective_backprop.lab.report.figures import draw_comparison
+    from selective_backprop.lab.report.report import write_report
+
     on_cpu = all(run.header.device == "cpu" for run in found.runs)
     axis: Axis = "cpu_seconds" if on_cpu else "seconds"  # a CPU does other work too
     alone = out.suffix.lower() in {".html", ".htm"}

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor
 
 import selective_backprop as sb
@@ -116,6 +115,8 @@ def read_digits() -> Splits:
         Alpaydin and Kaynak 1998, Optical Recognition of Handwritten Digits (its test set), UCI
         Machine Learning Repository, doi:10.24432/C50P49.
     """
+    from sklearn.datasets import load_digits  # slow
+
     digits = load_digits()
     levels = np.rint(digits.images * (255 / _FULL_INK)).astype(np.uint8)
     images = torch.from_numpy(levels).unsqueeze(1)

@@ -6,10 +6,8 @@ shift it. All of it is drawn by counter, so that it is the same on every platfor
 """
 
 import numpy as np
+import scipy  # which imports its parts when they are used
 import torch
-from scipy.ndimage import gaussian_filter1d
-from scipy.special import logit, ndtri
-from sklearn.datasets import load_breast_cancer
 
 from selective_backprop._core.types import Float64, Int64, UInt8
 from selective_backprop.lab.data.random_bits import key_of, random_bits
@@ -66,7 +64,7 @@ def make_mnist1d(train: int = 4000, test: int = 1000) -> Splits:
     moved = (np.arange(_LONGEST) - (shift * _SHIFTS).astype(int)[:, None]) % _LONGEST
     drawn, inside = (np.take_along_axis(each, moved, 1) for each in (drawn, inside))
     noise = _normal(b"mnist1d noise", count, 2 * _LONGEST)
-    smooth = gaussian_filter1d(_AROUND * noise[:, :_LONGEST], 2, axis=1)
+    smooth = scipy.ndimage.gaussian_filter1d(_AROUND * noise[:, :_LONGEST], 2, axis=1)
     series = np.where(inside, drawn, smooth) + _EVERYWHERE * noise[:, _LONGEST:]
     series -= _SHEAR * (shear - 0.5)[:, None] * np.linspace(-0.5, 0.5, _LONGEST)
     at = np.linspace(0, _LONGEST - 1, _SHOWN)
@@ -85,6 +83,8 @@ def read_breast_cancer() -> Splits:
         Street, Wolberg and Mangasarian 1993, Breast Cancer Wisconsin (Diagnostic), UCI Machine
         Learning Repository, doi:10.24432/C5DW2B.
     """
+    from sklearn.datasets import load_breast_cancer  # slow
+
     table = load_breast_cancer()
     labels = table.target.astype(np.int64)
     order = labels.argsort(kind="stable")
@@ -137,7 +137,7 @@ def make_clicks(train: int = 20_000, test: int = 10_000) -> Splits:
         pull += effects[category]
         first += size
     # A logistic draw on top of the pull, of which the highest are clicks.
-    order = (pull + logit(draws[-1])).argsort(kind="stable")
+    order = (pull + scipy.special.logit(draws[-1])).argsort(kind="stable")
     labels = np.zeros(count, np.int64)
     labels[order[-round(share * count) :]] = 1
     return _splits(levels, labels, test, ("passed", "clicked"))
@@ -150,7 +150,7 @@ def _uniform(name: bytes, count: int, draws: int) -> Float64[np.ndarray, "draw e
 
 
 def _normal(name: bytes, count: int, draws: int) -> Float64[np.ndarray, "example draw"]:
-    return ndtri(_uniform(name, count, draws)).T.copy()
+    return scipy.special.ndtri(_uniform(name, count, draws)).T.copy()
 
 
 def _levels(values: Float64[np.ndarray, "example number"]) -> UInt8[np.ndarray, "example number"]:

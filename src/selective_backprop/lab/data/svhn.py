@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import scipy  # which imports its parts when they are used
 import torch
-from scipy.io import loadmat
 
 from selective_backprop.lab.data.folders import damaged, find_file, find_folder
 from selective_backprop.lab.data.splits import Part, Splits
@@ -55,7 +55,7 @@ def _read(path: Path, count: int) -> Part:
         raise damaged(path, "holds variables that are not compressed, or is damaged")
     try:
         with warnings.catch_warnings(action="error"):  # SciPy warns where it is in doubt
-            found = loadmat(path, appendmat=False, variable_names=["X", "y"])
+            found = scipy.io.loadmat(path, appendmat=False, variable_names=["X", "y"])
     except Exception as error:
         # A damaged file may make SciPy raise nearly anything.
         raise damaged(path, f"cannot be read as a MATLAB file: {error}") from error

@@ -1,1 +1,1 @@
-"""Figures, and the page that holds them. Read `report.py` first."""
+"""Figures, and the pages that hold them. Read `report.py` first."""

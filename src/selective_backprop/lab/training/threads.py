@@ -10,6 +10,6 @@ def limit_threads(threads: int) -> None:
     """Let operations of this process take so many threads."""
     torch.set_num_threads(threads)
     # A library that is loaded later would not be limited, and threads that wait for one another
-    # make a Gaussian process ten times slower.
-    importlib.import_module("scipy.linalg")
+    # make a Gaussian process ten times slower. This one loads SciPy's linear algebra too.
+    importlib.import_module("sklearn")
     threadpool_limits(threads)
