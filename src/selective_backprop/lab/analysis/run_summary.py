@@ -141,8 +141,7 @@ def _differing(runs: Sequence[Run]) -> Iterable[str]:
 
 def _prepared(comparison: Comparison) -> Iterable[str]:
     for group in comparison.groups:
-        meters = [(run.end or {}).get("meters") or {} for run in group.runs]
-        costs = [float(each.get("prepared_cost", 0.0)) for each in meters]
+        costs = [float(run.meters.get("prepared_cost", 0.0)) for run in group.runs]
         if any(costs):
             yield (
                 f"{group.label}: {sum(costs) / len(costs):.3g} of its cost epochs were spent on "

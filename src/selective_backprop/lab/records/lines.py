@@ -9,12 +9,25 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 import selective_backprop as sb
 
 SUFFIX = ".jsonl"
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+class Strategy(TypedDict):
+    """What names a run's strategy, beside its options."""
+
+    name: str
+
+
+class Identity(TypedDict):
+    """What names a run's record, beside all else that was chosen."""
+
+    strategy: Strategy
+    seed: int
 
 
 def encode(entry: Mapping[str, Any], *, sort: bool = False) -> bytes:
@@ -51,7 +64,7 @@ def decode(line: bytes) -> dict[str, Any]:
 def record_name(identity: Mapping[str, Any]) -> str:
     """Return the name of the file that a run of this identity is recorded in."""
     key = hashlib.sha256(encode(identity, sort=True)).hexdigest()[:8]
-    strategy = re.sub(r"[^A-Za-z0-9._-]+", "_", str(identity["strategy"]["name"]))[:60]
+    strategy = re.sub(r"[^A-Za-z0-9._-]+", "_", identity["strategy"]["name"])[:60]
     return f"{strategy}-seed{identity['seed']}-{key}{SUFFIX}"
 
 

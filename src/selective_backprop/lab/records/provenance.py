@@ -6,7 +6,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy
 import torch
@@ -15,6 +15,17 @@ import selective_backprop as sb
 
 _PACKAGE = Path(sb.__file__).resolve().parent
 _GIB = 2**30
+
+
+class Hardware(TypedDict, total=False):
+    """A machine, described by what decides its speed, and by nothing that names it."""
+
+    cpu: str
+    cores: int
+    threads: int  # that torch uses for one operation
+    memory_gib: float | None
+    gpu: str | None
+    system: str
 
 
 def provenance() -> dict[str, Any]:
