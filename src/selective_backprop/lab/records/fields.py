@@ -1,7 +1,7 @@
 """Values from a file, checked against the types of the fields that they are for."""
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_typeddict
@@ -39,6 +39,8 @@ def read_value(value: Any, kind: Any, name: str) -> Any:
         return None if value is None else read_value(value, inner[0], name)
     if origin is Annotated:
         return read_value(value, inner[1], name)
+    if is_dataclass(kind) and isinstance(value, dict):
+        return read_fields(kind, value)
     if is_typeddict(kind) and isinstance(value, dict):
         for key, hint in _hints(kind).items():
             if key in value or key in kind.__required_keys__:
