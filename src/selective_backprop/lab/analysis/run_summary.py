@@ -90,7 +90,8 @@ def machine_of(hardware: Mapping[str, Any]) -> str:
         return f"{number} {noun}{'' if number == 1 else 's'}" if number else None
 
     memory = f"{hardware['memory_gib']:.0f} GiB" if hardware.get("memory_gib") else None
-    parts = [hardware.get("gpu"), hardware.get("cpu"), counted("core"), counted("thread"), memory]
+    names = [hardware.get(name) for name in ("gpu", "cpu", "capability")]
+    parts = [*names, counted("core"), counted("thread"), memory]
     return ", ".join(str(part) for part in parts if part) or "hardware unknown"
 
 
@@ -107,7 +108,10 @@ def origins(runs: Sequence[Run]) -> Iterable[str]:
     if len({header.model_file for header in headers} - {None}) > 1:
         yield "The file of the model was changed between the runs."
     if len({as_text(header.hardware) for header in headers}) > 1:
-        yield "The runs come from different hardware or thread counts: seconds do not compare."
+        yield (
+            "The runs come from different hardware or thread counts: seconds do not compare, and "
+            "the same seed trains to other errors."
+        )
 
 
 def _data(config: Mapping[str, Any]) -> Iterable[str]:
