@@ -57,8 +57,7 @@ def show(found: Survey, out: Path) -> None:
     console.print(comparison_table(comparison, axis))
     with writing_out(out):
         if not alone:
-            table = to_markdown(comparison, axis)
-            (out / "table.md").write_text(table, encoding="utf-8", errors="replace")
+            (out / "table.md").write_text(to_markdown(comparison, axis), encoding="utf-8")
             draw_comparison(comparison, out / "comparison.png", axis=axis)
         write_report(
             comparison, page, histories=found.histories, problems=found.problems, axis=axis

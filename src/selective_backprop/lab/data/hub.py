@@ -30,7 +30,7 @@ def read_hub_splits(name: str, root: Path | None) -> Splits:
             are not all square, of one size, and of 8 bits a channel.
     """
     path, _, configuration = name.removeprefix(HUB).partition(":")
-    # Nor is a path: a record from elsewhere must not name a folder of this machine.
+    # A path is no name either: a record from elsewhere must not choose a folder of this machine.
     if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", path):
         raise sb.ConfigurationError(
             f"{name!r} names no data set: write {HUB}NAME, such as {HUB}uoft-cs/cifar10"

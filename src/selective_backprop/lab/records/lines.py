@@ -89,7 +89,12 @@ def _plain(value: Any) -> Any:
 def _revive(value: Any) -> Any:
     """Undo `_plain`'s spelling of numbers that are not finite."""
     if isinstance(value, dict):
-        return {key: _revive(entry) for key, entry in value.items()}
+        return {_drawable(key): _revive(entry) for key, entry in value.items()}
     if isinstance(value, list):
         return [_revive(entry) for entry in value]
-    return _NON_FINITE.get(value, value) if isinstance(value, str) else value
+    return _NON_FINITE.get(value, _drawable(value)) if isinstance(value, str) else value
+
+
+def _drawable(text: str) -> str:
+    """Return a text with a "?" for what is no text, which a command line and JSON may hold."""
+    return text.encode(errors="replace").decode()

@@ -115,7 +115,9 @@ def _cpu_model() -> str:
         # Kernels for ARM give no model name: the architecture is better than nothing.
         return platform.processor() or platform.machine() or "unknown"
     # On a virtual machine processors of several generations may have one name.
-    return f"{found['model name']} (family {found.get('cpu family')}, model {found.get('model')})"
+    known = {"family": found.get("cpu family"), "model": found.get("model")}
+    numbers = ", ".join(f"{name} {number}" for name, number in known.items() if number)
+    return f"{found['model name']} ({numbers})" if numbers else found["model name"]
 
 
 def _memory_gib() -> float | None:

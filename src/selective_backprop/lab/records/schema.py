@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import selective_backprop as sb
-from selective_backprop.lab.records.fields import read_fields, read_value
+from selective_backprop.lab.records.fields import read_value
 from selective_backprop.lab.records.lines import SUFFIX, Identity, decode, record_name
 from selective_backprop.lab.records.pack import pack, packed
 from selective_backprop.lab.records.provenance import Hardware, provenance
@@ -294,6 +294,6 @@ def _read_header(entry: dict[str, Any], where: str) -> Header:
 
 def _read_entry(kind: Any, entry: Mapping[str, Any], where: str) -> Any:
     try:
-        return read_value(entry, End, "end") if kind is End else read_fields(kind, entry)
+        return read_value(entry, kind, kind.__name__.lower())
     except ValueError as error:
         raise sb.RecordError(f"{where}: {error}.") from error
