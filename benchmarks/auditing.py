@@ -29,7 +29,7 @@ from selective_backprop.lab.data import datasets
 from selective_backprop.lab.data.composition import Composition
 from selective_backprop.lab.data.loader import make_loader
 from selective_backprop.lab.recipe import Recipe, find_recipe
-from selective_backprop.lab.records.files import forced_to_disk
+from selective_backprop.lab.records.files import replacing
 from selective_backprop.lab.records.provenance import provenance
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
@@ -281,7 +281,7 @@ def main() -> int:
                 continue
             run = measure(data, recipe, arm, seed)
             record["runs"].append(run)
-            with forced_to_disk(options.out) as file:
+            with replacing(options.out) as file:
                 file.write((json.dumps(record) + "\n").encode())
             fifth = SHARES.index(0.2)
             words = [f"{name} {run['found'][name][fifth]}" for name in ("audit", "final loss")]

@@ -16,6 +16,7 @@ from selective_backprop.guide._rounds import Median, summarise
 from selective_backprop.lab.bench.harness import time_steps
 from selective_backprop.lab.bench.workload import make_workload
 from selective_backprop.lab.recipe import Recipe
+from selective_backprop.lab.records.fields import read_fields
 from selective_backprop.lab.records.files import replacing
 from selective_backprop.lab.records.provenance import provenance
 from selective_backprop.lab.records.schema import utc_now
@@ -93,9 +94,8 @@ def read_step_times(path: Path) -> StepTimes:
         found = json.loads(path.read_text(encoding="utf-8"))
         if (found["kind"], found["schema"]) != ("step", _SCHEMA):
             raise ValueError(f"a {found['kind']} of schema {found['schema']}")
-        phases = {name: float(found["phases"][name]) for name in PHASES}
-        made = found["code_version"], found["hardware"]
-        return StepTimes(found["config"], phases, Median(**found["backward"]), *made)
+        phases = {name: found["phases"][name] for name in PHASES}
+        return read_fields(StepTimes, {**found, "phases": phases})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise sb.RecordError(
             f"{path}: no times of a training step ({error}). Move that file away to time it anew."

@@ -117,9 +117,7 @@ def train_missing(
 
 def default_jobs(device: str, threads: int) -> int:
     """Return how many runs there is room for at a time."""
-    cores = hardware()["cores"]
-    assert isinstance(cores, int)
-    return max(1, cores // threads) if device == "cpu" else 1
+    return max(1, hardware()["cores"] // threads) if device == "cpu" else 1
 
 
 def file_of(job: Job, folder: Path = Path()) -> Path:

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from fixture_papers import fixture_setting
 
@@ -20,6 +22,17 @@ def test_times_are_recorded_whole_and_read_back(tmp_path):
 def test_what_is_no_record_of_times_is_told_of(tmp_path, content):
     path = TIMING.file(tmp_path)
     path.write_text(content, encoding="utf-8")
+    with pytest.raises(sb.RecordError, match=f"{path.name}.*Move that file away"):
+        read_step_times(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("backward", {"median": "long"}), ("hardware", "fast"), ("phases", 3)]
+)
+def test_times_of_another_type_are_told_of(tmp_path, name, value):
+    TIMING.measure(tmp_path, root=None, command="typed")
+    path = TIMING.file(tmp_path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}), encoding="utf-8")
     with pytest.raises(sb.RecordError, match=f"{path.name}.*Move that file away"):
         read_step_times(path)
 

@@ -136,13 +136,15 @@ def test_examples_without_their_record_are_named(tmp_path):
     assert problem.startswith(f"{examples_path(lost)}: its record {lost.name} is missing")
 
 
-def test_examples_of_another_number_are_not_shown_beside_the_others(tmp_path):
+def test_examples_of_another_number_or_of_other_classes_are_not_shown_beside_the_others(tmp_path):
     for seed in (0, 1):
         write(tmp_path, seed=seed)
-    odd = write(tmp_path, "top-k", examples=9)
+    fewer, classes = write(tmp_path, "top-k", examples=9), write(tmp_path, "low-k")
+    write_examples(fixture_history(classes=4), classes)
     found = survey([tmp_path])
-    assert odd not in found.histories
-    assert "of 9 examples, where the others are of 12" in found.problems[0]
+    assert not {fewer, classes} & found.histories.keys()
+    assert "of 12 examples in 4 classes, where the others are of 12 in 3" in found.problems[0]
+    assert "of 9 examples in 3 classes, where the others are of 12 in 3" in found.problems[1]
 
 
 def test_where_there_is_nothing_to_show_everything_that_is_wrong_is_said(tmp_path):

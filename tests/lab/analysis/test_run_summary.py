@@ -12,6 +12,7 @@ from selective_backprop.lab.analysis.run_summary import facts, headline, notes
     [
         ({"code_version": "git ffffffffffff"}, "different code: git 0123456789ab and git ffff"),
         ({"hardware": {"cpu": "Another"}}, "different hardware"),
+        ({"hardware": {"cpu": "Fixture CPU", "capability": "AVX2"}}, "same seed trains to other"),
         ({"versions": {"python": "3.13.0"}}, "different versions"),
         ({"config": {"batch_size": 8}}, "do not share one recipe: batch size is unset and 8"),
         ({"code_version": "git 0123456789ab + uncommitted changes"}, "had uncommitted changes"),
@@ -40,6 +41,11 @@ def test_the_headline_says_what_ran():
         "digits · fixture-net · 10 epochs · seeds 0 to 2 · Fixture CPU, 2 cores, 1 thread, 8 GiB "
         "· code git 0123456789ab"
     )
+
+
+def test_the_headline_has_the_instructions_of_the_processor_where_they_are_known():
+    known = fixture_run(hardware={"cpu": "Fixture CPU", "capability": "AVX2", "cores": 2})
+    assert "Fixture CPU, AVX2, 2 cores" in headline(gather([known]))
 
 
 def test_the_facts_list_the_shared_recipe_only():

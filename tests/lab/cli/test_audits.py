@@ -317,17 +317,24 @@ def test_without_flips_there_is_nothing_to_hold_a_list_against(tmp_path):
     assert "--noise 0.2" in outcome.text
 
 
-def test_pictures_that_cannot_be_read_are_taken_from_the_record(tmp_path):
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({}, "no data set 'no-such-data'"),
+        ({"data": "digits", "noise": 0.2, "composition": {"noise_kind": "odd"}}, "'odd'"),
+    ],
+)
+def test_pictures_that_cannot_be_read_are_taken_from_the_record(tmp_path, config, why):
     shown = np.array([0, 11])
     history = doubted(
         np.linspace(-1, 1, 12),
         portrait_index=shown,
         portrait_image=np.zeros((2, 4, 4, 3), np.uint8),
     )
-    record(tmp_path, history=history)
+    record(tmp_path, history=history, **config)
     outcome = run_command(f"audit {tmp_path} --top 12 --out list", tmp_path)
     assert "only 2 of the 12 most suspicious have pictures" in outcome.text
-    assert "no data set 'no-such-data'" in outcome.text
+    assert why in outcome.text
     files = sorted(file.name for file in (tmp_path / "list" / "suspects").iterdir())
     assert files == ["000000.png", "000011.png"]
 

@@ -113,3 +113,11 @@ def test_a_file_in_the_place_of_a_folder_is_named(folder):
         outcome = run_command(f"report out -o {place}", folder)
         assert outcome.status == 2
         assert outcome.err.startswith("error: --out taken: cannot be made a folder")
+
+
+def test_a_strategy_whose_name_is_no_text_is_drawn_with_a_mark_in_its_place(tmp_path):
+    with RunWriter.open(tmp_path, fixture_header("odd \ud800")) as writer:
+        writer.point(fixture_point())
+        writer.end({})
+    assert run_command(f"report {tmp_path}", tmp_path).status == 0
+    assert "odd ?" in (tmp_path / "table.md").read_text(encoding="utf-8")

@@ -207,7 +207,9 @@ def test_what_the_hub_refuses_is_passed_on_with_what_to_write(hub):
         load("hub:pets")
 
 
-@pytest.mark.parametrize("name", ["hub:", "hub::configuration"])
+@pytest.mark.parametrize(
+    "name", ["hub:", "hub::configuration", "hub:../pets", "hub:/pets", "hub:someone/.."]
+)
 def test_a_name_is_needed(hub, name):
     with pytest.raises(sb.ConfigurationError, match=r"names no data set: write hub:NAME"):
         load(name)

@@ -1,3 +1,4 @@
+import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -79,6 +80,43 @@ def test_a_file_of_another_version_or_with_other_arrays_is_refused(tmp_path, cha
         arrays = {name: file[name] for name in file.files} | changes
     np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
     with pytest.raises(sb.RecordError, match=rf"a\.examples\.npz: .*{words}"):
+        read_examples(tmp_path / "a.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"scored": np.zeros(11, np.int32)}, r"scored is int32 of shape \(11,\), .*example 12"),
+        ({"label": np.zeros(12)}, "label is float64 .*int64"),
+        ({"cdf_loss": np.zeros((2, 4), np.float32)}, r"cdf_loss .*\(2, 4\).*evaluation 2, level 3"),
+        ({"life_loss": np.zeros(4, np.float32)}, r"life_loss .*\(4,\).*life 4, epoch 4"),
+        ({"portrait_text": np.array(["one", "two"])}, "portrait_index .*portrait 2"),
+        (
+            {"portrait_image": np.zeros((12, 4, 4, 2), np.uint8)},
+            r"portrait_image .*\(12, 4, 4, 2\)",
+        ),
+        ({"label": np.arange(12)}, "label goes from 0 to 11, expected 0 to 2"),
+        ({"prediction": np.full(12, -2)}, "prediction goes from -2 to -2, expected -1 to 2"),
+        ({"life_index": np.array([0, 3, 6, 12])}, "life_index goes from 0 to 12, expected 0 to 11"),
+        ({"passes": np.array("many")}, "many"),
+    ],
+    ids=range(10),
+)
+def test_arrays_that_do_not_go_together_are_refused(tmp_path, changes, words):
+    path = write_examples(fixture_history(), tmp_path / "a.jsonl")
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files} | changes
+    np.savez(path, **arrays)
+    with pytest.raises(sb.RecordError, match=rf"a\.examples\.npz: .*{words}"):
+        read_examples(tmp_path / "a.jsonl")
+
+
+def test_a_small_file_that_would_fill_the_memory_is_refused(tmp_path):
+    path = tmp_path / "a.examples.npz"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("label.npy", b"")
+        file.infolist()[0].file_size = 2**31  # what the directory of a file of zeros would say
+    with pytest.raises(sb.RecordError, match=r"a\.examples\.npz: .*2,048 MiB, .*at most 1,024"):
         read_examples(tmp_path / "a.jsonl")
 
 

@@ -1,11 +1,13 @@
 """Records in one compressed file."""
 
 import lzma
+import re
 
 import pytest
 from fixture_runs import fixture_header, fixture_point
 
 import selective_backprop as sb
+from selective_backprop.lab.records.lines import encode
 from selective_backprop.lab.records.pack import PACK, pack, unpack_into
 from selective_backprop.lab.records.schema import (
     is_recorded,
@@ -100,3 +102,55 @@ def test_any_tool_that_knows_xz_reads_a_pack(packed):
     folder, contents = packed
     lines = lzma.decompress((folder / PACK).read_bytes())
     assert lines == b"".join(contents[name] for name in sorted(contents))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seed": "/../../beside"},
+        {"seed": 12345678901234567890},
+        {"seed": None},
+        {"seed": True},
+        {"strategy": "top-k"},
+        {"strategy": {"name": ["/", "beside"]}},
+    ],
+)
+def test_a_name_of_anything_but_text_and_a_seed_reaches_no_path(tmp_path, changes):
+    source, out = tmp_path / PACK, tmp_path / "there" / "out"
+    lines = [
+        encode({"kind": "run", "identity": {"strategy": {"name": "a"}, "seed": 0} | each})
+        for each in ({}, changes)
+    ]
+    source.write_bytes(lzma.compress(b"".join(lines)))
+    with pytest.raises(sb.RecordError, match=rf"{PACK}, line 2.*identity\.{min(changes)}"):
+        unpack_into(out, source)
+    assert [*tmp_path.iterdir()] == [source]
+
+
+def test_a_strategy_with_slashes_in_its_name_is_unpacked_into_its_folder(tmp_path):
+    record(tmp_path, "/../../beside")
+    pack_finished(tmp_path)
+    (file,) = unpack_into(tmp_path / "there" / "out", tmp_path / PACK)
+    assert file.resolve().parent == tmp_path / "there" / "out"
+
+
+def test_a_pack_that_does_not_begin_with_a_header_is_refused(tmp_path):
+    (tmp_path / PACK).write_bytes(lzma.compress(b"no record\n" + encode({"kind": "run"})))
+    with pytest.raises(sb.RecordError, match=f"{PACK}, line 1: no header"):
+        read_runs(tmp_path)
+
+
+def test_a_small_file_that_would_fill_the_memory_is_refused(tmp_path):
+    quarter_of_a_gibibyte = lzma.compress(bytes(2**22), preset=0) * 64
+    (tmp_path / PACK).write_bytes(quarter_of_a_gibibyte + lzma.compress(b"\n"))
+    with pytest.raises(sb.RecordError, match=f"{re.escape(PACK)}: holds more than 256 MiB"):
+        read_runs(tmp_path)
+
+
+def test_no_pack_is_written_that_would_be_too_large_to_be_read(tmp_path):
+    large = tmp_path / "large.jsonl"
+    with large.open("wb") as file:
+        file.truncate(2**28 + 1)
+    with pytest.raises(sb.RecordError, match=f"{re.escape(PACK)}: .*256 MiB.* 256 are read"):
+        pack([large])
+    assert [*tmp_path.iterdir()] == [large]

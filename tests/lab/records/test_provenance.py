@@ -93,6 +93,7 @@ def test_hardware_says_what_decides_speed_and_names_no_machine():
     assert found["threads"] == torch.get_num_threads()
     assert found["cores"] >= 1
     assert found["cpu"]
+    assert found["capability"] == torch.backends.cpu.get_cpu_capability()
     assert found["memory_gib"] is None or found["memory_gib"] > 0
     text = str(found)
     assert socket.gethostname() not in text
@@ -110,6 +111,17 @@ def test_a_machine_that_tells_nothing_is_described_all_the_same(monkeypatch):
     monkeypatch.setattr(sys, "platform", "linux")
     found = provenance.hardware()
     assert (found["cpu"], found["memory_gib"]) == ("unknown", None)
+
+
+def test_processors_that_are_called_alike_are_told_apart_by_their_numbers(monkeypatch):
+    described = "processor\t: 0\ncpu family\t: 25\nmodel\t\t: {}\nmodel name\t: AMD EPYC\n"
+    monkeypatch.setattr(sys, "platform", "linux")
+    found = []
+    for model in (1, 17):
+        text = "\n".join([described.format(model)] * 2)
+        monkeypatch.setattr(Path, "read_text", lambda *_, text=text, **__: text)
+        found.append(provenance.hardware()["cpu"])
+    assert found == ["AMD EPYC (family 25, model 1)", "AMD EPYC (family 25, model 17)"]
 
 
 def test_a_mac_is_asked_for_its_processor(monkeypatch):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
-from selective_backprop.lab.records.lines import encode
+from selective_backprop.lab.records.lines import decode, encode
 from selective_backprop.lab.records.schema import (
     SCHEMA,
     Header,
@@ -21,7 +21,8 @@ KINDS = {
     float: st.floats(),
     float | None: st.none() | st.floats(),
     int: st.integers(0, 2**62),
-    tuple[float, ...] | None: st.none() | st.lists(st.floats(), min_size=1).map(tuple),
+    # All points of a run are of as many classes.
+    tuple[float, ...] | None: st.none() | st.tuples(st.floats(), st.floats()),
 }
 NUMBERS_AS_TEXT = {"NaN", "Infinity", "-Infinity"}
 # Not points: types are checked with draws of `random`, which strategies must not make.
@@ -107,7 +108,7 @@ def test_a_header_may_say_of_what_file_the_model_is_and_need_not(write):
     header = fixture_header(model_file="0123456789abcdef")
     assert read_run(write(*lines_of(header))).header == header
     told = encode({"kind": "run", "schema": SCHEMA, **vars(header), "model_file": 7})
-    with pytest.raises(sb.RecordError, match="model_file is 7, expected str"):
+    with pytest.raises(sb.RecordError, match="model_file is 7, expected text"):
         read_run(write(told))
 
 
@@ -169,6 +170,57 @@ def test_a_header_that_lacks_something_is_refused(write, name):
     del entry[name]
     with pytest.raises(sb.RecordError, match=f"line 1: {name} is None"):
         read_run(write(encode(entry)))
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("identity", "seed"), "/../../beside"),
+        (("identity", "seed"), 12345678901234567890),
+        (("identity", "seed"), True),
+        (("identity", "strategy"), "top-k"),
+        (("identity", "strategy", "name"), 5),
+        (("versions", "torch"), 2.8),
+        (("hardware", "memory_gib"), "much"),
+        (("hardware", "cpu"), None),
+        (("config", "data"), ["digits"]),
+        (("config", "epochs"), "ten"),
+        (("config", "limit"), 0.5),
+        (("config", "composition"), "skewed"),
+        (("config", "composition", "skew"), {}),
+        (("config", "recipe", "learning_rate"), None),
+        (("end", "meters"), 3),
+        (("end", "meters", "class_shares"), 0.5),
+        (("end", "meters", "class_shares"), ["half", "half"]),
+        (("end", "meters", "test_examples"), "many"),
+        (("end", "elapsed"), "long"),
+        (("end", "ended"), 2020),
+    ],
+)
+def test_what_is_read_of_a_header_or_an_end_has_its_type_checked(write, place, value):
+    header, end = map(decode, lines_of())
+    entry = end if place[0] == "end" else header
+    *outer, name = place[1:] if place[0] == "end" else place
+    for key in outer:
+        entry = entry.setdefault(key, {})
+    entry[name] = value
+    line, said = (2 if place[0] == "end" else 1), ".".join(place)
+    with pytest.raises(sb.RecordError, match=rf"a\.jsonl, line {line}: (an entry of )?{said} is"):
+        read_run(write(encode(header), encode(end)))
+
+
+def test_errors_and_shares_of_another_number_of_classes_are_refused(write):
+    header, end = lines_of()
+    two, three = (
+        encode({"kind": "point", **asdict(fixture_point(class_errors=(5.0,) * classes))})
+        for classes in (2, 3)
+    )
+    with pytest.raises(sb.RecordError, match=r"a\.jsonl: class_errors .* 2 and 3 classes"):
+        read_run(write(header, two, three, end))
+    shares = encode({"kind": "end", "meters": {"class_shares": [0.2, 0.3, 0.5]}})
+    with pytest.raises(sb.RecordError, match=r"a\.jsonl: .*class_shares .* 2 and 3 classes"):
+        read_run(write(header, two, shares))
+    assert read_run(write(header, three, shares)).meters["class_shares"] == [0.2, 0.3, 0.5]
 
 
 @pytest.mark.parametrize("value", ["five", None, True, [1.0], 10**400])

@@ -51,6 +51,14 @@ def test_the_net_is_that_of_a_traditional_run_on_its_own_data(plan, tmp_path):
     assert same_tensors(store.weights(plan), run.model.state_dict())
 
 
+def test_a_net_that_cannot_be_read_is_named_with_what_to_do(plan, tmp_path):
+    RunStore(tmp_path).weights(plan)
+    (path,) = tmp_path.glob("*.weights")
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(sb.RecordError, match=rf"{path.name}: .*Move that file away"):
+        RunStore(tmp_path).weights(plan)
+
+
 def test_a_folder_trains_it_once_and_its_cost_is_counted_for_nobody(plan, tmp_path, monkeypatch):
     (tuned, other) = run_grid([plan, replace(plan, seed=1)], RunStore(tmp_path))
     (plain,) = run_grid([replace(plan, pretrained=None)], RunStore(tmp_path))

@@ -87,5 +87,4 @@ def _class_errors(run: Run) -> np.ndarray:
 
 def _shares(run: Run) -> np.ndarray:
     """Return each class's share of the training data, one NaN where none was recorded."""
-    meters = (run.end or {}).get("meters") or {}
-    return np.asarray(meters.get("class_shares", [math.nan]))
+    return np.asarray(run.meters.get("class_shares", [math.nan]))

@@ -57,11 +57,13 @@ def with_histories(runs: Sequence[Run], problems: Sequence[str] = ()) -> Survey:
         else:
             if run.path is not None and history is not None:
                 found[run.path] = history
-    usual = mode(map(len, found.values())) if found else 0
-    odd = {path: len(history) for path, history in found.items() if len(history) != usual}
+    sizes = {path: (len(each), len(each.class_name)) for path, each in found.items()}
+    usual = mode(sizes.values()) if sizes else (0, 0)
+    odd = {path: size for path, size in sizes.items() if size != usual}
     problems += [
-        f"{path}: of {count} examples, where the others are of {usual}. {_UNSHOWN}"
-        for path, count in odd.items()
+        f"{path}: of {examples} examples in {classes} classes, where the others are of {usual[0]} "
+        f"in {usual[1]}. {_UNSHOWN}"
+        for path, (examples, classes) in odd.items()
     ]
     kept = {path: history for path, history in found.items() if path not in odd}
     return Survey(tuple(runs), kept, tuple(problems))

@@ -90,7 +90,8 @@ def machine_of(hardware: Mapping[str, Any]) -> str:
         return f"{number} {noun}{'' if number == 1 else 's'}" if number else None
 
     memory = f"{hardware['memory_gib']:.0f} GiB" if hardware.get("memory_gib") else None
-    parts = [hardware.get("gpu"), hardware.get("cpu"), counted("core"), counted("thread"), memory]
+    names = [hardware.get(name) for name in ("gpu", "cpu", "capability")]
+    parts = [*names, counted("core"), counted("thread"), memory]
     return ", ".join(str(part) for part in parts if part) or "hardware unknown"
 
 
@@ -107,7 +108,10 @@ def origins(runs: Sequence[Run]) -> Iterable[str]:
     if len({header.model_file for header in headers} - {None}) > 1:
         yield "The file of the model was changed between the runs."
     if len({as_text(header.hardware) for header in headers}) > 1:
-        yield "The runs come from different hardware or thread counts: seconds do not compare."
+        yield (
+            "The runs come from different hardware or thread counts: seconds do not compare, and "
+            "the same seed trains to other errors."
+        )
 
 
 def _data(config: Mapping[str, Any]) -> Iterable[str]:
@@ -141,8 +145,7 @@ def _differing(runs: Sequence[Run]) -> Iterable[str]:
 
 def _prepared(comparison: Comparison) -> Iterable[str]:
     for group in comparison.groups:
-        meters = [(run.end or {}).get("meters") or {} for run in group.runs]
-        costs = [float(each.get("prepared_cost", 0.0)) for each in meters]
+        costs = [float(run.meters.get("prepared_cost", 0.0)) for run in group.runs]
         if any(costs):
             yield (
                 f"{group.label}: {sum(costs) / len(costs):.3g} of its cost epochs were spent on "

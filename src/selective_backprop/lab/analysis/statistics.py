@@ -228,16 +228,13 @@ def by_seed(group: RunGroup, measure: Callable[[Run], float] = final_error) -> p
 
 def training_error(run: Run) -> float:
     """Return the error on training examples at the end, in percent; NaN where it is not known."""
-    meters = (run.end or {}).get("meters") or {}
-    return float(meters.get("train_error", math.nan))
+    return float(run.meters.get("train_error", math.nan))
 
 
 def resolution(runs: Iterable[Run]) -> float:
     """Return how many points of error one test example makes; 0 where records do not say."""
-    meters = ((run.end or {}).get("meters") or {} for run in runs)
-    return max(
-        (100.0 / each["test_examples"] for each in meters if "test_examples" in each), default=0.0
-    )
+    examples = (run.meters.get("test_examples") for run in runs)
+    return max((100.0 / count for count in examples if count), default=0.0)
 
 
 def final_estimate(group: RunGroup) -> Estimate:

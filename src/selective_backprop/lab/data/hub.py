@@ -1,6 +1,7 @@
 """Read image data by its name on the Hugging Face hub, through the package `datasets`."""
 
 import importlib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ def read_hub_splits(name: str, root: Path | None) -> Splits:
             are not all square, of one size, and of 8 bits a channel.
     """
     path, _, configuration = name.removeprefix(HUB).partition(":")
-    if not path:
+    # A path is no name either: a record from elsewhere must not choose a folder of this machine.
+    if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", path):
         raise sb.ConfigurationError(
             f"{name!r} names no data set: write {HUB}NAME, such as {HUB}uoft-cs/cifar10"
         )

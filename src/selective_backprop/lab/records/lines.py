@@ -9,12 +9,25 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 import selective_backprop as sb
 
 SUFFIX = ".jsonl"
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+class Strategy(TypedDict):
+    """What names a run's strategy, beside its options."""
+
+    name: str
+
+
+class Identity(TypedDict):
+    """What names a run's record, beside all else that was chosen."""
+
+    strategy: Strategy
+    seed: int
 
 
 def encode(entry: Mapping[str, Any], *, sort: bool = False) -> bytes:
@@ -51,7 +64,7 @@ def decode(line: bytes) -> dict[str, Any]:
 def record_name(identity: Mapping[str, Any]) -> str:
     """Return the name of the file that a run of this identity is recorded in."""
     key = hashlib.sha256(encode(identity, sort=True)).hexdigest()[:8]
-    strategy = re.sub(r"[^A-Za-z0-9._-]+", "_", str(identity["strategy"]["name"]))[:60]
+    strategy = re.sub(r"[^A-Za-z0-9._-]+", "_", identity["strategy"]["name"])[:60]
     return f"{strategy}-seed{identity['seed']}-{key}{SUFFIX}"
 
 
@@ -76,7 +89,12 @@ def _plain(value: Any) -> Any:
 def _revive(value: Any) -> Any:
     """Undo `_plain`'s spelling of numbers that are not finite."""
     if isinstance(value, dict):
-        return {key: _revive(entry) for key, entry in value.items()}
+        return {_drawable(key): _revive(entry) for key, entry in value.items()}
     if isinstance(value, list):
         return [_revive(entry) for entry in value]
-    return _NON_FINITE.get(value, value) if isinstance(value, str) else value
+    return _NON_FINITE.get(value, _drawable(value)) if isinstance(value, str) else value
+
+
+def _drawable(text: str) -> str:
+    """Return a text with a "?" for what is no text, which a command line and JSON may hold."""
+    return text.encode(errors="replace").decode()

@@ -7,16 +7,19 @@ and is in the pack as well is read from the file.
 
 import lzma
 import os
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
 import selective_backprop as sb
+from selective_backprop.lab.records.fields import read_value
 from selective_backprop.lab.records.files import replacing
-from selective_backprop.lab.records.lines import decode, record_name
+from selective_backprop.lab.records.lines import Identity, decode, record_name
 
 PACK = "runs.jsonl.xz"
+# Bytes, uncompressed; some 100,000 runs of the study. All of a pack is read into memory.
+_LARGEST = 2**28
 _HEADER = b'{"kind": "run"'
 
 
@@ -38,7 +41,7 @@ def pack(files: Iterable[Path]) -> None:
     """Move records from their files into the packs of their folders, replacing those of a name.
 
     Raises:
-        RecordError: if a pack that is there cannot be read.
+        RecordError: if a pack that is there cannot be read, or would become too large to be.
     """
     folders: dict[Path, list[Path]] = {}
     for file in files:
@@ -47,6 +50,11 @@ def pack(files: Iterable[Path]) -> None:
         with _locked(folder):
             records = dict(packed(folder)) | {file.name: file.read_bytes() for file in found}
             content = b"".join(records[name] for name in sorted(records))
+            if len(content) > _LARGEST:
+                raise sb.RecordError(
+                    f"{folder / PACK}: would hold {len(content) / 2**20:,.0f} MiB of records, and "
+                    f"at most {_LARGEST / 2**20:.0f} are read; move some to a folder of their own."
+                )
             with replacing(folder / PACK) as out:
                 out.write(lzma.compress(content, preset=6))
             for file in found:
@@ -76,21 +84,37 @@ def _remembered(path: Path, changed: int, size: int) -> dict[str, bytes]:
 
 def _split(path: Path) -> dict[str, bytes]:
     """Return each record of a pack under its name."""
-    try:
-        content = lzma.decompress(path.read_bytes())
-    except (OSError, lzma.LZMAError) as error:
-        raise sb.RecordError(f"{path}: cannot be read as a pack of records ({error}).") from error
     records: dict[str, list[bytes]] = {}
     lines: list[bytes] = []
-    for line in content.splitlines(keepends=True):
-        if line.startswith(_HEADER):
+    for number, line in enumerate(_lines(path), start=1):
+        if number == 1 or line.startswith(_HEADER):
             try:
-                lines = records.setdefault(record_name(decode(line)["identity"]), [])
-            except (ValueError, KeyError, TypeError) as error:
-                raise sb.RecordError(f"{path}: a header in it is damaged ({error}).") from error
+                identity = read_value(decode(line).get("identity"), Identity, "identity")
+            except ValueError as error:
+                raise sb.RecordError(
+                    f"{path}, line {number}: no header of a record ({error})."
+                ) from error
+            lines = records.setdefault(record_name(identity), [])
             lines.clear()
         lines.append(line)
     return {name: b"".join(lines) for name, lines in records.items()}
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a pack, which may unpack to thousands of times its size."""
+    room = _LARGEST
+    try:
+        with lzma.open(path) as file:
+            while line := file.readline(room + 1):
+                room -= len(line)
+                if room < 0:
+                    raise sb.RecordError(
+                        f"{path}: holds more than {_LARGEST / 2**20:.0f} MiB of records, which "
+                        "`selective-backprop pack` never writes."
+                    )
+                yield line
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise sb.RecordError(f"{path}: cannot be read as a pack of records ({error}).") from error
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy
 import torch
@@ -17,13 +17,25 @@ _PACKAGE = Path(sb.__file__).resolve().parent
 _GIB = 2**30
 
 
+class Hardware(TypedDict, total=False):
+    """A machine, described by what decides its speed and its rounding, and by no name of it."""
+
+    cpu: str
+    capability: str  # the instructions that torch computes with, such as "AVX2"
+    cores: int
+    threads: int  # that torch uses for one operation
+    memory_gib: float | None
+    gpu: str | None
+    system: str
+
+
 def provenance() -> dict[str, Any]:
     """Return what every record of a measurement says: code, versions and hardware."""
     return {"code_version": code_version(), "versions": versions(), "hardware": hardware()}
 
 
-def hardware() -> dict[str, str | int | float | None]:
-    """Describe the machine by what decides its speed, and by nothing that names it.
+def hardware() -> Hardware:
+    """Describe the machine.
 
     What cannot be found out is "unknown", or None where a number stands.
     """
@@ -31,6 +43,7 @@ def hardware() -> dict[str, str | int | float | None]:
     allowed = getattr(os, "sched_getaffinity", None)
     return {
         "cpu": _cpu_model(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
         "cores": len(allowed(0)) if allowed else (os.cpu_count() or 1),
         "threads": torch.get_num_threads(),  # that torch uses for one operation
         "memory_gib": _memory_gib(),
@@ -96,12 +109,15 @@ def _cpu_model() -> str:
         described = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         described = ""
-    for line in described.splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "model name" and value.strip():
-            return " ".join(value.split())
-    # Kernels for ARM give no model name: the architecture is better than nothing.
-    return platform.processor() or platform.machine() or "unknown"
+    first = (line.partition(":") for line in described.partition("\n\n")[0].splitlines())
+    found = {name.strip(): " ".join(value.split()) for name, _, value in first}
+    if not found.get("model name"):
+        # Kernels for ARM give no model name: the architecture is better than nothing.
+        return platform.processor() or platform.machine() or "unknown"
+    # On a virtual machine processors of several generations may have one name.
+    known = {"family": found.get("cpu family"), "model": found.get("model")}
+    numbers = ", ".join(f"{name} {number}" for name, number in known.items() if number)
+    return f"{found['model name']} ({numbers})" if numbers else found["model name"]
 
 
 def _memory_gib() -> float | None:

@@ -17,15 +17,16 @@ for its path in the folder in either case.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Annotated, Any, TypedDict
 
 import selective_backprop as sb
-from selective_backprop.lab.records.lines import SUFFIX, decode, record_name
+from selective_backprop.lab.records.fields import read_value
+from selective_backprop.lab.records.lines import SUFFIX, Identity, decode, record_name
 from selective_backprop.lab.records.pack import pack, packed
-from selective_backprop.lab.records.provenance import provenance
+from selective_backprop.lab.records.provenance import Hardware, provenance
 
 SCHEMA = 2
 
@@ -61,16 +62,67 @@ class Point:
         return self.scored + self.trained
 
 
+class Composed(TypedDict, total=False):
+    """What was made of the data, as a configuration says it."""
+
+    skew: float
+    copies: float
+    near_copies: int
+    places: int | None
+    noise_kind: str
+    seed: int
+
+
+class Tried(TypedDict, total=False):
+    """What is read of a recipe."""
+
+    learning_rate: float
+
+
+class Config(TypedDict, total=False):
+    """What is read of a configuration, which holds more."""
+
+    data: str
+    model: str
+    limit: int | None
+    noise: float | None
+    composition: Composed
+    pretrained: str
+    recipe: Tried
+    epochs: float
+    budget: float
+    budget_unit: str
+    schedules_follow: str
+
+
+class Meters(TypedDict, total=False):
+    """What is read of what was metered over a whole run."""
+
+    class_shares: list[float]  # of the training data, in order of the labels; none of text
+    prepared_cost: float
+    test_examples: int
+    train_error: float
+
+
+class End(TypedDict, total=False):
+    """What the last line of a record says."""
+
+    status: str
+    ended: str  # ISO 8601, UTC
+    elapsed: float  # seconds
+    meters: Meters
+
+
 @dataclass(frozen=True, kw_only=True)
 class Header:
     """What runs, and where: the first line of a record."""
 
-    identity: Mapping[str, Any]  # what was chosen, by which the run is found
-    config: Mapping[str, Any]  # all that was in force, defaults included
+    identity: Annotated[Mapping[str, Any], Identity]  # what was chosen, by which the run is found
+    config: Annotated[Mapping[str, Any], Config]  # all that was in force, defaults included
     device: str
     code_version: str
     versions: Mapping[str, str]
-    hardware: Mapping[str, Any]
+    hardware: Annotated[Mapping[str, Any], Hardware]
     command: str
     started: str  # ISO 8601, UTC
     model_file: str | None = None  # fingerprint of the file that a model of the user's is made in
@@ -119,6 +171,11 @@ class Run:
         return self.end is not None and self.end.get("status") == "finished"
 
     @property
+    def meters(self) -> Mapping[str, Any]:
+        """What was metered over the whole run; nothing of one that did not end."""
+        return (self.end or {}).get("meters", {})
+
+    @property
     def name(self) -> str:
         """What messages call this run: its file, or its strategy and seed where it has none."""
         return self.path.name if self.path else f"{self.header.arm}, seed {self.header.seed}"
@@ -162,14 +219,21 @@ def read_run(path: str | Path) -> Run:
             case "observation":
                 observations.append(_read_entry(Observation, entry, where))
             case "end":
-                end = entry
+                end = _read_entry(End, entry, where)
             case other:
                 raise sb.RecordError(
                     f"{where}: kind is {other!r}, expected 'point', 'observation' or 'end'."
                 )
-    return Run(
+    run = Run(
         header=header, points=tuple(points), observations=tuple(observations), end=end, path=path
     )
+    by_class = [*(point.class_errors for point in points), run.meters.get("class_shares")]
+    if len(counts := {len(each) for each in by_class if each is not None}) > 1:
+        numbers = " and ".join(map(str, sorted(counts)))
+        raise sb.RecordError(
+            f"{path}: class_errors and class_shares are of {numbers} classes, expected one number."
+        )
+    return run
 
 
 def is_recorded(path: Path) -> bool:
@@ -225,39 +289,11 @@ def _read_header(entry: dict[str, Any], where: str) -> Header:
                 f"{where}: {name} {entry.get(name)!r}, expected {expected!r}: a record's first "
                 "line says what ran, and one of another schema is for the version that wrote it."
             )
-    header = _read_entry(Header, entry, where)
-    strategy = header.identity.get("strategy")
-    name = strategy.get("name") if isinstance(strategy, dict) else None
-    if not isinstance(name, str) or not isinstance(header.identity.get("seed"), int):
-        raise sb.RecordError(f"{where}: identity names no strategy, or has no seed.")
-    return header
+    return _read_entry(Header, entry, where)
 
 
 def _read_entry(kind: Any, entry: Mapping[str, Any], where: str) -> Any:
-    """Return a header, a point or an observation from its values by name; others are left out."""
-    values: dict[str, Any] = {}
-    for field in fields(kind):
-        value: Any = entry.get(field.name)
-        if value is None and field.default is None:
-            continue
-        if not _fits(value, field.type):
-            wanted = getattr(field.type, "__name__", str(field.type))
-            raise sb.RecordError(f"{where}: {field.name} is {value!r:.400}, expected {wanted}.")
-        if isinstance(value, list):
-            values[field.name] = tuple(map(float, value))
-        else:
-            values[field.name] = float(value) if field.type is float else value
-    return kind(**values)
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    """Return whether a value is of a field's type."""
-    if kind == Mapping[str, float]:
-        return isinstance(value, dict) and all(_fits(each, float) for each in value.values())
-    if kind == tuple[float, ...] | None:
-        return isinstance(value, list) and all(_fits(each, float) for each in value)
-    if kind in (int, float, float | None):
-        # A larger whole number is no counter and no float.
-        whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
-        return whole or (kind is not int and isinstance(value, float))
-    return isinstance(value, dict if get_origin(kind) is Mapping else str)
+    try:
+        return read_value(entry, kind, kind.__name__.lower())
+    except ValueError as error:
+        raise sb.RecordError(f"{where}: {error}.") from error

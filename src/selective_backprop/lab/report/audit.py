@@ -246,7 +246,7 @@ def pictures(found: Audit, root: Path | None, problems: list[str]) -> Mapping[in
     wanted = found.suspects.indices[:PICTURED]
     try:
         data = _data_of(found, root)
-    except (sb.DataError, sb.ConfigurationError) as error:
+    except ValueError as error:  # the data are missing, or the record says what cannot be
         recorded = _recorded(found, "portrait_image", wanted)
         problems.append(
             f"only {len(recorded)} of the {len(wanted)} most suspicious have pictures, those that "
@@ -271,7 +271,7 @@ def _recorded(found: Audit, field: str, wanted: np.ndarray) -> dict[int, Any]:
 def _data_of(found: Audit, root: Path | None) -> datasets.ImageData:
     """Return the data that the runs trained on, if it is found here."""
     config, labels = found.config, found.histories[0].label
-    clean = datasets.load(config["data"], root=root, limit=config.get("limit"))
+    clean = datasets.load(config.get("data", ""), root=root, limit=config.get("limit"))
     data = Composition.of(config)(clean)
     if not np.array_equal(data.train_labels.numpy(), labels):
         raise sb.DataError(

@@ -67,8 +67,8 @@ def loss_spread(
 
     Seeds that were evaluated less often than the others, or had nothing to show, are left out.
     """
-    most = max(len(history.cdf_progress) for history in histories)
-    alike = [history for history in histories if len(history.cdf_progress) == most]
+    most = max(history.cdf_loss.shape for history in histories)
+    alike = [history for history in histories if history.cdf_loss.shape == most]
     losses = np.mean([history.cdf_loss.astype(float) for history in alike], axis=0)
     return np.mean([history.cdf_progress for history in alike], axis=0), losses
 

@@ -39,6 +39,7 @@ class RunStore:
 
         Raises:
             ConfigurationError: if its data have other images than the run's.
+            RecordError: if they are kept and cannot be read.
         """
         plan = config.pretraining
         if plan is None:
@@ -58,7 +59,13 @@ class RunStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as file:
                 torch.save(run.model.state_dict(), file)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # damaged bytes can make the reader raise anything
+            raise sb.RecordError(
+                f"{path}: cannot be read as weights ({error}). Move that file away to train them "
+                "anew."
+            ) from error
 
     def path(self, config: RunConfig) -> Path:
         """Return the file of a run's record."""
