@@ -43,6 +43,6 @@ class LengthWatch:
         self.stop()
         warn(
             f"len(loader) was {said} before training, and epoch {epoch + 1} had {batches} batches. "
-            f"A learning-rate schedule made for {said} steps an epoch would not come to its end: let it go "
-            "by candidates, scheduler = sb.CandidateScheduler(scheduler, loader)"
+            f"A learning-rate schedule that counts {said} steps an epoch would not come to its "
+            "end: let it go by candidates, scheduler = sb.CandidateScheduler(scheduler, loader)"
         )

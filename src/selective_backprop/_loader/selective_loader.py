@@ -1,12 +1,13 @@
 """`SelectiveLoader`: yields full batches of the examples worth training on."""
 
+import copy
 import inspect
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -365,6 +366,24 @@ class SelectiveLoader:
     def __bool__(self) -> bool:
         """Return True; an empty loader is refused when it is wrapped."""
         return True
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: a copy would score with another model than the one in training.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            "a SelectiveLoader cannot be pickled: it scores with the model in training, which "
+            "another process does not share. Hand over what it is made of, build it in the "
+            "process that trains, and go on there with load_state_dict(loader.state_dict())."
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "SelectiveLoader":
+        """Return a copy with copies of all parts, the model among them."""
+        memo[id(self)] = clone = object.__new__(type(self))
+        vars(clone).update(copy.deepcopy(vars(self), memo))
+        return clone
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the coming epoch, which starts at its first `next`.
