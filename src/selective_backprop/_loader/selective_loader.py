@@ -141,8 +141,10 @@ class SelectiveLoader:
         if isinstance(loss_fn, WeighingLoss):  # of another loader, as where a cell is run again
             loss_fn = loss_fn.given
         source = open_source(loader)
+        if batch_size is not None:
+            batch_size = int(check_whole("batch_size", batch_size))
         if strategy.subset is not None:
-            source = source.within(strategy.subset)
+            source = source.within(strategy.subset, batch_size)
         check_fit(strategy, source, losses, outputs)
         check_loss(strategy, is_no_cross_entropy(loss_fn))
         epochs = check_number("epochs", epochs, above=0, optional=True)
