@@ -246,7 +246,7 @@ def test_it_has_what_frameworks_look_for_and_is_no_data_loader():
 
 def test_it_is_not_pickled_and_says_what_to_hand_over_and_can_be_copied_with_its_model():
     door = select(DataLoader(Numbered(22), 4), sb.random_backprop(1 / 2))
-    with pytest.raises(TypeError, match="SelectiveLoader .* load_state_dict"):
+    with pytest.raises(TypeError, match=r"SelectiveLoader .* load_state_dict"):
         pickle.dumps(door)
     twin = copy.deepcopy(door)
     assert numbers(twin) == numbers(door)

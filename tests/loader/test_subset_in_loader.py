@@ -179,7 +179,7 @@ class Ranges:
 def test_a_batch_sampler_that_does_not_tell_its_batch_size_needs_one_from_the_loader():
     loader = DataLoader(Numbered(40), batch_sampler=Ranges())
     options = {"model": None, "loss_fn": None, "strategy": sb.pruned(SUBSET)}
-    with pytest.raises(sb.LoaderError, match="Ranges.* batch_size="):
+    with pytest.raises(sb.LoaderError, match=r"Ranges.* batch_size="):
         sb.SelectiveLoader(loader, **options)
     door = sb.SelectiveLoader(loader, **options, batch_size=5)
     assert [batch[1].tolist() for batch in door] == [
@@ -193,7 +193,7 @@ def test_a_data_set_without_a_length_is_refused_as_such():
             return index
 
     loader = DataLoader(Endless(), batch_sampler=Ranges())
-    with pytest.raises(sb.LoaderError, match="Endless .*len"):
+    with pytest.raises(sb.LoaderError, match=r"Endless .*len"):
         sb.SelectiveLoader(loader, None, None, sb.pruned(SUBSET), batch_size=5)
 
 
