@@ -20,6 +20,8 @@ release = version = sb.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 html_title = f"{project} {release}"
 html_show_sphinx = False
 html_copy_source = False

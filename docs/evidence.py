@@ -435,7 +435,8 @@ def traits(file: str) -> str:
         made = " ".join(
             f"--{name.replace('_', '-')} {value}" for name, value in case["settings"].items()
         )
-        lines.append(f"| {case['data']} | {made or 'as published'} | {' | '.join(cells)} |")
+        made = f"`{made}`" if made else "as published"  # as code, so that "--" is no dash
+        lines.append(f"| {case['data']} | {made} | {' | '.join(cells)} |")
     known = [case for case in cases if case["found"]["wrong_labels"] is not None]
     errors = [abs(case["found"]["wrong_labels"] - case["wrong"]) for case in known]
     lines += [

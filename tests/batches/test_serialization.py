@@ -1,7 +1,7 @@
 """Batches of every kind survive a file that holds no code, and what cannot is refused."""
 
 import io
-from collections import OrderedDict, UserDict
+from collections import Counter, OrderedDict, UserDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -43,6 +43,10 @@ class Named(dict):
     label = None
 
 
+class Lean(dict):
+    __slots__ = "label"
+
+
 def through_a_file(packed: Any) -> Any:
     file = io.BytesIO()
     torch.save(packed, file)
@@ -50,8 +54,8 @@ def through_a_file(packed: Any) -> Any:
     return torch.load(file, weights_only=True)
 
 
-def named() -> Named:
-    batch = Named(inputs=torch.arange(3))
+def named(kind: type = Named) -> Any:
+    batch = kind(inputs=torch.arange(3))
     batch.label = "first"
     return batch
 
@@ -73,6 +77,11 @@ BATCHES: dict[str, Callable[[], Any]] = {
     "with slots": lambda: Slotted(torch.arange(3)),
     "a mapping with more": lambda: Encoded({"ids": torch.arange(3)}, "text"),
     "a kind of dict": named,
+    "a kind of dict with slots": lambda: named(Lean),
+    "a kind of dict with empty slots": lambda: Lean(inputs=torch.arange(3)),
+    "a dict with a default": lambda: defaultdict(list, inputs=torch.arange(3)),
+    "a dict whose default is gone": lambda: defaultdict(None, inputs=torch.arange(3)),
+    "a counter": lambda: Counter("aab"),
     "all in one": lambda: [Pair(Frozen(torch.ones(1), []), {"x": np.zeros(1)}), Slotted(None)],
 }
 
@@ -90,13 +99,11 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, (dict, UserDict)):
-        extras = (
-            {k: v for k, v in vars(one).items() if k != "data"} if hasattr(one, "__dict__") else {}
-        )
+        extras = "label", "kind", "default_factory"
         return (
             list(one) == list(other)
             and all(same(one[key], other[key]) for key in one)
-            and all(same(value, vars(other)[key]) for key, value in extras.items())
+            and all(same(getattr(one, n, None), getattr(other, n, None)) for n in extras)
         )
     if isinstance(one, (Frozen, Slotted)):
         return all(same(getattr(one, n), getattr(other, n)) for n in one.__dataclass_fields__)
@@ -138,6 +145,7 @@ class Opaque:
     ("batch", "found"),
     [
         ({"meta": [Opaque()]}, "meta.0 .*Opaque"),
+        (defaultdict(lambda: 0, a=torch.ones(1)), "default_factory .*function"),
         ((torch.ones(1), {1, 2}), "1 .*set"),
         ({(1, 2): torch.ones(1)}, "batch .*dict"),
         (np.array([None]), "array of object"),

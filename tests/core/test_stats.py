@@ -1,10 +1,11 @@
 """What was counted between two snapshots."""
 
+import math
 from dataclasses import dataclass, fields, replace
 
 import selective_backprop as sb
 
-NOW = ("epoch", "waiting", "ties")
+NOW = ("epoch", "ties")
 
 
 def test_every_count_is_subtracted_and_what_is_no_count_is_as_it_is_now():
@@ -23,3 +24,12 @@ def test_a_new_counter_is_subtracted_too():
 
     earlier = Wider(kept=2, skipped=3)
     assert replace(earlier, kept=6, skipped=8).since(earlier) == Wider(kept=4, skipped=5)
+
+
+def test_the_rate_of_an_epoch_counts_rows_that_waited_and_not_those_that_wait():
+    first = sb.Stats(epoch=0, candidates=125, kept=124, waiting=1)
+    later = sb.Stats(epoch=3, candidates=500, kept=500)
+    assert first.rate == later.rate == later.since(first).rate == 1.0
+    assert later.since(first).waiting == -1
+    assert math.isnan(sb.Stats().rate)
+    assert math.isnan(sb.Stats(candidates=5, waiting=5).rate)

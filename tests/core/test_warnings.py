@@ -57,6 +57,13 @@ def _warn_if_barren():
     for batch in loader:  # here
         pass
 
+def end_epoch():
+    loader = wrap(sb.selective_backprop(1 / 2))
+    assert len(loader) == 4
+    for epoch in range(2):
+        for batch in loader:  # here
+            pass
+
 def warn_of_mixtures():
     targets = torch.tensor([[0.7, 0.3, 0.0]] * 32)
     loader = sb.SelectiveLoader(

@@ -1,6 +1,8 @@
 """The door: phases, lengths, epochs, seeds and what it says of itself."""
 
+import copy
 import dataclasses
+import pickle
 import weakref
 from types import SimpleNamespace
 from typing import Any
@@ -240,6 +242,14 @@ def test_it_has_what_frameworks_look_for_and_is_no_data_loader():
     assert door.strategy is strategy
     assert not isinstance(door, DataLoader)
     assert not hasattr(door, "batch_sampler")
+
+
+def test_it_is_not_pickled_and_says_what_to_hand_over_and_can_be_copied_with_its_model():
+    door = select(DataLoader(Numbered(22), 4), sb.random_backprop(1 / 2))
+    with pytest.raises(TypeError, match=r"SelectiveLoader .* load_state_dict"):
+        pickle.dumps(door)
+    twin = copy.deepcopy(door)
+    assert numbers(twin) == numbers(door)
 
 
 def test_stats_are_a_frozen_snapshot():

@@ -166,6 +166,37 @@ def test_what_has_no_batches_of_indices_is_refused(loader):
         make_door(sb.traditional(), loader)
 
 
+class Ranges:
+    """A batch sampler that has no `batch_size`."""
+
+    def __len__(self):
+        return 4
+
+    def __iter__(self):
+        return iter(torch.arange(40).split(10))
+
+
+def test_a_batch_sampler_that_does_not_tell_its_batch_size_needs_one_from_the_loader():
+    loader = DataLoader(Numbered(40), batch_sampler=Ranges())
+    options = {"model": None, "loss_fn": None, "strategy": sb.pruned(SUBSET)}
+    with pytest.raises(sb.LoaderError, match=r"Ranges.* batch_size="):
+        sb.SelectiveLoader(loader, **options)
+    door = sb.SelectiveLoader(loader, **options, batch_size=5)
+    assert [batch[1].tolist() for batch in door] == [
+        sorted(KEPT)[start : start + 5] for start in range(0, 17, 5)
+    ]
+
+
+def test_a_data_set_without_a_length_is_refused_as_such():
+    class Endless(torch.utils.data.Dataset):
+        def __getitem__(self, index):
+            return index
+
+    loader = DataLoader(Endless(), batch_sampler=Ranges())
+    with pytest.raises(sb.LoaderError, match=r"Endless .*len"):
+        sb.SelectiveLoader(loader, None, None, sb.pruned(SUBSET), batch_size=5)
+
+
 @pytest.mark.parametrize("keys", [["a", "b"], [0.5, 1.5], [3, 40], [-1, 2]])
 def test_keys_that_are_no_indices_are_refused(keys):
     with pytest.raises(sb.LoaderError, match="indices"):

@@ -189,3 +189,12 @@ def test_a_buffer_that_begins_to_move_late_is_as_it_was_when_a_batch_is_handed_o
     for _ in loader:
         assert model.average == 0.0
     assert model.passes == 8
+
+
+def test_a_lazy_model_is_made_by_the_first_scoring_pass_and_keeps_its_statistics():
+    model = nn.Sequential(nn.LazyBatchNorm1d(), nn.LazyLinear(3))
+    loader = DataLoader(fixture_data(24), 4)
+    door = sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), selective())
+    assert len(list(door)) > 1
+    assert model[0].running_mean.tolist() == [0.0, 0.0]
+    assert model[0].num_batches_tracked == 0

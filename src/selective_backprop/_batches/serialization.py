@@ -1,9 +1,11 @@
 """Batches in plain containers, which `torch.load(weights_only=True)` reads without running code."""
 
 import dataclasses
+import inspect
 import sys
 from collections import OrderedDict, UserDict
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,9 +19,9 @@ from selective_backprop._core.errors import BatchError, ConfigurationError
 def pack_batch(batch: Any, path: str = "") -> Any:
     """Return copies of a batch's leaves in plain containers, with the names of the original types.
 
-    It may hold tensors, arrays, numbers and text, in lists, tuples, dicts (and subclasses of `dict`
-    or `UserDict`), named tuples and dataclasses, all defined at the top of their modules. Anything
-    else is refused with its path.
+    It may hold tensors, arrays, numbers, text and classes, in lists, tuples, dicts (and subclasses
+    of `dict` or `UserDict`), named tuples and dataclasses, all defined at the top of their modules.
+    Anything else is refused with its path.
     """
 
     def pack_all(parts: Iterable[tuple[Any, Any]]) -> list[Any]:
@@ -44,9 +46,14 @@ def pack_batch(batch: Any, path: str = "") -> Any:
         word = "named tuple" if isinstance(batch, tuple) else "dataclass"
         return word, _type_name(path, kind), names, parts
     if isinstance(batch, dict | UserDict) and kind is not dict:
-        others = {key: part for key, part in vars(batch).items() if key != "data"}
+        others = {name: getattr(batch, name) for name in _slots(kind) if hasattr(batch, name)}
+        others |= getattr(batch, "__dict__", {})
+        if isinstance(batch, UserDict):
+            del others["data"]
         parts = pack_all([("", dict(batch)), ("", others)])
         return "mapping", _type_name(path, kind), (), parts
+    if isinstance(batch, type):  # such as what a defaultdict makes
+        return "class", _type_name(path, batch)
     raise BatchError(
         f"{path or 'the batch'} is a {kind.__name__}, which a saved state cannot hold. Let "
         "the collate function return tensors, arrays, numbers and text, in lists, tuples, dicts, "
@@ -69,6 +76,8 @@ def unpack_batch(packed: Any) -> Any:
         return array if kind == "array" else array[()]
     if kind == "bytes":
         return content[0].encode("latin1")
+    if kind == "class":
+        return _find_type(content[0])
     if kind == "texts":
         texts, shape, dtype = content
         return np.array([unpack_batch(text) for text in texts], dtype).reshape(shape)
@@ -116,14 +125,19 @@ def _find(name: str) -> Any:
     return found
 
 
-def _fill(kind: str, name: str, names: Sequence[str], items: list[Any]) -> Any:
-    """Return an object of one of the user's types without running its code."""
+def _find_type(name: str) -> type:
     found = _find(name)
     if not isinstance(found, type):
         raise ConfigurationError(
             f"the state holds rows of type {name}, which is not imported here. Import it before "
             "load_state_dict()."
         )
+    return found
+
+
+def _fill(kind: str, name: str, names: Sequence[str], items: list[Any]) -> Any:
+    """Return an object of one of the user's types without running its code."""
+    found = _find_type(name)
     if kind == "named tuple" and issubclass(found, tuple) and _field_names(found) == names:
         return tuple.__new__(found, items)
     if kind == "dataclass" and dataclasses.is_dataclass(found) and _field_names(found) == names:
@@ -141,12 +155,21 @@ def _fill(kind: str, name: str, names: Sequence[str], items: list[Any]) -> Any:
         else:
             made = object.__new__(found)
             others = {"data": content, **others}
-        vars(made).update(others)
+        for slot in others.keys() & {*_slots(found)}:
+            object.__setattr__(made, slot, others.pop(slot))
+        if others:
+            vars(made).update(others)
         return made
     raise ConfigurationError(
         f"the state holds rows of type {name}, a {kind} with {', '.join(names) or 'items'}; here "
         "it is something else. Load the state with the code that it was saved with."
     )
+
+
+def _slots(kind: type) -> list[str]:
+    """Return the attributes that instances hold outside their `__dict__`, as `defaultdict` does."""
+    held = (vars(base).items() for base in kind.__mro__)
+    return [name for name, value in chain.from_iterable(held) if inspect.ismemberdescriptor(value)]
 
 
 def _field_names(kind: type) -> tuple[str, ...] | None:

@@ -6,12 +6,14 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from itertools import chain
+from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import is_lazy
 
 from selective_backprop._core.errors import warn
 
@@ -138,47 +140,98 @@ class _Slot(NamedTuple):
     module: nn.Module
     name: str
     buffer: Tensor
+    original: Tensor  # has the buffer's memory and shape still when the buffer has others
+    piece: Tensor | None  # its bytes, if it is small and in one piece of memory
+
+    @classmethod
+    def of(cls, module: nn.Module, name: str, buffer: Tensor) -> "_Slot":
+        """Return the slot of a buffer as it is now."""
+        if not _is_plain(buffer):
+            return cls(module, name, buffer, buffer, None)
+        # Through `.data`, so that autograd counts no change: a graph that waits for its
+        # backward pass may hold the buffer, and finds the same values in it.
+        return cls(module, name, buffer, buffer.data, _piece(buffer.data))
 
     @property
     def key(self) -> tuple[int, str]:
         """Identifies the place in the model, whichever tensor is there."""
         return id(self.module), self.name
 
+    @property
+    def size(self) -> int:
+        """Its bytes; of a sparse buffer those that it would have if it were dense."""
+        return self.buffer.numel() * self.buffer.element_size()
+
+
+class _Held(NamedTuple):
+    """The buffers that hang in a module before a pass."""
+
+    module: nn.Module
+    buffers: dict[str, Tensor | None]
+    unsaved: set[str]  # the names that `state_dict()` leaves out
+
+    @classmethod
+    def of(cls, module: nn.Module) -> "_Held":
+        """Return what hangs in a module now."""
+        return cls(module, dict(module._buffers), set(module._non_persistent_buffers_set))
+
+    def put_back(self, attributes: dict[str, Any]) -> None:
+        """Hang the buffers again, and if that changes any, put the module's attributes back."""
+        found, unsaved = self.module._buffers, self.module._non_persistent_buffers_set
+        if [*found] == [*self.buffers] and [*map(id, found.values())] == [
+            *map(id, self.buffers.values())
+        ]:
+            return
+        _refill(found, self.buffers)
+        _refill(unsaved, self.unsaved)
+        _refill(vars(self.module), attributes)
+
+
+def _refill(container: Any, content: Any) -> None:
+    container.clear()
+    container.update(content)
+
 
 class KeptBuffers:
     """Save the buffers of a model before a forward pass, and put back those that it changed.
 
+    Put back are their values, their shapes, and which tensors hang in the model. If a pass hangs
+    another tensor in a module, that module's attributes are put back too, since they may describe
+    it, such as the length of a cached table. Buffers that a lazy module makes in its first pass
+    stay.
+
     Buffers of up to 1 MiB are saved before every pass. Larger ones are all saved until one pass
-    has run to its end; after that, only those that a pass was seen to change. A larger buffer
-    that first changes later is not put back, and a warning says so. A change through `.data` is
-    seen only in buffers that are saved.
+    has run to its end; after that, only those whose values a pass was seen to change. A larger
+    buffer that first changes later keeps its new values, and a warning says so. A change through
+    `.data` is seen only in buffers that are saved.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._moving: set[tuple[int, str]] | None = None  # larger ones; None: not known yet
-        self._find()
+        self._find(list_modules(model))
 
-    def _find(self, modules: Modules | None = None) -> None:
+    def _find(self, modules: Modules) -> None:
         """Take note of the model's buffers."""
-        modules = list_modules(self._model) if modules is None else modules
         self._places = _places(modules)
-        self._slots = [  # held, so that no new buffer can get the address of one of them
-            _Slot(module, name, buffer)
-            for module in modules
-            for name, buffer in module._buffers.items()
+        # These also keep the buffers alive, so that no new one can get the address of another.
+        self._held = [_Held.of(module) for module in modules]
+        found = [
+            (held.module, name, buffer)
+            for held in self._held
+            for name, buffer in held.buffers.items()
             if buffer is not None
         ]
-        self._strided = [slot.buffer for slot in self._slots if slot.buffer.layout is torch.strided]
-        self._addresses = _addresses(self._strided)
-        self._large = [slot for slot in self._slots if not _is_small(slot.buffer)]
-        self._small: dict[torch.device, list[Tensor]] = {}  # views of the bytes
-        for _, _, buffer in self._slots:
-            if _is_small(buffer):
-                # Through `.data`, so that autograd counts no change: a graph that waits for its
-                # backward pass may hold the buffer, and finds the same values in it.
-                flat = buffer.data.as_strided((buffer.numel(),), (1,))
-                self._small.setdefault(buffer.device, []).append(flat.view(torch.uint8))
+        slots = [_Slot.of(*place) for place in found if not is_lazy(place[-1])]
+        self._lazy = len(slots) < len(found)
+        plain = [slot for slot in slots if slot.original is not slot.buffer]
+        self._buffers = [slot.buffer for slot in plain]
+        self._originals = [slot.original for slot in plain]
+        self._apart = [slot for slot in slots if slot.piece is None]
+        self._small: dict[torch.device, list[Tensor]] = {}
+        for slot in slots:
+            if slot.piece is not None:
+                self._small.setdefault(slot.buffer.device, []).append(slot.piece)
 
     @contextmanager
     def kept(self, modules: Modules | None = None) -> Generator[None]:
@@ -187,45 +240,59 @@ class KeptBuffers:
         The model's `modules` may be given, where they are listed already.
         """
         modules = list_modules(self._model) if modules is None else modules
-        if _places(modules) != self._places or _addresses(self._strided) != self._addresses:
+        if (
+            self._lazy
+            or _places(modules) != self._places
+            or not _in_shape(self._buffers, self._originals)
+        ):
             self._find(modules)
-        slots, large, small, known = self._slots, self._large, self._small, self._moving
-        images = [torch.cat(views) for views in small.values()]
-        versions = [_version(slot.buffer) for slot in large]
+        # Taken now, since a pass inside the body may find others.
+        places, held, buffers, originals = self._places, self._held, self._buffers, self._originals
+        small, apart, known = self._small, self._apart, self._moving
+        attributes = [vars(module).copy() for module in modules]
+        images = [torch.cat(pieces) for pieces in small.values()]
+        versions = [_version(slot.buffer) for slot in apart]
         saved = [
-            slot.buffer.clone() if known is None or slot.key in known else None for slot in large
+            slot.buffer.clone()
+            if known is None or slot.key in known or slot.size <= LARGEST_SAVED
+            else None
+            for slot in apart
         ]
         whole = False
         try:
             yield
             whole = True
         finally:
-            for views, image in zip(small.values(), images, strict=True):
-                _restore(views, image)
-            moved = set()
-            for slot, version, value in zip(large, versions, saved, strict=True):
-                replaced = slot.module._buffers.get(slot.name) is not slot.buffer
-                changed = replaced or _version(slot.buffer) != version
-                if value is not None and (changed or _differ(slot.buffer, value)):
-                    slot.buffer.copy_(value)
+            if _places(modules) != places:
+                for each, before in zip(held, attributes, strict=True):
+                    each.put_back(before)
+            if not _in_shape(buffers, originals):
+                for buffer, original in zip(buffers, originals, strict=True):
+                    buffer.data = original
+            for pieces, image in zip(small.values(), images, strict=True):
+                _restore(pieces, image)
+            moved, lost = set(), []
+            for slot, version, value in zip(apart, versions, saved, strict=True):
+                changed = _version(slot.buffer) != version
+                if value is None:
+                    lost += [slot] * changed
+                elif changed or _differ(slot.buffer, value):
+                    with torch.inference_mode():  # outside of it, inference tensors are read-only
+                        slot.original.copy_(value)
                     changed = True
                 if changed:
                     moved.add(slot.key)
-                    if value is None:
-                        self._warn(slot)
-            # A module may also put a new tensor in the place instead of writing into the old one.
-            for module, name, buffer in slots:
-                if module._buffers.get(name) is not buffer:
-                    module._buffers[name] = buffer
             # A pass that raised may have ended before it changed a buffer.
             if whole or known is not None:
                 self._moving = moved | (known or set())
+            for slot in lost:
+                self._warn(slot)
 
     def _warn(self, slot: _Slot) -> None:
         paths = {id(module): path for path, module in self._model.named_modules()}
         name = ".".join(filter(None, (paths[id(slot.module)], slot.name)))
         warn(
-            f"a scoring pass moved the buffer {name!r} of {slot.buffer.nbytes:,} bytes, which no "
+            f"a scoring pass moved the buffer {name!r} of {slot.size:,} bytes, which no "
             f"pass had moved before. It was not put back: buffers of more than {LARGEST_SAVED:,} "
             "bytes are saved only once they are seen to move. From now on it is kept."
         )
@@ -238,37 +305,36 @@ def _places(modules: Modules) -> tuple[list[Any], list[Any], list[Any], list[Any
     return [*map(id, modules)], [*map(len, held)], [*chain.from_iterable(held)], [*there]
 
 
-def _addresses(buffers: Sequence[Tensor]) -> list[Any]:
-    """Return where buffers have their memory, which may change below the same tensor."""
-    return [*map(Tensor.data_ptr, buffers)]
+def _in_shape(buffers: Sequence[Tensor], originals: Sequence[Tensor]) -> bool:
+    """Return whether buffers have the memory and the shape that they had."""
+    return all(map(Tensor.is_set_to, buffers, originals))
 
 
-def _restore(views: list[Tensor], image: Tensor) -> None:
+def _restore(pieces: list[Tensor], image: Tensor) -> None:
     """Write back the bytes that changed; on a GPU all, since comparing makes the host wait."""
     on_host = image.device.type == "cpu"
-    if on_host and torch.equal(torch.cat(views), image):
+    if on_host and torch.equal(torch.cat(pieces), image):
         return
-    pairs = list(zip(views, image.split([len(view) for view in views]), strict=True))
+    pairs = list(zip(pieces, image.split([len(piece) for piece in pieces]), strict=True))
     if on_host:
-        pairs = [(view, piece) for view, piece in pairs if not torch.equal(view, piece)]
+        pairs = [(piece, saved) for piece, saved in pairs if not torch.equal(piece, saved)]
     with torch.inference_mode():  # outside of it, inference tensors cannot be written
-        torch._foreach_copy_([view for view, _ in pairs], [piece for _, piece in pairs])
+        torch._foreach_copy_([piece for piece, _ in pairs], [saved for _, saved in pairs])
 
 
-def large_buffers(model: nn.Module) -> list[str]:
-    """Return the names of the buffers that are not saved before every pass."""
-    return [name for name, buffer in model.named_buffers() if not _is_small(buffer)]
+def _is_plain(buffer: Tensor) -> bool:
+    return type(buffer) is Tensor and buffer.layout is torch.strided and not buffer.is_quantized
 
 
-def _is_small(buffer: Tensor) -> bool:
-    """Return whether a buffer takes at most 1 MiB, in one piece of memory."""
-    plain = type(buffer) is Tensor and buffer.layout is torch.strided and not buffer.is_quantized
-    if not plain or buffer.nbytes > LARGEST_SAVED:
-        return False
-    # Dense: the elements fill their span of memory, without gaps or overlaps.
-    axes = [(n, stride) for n, stride in zip(buffer.shape, buffer.stride(), strict=True) if n > 1]
-    span = 1 + sum((n - 1) * stride for n, stride in axes)
-    return not buffer.numel() or (span == buffer.numel() and all(stride for _, stride in axes))
+def _piece(buffer: Tensor) -> Tensor | None:
+    """Return the bytes of a buffer of at most 1 MiB; None if it is larger or has gaps."""
+    # Along an axis of stride 0 there is one element, however many rows are shown.
+    axes = [(n, step) for n, step in zip(buffer.shape, buffer.stride(), strict=True) if step]
+    count = prod(n for n, _ in axes)
+    span = 1 + sum((n - 1) * step for n, step in axes) if buffer.numel() else 0
+    if span > count or span * buffer.element_size() > LARGEST_SAVED:
+        return None
+    return buffer.as_strided((span,), (1,)).view(torch.uint8)
 
 
 def _version(buffer: Tensor) -> int:

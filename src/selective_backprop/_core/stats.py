@@ -5,7 +5,7 @@ from typing import Any
 
 STATS_RANGES = {"epoch": (-1, 2**31 - 2), "ties": (0.0, 1.0)}  # all others are 0 or more
 TRAINED = 3  # forward passes that training on an example takes: a backward counts as two
-PRESENT = ("epoch", "waiting", "ties")  # describe the present and count nothing
+PRESENT = ("epoch", "ties")  # describe the present and count nothing
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,13 @@ class Stats:
 
     @property
     def rate(self) -> float:
-        """The share of the candidates that was kept; NaN before the first came up.
+        """The share of the candidates that was kept, from 0 to 1, among those that wait no longer.
 
-        It exceeds 1 where candidates that had waited were kept.
+        So an epoch that trains on everything has a rate of 1, whether it completes a batch that
+        waited or leaves one to the next epoch. NaN while no candidate is settled.
         """
-        return self.kept / self.candidates if self.candidates else float("nan")
+        settled = self.candidates - self.waiting
+        return self.kept / settled if settled else float("nan")
 
     @property
     def cost(self) -> int:
@@ -71,7 +73,10 @@ class Stats:
         return TRAINED * self.candidates
 
     def since(self, earlier: "Stats") -> "Stats":
-        """Return the counts since an earlier snapshot; other fields keep their present values."""
+        """Return the counts since an earlier snapshot; `waiting` is how many more wait.
+
+        `epoch` and `ties` keep their present values.
+        """
         counts = {name: now for name, now in vars(self).items() if name not in PRESENT}
         return replace(self, **{name: n - getattr(earlier, name) for name, n in counts.items()})
 

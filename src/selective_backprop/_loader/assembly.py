@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from selective_backprop._batches.losses import find_losses, find_outputs
 from selective_backprop._batches.structure import Layout
 from selective_backprop._core.errors import ConfigurationError, warn
-from selective_backprop._core.options import check_whole
 from selective_backprop._distributed.group import Alone, Group, Ranks, find_ranks
 from selective_backprop._distributed.messages import Exchange
 from selective_backprop._loader.epoch_sync import EpochHandshake
@@ -165,10 +164,8 @@ def assemble(
 
 def _sizes(source: Source, strategy: Strategy, options: LoaderOptions) -> tuple[Shape, int]:
     """Return the sizes for the buffers, and the candidates that a full batch is drawn from."""
-    terms, batch = strategy.selector.terms, source.batch_size
-    if options.batch_size is not None:
-        batch = int(check_whole("batch_size", options.batch_size))
-    elif batch is None and not terms.keeps_everything:
+    terms, batch = strategy.selector.terms, options.batch_size or source.batch_size
+    if batch is None and not terms.keeps_everything:
         raise ConfigurationError(
             "the loader does not say how many examples are in its batches; pass batch_size= for "
             "the training batches"

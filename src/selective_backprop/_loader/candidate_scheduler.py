@@ -75,6 +75,7 @@ class CandidateScheduler:
         self.scheduler = scheduler
         self._loader = loader
         self._warned = False
+        loader._length_watch.stop()
         self._end = end_of(scheduler)
         if self._end is not None and loader.planned_batches is not None:
             planned = loader.planned_batches // self._accumulation

@@ -1,5 +1,6 @@
 """Write what selection does into the user's experiment log."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -88,7 +89,7 @@ def measure(stats: Stats, earlier: Stats, scores: ScoreStats | None) -> dict[str
     counted = ("epoch", "candidates", "loaded", "scored", "kept", "cost", "plain_cost")
     values = {name: float(getattr(stats, name)) for name in counted}
     recent = stats.since(earlier)
-    if recent.candidates:
+    if not math.isnan(recent.rate):
         values["rate"] = recent.rate
     if scores is not None:
         values["score_mean"] = scores.mean

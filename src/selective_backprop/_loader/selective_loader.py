@@ -1,12 +1,13 @@
 """`SelectiveLoader`: yields full batches of the examples worth training on."""
 
+import copy
 import inspect
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,7 @@ from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._core.types import LossesOf, OutputsOf
 from selective_backprop._loader.assembly import assemble
 from selective_backprop._loader.checkpoint import LoaderState
+from selective_backprop._loader.length_watch import LengthWatch
 from selective_backprop._loader.summary import summarise
 from selective_backprop._loader.validation import (
     check_fit,
@@ -91,8 +93,8 @@ class SelectiveLoader:
         stopwatch: charged with the seconds spent on `"load"`, `"score"` and `"select"`.
         process_group: the `torch.distributed` processes that share the data; by default all.
             They train on equally many batches, ranked against one shared history.
-        quiet: print nothing; by default rank 0 prints one line on standard error after the first
-            batch of a training: what was checked, what waits, and what selection will save.
+        quiet: print nothing; by default rank 0 prints one line on standard error at the first
+            batch of a training: what is selected, and how many steps to expect.
 
     Raises:
         ConfigurationError: if an option, or a combination of them, cannot work, such as a loss of
@@ -139,8 +141,10 @@ class SelectiveLoader:
         if isinstance(loss_fn, WeighingLoss):  # of another loader, as where a cell is run again
             loss_fn = loss_fn.given
         source = open_source(loader)
+        if batch_size is not None:
+            batch_size = int(check_whole("batch_size", batch_size))
         if strategy.subset is not None:
-            source = source.within(strategy.subset)
+            source = source.within(strategy.subset, batch_size)
         check_fit(strategy, source, losses, outputs)
         check_loss(strategy, is_no_cross_entropy(loss_fn))
         epochs = check_number("epochs", epochs, above=0, optional=True)
@@ -175,6 +179,7 @@ class SelectiveLoader:
         self._state = LoaderState(self._parts, built)
         self._live: weakref.ref[Epoch] | None = None
         self._loss: WeighingLoss | None = None
+        self._length_watch = LengthWatch()
         self._quiet = check_flag("quiet", quiet) or self._parts.ranks.rank > 0
 
     @property
@@ -304,7 +309,7 @@ class SelectiveLoader:
         self._state.set_epoch(epoch)
         self._source.set_epoch(epoch)
 
-    def __len__(self) -> int:
+    def __len__(self):  # no annotation: what checks it at run time would seem to be the caller
         """Return the number of batches of the running epoch, or else of the coming one.
 
         It is exact, and differs from epoch to epoch. `auto` and other strategies that draw by what
@@ -316,8 +321,12 @@ class SelectiveLoader:
         handshake, state = self._parts.handshake, self._state
         with self._naming_strategy():
             if handshake is None:
-                return self._parts.length_planner.batches(state.begins)
-            return handshake.foresee(state.begins) if state.runs is None else handshake.batches
+                length = self._parts.length_planner.batches(state.begins)
+            else:
+                running = state.runs is not None
+                length = handshake.batches if running else handshake.foresee(state.begins)
+        self._length_watch.note(length, sys._getframe(1))
+        return length
 
     def lengths(self, epochs: int) -> list[int]:
         """Return the number of batches of each of `epochs` epochs.
@@ -360,6 +369,24 @@ class SelectiveLoader:
         """Return True; an empty loader is refused when it is wrapped."""
         return True
 
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: a copy would score with another model than the one in training.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            "a SelectiveLoader cannot be pickled: it scores with the model in training, which "
+            "another process does not share. Hand over what it is made of, build it in the "
+            "process that trains, and go on there with load_state_dict(loader.state_dict())."
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "SelectiveLoader":
+        """Return a copy with copies of all parts, the model among them."""
+        memo[id(self)] = clone = object.__new__(type(self))
+        vars(clone).update(copy.deepcopy(vars(self), memo))
+        return clone
+
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the coming epoch, which starts at its first `next`.
 
@@ -367,13 +394,13 @@ class SelectiveLoader:
             ConfigurationError: if the strategy weights rows or selects by recorded losses, and
                 the loop has neither selections nor the loader's loss.
         """
-        known = self._loss is not None or self._options.with_selection
-        if not known:
-            check_use(self._strategy)
         if self._loss is None:
+            if not self._options.with_selection:
+                check_use(self._strategy)
             warn_of_loss(self._strategy, self._options.loss_fn)
         if (feed := self._parts.pipeline.feed) is not None:
-            feed.watch(taken=self._loss is not None, expected=known)
+            feed.taken = self._loss is not None
+        self._length_watch.begin()
         return Epoch(self._begin, self._thread if self._strategy.scores else None)
 
     def record(
@@ -434,9 +461,8 @@ class SelectiveLoader:
             for rows in pipeline.run(number, mid_epoch):
                 if not self._quiet:
                     self._quiet = True
-                    assert state.start is not None  # an epoch has begun
-                    line = summarise(self._strategy, self._parts, self.stats, state.start, rows)
-                    print(line, file=sys.stderr)
+                    shape, source = self._parts.shape, self._source
+                    print(summarise(self._strategy, shape, source), file=sys.stderr)
                 pipeline.tally.count(kept=rows.count, batches=1)
                 yield self._hand_out(rows)
                 if self._loss is not None:
@@ -444,7 +470,10 @@ class SelectiveLoader:
             if handshake is not None:
                 pipeline.tally.count(beyond=handshake.beyond(state.candidates_seen))
             state.note_ties()
-            self._warn_if_barren()
+            batches = self.stats.batches - state.counts_at_epoch_start["batches"]
+            if not batches:
+                self._warn_if_barren()
+            self._length_watch.end_epoch(number, batches)
         finally:
             state.start = None
 
@@ -463,8 +492,6 @@ class SelectiveLoader:
 
     def _warn_if_barren(self) -> None:
         after, candidates_seen = self.stats, self._state.candidates_seen
-        if after.batches > self._state.counts_at_epoch_start["batches"]:
-            return
         if not candidates_seen and not self._parts.cut:
             raise LoaderError("the loader yielded nothing: no candidate came up in this epoch")
         ties = (

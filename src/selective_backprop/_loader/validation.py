@@ -22,7 +22,8 @@ def check_fit(strategy: Strategy, source: Source, losses: Any, outputs: Any) -> 
         raise LoaderError(
             f"{strategy.name} {why if draws_early else 'knows examples by index'}, and this loader "
             "yields them as a stream (an iterable data set, batch_size=None or in_order=False). "
-            "Give the strategy a scorer that needs no index, or the loader a map-style data set."
+            "Take a strategy that scores examples as they come, such as "
+            "sb.selective_backprop(rate=1/3), or give the loader a map-style data set."
         )
     remembers = needs is not None and needs.remembers
     regroups = draws_early or strategy.subset is not None or remembers

@@ -33,13 +33,8 @@ class GateFeed:
     def __init__(self, gate: RunningGate, measure: Measure) -> None:
         self.measure = measure
         self.taken = False  # whether the loop took the loader's loss, which records every batch
-        self.expected = False  # whether it took that loss or has selections, so that it can record
         self._gate = gate
         self._handed: deque[_Handed] = deque(maxlen=AHEAD)
-
-    def watch(self, *, taken: bool, expected: bool) -> None:
-        """Set the attributes for a loop that begins."""
-        self.taken, self.expected = taken, expected
 
     def hand_out(self, weights: Tensor) -> None:
         """Note a batch from which nothing was selected, by its selection's weights."""

@@ -147,16 +147,30 @@ class Source:
             "and drop_last (which drops everything where there is less than a batch)."
         )
 
-    def within(self, subset: Subset) -> "Source":
-        """Return the source that draws only the examples of a subset, if that is possible."""
-        if self.attribute != "batch_sampler" or self.examples is None or self.batch_size is None:
+    def within(self, subset: Subset, batch_size: int | None = None) -> "Source":
+        """Return the source that draws only the examples of a subset, if that is possible.
+
+        They fill batches of the size of this source's, or of `batch_size` if that is not known.
+        """
+        if self.attribute != "batch_sampler":
             raise LoaderError(
                 "a subset is drawn by index, and this loader yields examples as a stream (an "
                 "iterable data set, batch_size=None or in_order=False). Give it a map-style data "
                 "set and a batch size."
             )
+        if self.examples is None:
+            raise LoaderError(
+                f"a subset is of a data set of known size, and {type(self.loader.dataset).__name__}"
+                " has none; give it a __len__()"
+            )
+        size = self.batch_size or batch_size
+        if size is None:
+            raise LoaderError(
+                "the examples of a subset are put together to full batches, and the batch sampler "
+                f"({self.kind}) has no batch_size; pass batch_size= for the training batches"
+            )
         subset.check(self.examples)
-        source = replace(self, subset=subset)
+        source = replace(self, subset=subset, batch_size=size)
         source.refuse_if_empty()
         return source
 

@@ -92,14 +92,6 @@ class RunningScorer(ABC):
         """How many candidates have been scored a second time, exactly."""
         return 0
 
-    @property
-    def so_far(self) -> Agreement | None:
-        """What the running check has found so far, or else what the last check found.
-
-        Waits for the device. None before any batch was compared, or if there is no check.
-        """
-        return self.agreement
-
 
 @dataclass(frozen=True)
 class Needs:
@@ -192,10 +184,6 @@ class Delegating(RunningScorer):
     @property
     def checked(self) -> int:
         return self.inner.checked
-
-    @property
-    def so_far(self) -> Agreement | None:
-        return self.inner.so_far
 
     def learn(self, batch: Any) -> None:
         for part in self.parts:

@@ -1,5 +1,6 @@
 """The callback: follows which batch is trained on, logs selection, and keeps its state."""
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -21,7 +22,8 @@ class SelectionCallback(Callback):
 
     At the end of each epoch it logs, through `self.log`:
 
-    - `selection/rate`: the share of the epoch's candidates that was trained on;
+    - `selection/rate`: the share of the epoch's candidates that was trained on, apart from those
+      that wait for the next epoch, and with those that had waited for this one;
     - `selection/cost`, the cost of scoring and training since training began, and
       `selection/plain_cost`, what training on every candidate would have cost; the unit is a
       forward pass of one example, and a backward pass counts as two;
@@ -206,10 +208,10 @@ class SelectionCallback(Callback):
 
 
 def measure(before: Stats, after: Stats) -> dict[str, Tensor | float | None]:
-    """Return the values to log; the rate is that between the two, None without candidates."""
-    recent = after.since(before)
+    """Return the values to log; the rate is that between the two, None if there is none."""
+    rate = after.since(before).rate
     return {
-        "rate": recent.rate if recent.candidates else None,
+        "rate": None if math.isnan(rate) else rate,
         "cost": float(after.cost),
         "plain_cost": float(after.plain_cost),
     }

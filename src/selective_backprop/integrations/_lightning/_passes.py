@@ -138,7 +138,7 @@ class Passes:
             f"{self.loader.strategy.name} weighs the rows of a batch or learns from their losses, "
             "and training_step left both out. End it so: losses = ... with one per row (such as "
             'cross_entropy(outputs, targets, reduction="none")), and return selected_loss(self, '
-            "losses), from selective_backprop.integrations.lightning."
+            "losses, targets), from selective_backprop.integrations.lightning."
         )
 
     def settle(self, *, resumable: bool) -> Stats:

@@ -98,20 +98,14 @@ class Comparison:
             self._candidates += scores.shape[0]
             self.checked += scores.shape[0]
             if self._batches == self._check.batches:
-                self._conclude()
+                self._conclude(self._sums)
         self._scored += 1
 
-    @property
-    def so_far(self) -> Agreement | None:
-        """What the check that runs has found so far, for which it waits; else the last one."""
-        if self._sums is None:
-            return self.agreement
-        correlation, overlap = (self._sums / self._batches).tolist()
-        return Agreement(correlation, overlap, self._rate, self._batches, self._candidates)
-
-    def _conclude(self) -> None:
-        found = self.agreement = self.so_far
-        assert found is not None  # a batch was just compared
+    def _conclude(self, sums: Tensor) -> None:
+        correlation, overlap = (sums / self._batches).tolist()
+        found = self.agreement = Agreement(
+            correlation, overlap, self._rate, self._batches, self._candidates
+        )
         self._sums, self._batches, self._candidates, self._resting = None, 0, 0, True
         if found.overlap < self._check.least:
             warn(
@@ -177,10 +171,6 @@ class ApproximateScorer(PassThrough):
     @property
     def agreement(self) -> Agreement | None:
         return (self._comparison or self.inner).agreement
-
-    @property
-    def so_far(self) -> Agreement | None:
-        return (self._comparison or self.inner).so_far
 
     @property
     def checked(self) -> int:

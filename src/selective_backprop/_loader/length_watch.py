@@ -1,0 +1,48 @@
+"""Notice epochs that are shorter than `len()` was before training, as schedules take it."""
+
+from types import CodeType, FrameType
+
+from selective_backprop._core.errors import PACKAGE, warn
+
+
+class LengthWatch:
+    """Warn once if `len()` was asked before training, and an epoch then fell short of it.
+
+    A progress bar asks before every epoch, from one line of code. A line that asked before
+    training and never again may have made a schedule for that many steps an epoch.
+    """
+
+    def __init__(self) -> None:
+        self._asked: dict[tuple[CodeType, int], int] = {}  # the length, by the line that asked
+        self._begun = False
+        self._done = False
+
+    def note(self, length: int, caller: FrameType) -> None:
+        """Note who was told which length; the adapters and the lab know what they do with it."""
+        if caller.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
+            return
+        line = caller.f_code, caller.f_lineno
+        if self._begun:
+            self._asked.pop(line, None)
+        else:
+            self._asked[line] = length
+
+    def begin(self) -> None:
+        """Take note that training begins: who asks from now on may be told of a later epoch."""
+        self._begun = True
+
+    def stop(self) -> None:
+        """Watch no longer: the schedule goes by candidates, or a warning has been given."""
+        self._done = True
+
+    def end_epoch(self, epoch: int, batches: int) -> None:
+        """Warn if an epoch, numbered from 0, had fewer batches than was said before training."""
+        said = max(self._asked.values(), default=0)
+        if self._done or batches >= said - 1:  # leftovers may make up one batch more or less
+            return
+        self.stop()
+        warn(
+            f"len(loader) was {said} before training, and epoch {epoch + 1} had {batches} batches. "
+            f"A learning-rate schedule that counts {said} steps an epoch would not come to its "
+            "end: let it go by candidates, scheduler = sb.CandidateScheduler(scheduler, loader)"
+        )
