@@ -9,7 +9,6 @@ candidate batch is scored twice, and only the cheap scores select. Nothing here 
 import argparse
 import statistics
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -63,22 +62,12 @@ class _Both(sb.scorers.Delegating):
         return scores
 
 
-def scorers(recipe: Recipe, classes: int) -> dict[str, sb.scorers.AbstractScorer]:
+def scorers() -> dict[str, sb.scorers.AbstractScorer]:
     """Return the scorers to look at, by name."""
-
-    def make_head() -> nn.Module:
-        return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.LazyLinear(classes))
-
-    def make_optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        return recipe.make_optimizer(parameters)
-
     inner = sb.scorers.Forward()
     return {
         "Int8": sb.scorers.Int8(inner, check=None),
         "LowResolution": sb.scorers.LowResolution(inner, check=None),
-        "EarlyExit, after the first residual block": sb.scorers.EarlyExit(
-            "3", make_head, make_optimizer, check=None
-        ),
     }
 
 
@@ -127,7 +116,7 @@ def main() -> int:
     data = datasets.load(options.data, root=options.root, limit=options.examples)
     table = Table("scorer", "mean overlap by epoch", "5 % of batches below", "lowest", box=None)
     entries = []
-    for name, scorer in scorers(recipe, data.classes).items():
+    for name, scorer in scorers().items():
         epochs = train(scorer, data, recipe)
         every = sorted(overlap for each in epochs for overlap in each)
         entry = {

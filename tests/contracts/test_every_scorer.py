@@ -22,23 +22,11 @@ def make_small_model() -> nn.Module:
     return model
 
 
-def make_head() -> nn.Module:
-    generator = torch.Generator().manual_seed(1)
-    head = nn.Sequential(nn.Dropout(0.3), nn.LazyLinear(3))
-    head.register_buffer("drawn", torch.rand(()))  # as heads are made: from the global stream
-    nn.init.normal_(head(torch.ones(2, 3)), generator=generator)
-    return head
-
-
 def make_optimizer(parameters) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.1)
 
 
 SCORERS = {
-    sb.scorers.EarlyExit: [
-        sb.scorers.EarlyExit("head", make_head, make_optimizer),
-        sb.scorers.EarlyExit("head", make_head, make_optimizer, check=None, training=True),
-    ],
     sb.scorers.Excess: [
         sb.scorers.Excess(
             sb.scorers.ReferenceLosses(torch.linspace(0, 1, 1000)), sb.scorers.Forward()

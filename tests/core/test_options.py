@@ -83,11 +83,6 @@ TAKES: Table = {
     "Context": given(batch_size=8, window=16),
     "Crossing": given(),
     "Doubts": given(examples=8),
-    "EarlyExit": lambda: {
-        "after": "0",
-        "make_head": lambda: nn.Linear(3, 2),
-        "make_optimizer": torch.optim.Adam,
-    },
     "Everything": given(),
     "Excess": given(reference=REFERENCE, scorer=FORWARD),
     "Forward": given(),

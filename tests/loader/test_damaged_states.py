@@ -36,14 +36,8 @@ KINDS = {
     "int8": selective(
         1 / 2, scorer=sb.scorers.Int8(sb.scorers.Forward(), check=sb.scorers.Check(3, least=0.0))
     ),
-    "early exit": selective(
-        1 / 2,
-        scorer=sb.scorers.EarlyExit(
-            "layers", lambda: nn.Linear(8, 3), make_optimizer, sb.scorers.Check(9, least=0.0)
-        ),
-    ),
 }
-CONTENT = ("model", "head", "copy")  # weights of the user's, of which any is as good as another
+CONTENT = ("model", "copy")  # weights of the user's, of which any is as good as another
 
 
 def is_row(path: tuple) -> bool:

@@ -113,25 +113,15 @@ def test_a_state_of_something_else_is_refused() -> None:
         step.load_state_dict(state)
 
 
-EARLY = sb.scorers.EarlyExit(
-    "0",
-    lambda: nn.LazyLinear(nets.CLASSES, dtype=torch.float64),
-    lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-    check=sb.scorers.Check(2, least=0),
-)
-
-
-@pytest.mark.parametrize("scorer", [sb.scorers.Forward(), EARLY])
-def test_a_step_that_refused_damaged_states_goes_on_as_if_never_asked(scorer) -> None:
-    strategy = sb.selective_backprop(rate=1 / 4, warmup_epochs=0, scorer=scorer)
+def test_a_step_that_refused_damaged_states_goes_on_as_if_never_asked() -> None:
     net, generator = nets.mlp().double(), torch.Generator().manual_seed(7)
-    asked, other = (sb.SelectiveStep(net, LOSS, strategy, generator=generator) for _ in range(2))
+    asked, other = (sb.SelectiveStep(net, LOSS, QUARTER, generator=generator) for _ in range(2))
     rows = {asked: [], other: []}
     for seed in range(6):
         for step, seen in rows.items():
             seen.append(step(nets.candidates(nets.VECTORS, seed)).rows.tolist())
         if seed == 2:
-            assert refuse_all(asked, asked.state_dict(), beside=("head", "optimizer")) > 200
+            assert refuse_all(asked, asked.state_dict()) > 20
     assert rows[asked] == rows[other]
     assert asked.stats == other.stats
 

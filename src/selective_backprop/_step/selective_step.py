@@ -74,8 +74,8 @@ class SelectiveStep:
     rounding. A result is reused only if fingerprints show that the operation's inputs are those
     of the selected rows; the first time, it is also computed, and compared. If anything differs,
     the operation is computed, which costs only time. Operations too small to gain from reuse
-    (fewer than 64 multiplications per element they read), fused recurrent layers, and everything
-    behind an `EarlyExit` are always computed.
+    (fewer than 64 multiplications per element they read) and fused recurrent layers are always
+    computed.
     The selection pass then runs in the modes that the modules are in, not in eval mode, and must
     not draw random numbers. It holds the results of all candidates until the training forward,
     and on a CPU keeps their memory from step to step; `stats.held_bytes` says how much that is.
@@ -143,7 +143,7 @@ class SelectiveStep:
                 "activations; pass reuse_activations=True with it"
             )
         if reuse_activations:
-            scorer = check_reusable_scorer(scorer, candidate_statistics=candidate_statistics)
+            scorer = check_reusable_scorer(scorer)
             check_reusable_model(model, candidate_statistics=candidate_statistics)
         self._model, self._terms, self._device = model, terms, find_device(model, None)
         self._losses = find_losses(loss_fn, losses, outputs)

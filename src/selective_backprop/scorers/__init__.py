@@ -18,7 +18,6 @@ from selective_backprop.scorers._predictors import (
 from selective_backprop.scorers._remembered import Predicted, Recorded, Stale
 from selective_backprop.scorers._second_model import Excess, Proxy, ReferenceLosses
 from selective_backprop.scorers.cheap._approximate import Check
-from selective_backprop.scorers.cheap._early_exit import EarlyExit
 from selective_backprop.scorers.cheap._int8 import Int8
 from selective_backprop.scorers.cheap._wrappers import LowPrecision, LowResolution
 from selective_backprop.scorers.cheap.pipelined._pipelined import Pipelined
@@ -33,7 +32,6 @@ __all__ = [
     "Context",
     "Crossing",
     "Delegating",
-    "EarlyExit",
     "Excess",
     "Forward",
     "GaussianProcess",

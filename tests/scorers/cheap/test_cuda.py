@@ -134,21 +134,6 @@ def test_every_scorer_trains_through_the_loader_and_no_host_waits(name):
     assert bool(torch.stack(losses).isfinite().all())
 
 
-def test_an_early_exit_scores_and_learns():
-    scorer = sb.scorers.EarlyExit(
-        after="body",
-        make_head=lambda: nn.LazyLinear(3),
-        make_optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-        check=None,
-    )
-    model = net()
-    strategy = sb.selective_backprop(1 / 3, scorer=scorer, warmup_epochs=1)
-    door = make_door(model, strategy)
-    losses = train(model, door, epochs=3)
-    assert bool(torch.stack(losses).isfinite().all())
-    assert door.stats.scored >= 2 * EXAMPLES
-
-
 def test_a_check_is_made_without_waiting_until_it_ends():
     check = sb.scorers.Check(batches=4, least=0.0)
     scorer = sb.scorers.LowPrecision(sb.scorers.Forward(), check=check)

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
-from selective_backprop._core.recording_signal import on_stop
 from selective_backprop._core.types import RowIndices
 from selective_backprop._step.reuse.batch_norm import Moments, note_statistics, use_statistics
 from selective_backprop._step.reuse.fingerprints import (
@@ -136,14 +135,9 @@ class Tape:
 
     def __init__(self, candidates: int, fingerprints: Fingerprints, pool: BufferPool) -> None:
         self.candidates, self.fingerprints, self.pool = candidates, fingerprints, pool
-        self.ended = False  # whether recording stopped before the pass did
         self.records: list[Record | None] = []
         self.functions: list[OpOverload] = []
         self._users: dict[int, list[Record]] = {}
-
-    def end(self) -> None:
-        """Record no more, in any thread."""
-        self.ended = True
 
     def add(self, function: OpOverload, record: Record | None) -> None:
         """Add an operation."""
@@ -197,9 +191,8 @@ class Recording(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if not self._tape.ended:
-            refuse_random(func, args, kwargs)
-        if self._tape.ended or func not in OPERATIONS:
+        refuse_random(func, args, kwargs)
+        if func not in OPERATIONS:
             self._tape.protect(func, args, kwargs)
             return func(*args, **kwargs)
         func, args, shape = as_plain_product(func, ask_for_all(OPERATIONS[func], args))
@@ -320,7 +313,7 @@ class Replay(TorchDispatchMode):
     def _next(self, function: OpOverload) -> tuple[int, Record | None]:
         tape, place = self._tape, self.counts.operations
         self.counts.operations += 1
-        if self.counts.strayed or (tape.ended and place >= len(tape.functions)):
+        if self.counts.strayed:
             return place, None
         if place >= len(tape.functions) or tape.functions[place] is not function:
             self.counts.strayed = True
@@ -403,12 +396,10 @@ class Reuse:
         fused = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)
         noting = note_statistics(self._moments) if self._by_candidates else nullcontext()
-        token = on_stop.set(self.tape.end)
         try:
             with Recording(self.tape), noting:
                 yield
         finally:
-            on_stop.reset(token)
             torch.backends.mha.set_fastpath_enabled(fused)
             self._pool.sweep()
             self._fingerprints.forget()

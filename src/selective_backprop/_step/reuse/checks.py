@@ -8,26 +8,17 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop.scorers import AbstractScorer, EarlyExit, Forward
+from selective_backprop.scorers import AbstractScorer, Forward
 
 
-def check_reusable_scorer(
-    scorer: AbstractScorer | None, *, candidate_statistics: bool
-) -> Forward | EarlyExit:
+def check_reusable_scorer(scorer: AbstractScorer | None) -> Forward:
     """Return the scorer in the modes of training; refuse one that computes something else."""
-    if not isinstance(scorer, Forward | EarlyExit):
+    if not isinstance(scorer, Forward):
         raise ConfigurationError(
             f"reuse_activations=True needs a strategy that scores by a forward pass of the model "
-            f"itself, Forward() or EarlyExit(...), and this one has {scorer!r}"
+            f"itself, Forward(), and this one has {scorer!r}"
         )
-    if isinstance(scorer, EarlyExit):
-        if candidate_statistics:
-            raise ConfigurationError(
-                f"candidate_statistics=True takes the statistics of every BatchNorm from the "
-                f"selection pass, and that of {scorer!r} ends early; write Forward(), or put "
-                "BatchNorm in eval mode and pass candidate_statistics=False"
-            )
-    elif scorer.inference_mode:
+    if scorer.inference_mode:
         raise ConfigurationError(
             f"{scorer!r} scores in inference mode, so that its "
             "activations cannot be trained on; write Forward(), or pass reuse_activations=False"
