@@ -19,6 +19,8 @@ from fixture_doors import (
     same_tensors,
     selective,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, TensorDataset
@@ -264,19 +266,81 @@ def test_where_all_rows_weigh_1_it_is_the_loss_that_was_given_with_weights_of_cl
         torch.testing.assert_close(ours, theirs)
 
 
-@pytest.mark.filterwarnings("ignore:.*no plain cross-entropy")
-def test_pixels_of_rows_that_are_masked_alike_make_the_loss_that_was_given():
-    images = torch.randn(8, 3, 2, 2)
-    masks = torch.tensor([[[0, 1], [2, -100]], [[2, -100], [2, 0]]]).repeat(4, 1, 1)
-    loss_fn = nn.CrossEntropyLoss(weight=SCARCE)
+def summed_plainly(
+    loss_fn: nn.CrossEntropyLoss, outputs: Tensor, targets: Tensor, weights: Tensor
+) -> tuple[Tensor, Tensor]:
+    """A weighted loss, one position after the other, and each row's mean without weights."""
+    costs = torch.ones(outputs.shape[1]) if loss_fn.weight is None else loss_fn.weight
+    total, divisor, means = 0.0 * outputs.sum(), torch.zeros(()), []
+    for row, (logits, labels) in enumerate(zip(outputs, targets, strict=True)):
+        own, counted = torch.zeros(()), 0
+        logits = logits.reshape(len(logits), -1)
+        for place, label in enumerate(labels.flatten()):
+            if label == loss_fn.ignore_index:
+                continue
+            chances = logits[:, place].log_softmax(0)
+            loss = -(1 - loss_fn.label_smoothing) * costs[label] * chances[label]
+            loss = loss - loss_fn.label_smoothing * (costs * chances).mean()
+            own, counted = own + loss, counted + 1
+            total, divisor = total + weights[row] * loss, divisor + costs[label]
+        means.append(own / max(1, counted))
+    reduced = {"sum": total, "mean": total / divisor if divisor else total}
+    return reduced[loss_fn.reduction], torch.stack(means)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    shape=st.sampled_from([(), (3,), (2, 2)]),
+    ignored=st.sampled_from([0.0, 0.4, 0.9]),
+    costs=st.booleans(),
+    smoothing=st.sampled_from([0.0, 0.1]),
+    reduction=st.sampled_from(["mean", "sum"]),
+    seed=st.integers(0, 2**16),
+)
+def test_rows_of_any_weight_count_as_in_the_given_loss_whatever_is_ignored(
+    shape, ignored, costs, smoothing, reduction, seed
+):
+    torch.manual_seed(seed)
+    logits, labels = torch.randn(12, 3, *shape), torch.randint(3, (12, *shape))
+    labels[torch.rand(labels.shape) < ignored] = -100
+    loss_fn = nn.CrossEntropyLoss(
+        SCARCE if costs else None, reduction=reduction, label_smoothing=smoothing
+    )
     loader = sb.SelectiveLoader(
-        DataLoader(TensorDataset(images, masks), 4), nn.Identity(), loss_fn, sb.recorded_sb(1 / 2)
+        DataLoader(TensorDataset(logits, labels), 4),
+        *(nn.Identity(), loss_fn, sb.infobatch()),
+        epochs=4,
+        with_selection=True,
+        quiet=True,
     )
     weighing = loader.loss_fn
-    for logits, targets in loader:
-        logits.requires_grad_()
-        torch.testing.assert_close(weighing(logits, targets), loss_fn(logits, targets))
-        logits.requires_grad_(False)
+    for _ in range(3):
+        for (inputs, targets), selection in loader:
+            outputs = inputs.requires_grad_()
+            loss = weighing(outputs, targets)
+            expected, rows = summed_plainly(loss_fn, outputs, targets, selection.weights)
+            (ours,) = torch.autograd.grad(loss, outputs)
+            (theirs,) = torch.autograd.grad(expected, outputs)
+            torch.testing.assert_close(loss, expected)
+            torch.testing.assert_close(ours, theirs)
+            if bool((selection.weights == 1).all()) and bool((targets >= 0).any()):
+                torch.testing.assert_close(loss, loss_fn(outputs, targets))
+            found = loader.ledger.recorded.observe().scores[0]
+            torch.testing.assert_close(
+                torch.from_numpy(found)[selection.indices], rows.detach(), atol=1e-5, rtol=1e-5
+            )
+
+
+def test_positions_are_not_averaged_where_the_given_loss_does_not():
+    logits, labels = torch.randn(8, 3, 5), torch.randint(3, (8, 5))
+    for loss_fn in (nn.CrossEntropyLoss(reduction="none"), REDUCED["of rows"][0]):
+        loader = sb.SelectiveLoader(
+            DataLoader(TensorDataset(logits, labels), 4),
+            *(nn.Identity(), loss_fn, sb.recorded_sb(1 / 2)),
+        )
+        weighing = loader.loss_fn
+        for inputs, targets in loader:
+            assert torch.equal(weighing(inputs, targets), loss_fn(inputs, targets))
 
 
 @pytest.mark.parametrize(

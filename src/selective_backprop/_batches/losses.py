@@ -322,28 +322,50 @@ class UnreducedLoss:
             return losses
         return excess_losses(self.loss_fn, losses, outputs, targets)
 
-    def mean(self, losses: Tensor, targets: Any) -> Tensor:
-        """Return the mean of the losses of rows, with the divisor that a cross-entropy uses.
+    def reduce(self, losses: Tensor, targets: Any) -> Tensor:
+        """Return the losses of positions, `[row, ...]`, reduced as the given loss reduces them.
 
-        With class weights the divisor is their sum over the rows, or over all positions of the
-        rows. Targets equal to `ignore_index` do not count. If the targets are not classes, the
-        plain mean is taken.
+        A mean of cross-entropies has torch's divisor: the number of positions that are not
+        ignored, or the sum of their class weights. Where all are ignored, it is 0 and not NaN.
+
+        Rows may be weighted before. The divisor stays that of the rows without weights, as in
+        `(weights * losses).mean()`: dividing by the sum of the weights would undo them.
+        So the rows count in the proportion of their weights, whatever the divisor: it scales the
+        step of a batch, as it does without weights.
         """
+        match self.reduction:
+            case "mean":
+                divisor = self._divisor(losses, targets)
+                return losses.mean() if divisor is None else losses.sum() / divisor.to(losses)
+            case "sum":
+                return losses.sum()
+            case "batchmean":
+                return losses.sum() / len(losses)
+            case None | "none":
+                return losses
+            case other:
+                raise LossError(
+                    f"the loss has reduction={other!r}, and what that does with weights is not "
+                    'known; write "mean", "sum", "batchmean" or "none"'
+                )
+
+    def _divisor(self, losses: Tensor, targets: Any) -> Tensor | None:
+        """Return what the sum is divided by in a mean; None for the number of positions."""
         classes = isinstance(targets, Tensor) and not targets.is_floating_point()
-        masked = self.ignored is not None and classes and targets.ndim == 1
-        if masked and targets.device.type == "cpu":
-            masked = bool((targets.detach().numpy() == self.ignored).any())
-        if not classes or not (masked or self.weights is not None):
-            return losses.mean()
-        if self.ignored is None:
-            kept = torch.ones_like(targets, dtype=torch.bool)
-        else:
+        if not classes or targets.shape != losses.shape:
+            return None
+        if self.ignored is None and self.weights is None:
+            return None
+        kept = torch.ones_like(targets, dtype=torch.bool)
+        if self.ignored is not None:
             kept = targets != self.ignored
-        counted = kept.float()
         if self.weights is not None:
-            counted = counted * self.weights.float()[targets.where(kept, 0).long()]
-        rows = len(losses) if targets.ndim == 1 else kept.sum()
-        return losses.mean() * (rows / counted.sum()).nan_to_num(posinf=1.0).to(losses.dtype)
+            divisor = (kept * self.weights.float()[targets.where(kept, 0).long()]).sum()
+        elif targets.device.type == "cpu" and kept.numpy().all():
+            return None  # for a mean that is the given loss's bit for bit
+        else:
+            divisor = kept.sum()
+        return divisor.where(divisor > 0, 1)
 
 
 def _shows_changes(function: Any) -> bool:

@@ -106,22 +106,9 @@ class WeighingLoss:
             excess = unreduced.excess(plain, outputs, targets)
             noted = losses if excess is plain else unreduced.of_examples(excess, targets)
         self._record(part, noted, (outputs, targets))
-        even = even and losses.dtype in WIDE
-        weighted = losses if even else losses * part.weights
-        match unreduced.reduction:
-            case "mean":
-                return unreduced.mean(weighted, targets)
-            case "sum" | "batchmean" as reduction:
-                sums = found.flatten(1).sum(1) if found.ndim > 1 else found
-                sums = sums if even else sums * part.weights
-                return sums.sum() if reduction == "sum" else sums.mean()
-            case None | "none":
-                return weighted
-            case other:
-                raise LossError(
-                    f"the loss has reduction={other!r}, and what that does with weights is not "
-                    'known; write "mean", "sum", "batchmean" or "none"'
-                )
+        if not even or found.dtype not in WIDE:
+            found = found * part.weights.reshape(-1, *(1 for _ in found.shape[1:]))
+        return unreduced.reduce(found, targets)
 
     def selection_of(self, batch: Any) -> Selection | None:
         """Return the selection of a batch that was handed out lately, or None."""
