@@ -179,30 +179,112 @@ def test_evaluation_gets_the_plain_loss_and_records_nothing():
     assert seen
 
 
+def squared(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.mse_loss(outputs, targets, reduction="none")
+
+
+LABELS = torch.arange(40) % 5 == 0
+CHANGED = {  # labels as the loader yields them, and what the loop makes of them
+    "float of integers": (LABELS.long(), lambda y: y.float()),
+    "float of bools": (LABELS, lambda y: y.float()),
+    "a column": (LABELS.float(), lambda y: y.unsqueeze(1)),
+    "a column of integers": (LABELS.long(), lambda y: y.float().unsqueeze(1)),
+    "a column, then float": (LABELS.byte(), lambda y: y.unsqueeze(1).to(torch.float64)),
+    "no column": (LABELS.float().unsqueeze(1), lambda y: y.squeeze(1)),
+    "no column of integers": (LABELS.long().unsqueeze(1), lambda y: y.float().view(-1)),
+    "long of floats": (LABELS.float().unsqueeze(1), lambda y: y.squeeze(1).long()),
+    "long of bytes": (LABELS.byte(), lambda y: y.long()),
+    "a count": (torch.arange(40), lambda y: y.float()),
+}
+
+
+def train_on(
+    targets: Tensor, change: Any, strategy: sb.Strategy, *, ahead: bool = False, calls: int = 1
+) -> tuple[Any, Any]:
+    """Train on targets that the loop changes; return the weights and what was remembered."""
+    torch.manual_seed(3)
+    shape = change(targets).shape
+    classes = not change(targets).is_floating_point()
+    model = nn.Linear(4, 2 if classes else 1)
+    loader = sb.SelectiveLoader(
+        DataLoader(TensorDataset(torch.randn(40, 4), targets), 6),
+        model,
+        *(nn.CrossEntropyLoss() if classes else squared, strategy),
+        epochs=4,
+        generator=torch.Generator().manual_seed(1),
+        quiet=True,
+    )
+    loss_fn = loader.loss_fn
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(4):
+        batches = [*loader] if ahead else loader
+        for inputs, labels in batches:
+            labels = change(labels)
+            outputs = model(inputs).to(labels.dtype if not classes else torch.float32)
+            outputs = outputs.squeeze(1) if not classes and len(shape) == 1 else outputs
+            optimizer.zero_grad()
+            for _ in range(calls):
+                loss_fn(outputs, labels).mean().backward(retain_graph=True)
+            optimizer.step()
+    return model.state_dict(), bits(loader.state_dict()["parts"])
+
+
+@pytest.mark.parametrize("strategy", [sb.recorded_sb(1 / 2), sb.infobatch()], ids=lambda x: x.name)
+@pytest.mark.parametrize("name", CHANGED)
+def test_targets_that_the_loop_casts_or_squeezes_train_as_those_that_come_so(name, strategy):
+    targets, change = CHANGED[name]
+    ours = train_on(targets, change, strategy)
+    theirs = train_on(change(targets), lambda y: y, strategy)
+    assert same_tensors(ours[0], theirs[0])
+    assert ours[1] == theirs[1]
+
+
+@pytest.mark.parametrize("targets", [LABELS.long(), torch.zeros(40, dtype=torch.int64)])
+def test_batches_that_are_fetched_ahead_may_be_cast_in_their_turn(targets):
+    ours = train_on(targets, lambda y: y.float(), sb.infobatch(), ahead=True)
+    theirs = train_on(targets.float(), lambda y: y, sb.infobatch(), ahead=True)
+    assert same_tensors(ours[0], theirs[0])
+    assert ours[1] == theirs[1]
+
+
+def test_a_batch_may_be_cast_for_several_losses():
+    ours = train_on(LABELS, lambda y: y.float(), sb.infobatch(), calls=2)
+    theirs = train_on(LABELS.float(), lambda y: y, sb.infobatch(), calls=2)
+    assert same_tensors(ours[0], theirs[0])
+    assert ours[1] == theirs[1]
+
+
 @pytest.mark.parametrize(
-    "targets",
+    ("change", "named"),
     [
-        lambda targets: targets.clone(),
-        lambda targets: functional.one_hot(targets, 3).float(),
-        lambda targets: targets[torch.arange(len(targets)).flip(0)],
-        lambda targets: torch.stack([targets, targets], 1)[:, 0],
+        (lambda y: y.clone(), r"int64 \(6,\).*copy"),
+        (lambda y: y.flip(0), "order"),
+        (lambda y: torch.stack([y, y], 1)[:, 0], "copy"),
+        (lambda y: functional.one_hot(y, 3), r"int64 \(6, 3\).*one-hot"),
+        (lambda y: functional.one_hot(y, 3).float(), r"float32 \(6, 3\).*one-hot.*int64 \(6,\)"),
+        (lambda y: y.float() + 1, "float32.*int64.*other values"),
+        (lambda y: y[:4].float(), r"\(4,\).*6 rows.*parts"),
+        (lambda y: y[::2], r"\(3,\).*view.*\(6,\)"),
+        (lambda y: y.unsqueeze(0), r"\(1, 6\).*view.*\(6,\)"),
+        (lambda y: y[0], r"squeeze\(1\)"),
+        (lambda y: torch.zeros(9), r"\(9,\).*no_grad"),
+        (lambda y: [y.clone()], "list"),
     ],
-    ids=["copy", "one-hot", "reordered", "another tensor's column"],
 )
-def test_targets_made_anew_are_refused_with_what_to_write(targets):
-    loop = Loop(sb.auto())
-    loss_fn = loop.loader.loss_fn
-    inputs, given = next(iter(loop.loader))
-    with pytest.raises(sb.LossError, match=r"no batch .*no_grad"):
-        loss_fn(loop.model(inputs), targets(given))
-
-
-def test_a_view_that_skips_rows_is_none_of_a_batch():
+def test_other_targets_are_refused_with_the_likeliest_cause(change, named):
     loop = Loop(sb.auto())
     loss_fn = loop.loader.loss_fn
     inputs, targets = next(iter(loop.loader))
-    with pytest.raises(sb.LossError, match="no batch"):
-        loss_fn(loop.model(inputs)[::2], targets[::2])
+    with pytest.raises(sb.LossError, match=named) as refused:
+        loss_fn(loop.model(inputs), change(targets))
+    assert len(str(refused.value).split()) < 70
+
+
+def test_before_a_batch_is_handed_out_the_refusal_says_when_to_take_the_loss():
+    loop = Loop(sb.auto(), with_selection=True)
+    (inputs, targets), _ = next(iter(loop.loader))
+    with pytest.raises(sb.LossError, match="before the loop"):
+        loop.loader.loss_fn(loop.model(inputs), targets)
 
 
 def test_a_column_of_a_batchs_tensor_will_do():

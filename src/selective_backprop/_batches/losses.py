@@ -411,11 +411,13 @@ class ExampleLosses:
 
     def of_examples(self, outputs: Any, targets: Any) -> Any:
         """Return one loss per example; return others unchanged for `check_losses` to reject."""
-        loss = self.unreduced
-        losses = loss.of_positions(outputs, targets)
+        return self.of_positions(self.unreduced.of_positions(outputs, targets), outputs, targets)
+
+    def of_positions(self, losses: Any, outputs: Any, targets: Any) -> Any:
+        """Return one loss per example from those of its positions, as `of_examples` does."""
         if self.excess:
-            losses = loss.excess(losses, outputs, targets)
-        return loss.of_examples(losses, targets)
+            losses = self.unreduced.excess(losses, outputs, targets)
+        return self.unreduced.of_examples(losses, targets)
 
     @property
     def unreduced(self) -> UnreducedLoss:

@@ -441,6 +441,8 @@ class SelectiveLoader:
                 yield self._hand_out(rows)
                 if self._loss is not None:
                     self._loss.refuse_if_unused()
+            if self._loss is not None:
+                self._loss.handed.settle()
             if handshake is not None:
                 pipeline.tally.count(beyond=handshake.beyond(state.candidates_seen))
             state.note_ties()
