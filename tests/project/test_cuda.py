@@ -229,13 +229,16 @@ def test_targets_that_are_cast_on_the_device_are_compared_without_waiting():
         DataLoader(examples(), BATCH), model, nn.L1Loss(), sb.recorded_sb(1 / 3), quiet=True
     )
     loss_fn = door.loss_fn
-    for inputs, targets in door:
-        with no_waiting():
-            loss_fn(model(inputs).squeeze(1), targets.float())
+
+    def train_on(shift: float) -> None:
+        for inputs, targets in door:
+            with no_waiting():
+                loss_fn(model(inputs).squeeze(1), targets.float() + shift)
+
+    train_on(0.0)
     assert door.ledger.recorded.complete
     with pytest.raises(sb.LossError, match="other values"):
-        for inputs, targets in door:
-            loss_fn(model(inputs).squeeze(1), targets.float() + 1)
+        train_on(1.0)
 
 
 def test_a_stale_epoch_makes_the_host_wait_at_its_start_alone():

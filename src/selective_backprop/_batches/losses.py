@@ -18,6 +18,7 @@ from selective_backprop._core.errors import ConfigurationError, LossError
 from selective_backprop._core.types import Float, LossesOf, OutputsOf, Scores
 
 LossFunction = Callable[..., Any]
+SLACK = 0.1  # by which rounding may take a cross-entropy below its lowest
 
 _OF_LABELS = {
     "BCELoss",
@@ -132,6 +133,57 @@ def _excess_of_labels(
     scale = (weight * total).clamp(min=torch.finfo(losses.dtype).tiny)
     excess = ((losses - weight * lowest) / scale).clamp(min=0.0)
     return excess.sum(1) if excess.ndim == 2 else excess
+
+
+def check_entropies(losses: Any, targets: Any, lowest: Tensor | float = 0.0) -> None:
+    """Refuse losses and targets of which `exp(-loss)` cannot be the probability of the target.
+
+    Those are targets that are no probabilities, and losses below the lowest of a cross-entropy.
+    Waits for the device.
+
+    Args:
+        losses: one per example; anything else is left to `check_losses`.
+        targets: theirs, or None. Those that are NaN, as unknown labels are, pass.
+        lowest: what a cross-entropy of these targets is at least, less in rounding.
+    """
+    found = None
+    soft = isinstance(targets, Tensor) and targets.is_floating_point()
+    if soft and bool(((targets < -SLACK) | (targets > 1.0 + SLACK)).any()):
+        low, high = map(float, targets[~targets.isnan()].aminmax())
+        found = f"targets from {low:.3g} to {high:.3g} are no probabilities"
+    elif isinstance(losses, Tensor) and losses.ndim == 1:
+        below = losses[losses < lowest - SLACK]
+        if len(below):
+            least = float(below.min())
+            found = f"losses as low as {least:.3g} are below any cross-entropy of these targets"
+    if found is not None:
+        raise LossError(
+            f"{found}, and the strategy takes exp(-loss) for the probability of the target. Give "
+            "it a cross-entropy of classes (as integers) or of probabilities; or take a strategy "
+            "that only ranks losses, as for regression: recorded_sb(rate=1 / 2), say"
+        )
+
+
+def check_own_entropies(loss_fn: LossFunction, losses: Any, targets: Any) -> None:
+    """Refuse what `check_entropies` does, of a loss that is torch's or one's own."""
+    known = _name_of(loss_fn)[0] in _OF_CLASSES | _OF_LABELS
+    rows = len(losses) if isinstance(losses, Tensor) and losses.ndim == 1 else 0
+    check_entropies(losses, targets, 0.0 if known else least_entropies(targets, rows))
+
+
+def least_entropies(targets: Any, rows: int) -> Tensor | float:
+    """Return what a cross-entropy of one's own is at least for each row, summed in any way.
+
+    Of the ways to take probabilities for targets, yes-or-no labels that are averaged have the
+    lowest entropy.
+    """
+    if not isinstance(targets, Tensor) or not targets.is_floating_point():
+        return 0.0
+    if not targets.numel() or len(targets) != rows:
+        return 0.0
+    yes = targets.detach().float().reshape(rows, -1).clamp(0.0, 1.0)
+    no = torch.ones_like(yes) - yes
+    return -(torch.xlogy(yes, yes) + torch.xlogy(no, no)).mean(1)
 
 
 def class_weights(loss_fn: LossFunction) -> Tensor | None:
@@ -398,12 +450,14 @@ class ExampleLosses:
     The loss function is called with `reduction="none"`; if it is a module, a copy of it is. A loss
     without a `reduction` is called unchanged; the first batch shows what it returns. The copy is
     reused until the module's attributes change, which they may between batches. With `excess`, an
-    example's loss is what it exceeds the lowest by, as `excess_losses` says.
+    example's loss is what it exceeds the lowest by, as `excess_losses` says; at the first batch
+    the loss is refused if it can be no cross-entropy.
     """
 
     loss_fn: LossFunction
     outputs: OutputsOf | None = None
     excess: bool = False
+    _checked: bool = field(default=False, init=False, repr=False)
     _latest: UnreducedLoss | None = field(default=None, init=False, repr=False)
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
@@ -415,9 +469,13 @@ class ExampleLosses:
 
     def of_positions(self, losses: Any, outputs: Any, targets: Any) -> Any:
         """Return one loss per example from those of its positions, as `of_examples` does."""
+        loss = self.unreduced
         if self.excess:
-            losses = self.unreduced.excess(losses, outputs, targets)
-        return self.unreduced.of_examples(losses, targets)
+            if not self._checked:
+                self._checked = True
+                check_own_entropies(self.loss_fn, loss.of_examples(losses, targets), targets)
+            losses = loss.excess(losses, outputs, targets)
+        return loss.of_examples(losses, targets)
 
     @property
     def unreduced(self) -> UnreducedLoss:
