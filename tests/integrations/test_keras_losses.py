@@ -271,6 +271,17 @@ def flat_tensors(state):
             yield from flat_tensors(value)
 
 
+def test_classes_may_be_given_as_floats():
+    images, classes = digits()
+    visits = []
+    for targets in (classes, classes.astype("float32")):
+        trainer = SelectiveFit(make_model(), sb.auto())
+        trainer.fit(images, targets, epochs=2, verbose=0)
+        visits.append(trainer.loader.class_visits)
+    assert visits[0] == visits[1]
+    assert visits[0].classes == tuple(range(10))
+
+
 def test_no_hook_stays_on_the_model():
     model = make_model()
     SelectiveFit(model, sb.recorded_sb(rate=1 / 2)).fit(*digits(), epochs=2, verbose=0)

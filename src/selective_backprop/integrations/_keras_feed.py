@@ -158,7 +158,7 @@ class Recording:
         with torch.no_grad():
             weights = None if self._excess else weights
             losses = self._loss.of(outputs, targets, weights, excess=self._excess)
-            loader.record(selection, losses, targets=targets)
+            loader.record(selection, losses, targets=self._loss.labels(targets))
 
     def _keep(self, model: Any, args: Any, outputs: Any) -> None:
         # Selection passes and validation run without gradients.
