@@ -172,10 +172,10 @@ def check_own_entropies(loss_fn: LossFunction, losses: Any, targets: Any) -> Non
 
 
 def least_entropies(targets: Any, rows: int) -> Tensor | float:
-    """Return what a cross-entropy of one's own is at least for each row, summed in any way.
+    """Return the least that a cross-entropy of one's own can be for the targets of each row.
 
-    Of the ways to take probabilities for targets, yes-or-no labels that are averaged have the
-    lowest entropy.
+    Soft targets may be classes or yes-or-no labels, summed or averaged. The mean entropy of
+    yes-or-no labels is the lowest of these.
     """
     if not isinstance(targets, Tensor) or not targets.is_floating_point():
         return 0.0
@@ -406,17 +406,15 @@ class UnreducedLoss:
         classes = isinstance(targets, Tensor) and not targets.is_floating_point()
         if not classes or targets.shape != losses.shape:
             return None
-        if self.ignored is None and self.weights is None:
+        ignored = self.ignored
+        if targets.device.type == "cpu" and not (targets.numpy(force=True) == ignored).any():
+            ignored = None  # without any, the mean is the given loss's bit for bit
+        if ignored is None and self.weights is None:
             return None
-        kept = torch.ones_like(targets, dtype=torch.bool)
-        if self.ignored is not None:
-            kept = targets != self.ignored
+        kept = torch.ones_like(targets) > 0 if ignored is None else targets != ignored
+        divisor = kept.sum()
         if self.weights is not None:
             divisor = (kept * self.weights.float()[targets.where(kept, 0).long()]).sum()
-        elif targets.device.type == "cpu" and kept.numpy().all():
-            return None  # for a mean that is the given loss's bit for bit
-        else:
-            divisor = kept.sum()
         return divisor.where(divisor > 0, 1)
 
 
@@ -465,11 +463,11 @@ class ExampleLosses:
 
     def of_examples(self, outputs: Any, targets: Any) -> Any:
         """Return one loss per example; return others unchanged for `check_losses` to reject."""
-        return self.of_positions(self.unreduced.of_positions(outputs, targets), outputs, targets)
-
-    def of_positions(self, losses: Any, outputs: Any, targets: Any) -> Any:
-        """Return one loss per example from those of its positions, as `of_examples` does."""
         loss = self.unreduced
+        return self.average(loss, loss.of_positions(outputs, targets), outputs, targets)
+
+    def average(self, loss: UnreducedLoss, losses: Any, outputs: Any, targets: Any) -> Any:
+        """Return one loss per example from those of its positions, as `of_examples` does."""
         if self.excess:
             if not self._checked:
                 self._checked = True

@@ -63,10 +63,16 @@ class HandedBatches:
         refs = [weakref.ref(tensor) for tensor in _tensors_in(batch)]
         self._batches.appendleft(HandedBatch(refs, selection, even))
 
-    def find(self, targets: Any) -> KnownRows | None:
-        """Return the rows that targets belong to; None if they belong to no batch."""
+    def find(self, targets: Any, *, casts: bool) -> KnownRows | None:
+        """Return the rows that targets, or casts too, belong to; None if they are of no batch.
+
+        Raises:
+            LossError: if targets that were taken for a cast on a device turn out to be none.
+        """
         batches = tuple(self._batches)  # a copy: a thread that reads ahead may append to it
-        found = _find_view(batches, targets) or self._find_cast(batches, targets)
+        found = _find_view(batches, targets)
+        if found is None and casts:
+            found = self._find_cast(batches, targets)
         if found is None:
             return None
         batch, rows = found

@@ -65,7 +65,7 @@ class WeighingLoss:
         if self._record is None or not torch.is_grad_enabled():
             return self.given(outputs, targets)
         self.used = True
-        known = self.handed.find(targets)
+        known = self.handed.find(targets, casts=self._weighs)
         if not self._weighs:
             if known is not None:
                 with torch.no_grad(), suppress(LossError):
@@ -75,10 +75,11 @@ class WeighingLoss:
         if known is None:
             raise LossError(self.handed.explain(targets))
         weights = known.selection.weights
-        found = self._losses.unreduced.of_positions(outputs, targets)
-        with torch.no_grad():
-            losses = self._losses.of_positions(found, outputs, targets)
+        unreduced = self._losses.unreduced
+        found = unreduced.of_positions(outputs, targets)
+        plain = found.detach() if isinstance(found, Tensor) else found
+        losses = self._losses.average(unreduced, plain, outputs, targets)
         self._record(known.selection, check_losses(losses, len(weights)), (outputs, targets))
         if not known.even or found.dtype not in WIDE:
             found = found * weights.reshape(-1, *(1 for _ in found.shape[1:]))
-        return self._losses.unreduced.reduce(found, targets)
+        return unreduced.reduce(found, targets)
