@@ -232,6 +232,45 @@ def test_weights_make_the_mean_of_weighted_losses_of_each_example(axes):
         assert np.allclose(weight, (start - 0.5 * start.grad).detach().numpy(), atol=1e-6)
 
 
+def test_weights_multiply_the_positions_that_count_and_their_number_divides():
+    keras.utils.set_random_seed(0)
+    rows, positions = 8, 5
+    inputs = torch.randn(rows * 4, positions, 3)
+    targets = torch.arange(rows * 4 * positions).reshape(-1, positions) % 3
+    targets[torch.rand(targets.shape) < 0.5] = -1
+    model = keras.Sequential([keras.layers.Input((positions, 3)), keras.layers.Dense(3)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
+    model.compile(keras.optimizers.SGD(0.5), loss=loss)
+    before = [torch.tensor(weight, requires_grad=True) for weight in model.get_weights()]
+    strategy = sb.kath18(2.0, measure="loss", schedule=sb.Schedule())
+    generator = torch.Generator().manual_seed(3)
+    options = {"epochs": 1, "steps_per_epoch": 1, "shuffle": False, "verbose": 0}
+    SelectiveFit(model, strategy, generator=generator).fit(
+        inputs, targets, batch_size=rows, **options
+    )
+
+    def each(chosen):
+        logits = (chosen[0] @ before[0] + before[1]).movedim(-1, 1)
+        return nn.functional.cross_entropy(logits, chosen[1], reduction="none", ignore_index=-1)
+
+    data = torch.utils.data.TensorDataset(inputs, targets)
+    twin = sb.SelectiveLoader(
+        torch.utils.data.DataLoader(data, batch_size=rows),
+        nn.Linear(1, 1),
+        None,
+        strategy,
+        losses=lambda _, chosen: each(chosen).sum(1) / (chosen[1] != -1).sum(1).clamp(min=1),
+        with_selection=True,
+        generator=generator,
+    )
+    batch, selection = next(iter(twin))
+    assert len(selection.weights.unique()) > 1
+    weighted = selection.weights.unsqueeze(1) * each(batch)
+    (weighted.sum() / (batch[1] != -1).sum()).backward()
+    for weight, start in zip(model.get_weights(), before, strict=True):
+        assert np.allclose(weight, (start - 0.5 * start.grad).detach().numpy(), atol=1e-6)
+
+
 def test_recorded_losses_are_those_of_the_training_forward():
     """Dropout, batch statistics and all; those of selection passes and validation are not."""
     trained, recorded = [], []
@@ -269,6 +308,17 @@ def flat_tensors(state):
     elif isinstance(state, (list, tuple)):
         for value in state:
             yield from flat_tensors(value)
+
+
+def test_classes_may_be_given_as_floats():
+    images, classes = digits()
+    visits = []
+    for targets in (classes, classes.astype("float32")):
+        trainer = SelectiveFit(make_model(), sb.auto())
+        trainer.fit(images, targets, epochs=2, verbose=0)
+        visits.append(trainer.loader.class_visits)
+    assert visits[0] == visits[1]
+    assert visits[0].classes == tuple(range(10))
 
 
 def test_no_hook_stays_on_the_model():

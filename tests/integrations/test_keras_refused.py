@@ -83,6 +83,33 @@ def test_a_model_that_cannot_be_selected_for(model, strategy, message):
         SelectiveFit(model(), strategy).fit(*digits(), epochs=8, verbose=0)
 
 
+def opposite(targets, outputs):
+    return -keras.ops.take_along_axis(outputs, targets[:, None].long(), 1)[:, 0]
+
+
+def squared(targets, outputs):
+    return (targets - outputs[:, 0]) ** 2
+
+
+@pytest.mark.parametrize("strategy", [sb.auto(), sb.kakurenbo()], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    ("loss", "scale", "message"),
+    [
+        (squared, np.float32(1), "targets from 0 to .* no probabilities.*recorded_sb"),
+        (squared, np.float32(1 / 9), "losses as low as .*recorded_sb"),
+        (opposite, 1, "losses as low as -0.*recorded_sb"),
+    ],
+    ids=["numbers", "shares", "a probability"],
+)
+def test_a_loss_of_ones_own_that_is_no_cross_entropy(loss, scale, message, strategy):
+    images, classes = digits()
+    model = net(loss=loss)
+    before = [np.array(each) for each in model.get_weights()]
+    with pytest.raises(sb.LossError, match=message):
+        SelectiveFit(model, strategy).fit(images, classes * scale, epochs=8, verbose=0)
+    assert all(map(np.array_equal, before, model.get_weights()))
+
+
 @pytest.mark.parametrize(
     "scorer",
     [sb.scorers.Int8(sb.scorers.Forward()), sb.scorers.Pipelined(sb.scorers.Forward(), every=2)],

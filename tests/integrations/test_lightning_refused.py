@@ -21,7 +21,7 @@ from unhooked import unhooked
 from selective_backprop.integrations._lightning._shards import as_lightning_would
 from selective_backprop.integrations._lightning._trainer import check_trainer
 from selective_backprop.integrations._lightning._version import check_version
-from selective_backprop.integrations.lightning import LightningLoader
+from selective_backprop.integrations.lightning import LightningLoader, selected_loss
 
 pytestmark = quietly
 
@@ -92,6 +92,19 @@ def test_a_step_that_leaves_out_weights_or_losses_is_refused_before_it_changes_a
     with pytest.raises(sb.ConfigurationError, match=r"selected_loss\(self, losses, targets\)"):
         make_trainer().fit(module)
     assert same_weights(module, Forgetful(strategy))
+
+
+def test_a_loss_that_is_no_cross_entropy_is_refused_at_the_first_batch():
+    class Numbers(Digits):
+        def training_step(self, batch, number):
+            inputs, targets = batch
+            targets = targets.float()
+            return selected_loss(self, (self(inputs)[:, 0] - targets) ** 2, targets)
+
+    module = Numbers(sb.auto())
+    with pytest.raises(sb.LossError, match=r"targets from [0-9] to [0-9] .*recorded_sb"):
+        make_trainer().fit(module)
+    assert same_weights(module, Numbers(sb.auto()))
 
 
 def test_a_loader_without_the_callback_and_the_callback_without_a_loader_are_refused():

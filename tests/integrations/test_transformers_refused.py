@@ -56,6 +56,26 @@ def test_a_regression_head_is_refused_by_what_reads_confidence(tmp_path):
         text.trainer(tmp_path, sb.auto(), model=model, options=losses)
 
 
+def test_a_loss_of_ones_own_that_is_no_cross_entropy_is_refused_at_the_first_batch(tmp_path):
+    def squared(outputs, batch):
+        return (outputs.logits[:, 0] - batch["labels"]) ** 2
+
+    def opposite(outputs, batch):
+        return -outputs.logits.softmax(1)[:, 0]
+
+    numbers = [row | {"labels": float(len(row["input_ids"]))} for row in text.classified(48)]
+    for losses, data, named in (
+        (squared, numbers, "targets from [0-9]+ to"),
+        (opposite, None, "losses as low as -0"),
+    ):
+        model = text.classifier(num_labels=1 if data else 2, problem_type=None)
+        made = text.trainer(tmp_path, sb.auto(), model=model, data=data, options={"losses": losses})
+        before = text.weights(made)
+        with pytest.raises(sb.LossError, match=named + ".*recorded_sb"):
+            made.train()
+        assert torch.equal(text.weights(made), before)
+
+
 class Told(IterableDataset):
     def __iter__(self):
         yield from text.classified(48)

@@ -19,6 +19,8 @@ from fixture_doors import (
     same_tensors,
     selective,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, TensorDataset
@@ -177,30 +179,112 @@ def test_evaluation_gets_the_plain_loss_and_records_nothing():
     assert seen
 
 
+def squared(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.mse_loss(outputs, targets, reduction="none")
+
+
+LABELS = torch.arange(40) % 5 == 0
+CHANGED = {  # labels as the loader yields them, and what the loop makes of them
+    "float of integers": (LABELS.long(), lambda y: y.float()),
+    "float of bools": (LABELS, lambda y: y.float()),
+    "a column": (LABELS.float(), lambda y: y.unsqueeze(1)),
+    "a column of integers": (LABELS.long(), lambda y: y.float().unsqueeze(1)),
+    "a column, then float": (LABELS.byte(), lambda y: y.unsqueeze(1).to(torch.float64)),
+    "no column": (LABELS.float().unsqueeze(1), lambda y: y.squeeze(1)),
+    "no column of integers": (LABELS.long().unsqueeze(1), lambda y: y.float().view(-1)),
+    "long of floats": (LABELS.float().unsqueeze(1), lambda y: y.squeeze(1).long()),
+    "long of bytes": (LABELS.byte(), lambda y: y.long()),
+    "a count": (torch.arange(40), lambda y: y.float()),
+}
+
+
+def train_on(
+    targets: Tensor, change: Any, strategy: sb.Strategy, *, ahead: bool = False, calls: int = 1
+) -> tuple[Any, Any]:
+    """Train on targets that the loop changes; return the weights and what was remembered."""
+    torch.manual_seed(3)
+    shape = change(targets).shape
+    classes = not change(targets).is_floating_point()
+    model = nn.Linear(4, 2 if classes else 1)
+    loader = sb.SelectiveLoader(
+        DataLoader(TensorDataset(torch.randn(40, 4), targets), 6),
+        model,
+        *(nn.CrossEntropyLoss() if classes else squared, strategy),
+        epochs=4,
+        generator=torch.Generator().manual_seed(1),
+        quiet=True,
+    )
+    loss_fn = loader.loss_fn
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(4):
+        batches = [*loader] if ahead else loader
+        for inputs, labels in batches:
+            labels = change(labels)
+            outputs = model(inputs).to(labels.dtype if not classes else torch.float32)
+            outputs = outputs.squeeze(1) if not classes and len(shape) == 1 else outputs
+            optimizer.zero_grad()
+            for _ in range(calls):
+                loss_fn(outputs, labels).mean().backward(retain_graph=True)
+            optimizer.step()
+    return model.state_dict(), bits(loader.state_dict()["parts"])
+
+
+@pytest.mark.parametrize("strategy", [sb.recorded_sb(1 / 2), sb.infobatch()], ids=lambda x: x.name)
+@pytest.mark.parametrize("name", CHANGED)
+def test_targets_that_the_loop_casts_or_squeezes_train_as_those_that_come_so(name, strategy):
+    targets, change = CHANGED[name]
+    ours = train_on(targets, change, strategy)
+    theirs = train_on(change(targets), lambda y: y, strategy)
+    assert same_tensors(ours[0], theirs[0])
+    assert ours[1] == theirs[1]
+
+
+@pytest.mark.parametrize("targets", [LABELS.long(), torch.zeros(40, dtype=torch.int64)])
+def test_batches_that_are_fetched_ahead_may_be_cast_in_their_turn(targets):
+    ours = train_on(targets, lambda y: y.float(), sb.infobatch(), ahead=True)
+    theirs = train_on(targets.float(), lambda y: y, sb.infobatch(), ahead=True)
+    assert same_tensors(ours[0], theirs[0])
+    assert ours[1] == theirs[1]
+
+
+def test_a_batch_may_be_cast_for_several_losses():
+    ours = train_on(LABELS, lambda y: y.float(), sb.infobatch(), calls=2)
+    theirs = train_on(LABELS.float(), lambda y: y, sb.infobatch(), calls=2)
+    assert same_tensors(ours[0], theirs[0])
+    assert ours[1] == theirs[1]
+
+
 @pytest.mark.parametrize(
-    "targets",
+    ("change", "named"),
     [
-        lambda targets: targets.clone(),
-        lambda targets: functional.one_hot(targets, 3).float(),
-        lambda targets: targets[torch.arange(len(targets)).flip(0)],
-        lambda targets: torch.stack([targets, targets], 1)[:, 0],
+        (lambda y: y.clone(), r"int64 \(6,\).*copy"),
+        (lambda y: y.flip(0), "order"),
+        (lambda y: torch.stack([y, y], 1)[:, 0], "copy"),
+        (lambda y: functional.one_hot(y, 3), r"int64 \(6, 3\).*one-hot"),
+        (lambda y: functional.one_hot(y, 3).float(), r"float32 \(6, 3\).*one-hot.*int64 \(6,\)"),
+        (lambda y: y.float() + 1, "float32.*int64.*other values"),
+        (lambda y: y[:4].float(), r"\(4,\).*6 rows.*parts"),
+        (lambda y: y[::2], r"\(3,\).*view.*\(6,\)"),
+        (lambda y: y.unsqueeze(0), r"\(1, 6\).*view.*\(6,\)"),
+        (lambda y: y[0], r"squeeze\(1\)"),
+        (lambda y: torch.zeros(9), r"\(9,\).*no_grad"),
+        (lambda y: [y.clone()], "list"),
     ],
-    ids=["copy", "one-hot", "reordered", "another tensor's column"],
 )
-def test_targets_made_anew_are_refused_with_what_to_write(targets):
-    loop = Loop(sb.auto())
-    loss_fn = loop.loader.loss_fn
-    inputs, given = next(iter(loop.loader))
-    with pytest.raises(sb.LossError, match=r"no batch .*no_grad"):
-        loss_fn(loop.model(inputs), targets(given))
-
-
-def test_a_view_that_skips_rows_is_none_of_a_batch():
+def test_other_targets_are_refused_with_the_likeliest_cause(change, named):
     loop = Loop(sb.auto())
     loss_fn = loop.loader.loss_fn
     inputs, targets = next(iter(loop.loader))
-    with pytest.raises(sb.LossError, match="no batch"):
-        loss_fn(loop.model(inputs)[::2], targets[::2])
+    with pytest.raises(sb.LossError, match=named) as refused:
+        loss_fn(loop.model(inputs), change(targets))
+    assert len(str(refused.value).split()) < 70
+
+
+def test_before_a_batch_is_handed_out_the_refusal_says_when_to_take_the_loss():
+    loop = Loop(sb.auto(), with_selection=True)
+    (inputs, targets), _ = next(iter(loop.loader))
+    with pytest.raises(sb.LossError, match="before the loop"):
+        loop.loader.loss_fn(loop.model(inputs), targets)
 
 
 def test_a_column_of_a_batchs_tensor_will_do():
@@ -264,19 +348,81 @@ def test_where_all_rows_weigh_1_it_is_the_loss_that_was_given_with_weights_of_cl
         torch.testing.assert_close(ours, theirs)
 
 
-@pytest.mark.filterwarnings("ignore:.*no plain cross-entropy")
-def test_pixels_of_rows_that_are_masked_alike_make_the_loss_that_was_given():
-    images = torch.randn(8, 3, 2, 2)
-    masks = torch.tensor([[[0, 1], [2, -100]], [[2, -100], [2, 0]]]).repeat(4, 1, 1)
-    loss_fn = nn.CrossEntropyLoss(weight=SCARCE)
+def summed_plainly(
+    loss_fn: nn.CrossEntropyLoss, outputs: Tensor, targets: Tensor, weights: Tensor
+) -> tuple[Tensor, Tensor]:
+    """A weighted loss, one position after the other, and each row's mean without weights."""
+    costs = torch.ones(outputs.shape[1]) if loss_fn.weight is None else loss_fn.weight
+    total, divisor, means = 0.0 * outputs.sum(), torch.zeros(()), []
+    for row, (logits, labels) in enumerate(zip(outputs, targets, strict=True)):
+        own, counted = torch.zeros(()), 0
+        logits = logits.reshape(len(logits), -1)
+        for place, label in enumerate(labels.flatten()):
+            if label == loss_fn.ignore_index:
+                continue
+            chances = logits[:, place].log_softmax(0)
+            loss = -(1 - loss_fn.label_smoothing) * costs[label] * chances[label]
+            loss = loss - loss_fn.label_smoothing * (costs * chances).mean()
+            own, counted = own + loss, counted + 1
+            total, divisor = total + weights[row] * loss, divisor + costs[label]
+        means.append(own / max(1, counted))
+    reduced = {"sum": total, "mean": total / divisor if divisor else total}
+    return reduced[loss_fn.reduction], torch.stack(means)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    shape=st.sampled_from([(), (3,), (2, 2)]),
+    ignored=st.sampled_from([0.0, 0.4, 0.9]),
+    costs=st.booleans(),
+    smoothing=st.sampled_from([0.0, 0.1]),
+    reduction=st.sampled_from(["mean", "sum"]),
+    seed=st.integers(0, 2**16),
+)
+def test_rows_of_any_weight_count_as_in_the_given_loss_whatever_is_ignored(
+    shape, ignored, costs, smoothing, reduction, seed
+):
+    torch.manual_seed(seed)
+    logits, labels = torch.randn(12, 3, *shape), torch.randint(3, (12, *shape))
+    labels[torch.rand(labels.shape) < ignored] = -100
+    loss_fn = nn.CrossEntropyLoss(
+        SCARCE if costs else None, reduction=reduction, label_smoothing=smoothing
+    )
     loader = sb.SelectiveLoader(
-        DataLoader(TensorDataset(images, masks), 4), nn.Identity(), loss_fn, sb.recorded_sb(1 / 2)
+        DataLoader(TensorDataset(logits, labels), 4),
+        *(nn.Identity(), loss_fn, sb.infobatch()),
+        epochs=4,
+        with_selection=True,
+        quiet=True,
     )
     weighing = loader.loss_fn
-    for logits, targets in loader:
-        logits.requires_grad_()
-        torch.testing.assert_close(weighing(logits, targets), loss_fn(logits, targets))
-        logits.requires_grad_(False)
+    for _ in range(3):
+        for (inputs, targets), selection in loader:
+            outputs = inputs.requires_grad_()
+            loss = weighing(outputs, targets)
+            expected, rows = summed_plainly(loss_fn, outputs, targets, selection.weights)
+            (ours,) = torch.autograd.grad(loss, outputs)
+            (theirs,) = torch.autograd.grad(expected, outputs)
+            torch.testing.assert_close(loss, expected)
+            torch.testing.assert_close(ours, theirs)
+            if bool((selection.weights == 1).all()) and bool((targets >= 0).any()):
+                torch.testing.assert_close(loss, loss_fn(outputs, targets))
+            found = loader.ledger.recorded.observe().scores[0]
+            torch.testing.assert_close(
+                torch.from_numpy(found)[selection.indices], rows.detach(), atol=1e-5, rtol=1e-5
+            )
+
+
+def test_positions_are_not_averaged_where_the_given_loss_does_not():
+    logits, labels = torch.randn(8, 3, 5), torch.randint(3, (8, 5))
+    for loss_fn in (nn.CrossEntropyLoss(reduction="none"), REDUCED["of rows"][0]):
+        loader = sb.SelectiveLoader(
+            DataLoader(TensorDataset(logits, labels), 4),
+            *(nn.Identity(), loss_fn, sb.recorded_sb(1 / 2)),
+        )
+        weighing = loader.loss_fn
+        for inputs, targets in loader:
+            assert torch.equal(weighing(inputs, targets), loss_fn(inputs, targets))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from selective_backprop._core.errors import ConfigurationError, LossError
 from selective_backprop._core.types import Float, LossesOf, OutputsOf, Scores
 
 LossFunction = Callable[..., Any]
+SLACK = 0.1  # by which rounding may take a cross-entropy below its lowest
 
 _OF_LABELS = {
     "BCELoss",
@@ -132,6 +133,57 @@ def _excess_of_labels(
     scale = (weight * total).clamp(min=torch.finfo(losses.dtype).tiny)
     excess = ((losses - weight * lowest) / scale).clamp(min=0.0)
     return excess.sum(1) if excess.ndim == 2 else excess
+
+
+def check_entropies(losses: Any, targets: Any, lowest: Tensor | float = 0.0) -> None:
+    """Refuse losses and targets of which `exp(-loss)` cannot be the probability of the target.
+
+    Those are targets that are no probabilities, and losses below the lowest of a cross-entropy.
+    Waits for the device.
+
+    Args:
+        losses: one per example; anything else is left to `check_losses`.
+        targets: theirs, or None. Those that are NaN, as unknown labels are, pass.
+        lowest: what a cross-entropy of these targets is at least, less in rounding.
+    """
+    found = None
+    soft = isinstance(targets, Tensor) and targets.is_floating_point()
+    if soft and bool(((targets < -SLACK) | (targets > 1.0 + SLACK)).any()):
+        low, high = map(float, targets[~targets.isnan()].aminmax())
+        found = f"targets from {low:.3g} to {high:.3g} are no probabilities"
+    elif isinstance(losses, Tensor) and losses.ndim == 1:
+        below = losses[losses < lowest - SLACK]
+        if len(below):
+            least = float(below.min())
+            found = f"losses as low as {least:.3g} are below any cross-entropy of these targets"
+    if found is not None:
+        raise LossError(
+            f"{found}, and the strategy takes exp(-loss) for the probability of the target. Give "
+            "it a cross-entropy of classes (as integers) or of probabilities; or take a strategy "
+            "that only ranks losses, as for regression: recorded_sb(rate=1 / 2), say"
+        )
+
+
+def check_own_entropies(loss_fn: LossFunction, losses: Any, targets: Any) -> None:
+    """Refuse what `check_entropies` does, of a loss that is torch's or one's own."""
+    known = _name_of(loss_fn)[0] in _OF_CLASSES | _OF_LABELS
+    rows = len(losses) if isinstance(losses, Tensor) and losses.ndim == 1 else 0
+    check_entropies(losses, targets, 0.0 if known else least_entropies(targets, rows))
+
+
+def least_entropies(targets: Any, rows: int) -> Tensor | float:
+    """Return the least that a cross-entropy of one's own can be for the targets of each row.
+
+    Soft targets may be classes or yes-or-no labels, summed or averaged. The mean entropy of
+    yes-or-no labels is the lowest of these.
+    """
+    if not isinstance(targets, Tensor) or not targets.is_floating_point():
+        return 0.0
+    if not targets.numel() or len(targets) != rows:
+        return 0.0
+    yes = targets.detach().float().reshape(rows, -1).clamp(0.0, 1.0)
+    no = torch.ones_like(yes) - yes
+    return -(torch.xlogy(yes, yes) + torch.xlogy(no, no)).mean(1)
 
 
 def class_weights(loss_fn: LossFunction) -> Tensor | None:
@@ -322,28 +374,48 @@ class UnreducedLoss:
             return losses
         return excess_losses(self.loss_fn, losses, outputs, targets)
 
-    def mean(self, losses: Tensor, targets: Any) -> Tensor:
-        """Return the mean of the losses of rows, with the divisor that a cross-entropy uses.
+    def reduce(self, losses: Tensor, targets: Any) -> Tensor:
+        """Return the losses of positions, `[row, ...]`, reduced as the given loss reduces them.
 
-        With class weights the divisor is their sum over the rows, or over all positions of the
-        rows. Targets equal to `ignore_index` do not count. If the targets are not classes, the
-        plain mean is taken.
+        A mean of cross-entropies has torch's divisor: the number of positions that are not
+        ignored, or the sum of their class weights. Where all are ignored, it is 0 and not NaN.
+
+        Rows may be weighted before. The divisor stays that of the rows without weights, as in
+        `(weights * losses).mean()`: dividing by the sum of the weights would undo them.
+        So the rows count in the proportion of their weights, whatever the divisor: it scales the
+        step of a batch, as it does without weights.
         """
+        match self.reduction:
+            case "mean":
+                divisor = self._divisor(losses, targets)
+                return losses.mean() if divisor is None else losses.sum() / divisor.to(losses)
+            case "sum":
+                return losses.sum()
+            case "batchmean":
+                return losses.sum() / len(losses)
+            case None | "none":
+                return losses
+            case other:
+                raise LossError(
+                    f"the loss has reduction={other!r}, and what that does with weights is not "
+                    'known; write "mean", "sum", "batchmean" or "none"'
+                )
+
+    def _divisor(self, losses: Tensor, targets: Any) -> Tensor | None:
+        """Return what the sum is divided by in a mean; None for the number of positions."""
         classes = isinstance(targets, Tensor) and not targets.is_floating_point()
-        masked = self.ignored is not None and classes and targets.ndim == 1
-        if masked and targets.device.type == "cpu":
-            masked = bool((targets.detach().numpy() == self.ignored).any())
-        if not classes or not (masked or self.weights is not None):
-            return losses.mean()
-        if self.ignored is None:
-            kept = torch.ones_like(targets, dtype=torch.bool)
-        else:
-            kept = targets != self.ignored
-        counted = kept.float()
+        if not classes or targets.shape != losses.shape:
+            return None
+        ignored = self.ignored
+        if targets.device.type == "cpu" and not (targets.numpy(force=True) == ignored).any():
+            ignored = None  # without any, the mean is the given loss's bit for bit
+        if ignored is None and self.weights is None:
+            return None
+        kept = torch.ones_like(targets) > 0 if ignored is None else targets != ignored
+        divisor = kept.sum()
         if self.weights is not None:
-            counted = counted * self.weights.float()[targets.where(kept, 0).long()]
-        rows = len(losses) if targets.ndim == 1 else kept.sum()
-        return losses.mean() * (rows / counted.sum()).nan_to_num(posinf=1.0).to(losses.dtype)
+            divisor = (kept * self.weights.float()[targets.where(kept, 0).long()]).sum()
+        return divisor.where(divisor > 0, 1)
 
 
 def _shows_changes(function: Any) -> bool:
@@ -376,12 +448,14 @@ class ExampleLosses:
     The loss function is called with `reduction="none"`; if it is a module, a copy of it is. A loss
     without a `reduction` is called unchanged; the first batch shows what it returns. The copy is
     reused until the module's attributes change, which they may between batches. With `excess`, an
-    example's loss is what it exceeds the lowest by, as `excess_losses` says.
+    example's loss is what it exceeds the lowest by, as `excess_losses` says; at the first batch
+    the loss is refused if it can be no cross-entropy.
     """
 
     loss_fn: LossFunction
     outputs: OutputsOf | None = None
     excess: bool = False
+    _checked: bool = field(default=False, init=False, repr=False)
     _latest: UnreducedLoss | None = field(default=None, init=False, repr=False)
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
@@ -390,8 +464,14 @@ class ExampleLosses:
     def of_examples(self, outputs: Any, targets: Any) -> Any:
         """Return one loss per example; return others unchanged for `check_losses` to reject."""
         loss = self.unreduced
-        losses = loss.of_positions(outputs, targets)
+        return self.average(loss, loss.of_positions(outputs, targets), outputs, targets)
+
+    def average(self, loss: UnreducedLoss, losses: Any, outputs: Any, targets: Any) -> Any:
+        """Return one loss per example from those of its positions, as `of_examples` does."""
         if self.excess:
+            if not self._checked:
+                self._checked = True
+                check_own_entropies(self.loss_fn, loss.of_examples(losses, targets), targets)
             losses = loss.excess(losses, outputs, targets)
         return loss.of_examples(losses, targets)
 

@@ -464,16 +464,26 @@ def _name(path: str) -> str:
     return f"batch item {path!r}" if path else "the batch"
 
 
+def share_memory(part: Tensor, whole: Tensor) -> bool:
+    """Return whether `part` is a view of the storage of `whole`, which is not empty."""
+    if part.device != whole.device or not whole.numel():
+        return False
+    return part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
+
+
 def rows_of(part: Tensor, whole: Tensor) -> slice | None:
     """Return the rows of `whole` that `part` is a view of; None if it is not a view of rows."""
     if part is whole:
         return slice(0, len(whole)) if whole.ndim else None
-    if not part.ndim or not whole.ndim or not whole.numel() or part.device != whole.device:
-        return None
-    if part.untyped_storage().data_ptr() != whole.untyped_storage().data_ptr():
+    if not part.ndim or not whole.ndim or not share_memory(part, whole):
         return None
     stride = whole.stride(0) if len(whole) > 1 else whole.numel()
-    if len(part) > 1 and part.stride(0) != stride:
+    if (len(part) > 1 and part.stride(0) != stride) or _span(part) > _span(whole):
         return None
     start = (part.storage_offset() - whole.storage_offset()) // max(stride, 1)
     return slice(start, start + len(part)) if 0 <= start <= len(whole) - len(part) else None
+
+
+def _span(tensor: Tensor) -> int:
+    """Return how far apart in memory the first and the last number of a row are."""
+    return sum((tensor.shape[axis] - 1) * tensor.stride(axis) for axis in range(1, tensor.ndim))

@@ -80,7 +80,7 @@ def assemble(
     gate = None if schedule.gate is None else schedule.gate.start(context)
     memory = None
     if scorer is not None and needs.remembers and source.examples is not None:
-        memory = _remember(source.examples, scorer, needs, ranks)
+        memory = _remember(source.examples, scorer, needs, ranks, terms.confidence)
     history = History(max(terms.history, window) * ranks.size) if terms.history else None
     lockstep, filing = None, None
     if isinstance(ranks, Group):
@@ -205,11 +205,20 @@ def _context(source: Source, strategy: Strategy, shape: Shape, options: LoaderOp
     )
 
 
-def _remember(examples: int, scorer: RunningScorer, needs: Needs, ranks: Ranks) -> ScoreMemory:
+def _remember(
+    examples: int, scorer: RunningScorer, needs: Needs, ranks: Ranks, confident: bool
+) -> ScoreMemory:
     """Return a scorer's memory, or this rank's shard of it."""
     if isinstance(ranks, Alone):
-        return ScoreMemory(Ledger(examples, needs.depth, first=needs.first), scorer, needs)
+        ledger = Ledger(examples, needs.depth, first=needs.first)
+        return ScoreMemory(ledger, scorer, needs, confident=confident)
     shard = find_shard(examples, needs.depth, ranks, first=needs.first)
-    ledger = Ledger(shard.examples(examples), needs.depth, first=needs.first)
-    pending = PendingUpdates(examples, needs.depth)
-    return ScoreMemory(ledger, scorer, needs, pending=pending, shard=shard, examples=examples)
+    return ScoreMemory(
+        Ledger(shard.examples(examples), needs.depth, first=needs.first),
+        scorer,
+        needs,
+        pending=PendingUpdates(examples, needs.depth),
+        shard=shard,
+        confident=confident,
+        examples=examples,
+    )

@@ -206,13 +206,23 @@ class SelectiveLoader:
     def loss_fn(self) -> Callable[[Any, Any], Any]:
         """The given loss, which also weights and records the losses of rows; call it instead.
 
-        If the targets belong to a batch that this loader handed out, or to a part of one, it
-        weights the rows and records their losses. It averages tokens or pixels of a row first, and
-        reduces as the given loss does. A strategy that reads confidence from losses is told by how
-        much they exceed the lowest that label smoothing, class weights or soft targets allow.
+        The targets must belong to a batch that this loader handed out, or to a part of one. A whole
+        batch may also be cast to another type, squeezed or unsqueezed. With weights `w`
+        the mean of cross-entropies is the sum of `w` times the losses of all tokens or pixels,
+        divided as without weights: by the number that is not ignored, or the sum of their class
+        weights. So where all weights are 1, value and gradient are those of the given loss, except
+        that a batch in which all is ignored gives 0 and not NaN. Rows count in the proportion of
+        their weights, and a batch's divisor scales its step, as it does without selection.
+
+        What is recorded of a row is the mean of its tokens or pixels. A strategy that reads
+        confidence from losses is told by how much they exceed the lowest that label smoothing,
+        class weights or soft targets allow, and refuses a loss that can be no cross-entropy.
         With gradients off it is the given loss. For a strategy that neither weights nor remembers
         it always is, but a gate in its schedule observes batches.
         Take it before the loop: it knows only batches that are handed out from then on.
+
+        Calling it raises a `LossError` where targets belong to no such batch, with the likeliest
+        cause.
 
         Raises:
             ConfigurationError: if no loss was given.
@@ -427,7 +437,9 @@ class SelectiveLoader:
                 or yes or no, `[row]`, `auto` learns from them which class an example belongs to.
 
         Raises:
-            LossError: if they are not one loss per row, or not finite with `nonfinite="raise"`.
+            LossError: if they are not one loss per row, or not finite with `nonfinite="raise"`; or
+                if a strategy reads confidence from them, and they or the targets belong to no
+                cross-entropy.
             LoaderError: if the rows have no indices.
         """
         pipeline = self._parts.pipeline
@@ -467,6 +479,8 @@ class SelectiveLoader:
                 yield self._hand_out(rows)
                 if self._loss is not None:
                     self._loss.refuse_if_unused()
+            if self._loss is not None:
+                self._loss.handed.settle()
             if handshake is not None:
                 pipeline.tally.count(beyond=handshake.beyond(state.candidates_seen))
             state.note_ties()

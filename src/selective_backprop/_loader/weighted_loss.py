@@ -1,10 +1,8 @@
 """The user's loss with weighting and recording added, for a loop without selections."""
 
-import weakref
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,29 +12,21 @@ from selective_backprop._batches.losses import (
     LossFunction,
     check_losses,
 )
-from selective_backprop._batches.structure import list_leaves, rows_of
 from selective_backprop._core.errors import LossError
+from selective_backprop._loader.handed_batches import HandedBatches
 from selective_backprop._pipeline.gate_feed import AHEAD
 from selective_backprop._sampling.draws import Selection
 
 WIDE = (torch.float32, torch.float64)  # which a product with float32 weights of 1 leaves as it is
 
 
-class Handed(NamedTuple):
-    """A batch that was handed out."""
-
-    tensors: list[weakref.ref[Tensor]]
-    selection: Selection
-    even: bool  # whether all rows weigh 1
-
-
 class WeighingLoss:
     """A loss that weights and records the rows of the batches that a loader hands out.
 
-    A batch is recognised by its targets: the same tensors or views of them, such as parts of the
-    batch. With gradients off nothing is trained on, and this is the plain loss. With `record=None`
-    it always is. With `weighs=False` it is the plain loss too, but what can be recorded is. With
-    `confidence`, losses are recorded as what they exceed the lowest possible loss by.
+    A batch is recognised by its targets, as `HandedBatches` says. With gradients off nothing is
+    trained on, and this is the plain loss. With `record=None` it always is. With `weighs=False` it
+    is the plain loss too, but what can be recorded is. With `confidence`, losses are recorded as
+    what they exceed the lowest possible loss by.
     """
 
     def __init__(
@@ -48,27 +38,23 @@ class WeighingLoss:
         confidence: bool = False,
     ) -> None:
         self.given = loss_fn
-        self._losses = ExampleLosses(loss_fn)
+        self.handed = HandedBatches()
+        self.used = False  # whether a batch was weighted or recorded
+        self._losses = ExampleLosses(loss_fn, excess=confidence)
         self._record = record
         self._weighs = weighs
-        self._confidence = confidence
-        self._handed: deque[Handed] = deque(maxlen=AHEAD)
-        self._count = 0  # batches that were handed out
-        self.used = False  # whether a batch was weighted or recorded
 
     def hand_out(self, batch: Any, selection: Selection, *, even: bool = False) -> None:
         """Note a batch that will be trained on, and whether all of its rows weigh 1."""
         if self._record is not None:
-            self._count += 1
-            refs = [weakref.ref(tensor) for tensor in _tensors_in(batch)]
-            self._handed.appendleft(Handed(refs, selection, even))
+            self.handed.add(batch, selection, even=even)
 
     def refuse_if_unused(self) -> None:
         """Refuse a loop that has fetched more batches than it may and called this for none."""
-        if self._count > AHEAD and not self.used:
+        if self.handed.count > AHEAD and not self.used:
             raise LossError(
-                f"{self._count} batches were handed out, and loader.loss_fn was called for none of "
-                "them, so that their losses are neither weighted nor recorded. If the model "
+                f"{self.handed.count} batches were handed out, and loader.loss_fn was called for "
+                "none of them, so that losses are neither weighted nor recorded. If the model "
                 "computes its loss itself, as with outputs.loss, compute it as loss_fn(logits, "
                 "targets) with loss_fn = loader.loss_fn; or pass with_selection=True, train on "
                 "(selection.weights * losses).mean(), and call loader.record(selection, losses)"
@@ -79,79 +65,21 @@ class WeighingLoss:
         if self._record is None or not torch.is_grad_enabled():
             return self.given(outputs, targets)
         self.used = True
-        part, even = self._find(targets)
+        known = self.handed.find(targets, casts=self._weighs)
         if not self._weighs:
-            if part is not None:
+            if known is not None:
                 with torch.no_grad(), suppress(LossError):
                     losses = self._losses.of_examples(outputs, targets)
-                    self._record(part, losses, (outputs, targets))
+                    self._record(known.selection, losses, (outputs, targets))
             return self.given(outputs, targets)
-        if part is None:
-            raise LossError(
-                "the targets belong to no batch that this loader handed out lately: they were made "
-                "anew from it, as one-hot targets are, come from elsewhere, or were handed out "
-                f"before loader.loss_fn was taken, or more than {AHEAD} batches ago: take it "
-                f"before the loop, and fetch at most {AHEAD} batches ahead. Evaluate with "
-                "gradients off (torch.no_grad()), or with the loss itself. For targets made anew, "
-                "pass with_selection=True, train on (selection.weights * losses).mean(), and call "
-                "loader.record(selection, losses). A loop that mixes rows (MixUp, CutMix) has no "
-                "loss of single examples: take selective_backprop or random_backprop."
-            )
+        if known is None:
+            raise LossError(self.handed.explain(targets))
+        weights = known.selection.weights
         unreduced = self._losses.unreduced
         found = unreduced.of_positions(outputs, targets)
-        losses = check_losses(unreduced.of_examples(found, targets), len(part.weights))
-        noted = losses
-        if self._confidence:
-            plain = found.detach()
-            excess = unreduced.excess(plain, outputs, targets)
-            noted = losses if excess is plain else unreduced.of_examples(excess, targets)
-        self._record(part, noted, (outputs, targets))
-        even = even and losses.dtype in WIDE
-        weighted = losses if even else losses * part.weights
-        match unreduced.reduction:
-            case "mean":
-                return unreduced.mean(weighted, targets)
-            case "sum" | "batchmean" as reduction:
-                sums = found.flatten(1).sum(1) if found.ndim > 1 else found
-                sums = sums if even else sums * part.weights
-                return sums.sum() if reduction == "sum" else sums.mean()
-            case None | "none":
-                return weighted
-            case other:
-                raise LossError(
-                    f"the loss has reduction={other!r}, and what that does with weights is not "
-                    'known; write "mean", "sum", "batchmean" or "none"'
-                )
-
-    def selection_of(self, batch: Any) -> Selection | None:
-        """Return the selection of a batch that was handed out lately, or None."""
-        tensors = _tensors_in(batch)
-        for handed in tuple(self._handed):
-            if tensors and handed.tensors[0]() is tensors[0]:
-                return handed.selection
-        return None
-
-    def _find(self, targets: Any) -> tuple[Selection | None, bool]:
-        """Return the selection of targets, None if there is none, and whether all rows weigh 1."""
-        recent = tuple(self._handed)  # a copy: a thread that reads ahead may append to it
-        if recent and isinstance(targets, Tensor) and targets.ndim:  # nearly always the newest
-            newest = recent[0]
-            if any(ref() is targets for ref in newest.tensors):
-                return newest.selection, newest.even
-        wanted = _tensors_in(targets)
-        for refs, (indices, weights), even in recent:
-            for whole in [ref() for ref in refs]:
-                for tensor in wanted:
-                    rows = None if whole is None else rows_of(tensor, whole)
-                    if rows is not None:
-                        part = None if indices is None else indices[rows]
-                        return Selection(part, weights[rows]), even
-        return None, False
-
-
-def _tensors_in(batch: Any) -> list[Tensor]:
-    return [
-        leaf
-        for leaf in list_leaves(batch)
-        if isinstance(leaf, Tensor) and leaf.layout is torch.strided and not leaf.is_nested
-    ]
+        plain = found.detach() if isinstance(found, Tensor) else found
+        losses = self._losses.average(unreduced, plain, outputs, targets)
+        self._record(known.selection, check_losses(losses, len(weights)), (outputs, targets))
+        if not known.even or found.dtype not in WIDE:
+            found = found * weights.reshape(-1, *(1 for _ in found.shape[1:]))
+        return unreduced.reduce(found, targets)

@@ -1,13 +1,12 @@
 """What happens to candidates whose score is not a finite number."""
 
-from collections import deque
-
 import torch
 from torch import Tensor
 
 from selective_backprop._batches.losses import all_finite_on_host
 from selective_backprop._batches.structure import Layout, join_rows
 from selective_backprop._core.errors import LossError
+from selective_backprop._core.late_checks import LateChecks
 from selective_backprop._core.options import NamedOption
 from selective_backprop._pipeline.rows import Rows
 
@@ -32,7 +31,7 @@ class FiniteGuard:
     def __init__(self, policy: NonFinite, layout: Layout) -> None:
         self.policy = policy
         self._layout = layout
-        self._checks: deque[tuple[torch.cuda.Event, Tensor, Rows]] = deque()
+        self._late = LateChecks()
         self.skipped = 0
 
     def pass_on(self, rows: Rows) -> Rows:
@@ -51,17 +50,13 @@ class FiniteGuard:
             return rows._replace(scores=torch.where(finite, scores, torch.inf))
         if self.policy is NonFinite.SKIP:
             return self._skip(rows, finite)
-        if scores.device.type == "cuda":
-            self._check_later(rows, finite)
-        elif not bool(finite.all()):
-            raise LossError(_describe(rows))
+        bare = rows._replace(batch=None)
+        self._late.add(finite.all(), lambda: LossError(_describe(bare)))
         return rows
 
     def settle(self) -> None:
         """Wait for the checks that are still under way on the device; raise if one failed."""
-        for event, _, _ in self._checks:
-            event.synchronize()
-        self._collect()
+        self._late.settle()
 
     def _skip(self, rows: Rows, finite: Tensor) -> Rows:
         kept = finite.nonzero().flatten()
@@ -74,20 +69,6 @@ class FiniteGuard:
             None if rows.indices is None else rows.indices[kept],
             None if rows.scores is None else rows.scores[kept],
         )
-
-    def _check_later(self, rows: Rows, finite: Tensor) -> None:
-        self._collect()
-        flag = torch.empty(1, dtype=torch.bool, pin_memory=True)
-        flag.copy_(finite.all().reshape(1), non_blocking=True)
-        event = torch.cuda.Event()
-        event.record()
-        self._checks.append((event, flag, rows._replace(batch=None)))
-
-    def _collect(self) -> None:
-        while self._checks and self._checks[0][0].query():
-            _, flag, rows = self._checks.popleft()
-            if not bool(flag):
-                raise LossError(_describe(rows))
 
 
 def _describe(rows: Rows) -> str:

@@ -8,7 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.losses import all_finite_on_host, check_losses
+from selective_backprop._batches.losses import (
+    all_finite_on_host,
+    check_entropies,
+    check_losses,
+)
 from selective_backprop._core.errors import LoaderError, LossError
 from selective_backprop._core.types import Float32
 from selective_backprop._distributed.group import Group
@@ -47,6 +51,7 @@ class ScoreMemory:
         needs: the scorer's needs.
         pending: collects updates until the ranks merge them; None for a single process.
         shard: the part of the examples that the ledger is about; by default all of them.
+        confident: whether recorded losses are taken for cross-entropies; others are refused.
         examples: examples in the data set; by default those of the ledger.
     """
 
@@ -58,6 +63,7 @@ class ScoreMemory:
         *,
         pending: PendingUpdates | None = None,
         shard: Shard | None = None,
+        confident: bool = False,
         examples: int | None = None,
     ) -> None:
         self.ledger = ledger
@@ -67,6 +73,8 @@ class ScoreMemory:
         self._shard = Shard() if shard is None else shard
         self.examples = ledger.examples if examples is None else examples
         self._scorer = scorer
+        self._confident = confident
+        self._unseen = confident  # until a batch was recorded
         self._known: Known | None = None
         self._asked: tuple[int, int] | None = None
         self._runs = False
@@ -112,6 +120,9 @@ class ScoreMemory:
         if selection.indices is None:
             raise LoaderError("the rows come from a stream and have no indices to record by")
         losses = check_losses(losses, selection.indices.shape[0]).detach()
+        if self._unseen:  # later batches are looked at when an epoch begins
+            self._unseen = False
+            check_entropies(losses, targets)
         on_host = losses.device.type == "cpu"
         if not (on_host and all_finite_on_host(losses)):
             finite = losses.isfinite()
@@ -145,7 +156,7 @@ class ScoreMemory:
             return None
         own, failure = None, None
         try:
-            own = self._scorer.recall(self.ledger, epoch)
+            own = self._ask(epoch)
         except Exception as error:  # the other ranks wait for the exchange
             failure = error
         if own is None:
@@ -167,8 +178,14 @@ class ScoreMemory:
         """Return what is known at the start of an epoch, the running or the coming one."""
         asked = epoch, self.ledger.changes
         if asked != self._asked and not self._runs:
-            self._known, self._asked = self._scorer.recall(self.ledger, epoch), asked
+            self._known, self._asked = self._ask(epoch), asked
         return self._known
+
+    def _ask(self, epoch: int) -> Known | None:
+        recorded = self.ledger.recorded
+        if self._confident and not recorded.empty:  # before anything is left out by them
+            check_entropies(torch.from_numpy(recorded.on_host().scores[0]), None)
+        return self._scorer.recall(self.ledger, epoch)
 
     def knows_all(self, epoch: int) -> bool | None:
         """Return whether all scores are known at an epoch's start; None if only some are."""

@@ -13,7 +13,7 @@ from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.integrations._keras_backend import keras
 from selective_backprop.integrations._keras_data import as_it_is
-from selective_backprop.integrations._keras_losses import CompiledLoss, spread
+from selective_backprop.integrations._keras_losses import CompiledLoss, spread, the_only
 
 
 class Feed:
@@ -98,6 +98,9 @@ class Feed:
             return batch
         inputs, targets, given = keras.utils.unpack_x_y_sample_weight(batch)
         weights = spread(weights, self._weighs)
+        positions = the_only(targets, "target").shape[: self._weighs] if self._weighs > 1 else ()
+        if len(positions) == self._weighs:  # Keras multiplies masks of positions into them in place
+            weights = weights.expand(positions).clone()
         if given is not None:
             weights = weights * spread(given, self._weighs).to(weights.device)
         return inputs, targets, weights
@@ -158,7 +161,7 @@ class Recording:
         with torch.no_grad():
             weights = None if self._excess else weights
             losses = self._loss.of(outputs, targets, weights, excess=self._excess)
-            loader.record(selection, losses, targets=targets)
+            loader.record(selection, losses, targets=self._loss.labels(targets))
 
     def _keep(self, model: Any, args: Any, outputs: Any) -> None:
         # Selection passes and validation run without gradients.

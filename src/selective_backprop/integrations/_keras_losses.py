@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from selective_backprop._batches.losses import check_entropies, least_entropies
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop.integrations._keras_backend import keras
 
@@ -57,6 +58,7 @@ class CompiledLoss:
         self._kind, self._axis = _kind(found), getattr(found, "axis", -1)
         self._ignored = getattr(found, "ignore_class", None)
         self._gives_logits = _gives_logits(found)
+        self._checked = False  # whether losses that confidence is read from were looked at
         if isinstance(found, keras.losses.Loss):
             self._loss = copy.copy(found)
             self._loss.reduction = "none"
@@ -84,11 +86,17 @@ class CompiledLoss:
         """Return the losses of outputs that were computed before, `[candidate]`.
 
         With `excess`, they are what they exceed the lowest by that label smoothing or soft
-        targets allow, and of yes-or-no labels the sum over them, of which Keras takes the mean.
+        targets allow, and of yes-or-no labels the sum over them, of which Keras takes the mean;
+        at the first batch a loss is refused that can be no cross-entropy.
         """
-        outputs, targets = the_only(outputs, "output"), the_only(targets, "target")
+        outputs, targets = the_only(outputs, "output"), self.labels(targets)
         losses = self._loss(targets, outputs)  # a masked position's is 0
         if excess and losses.ndim:
+            if not self._checked:
+                self._checked = True
+                rows = losses.flatten(1).mean(1) if losses.ndim > 1 else losses
+                own = self._kind is None
+                check_entropies(rows, targets, least_entropies(targets, len(rows)) if own else 0.0)
             losses = (losses - self._lowest(outputs, targets)).clamp(min=0.0)
             if self._kind is not None and self._kind.entropy == "binary":
                 losses = losses * outputs.shape[self._axis]
@@ -103,6 +111,12 @@ class CompiledLoss:
         if mask is None:
             return losses.flatten(1).mean(1)
         return losses.flatten(1).sum(1) / mask.flatten(1).sum(1).clamp(min=1)
+
+    def labels(self, targets: Any) -> Tensor:
+        """Return a batch's targets; class numbers are integers, which Keras makes of any type."""
+        targets = the_only(targets, "target")
+        sparse = self._kind is not None and self._kind.entropy == "sparse"
+        return targets.long() if sparse else targets
 
     def classes(self, model: Any, batch: Any) -> tuple[Tensor, Tensor]:
         """Return a batch's logits `[candidate, class]` and targets, for error measures."""

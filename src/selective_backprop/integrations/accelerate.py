@@ -202,7 +202,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the loader, with the batch that the loop gets next."""
         waits = self._ahead is not END
-        selection = self._loss.selection_of(self._ahead) if waits and self._loss else None
+        selection = self._loss.handed.selection_of(self._ahead) if waits and self._loss else None
         return {
             "loader": self._loader.state_dict(),
             "over": self._over if waits else 0,

@@ -1,0 +1,39 @@
+"""Checks whose outcome may be on a device, read without making the host wait for it."""
+
+from collections import deque
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+class LateChecks:
+    """Raise at once what fails on the host, and a few checks later what fails on a device."""
+
+    def __init__(self) -> None:
+        self._running: deque[tuple[torch.cuda.Event, Tensor, Callable[[], Exception]]] = deque()
+
+    def add(self, passed: Tensor, failure: Callable[[], Exception]) -> None:
+        """Check that a tensor of one bool is True; `failure` makes the error if it is not."""
+        if passed.device.type != "cuda":
+            if not bool(passed):
+                raise failure()
+            return
+        self._collect()
+        flag = torch.empty(1, dtype=torch.bool, pin_memory=True)
+        flag.copy_(passed.reshape(1), non_blocking=True)
+        event = torch.cuda.Event()
+        event.record()
+        self._running.append((event, flag, failure))
+
+    def settle(self) -> None:
+        """Wait for the checks that are still under way on the device; raise if one failed."""
+        for event, _, _ in self._running:
+            event.synchronize()
+        self._collect()
+
+    def _collect(self) -> None:
+        while self._running and self._running[0][0].query():
+            _, flag, failure = self._running.popleft()
+            if not bool(flag):
+                raise failure()

@@ -1,0 +1,163 @@
+"""A loss of one's own that is no cross-entropy is refused where confidence is read from it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+import selective_backprop as sb
+
+READING = {"auto": sb.auto(), "easy-skip": sb.easy_skip(), "kakurenbo": sb.kakurenbo()}
+SCORING = sb.Strategy("scoring", sb.scorers.Forward(), sb.selectors.Confident())
+INPUTS = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+DRAWN = torch.randn(40, generator=torch.Generator().manual_seed(1))
+CLASSES = torch.arange(40) % 4
+SOFT = torch.randn(40, 4, generator=torch.Generator().manual_seed(2)).softmax(1)
+
+
+def squared(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs[:, 0] - targets) ** 2
+
+
+def opposite(outputs: Tensor, targets: Tensor) -> Tensor:
+    return -outputs.softmax(1)[torch.arange(len(targets)), targets]
+
+
+def entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def odds(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.binary_cross_entropy_with_logits(outputs[:, 0], targets, reduction="none")
+
+
+def halves(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
+
+
+# What a loss is about, the loss, and what the refusal names.
+OTHER = {
+    "numbers": (DRAWN, squared, rf"targets.* {DRAWN[:8].min():.3g} to {DRAWN[:8].max():.3g}"),
+    "labels": (2.0 * (CLASSES % 2) - 1.0, nn.BCEWithLogitsLoss(), "targets.* -1 to 1"),
+    "shares": (DRAWN.sigmoid(), squared, "losses.* 0[.]"),
+    "a probability": (CLASSES, opposite, "losses.* -0[.]"),
+    "no logarithms": (CLASSES, nn.NLLLoss(), "losses.* -[0-9]"),
+}
+ENTROPIES = {
+    "classes": (CLASSES, entropy),
+    "bytes": (CLASSES.byte(), lambda x, y: entropy(x, y.long())),
+    "soft": (SOFT, entropy),
+    "yes or no": ((DRAWN > 0).float(), odds),
+    "odds": (DRAWN.sigmoid(), odds),
+    "several": (SOFT, halves),
+    "torch's": (SOFT, nn.CrossEntropyLoss()),
+    "torch's, weighed": (SOFT, nn.CrossEntropyLoss(torch.tensor([0.01, 0.02, 0.03, 0.01]))),
+}
+
+
+def make(targets: Tensor, loss_fn: Any, strategy: sb.Strategy, **options: Any) -> Any:
+    torch.manual_seed(3)
+    outputs = 1 if targets.ndim == 1 and isinstance(loss_fn, nn.BCEWithLogitsLoss) else 4
+    model = nn.Sequential(nn.Linear(4, outputs), nn.Flatten(0) if outputs == 1 else nn.Identity())
+    loader = sb.SelectiveLoader(
+        DataLoader(TensorDataset(INPUTS, targets), 8),
+        *(model, loss_fn, strategy),
+        epochs=4,
+        quiet=True,
+        **options,
+    )
+    return model, loader
+
+
+@pytest.mark.parametrize("strategy", READING)
+@pytest.mark.parametrize("name", OTHER)
+def test_the_first_batch_shows_that_a_loss_is_no_cross_entropy(name, strategy):
+    targets, loss_fn, named = OTHER[name]
+    model, loader = make(targets, loss_fn, READING[strategy])
+    weighing = loader.loss_fn
+    inputs, given = next(iter(loader))
+    with pytest.raises(sb.LossError, match=named + r".*recorded_sb"):
+        weighing(model(inputs), given)
+
+
+@pytest.mark.parametrize("name", ["numbers", "labels", "a probability", "no logarithms"])
+def test_losses_recorded_by_hand_show_it_too(name):
+    targets, loss_fn, named = OTHER[name]
+    model, loader = make(targets, loss_fn, sb.auto(), with_selection=True)
+    (inputs, given), selection = next(iter(loader))
+    of_torch = isinstance(loss_fn, nn.Module)
+    loss_fn = type(loss_fn)(reduction="none") if of_torch else loss_fn
+    losses = loss_fn(model(inputs), given)
+    with pytest.raises(sb.LossError, match=named):
+        loader.record(selection, losses, targets=given)
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_scoring_shows_it_before_a_batch_is_handed_out(name):
+    targets, loss_fn, named = OTHER[name]
+    _, loader = make(
+        targets,
+        loss_fn,
+        replace(SCORING, schedule=sb.Schedule(warmup_epochs=1)),
+        with_selection=True,
+    )
+    with pytest.raises(sb.LossError, match=named):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize("strategy", READING)
+def test_losses_that_fall_below_0_later_are_refused_before_anything_is_skipped(strategy):
+    lowered = 0.0
+
+    def falling(outputs: Tensor, targets: Tensor) -> Tensor:
+        return entropy(outputs, targets) - lowered
+
+    model, loader = make(CLASSES, falling, READING[strategy])
+    weighing = loader.loss_fn
+    for inputs, targets in loader:
+        weighing(model(inputs), targets)
+        lowered = 3.0
+    with pytest.raises(sb.LossError, match=r"losses.* -[0-9].*recorded_sb"):
+        next(iter(loader))
+    assert loader.stats.kept == 40
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_a_strategy_that_ranks_losses_takes_them(name):
+    targets, loss_fn, _ = OTHER[name]
+    model, loader = make(targets, loss_fn, sb.recorded_sb(1 / 2))
+    weighing = loader.loss_fn
+    for _ in range(2):
+        for inputs, given in loader:
+            weighing(model(inputs), given)
+    assert loader.stats.kept < 80
+
+
+@pytest.mark.parametrize("strategy", [*READING, "scoring"])
+@pytest.mark.parametrize("name", ENTROPIES)
+def test_a_cross_entropy_of_ones_own_is_taken(name, strategy):
+    targets, loss_fn = ENTROPIES[name]
+    model, loader = make(targets, loss_fn, (READING | {"scoring": SCORING})[strategy])
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    weighing = loader.loss_fn
+    for _ in range(4):
+        for inputs, given in loader:
+            optimizer.zero_grad()
+            weighing(model(inputs), given).mean().backward()
+            optimizer.step()
+    assert loader.stats.kept
+
+
+def test_an_unknown_label_is_not_taken_for_a_number():
+    def known(outputs: Tensor, targets: Tensor) -> Tensor:
+        return odds(outputs, targets.nan_to_num()) * ~targets.isnan()
+
+    model, loader = make((DRAWN > 0).float().where(DRAWN < 1, torch.nan), known, sb.auto())
+    weighing = loader.loss_fn
+    for inputs, given in loader:
+        weighing(model(inputs), given)
+    assert not loader.ledger.recorded.empty
