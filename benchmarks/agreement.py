@@ -66,8 +66,8 @@ def scorers() -> dict[str, sb.scorers.AbstractScorer]:
     """Return the scorers to look at, by name."""
     inner = sb.scorers.Forward()
     return {
-        "Int8": sb.scorers.Int8(inner, check=None),
-        "LowResolution": sb.scorers.LowResolution(inner, check=None),
+        "Int8": sb.experimental.Int8(inner, check=None),
+        "LowResolution": sb.experimental.LowResolution(inner, check=None),
     }
 
 

@@ -31,7 +31,7 @@ def int8_gates(width: int) -> Iterator[Gate]:
     context = sb.scorers.Context(
         batch_size=BATCH, window=WINDOW, model=training.model, losses=losses, rate=RATE
     )
-    scorer = sb.scorers.Int8(sb.scorers.Forward(), check=None)
+    scorer = sb.experimental.Int8(sb.scorers.Forward(), check=None)
     running = scorer.start(context)
     weights = [weight.detach() for weight in training.model.parameters()]
     rounds = -(-scorer.recalibrate_every // len(batches))  # one calibration among them
@@ -61,7 +61,7 @@ def cycle_gates(width: int) -> Iterator[Gate]:
     """A cycle of Stale-SB, its selection pass included, against as many traditional epochs."""
     scorers = {
         "": (sb.scorers.Forward(), 0.45),
-        " int8": (sb.scorers.Int8(sb.scorers.Forward(), check=None), 0.42),
+        " int8": (sb.experimental.Int8(sb.scorers.Forward(), check=None), 0.42),
     }
     for name, (scorer, limit) in scorers.items():
         ours, bare = Training(width), Training(width)
@@ -112,7 +112,7 @@ class _Steps:
             self._net,
             nn.CrossEntropyLoss(),
             sb.selective_backprop(RATE, warmup_epochs=0),
-            reuse_activations=reuse,
+            reuse=sb.experimental.ReuseActivations() if reuse else None,
             generator=torch.Generator().manual_seed(0),
         )
         generator = torch.Generator().manual_seed(0)

@@ -63,7 +63,10 @@ from selective_backprop.strategies import (
 
 if typing.TYPE_CHECKING:
     __version__: str
+    from selective_backprop import experimental as experimental
     from selective_backprop import guide as guide
+
+_LATER = ("experimental", "guide")
 
 __all__ = [
     "BatchError",
@@ -127,9 +130,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import the guide, which training needs nothing of, and find the version when asked for."""
-    if name == "guide":
-        return importlib.import_module("selective_backprop.guide")
+    """Import what training seldom needs, and find the version, when they are asked for."""
+    if name in _LATER:
+        return importlib.import_module(f"selective_backprop.{name}")
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
@@ -139,4 +142,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "guide", "__version__"})
+    return sorted({*globals(), *_LATER, "__version__"})

@@ -44,36 +44,40 @@ SCORERS = {
         sb.scorers.Forward(training=True, inference_mode=True),
         sb.scorers.Forward("error-norm"),
     ],
-    sb.scorers.Int8: [
-        sb.scorers.Int8(sb.scorers.Forward()),
-        sb.scorers.Int8(sb.scorers.Forward("error-norm"), 1, 2, 2, sb.scorers.Check(1, least=0)),
-        sb.scorers.Int8(
-            sb.scorers.LowResolution(sb.scorers.Forward(inference_mode=True)), 3, check=None
+    sb.experimental.Int8: [
+        sb.experimental.Int8(sb.scorers.Forward()),
+        sb.experimental.Int8(
+            sb.scorers.Forward("error-norm"), 1, 2, 2, sb.experimental.Check(1, least=0)
+        ),
+        sb.experimental.Int8(
+            sb.experimental.LowResolution(sb.scorers.Forward(inference_mode=True)), 3, check=None
         ),
     ],
-    sb.scorers.LowPrecision: [
-        sb.scorers.LowPrecision(sb.scorers.Forward()),
-        sb.scorers.LowPrecision(
-            sb.scorers.Forward("error-norm"), torch.float16, sb.scorers.Check(2, 3, least=0)
+    sb.experimental.LowPrecision: [
+        sb.experimental.LowPrecision(sb.scorers.Forward()),
+        sb.experimental.LowPrecision(
+            sb.scorers.Forward("error-norm"), torch.float16, sb.experimental.Check(2, 3, least=0)
         ),
-        sb.scorers.LowPrecision(
+        sb.experimental.LowPrecision(
             sb.scorers.Forward(training=True, inference_mode=True), torch.float16, check=None
         ),
-        sb.scorers.LowPrecision(sb.scorers.Proxy(make_small_model, make_optimizer), check=None),
-    ],
-    sb.scorers.LowResolution: [
-        sb.scorers.LowResolution(sb.scorers.Forward()),
-        sb.scorers.LowResolution(
-            sb.scorers.LowPrecision(sb.scorers.Forward()),
-            3,
-            ["images"],
-            sb.scorers.Check(1, least=0),
+        sb.experimental.LowPrecision(
+            sb.scorers.Proxy(make_small_model, make_optimizer), check=None
         ),
     ],
-    sb.scorers.Pipelined: [
-        sb.scorers.Pipelined(sb.scorers.Forward(), 4, check=sb.scorers.Check(1)),
-        sb.scorers.Pipelined(
-            sb.scorers.LowResolution(sb.scorers.Forward(training=True)), 1, ahead=1, check=None
+    sb.experimental.LowResolution: [
+        sb.experimental.LowResolution(sb.scorers.Forward()),
+        sb.experimental.LowResolution(
+            sb.experimental.LowPrecision(sb.scorers.Forward()),
+            3,
+            ["images"],
+            sb.experimental.Check(1, least=0),
+        ),
+    ],
+    sb.experimental.Pipelined: [
+        sb.experimental.Pipelined(sb.scorers.Forward(), 4, check=sb.experimental.Check(1)),
+        sb.experimental.Pipelined(
+            sb.experimental.LowResolution(sb.scorers.Forward(training=True)), 1, ahead=1, check=None
         ),
     ],
     sb.scorers.Predicted: [

@@ -23,7 +23,7 @@ Table = dict[str, Callable[[], dict[str, Any]]]
 
 PUBLIC = {
     name: getattr(module, name)
-    for module in (sb, sb.scorers, sb.selectors, sb.guide)
+    for module in (sb, sb.scorers, sb.selectors, sb.experimental, sb.guide)
     for name in module.__all__
 }
 
@@ -104,6 +104,7 @@ TAKES: Table = {
     "Proxy": proxied,
     "Recorded": given(highest_of=2),
     "ReferenceLosses": given(losses=torch.ones(8)),
+    "ReuseActivations": given(),
     "Schedule": given(),
     "SelectiveLoader": wrapped,
     "SelectiveStep": lambda: {k: v for k, v in wrapped().items() if k != "loader"},
@@ -292,7 +293,7 @@ def test_a_number_of_another_library_is_kept_as_one_of_pythons_own(number):
     with unhooked():
         selector, scorer = (
             sb.selectors.Percentile(number),
-            sb.scorers.Pipelined(sb.scorers.Forward(), every=number),
+            sb.experimental.Pipelined(sb.scorers.Forward(), every=number),
         )
     assert selector == sb.selectors.Percentile(2)
     assert {type(selector.beta), type(scorer.every)} <= {int, float}

@@ -23,7 +23,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, BatchSampler, RandomSampler
 import selective_backprop as sb
-from selective_backprop.scorers.cheap import _wrappers
+from selective_backprop.experimental import _wrappers
 
 DATA = TensorDataset(torch.randn(32, 2), torch.arange(32) % 2)
 MODEL, LOSS = nn.Linear(2, 2), nn.CrossEntropyLoss()
@@ -83,7 +83,8 @@ def _conclude():
             means = images.mean((1, 2, 3)) * (1 if images.shape[-1] > 1 else -1)
             return torch.stack([means, -means], 1)
     images, model = torch.rand(64, 1, 4, 4), Contrary()
-    scorer = sb.scorers.LowResolution(sb.scorers.Forward(), 4, check=sb.scorers.Check(1, least=1.0))
+    check = sb.experimental.Check(1, least=1.0)
+    scorer = sb.experimental.LowResolution(sb.scorers.Forward(), 4, check=check)
     strategy = sb.selective_backprop(1 / 2, scorer=scorer, warmup_epochs=0)
     loader = sb.SelectiveLoader(
         DataLoader(TensorDataset(images, torch.zeros(64).long()), 32), model, LOSS, strategy,
@@ -94,7 +95,8 @@ def _conclude():
 
 def start():
     _wrappers.is_slow = lambda *of: True
-    strategy = sb.selective_backprop(1 / 2, scorer=sb.scorers.LowPrecision(sb.scorers.Forward()))
+    scorer = sb.experimental.LowPrecision(sb.scorers.Forward())
+    strategy = sb.selective_backprop(1 / 2, scorer=scorer)
     sb.SelectiveLoader(DataLoader(DATA, 8), MODEL, LOSS, strategy)  # here
 
 def _warn():

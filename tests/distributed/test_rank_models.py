@@ -45,7 +45,7 @@ def test_a_sharded_model_is_trained_as_a_replicated_one(pair):
         (sb.stale_sb(1 / 2), {}, "all or none"),
         (SB, {"nonfinite": "skip"}, "'raise' or 'select'"),
         (
-            sb.selective_backprop(1 / 2, scorer=sb.scorers.Int8(sb.scorers.Forward())),
+            sb.selective_backprop(1 / 2, scorer=sb.experimental.Int8(sb.scorers.Forward())),
             {},
             r"use Forward\(\)",
         ),

@@ -8,7 +8,7 @@ from selective_backprop.guide._scorers import cheap_scorers, exact_scorer
 
 IMAGES = torch.zeros(2, 3, 16, 16)
 FORWARD = sb.scorers.Forward()
-BRAIN = sb.scorers.LowPrecision(FORWARD, torch.bfloat16, check=None)
+BRAIN = sb.experimental.LowPrecision(FORWARD, torch.bfloat16, check=None)
 
 
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16])

@@ -31,7 +31,8 @@ TRAITS = DataTraits(
 )
 CHEAP = {
     "int8": CheapScorer(
-        sb.scorers.Int8(sb.scorers.Forward(), check=None), "sb.scorers.Int8(sb.scorers.Forward())"
+        sb.experimental.Int8(sb.scorers.Forward(), check=None),
+        "sb.experimental.Int8(sb.scorers.Forward())",
     )
 }
 

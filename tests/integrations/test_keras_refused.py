@@ -112,7 +112,10 @@ def test_a_loss_of_ones_own_that_is_no_cross_entropy(loss, scale, message, strat
 
 @pytest.mark.parametrize(
     "scorer",
-    [sb.scorers.Int8(sb.scorers.Forward()), sb.scorers.Pipelined(sb.scorers.Forward(), every=2)],
+    [
+        sb.experimental.Int8(sb.scorers.Forward()),
+        sb.experimental.Pipelined(sb.scorers.Forward(), every=2),
+    ],
     ids=lambda s: type(s).__name__,
 )
 def test_a_scorer_that_copies_the_model(scorer):

@@ -29,12 +29,15 @@ KINDS = {
     "proxy, Adam": sb.proxy_sb(lambda: nn.Linear(2, 3), torch.optim.Adam, rate=1 / 2),
     "pipelined": selective(
         1 / 2,
-        scorer=sb.scorers.Pipelined(
-            sb.scorers.Forward(), every=2, check=sb.scorers.Check(2, least=0.0)
+        scorer=sb.experimental.Pipelined(
+            sb.scorers.Forward(), every=2, check=sb.experimental.Check(2, least=0.0)
         ),
     ),
     "int8": selective(
-        1 / 2, scorer=sb.scorers.Int8(sb.scorers.Forward(), check=sb.scorers.Check(3, least=0.0))
+        1 / 2,
+        scorer=sb.experimental.Int8(
+            sb.scorers.Forward(), check=sb.experimental.Check(3, least=0.0)
+        ),
     ),
 }
 CONTENT = ("model", "copy")  # weights of the user's, of which any is as good as another
@@ -185,7 +188,7 @@ def test_a_part_that_was_loaded_goes_back_when_a_later_one_is_refused():
 
 
 def test_a_process_that_scores_ahead_stays_when_a_state_is_refused():
-    scorer = sb.scorers.Pipelined(sb.scorers.Forward(), every=3, ahead=2, check=None)
+    scorer = sb.experimental.Pipelined(sb.scorers.Forward(), every=3, ahead=2, check=None)
     torch.manual_seed(0)
     asked, other = (Training(selective(1 / 2, scorer=scorer)) for _ in range(2))
 

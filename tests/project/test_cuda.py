@@ -145,11 +145,11 @@ def test_coins_keep_what_batches_are_filled_with():
 
 
 def test_reused_activations_give_the_plain_steps_gradients(monkeypatch):
-    monkeypatch.setattr("selective_backprop._step.reuse.operations.WORTHWHILE", 0)
+    monkeypatch.setattr("selective_backprop.experimental._reuse.operations.WORTHWHILE", 0)
     models = net().double(), net().double()
     steps = [
-        sb.SelectiveStep(model, LOSS, scored(sb.selectors.Top(1 / 4)), reuse_activations=reuse)
-        for model, reuse in zip(models, (False, True), strict=True)
+        sb.SelectiveStep(model, LOSS, scored(sb.selectors.Top(1 / 4)), reuse=reuse)
+        for model, reuse in zip(models, (None, sb.experimental.ReuseActivations()), strict=True)
     ]
     inputs, targets = (column.cuda() for column in examples().tensors)
     for seed in range(3):
@@ -166,7 +166,7 @@ STRATEGIES = {
     "stale": sb.stale_sb(1 / 3, epochs=2, schedule=sb.Schedule()),
     "pipelined": scored(
         sb.selectors.Percentile(2.0),
-        sb.scorers.Pipelined(sb.scorers.Forward(), 3, ahead=1, check=None),
+        sb.experimental.Pipelined(sb.scorers.Forward(), 3, ahead=1, check=None),
     ),
 }
 
@@ -273,7 +273,7 @@ def test_a_loop_that_breaks_off_leaves_nothing_in_flight():
 
 def test_autocast_around_the_loop_trains_in_bf16():
     model = net()
-    scorer = sb.scorers.LowPrecision(sb.scorers.Forward(), check=None)
+    scorer = sb.experimental.LowPrecision(sb.scorers.Forward(), check=None)
     door = make_door(model, scored(sb.selectors.Percentile(2.0), scorer))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for inputs, targets in door:

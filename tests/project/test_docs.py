@@ -23,7 +23,7 @@ CORE = [
 
 PUBLIC = {
     f"{module.__name__}.{name}"
-    for module in (sb, sb.scorers, sb.selectors, sb.guide)
+    for module in (sb, sb.scorers, sb.selectors, sb.experimental, sb.guide)
     for name in module.__all__
 }
 

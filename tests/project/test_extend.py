@@ -110,7 +110,7 @@ def test_windows_take_turns_and_go_on_with_them_after_an_interruption() -> None:
 def test_cheap_scorers_take_a_scorer_of_ones_own() -> None:
     images, labels = tasks.digits()
     pooled = nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(16, 10))
-    scorer = sb.scorers.LowResolution(Margin(), factor=2, check=None)
+    scorer = sb.experimental.LowResolution(Margin(), factor=2, check=None)
     context = sb.selectors.Context(8, 16, pooled, outputs=tasks.pair)
     batch = images[:16], labels[:16]
     cheap = scorer.start(context).score(batch, None)

@@ -27,8 +27,8 @@ EXTRAS = {
     *("sklearn", "scipy", "PIL", "typer", "rich", "matplotlib", "plotly", "beartype"),
     *("accelerate", "keras", "lightning", "ray", "transformers", "trl"),
 }
-SELDOM = ("lab", "guide", "scorers.cheap.pipelined._process_backend")
-FACE = (sb, sb.scorers, sb.selectors, sb.guide)
+SELDOM = ("lab", "guide", "experimental")
+FACE = (sb, sb.scorers, sb.selectors, sb.experimental, sb.guide)
 
 
 def public_names(module: ModuleType) -> list[str]:

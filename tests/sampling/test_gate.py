@@ -354,7 +354,7 @@ def test_outputs_that_have_no_error_norm_leave_the_loop_alone():
 @pytest.mark.parametrize(
     ("scorer", "observed"),
     [
-        (sb.scorers.LowPrecision(sb.scorers.Forward()), 60),
+        (sb.experimental.LowPrecision(sb.scorers.Forward()), 60),
         (sb.scorers.Excess(sb.scorers.ReferenceLosses(torch.zeros(60)), sb.scorers.Forward()), 0),
     ],
     ids=["of the same kind", "of another"],

@@ -141,8 +141,8 @@ def test_a_pass_leaves_the_model_as_it_was(fails):
     [
         sb.scorers.Forward(inference_mode=True),
         sb.scorers.Forward("error-norm"),
-        sb.scorers.LowResolution(sb.scorers.Forward(), check=None),
-        sb.scorers.Pipelined(sb.scorers.Forward(), 2, check=None),
+        sb.experimental.LowResolution(sb.scorers.Forward(), check=None),
+        sb.experimental.Pipelined(sb.scorers.Forward(), 2, check=None),
     ],
     ids=lambda scorer: type(scorer).__name__,
 )

@@ -90,7 +90,7 @@ def test_the_pass_runs_in_the_precision_in_force():
     [
         sb.scorers.Forward(),
         sb.scorers.Forward(inference_mode=True),
-        sb.scorers.LowPrecision(sb.scorers.Forward(), check=None),
+        sb.experimental.LowPrecision(sb.scorers.Forward(), check=None),
     ],
 )
 def test_within_the_users_autocast_the_pass_remembers_no_weights(scorer):

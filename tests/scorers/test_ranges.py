@@ -14,7 +14,7 @@ WRONG = {
         "decay": [-0.1, 1.0, math.nan],
         "depth": [0, -1, 1.5, math.nan, math.inf],
     },
-    sb.scorers.Check: {
+    sb.experimental.Check: {
         "batches": [0, 1.5],
         "every": [8, 20.5],  # 8 is as often as batches are checked
         "least": [-0.1, math.nan],
@@ -29,14 +29,14 @@ WRONG = {
         "points": [7, 0, -1, 10.5, math.nan, math.inf],
         "depth": [1, 0, 2.5, math.nan],
     },
-    sb.scorers.Int8: {
+    sb.experimental.Int8: {
         "every": [0],
         "recalibrate_every": [1.5],
         "calibration_batches": [0, 129],  # more than there are between two calibrations
     },
-    sb.scorers.LowPrecision: {"dtype": [torch.float32, torch.int8]},
-    sb.scorers.LowResolution: {"factor": [1, 2.5], "paths": ["inputs", []]},
-    sb.scorers.Pipelined: {
+    sb.experimental.LowPrecision: {"dtype": [torch.float32, torch.int8]},
+    sb.experimental.LowResolution: {"factor": [1, 2.5], "paths": ["inputs", []]},
+    sb.experimental.Pipelined: {
         "every": [0, 1.5],
         "ahead": [0],
         "threads": [-1],
@@ -56,11 +56,11 @@ NEEDED = {
     **{
         kind: {"scorer": FORWARD}
         for kind in (
-            *(sb.scorers.Int8, sb.scorers.LowPrecision, sb.scorers.LowResolution),
+            *(sb.experimental.Int8, sb.experimental.LowPrecision, sb.experimental.LowResolution),
             *(sb.scorers.Predicted, sb.scorers.Stale),
         )
     },
-    sb.scorers.Pipelined: {"scorer": FORWARD, "every": 2},
+    sb.experimental.Pipelined: {"scorer": FORWARD, "every": 2},
     sb.scorers.Recorded: {"highest_of": 2},
 }
 

@@ -6,5 +6,5 @@ import torch
 
 @pytest.fixture(autouse=True)
 def _small_and_seeded(monkeypatch):
-    monkeypatch.setattr("selective_backprop._step.reuse.operations.WORTHWHILE", 0)
+    monkeypatch.setattr("selective_backprop.experimental._reuse.operations.WORTHWHILE", 0)
     torch.manual_seed(0)

@@ -16,15 +16,16 @@ from torch.nn import functional
 import selective_backprop as sb
 
 LOSS = nn.CrossEntropyLoss()
+REUSE = sb.experimental.ReuseActivations()
 QUARTER = sb.selective_backprop(rate=1 / 4, warmup_epochs=0)
 TOP = sb.Strategy("top", sb.scorers.Forward(), sb.selectors.Top(rate=1 / 4))
 
 
-@pytest.mark.parametrize("reuse", [False, True])
-def test_the_highest_losses_are_selected_and_come_back_with_gradients(reuse: bool) -> None:
+@pytest.mark.parametrize("reuse", [None, REUSE])
+def test_the_highest_losses_are_selected_and_come_back_with_gradients(reuse: Any) -> None:
     net = nets.mlp().double()
     inputs, targets = nets.candidates(nets.VECTORS, 0)
-    selected = sb.SelectiveStep(net, LOSS, TOP, reuse_activations=reuse)((inputs, targets))
+    selected = sb.SelectiveStep(net, LOSS, TOP, reuse=reuse)((inputs, targets))
     with torch.no_grad():
         losses = functional.cross_entropy(net(inputs), targets, reduction="none")
     assert selected.rows.tolist() == losses.topk(3).indices.sort().values.tolist()
@@ -54,7 +55,7 @@ def test_a_strategy_without_scores_selects_without_a_selection_pass() -> None:
 
 
 def test_cheap_scorers_say_how_far_they_agree() -> None:
-    scorer = sb.scorers.LowResolution(sb.scorers.Forward(), factor=2)
+    scorer = sb.experimental.LowResolution(sb.scorers.Forward(), factor=2)
     net = nets.convolutional().double()
     step = sb.SelectiveStep(net, LOSS, sb.Strategy("cheap", scorer, sb.selectors.Top(rate=1 / 2)))
     assert step.agreement is None
@@ -71,7 +72,7 @@ def test_losses_of_any_batch_can_be_given() -> None:
         return (model(batch["x"])[:, 0] - batch["scale"]).square()
 
     net = nets.mlp().double()
-    step = sb.SelectiveStep(net, None, TOP, losses=losses, whole=["scale"], reuse_activations=True)
+    step = sb.SelectiveStep(net, None, TOP, losses=losses, whole=["scale"], reuse=REUSE)
     inputs, _ = nets.candidates(nets.VECTORS, 0)
     scale = torch.tensor([2.0], dtype=torch.float64)
     selected = step({"x": inputs, "scale": scale})
@@ -132,8 +133,8 @@ def test_losses_that_are_no_number_stop_the_step_or_are_skipped() -> None:
     inputs[4] = torch.nan
     with pytest.raises(sb.LossError, match="not finite"):
         sb.SelectiveStep(net, LOSS, TOP)((inputs, targets))
-    for reuse in (False, True):
-        step = sb.SelectiveStep(net, LOSS, TOP, nonfinite="skip", reuse_activations=reuse)
+    for reuse in (None, REUSE):
+        step = sb.SelectiveStep(net, LOSS, TOP, nonfinite="skip", reuse=reuse)
         selected = step((inputs, targets))
         losses = functional.cross_entropy(net(inputs), targets, reduction="none")
         torch.testing.assert_close(selected.losses, losses[selected.rows])
@@ -143,7 +144,7 @@ def test_losses_that_are_no_number_stop_the_step_or_are_skipped() -> None:
 
 
 def test_memory_held_and_shares_are_told() -> None:
-    step = sb.SelectiveStep(nets.mlp(), LOSS, QUARTER, reuse_activations=True)
+    step = sb.SelectiveStep(nets.mlp(), LOSS, QUARTER, reuse=REUSE)
     assert step.stats == sb.StepStats()
     assert step.stats.reused_share == 0.0
     batch = tuple(
@@ -177,7 +178,7 @@ def test_what_a_model_keeps_of_a_selection_pass_is_never_written_to(
 ) -> None:
     kept: list[tuple[Tensor, Tensor]] = []
     net = Keeping(lambda hidden: kept.append((view(hidden), view(hidden).clone())))
-    step = sb.SelectiveStep(net.double(), LOSS, TOP, reuse_activations=True)
+    step = sb.SelectiveStep(net.double(), LOSS, TOP, reuse=REUSE)
     for seed in range(4):
         step(nets.candidates(nets.VECTORS, seed))
     assert len(kept) == 8
@@ -187,7 +188,7 @@ def test_what_a_model_keeps_of_a_selection_pass_is_never_written_to(
 def test_memory_is_held_for_one_step_at_most() -> None:
     seen: list[weakref.ref[Any]] = []
     net = Keeping(lambda hidden: seen.append(weakref.ref(hidden)))
-    step = sb.SelectiveStep(net.double(), LOSS, TOP, reuse_activations=True)
+    step = sb.SelectiveStep(net.double(), LOSS, TOP, reuse=REUSE)
     for count in (12, 12, 16, 20, 16, 12):
         step(nets.candidates(nets.VECTORS, count, count))
         free = step._reuse._pool._free if step._reuse is not None else {}
@@ -228,9 +229,7 @@ def test_models_whose_activations_are_not_the_same_twice_are_refused(
 ) -> None:
     sb.SelectiveStep(net, LOSS, TOP)
     with pytest.raises(sb.ConfigurationError, match=message):
-        sb.SelectiveStep(net, LOSS, TOP, reuse_activations=True)
-    with pytest.raises(sb.ConfigurationError, match="reuse_activations=True"):
-        sb.SelectiveStep(net, LOSS, TOP, candidate_statistics=True)
+        sb.SelectiveStep(net, LOSS, TOP, reuse=REUSE)
 
 
 def test_dropout_in_eval_mode_is_reused_and_refused_once_it_trains() -> None:
@@ -257,7 +256,7 @@ def test_random_numbers_that_no_module_announces_are_refused_at_the_first_step(n
             seen = functional.scaled_dot_product_attention(inputs, inputs, inputs, dropout_p=0.1)
             return self.last(seen.mean(1))
 
-    step = sb.SelectiveStep(Noisy().double(), LOSS, TOP, reuse_activations=True)
+    step = sb.SelectiveStep(Noisy().double(), LOSS, TOP, reuse=REUSE)
     with pytest.raises(sb.ConfigurationError, match="draws random numbers"):
         step(nets.candidates(nets.SEQUENCES, 0))
     assert torch.backends.mha.get_fastpath_enabled()
@@ -266,7 +265,7 @@ def test_random_numbers_that_no_module_announces_are_refused_at_the_first_step(n
 @pytest.mark.parametrize(
     "scorer",
     [
-        sb.scorers.LowPrecision(sb.scorers.Forward()),
+        sb.experimental.LowPrecision(sb.scorers.Forward()),
         sb.scorers.Forward(inference_mode=True),
         None,
     ],
@@ -274,7 +273,7 @@ def test_random_numbers_that_no_module_announces_are_refused_at_the_first_step(n
 def test_scorers_that_compute_something_else_are_refused(scorer: Any) -> None:
     strategy = sb.Strategy("other", scorer, sb.selectors.Uniform(rate=1 / 3))
     with pytest.raises(sb.ConfigurationError, match=r"Forward\(\)"):
-        sb.SelectiveStep(nets.mlp(), LOSS, strategy, reuse_activations=True)
+        sb.SelectiveStep(nets.mlp(), LOSS, strategy, reuse=REUSE)
 
 
 @pytest.mark.parametrize("momentum", [0.1, None])
@@ -282,7 +281,9 @@ def test_batch_norm_by_candidates_is_that_by_constants_and_moves_them_once(
     momentum: float | None,
 ) -> None:
     net = nets.convolutional(lambda width: nn.BatchNorm2d(width, momentum=momentum)).double()
-    step = sb.SelectiveStep(net, LOSS, TOP, reuse_activations=True, candidate_statistics=True)
+    step = sb.SelectiveStep(
+        net, LOSS, TOP, reuse=sb.experimental.ReuseActivations(candidate_statistics=True)
+    )
     for seed in range(3):
         inputs, targets = nets.candidates(nets.IMAGES, seed)
         whole, constant = copy.deepcopy(net), copy.deepcopy(net)

@@ -12,7 +12,7 @@ from selective_backprop._batches.losses import LossFunction, check_losses, find_
 from selective_backprop._batches.serialization import on_device
 from selective_backprop._batches.structure import Layout, check_layout, count_rows
 from selective_backprop._core.errors import ConfigurationError, LoaderError, LossError
-from selective_backprop._core.options import check_flag, check_paths, choose, find_device
+from selective_backprop._core.options import check_instance, check_paths, choose, find_device
 from selective_backprop._core.saved_state import SEEDS, Saved, Stateful, check_state, loaded
 from selective_backprop._core.stats import StepStats
 from selective_backprop._core.stopwatch import Stopwatch
@@ -33,8 +33,7 @@ from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Draw
 from selective_backprop._sampling.schedule import Phase, Schedule
-from selective_backprop._step.reuse.activations import Reuse, ReuseCounts
-from selective_backprop._step.reuse.checks import check_reusable_model, check_reusable_scorer
+from selective_backprop._step.reuse import AbstractReuse, ReuseCounts
 from selective_backprop.scorers._abstract import start_scorer
 from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.strategies import Strategy
@@ -68,19 +67,6 @@ class SelectiveStep:
     model forward on the selected rows. The loop does the backward pass and the optimiser step,
     and counts epochs: to warm up, train on whole batches without this.
 
-    With `reuse_activations`, the training forward takes the results of heavy operations (matrix
-    products, convolutions, attention) from the selection pass: at a rate `s` a step costs
-    `1 + 2 s` forwards instead of `1 + 3 s`. Gradients equal those of the plain step to within
-    rounding. A result is reused only if fingerprints show that the operation's inputs are those
-    of the selected rows; the first time, it is also computed, and compared. If anything differs,
-    the operation is computed, which costs only time. Operations too small to gain from reuse
-    (fewer than 64 multiplications per element they read) and fused recurrent layers are always
-    computed.
-    The selection pass then runs in the modes that the modules are in, not in eval mode, and must
-    not draw random numbers. It holds the results of all candidates until the training forward,
-    and on a CPU keeps their memory from step to step; `stats.held_bytes` says how much that is.
-    On CUDA the host waits for the device two or three times per heavy operation.
-
     Args:
         model: the model in training.
         loss_fn: as for `SelectiveLoader`; may be None if `losses` is given.
@@ -88,11 +74,8 @@ class SelectiveStep:
         losses: `callable(model, batch)` that returns one loss per example, `[candidate]`: for
             batches other than pairs `(inputs, targets)`.
         outputs: `callable(model, batch)` that returns `(outputs, targets)` for `loss_fn`.
-        reuse_activations: reuse results of the selection pass in the training forward where
-            possible; experimental, as no record shows yet that it pays.
-        candidate_statistics: let every BatchNorm in training normalise selected rows by the
-            statistics of all candidates, taken as constants, and move its running statistics
-            towards them. Needs `reuse_activations`, which otherwise refuses BatchNorm in training.
+        reuse: what the training forward takes over from the selection pass, such as
+            `sb.experimental.ReuseActivations()`; None if nothing.
         whole: paths in the batch that belong to it as a whole, not row by row.
         generator: gives the seed of the draws, its initial seed; by default
             `torch.initial_seed()` does. Neither random stream is moved.
@@ -124,8 +107,7 @@ class SelectiveStep:
         *,
         losses: LossesOf | None = None,
         outputs: OutputsOf | None = None,
-        reuse_activations: bool = False,
-        candidate_statistics: bool = False,
+        reuse: AbstractReuse | None = None,
         whole: Collection[str] = (),
         generator: torch.Generator | None = None,
         nonfinite: NonFinite | str = NonFinite.RAISE,
@@ -135,24 +117,18 @@ class SelectiveStep:
         strategy = check_strategy(strategy)
         _check_fit(strategy)
         scorer, terms = strategy.scorer, strategy.selector.terms
-        check_flag("reuse_activations", reuse_activations)
-        check_flag("candidate_statistics", candidate_statistics)
-        if candidate_statistics and not reuse_activations:
-            raise ConfigurationError(
-                "candidate_statistics=True is how BatchNorm goes together with reused "
-                "activations; pass reuse_activations=True with it"
-            )
-        if reuse_activations:
-            scorer = check_reusable_scorer(scorer)
-            check_reusable_model(model, candidate_statistics=candidate_statistics)
+        example = "sb.experimental.ReuseActivations()"
+        check_instance("reuse", reuse, AbstractReuse, example, optional=True)
+        if reuse is not None:
+            scorer = reuse.fit(scorer, model)
         self._model, self._terms, self._device = model, terms, find_device(model, None)
         self._losses = find_losses(loss_fn, losses, outputs)
         self._ranks = find_ranks(process_group, self._device)
         guarded = choose("nonfinite", nonfinite, NonFinite)
-        if has_collective_forward(strategy, model, False, self._ranks) and reuse_activations:
+        if has_collective_forward(strategy, model, False, self._ranks) and reuse:
             raise ConfigurationError(
                 "the forward pass is a collective of all ranks (FSDP, or SyncBatchNorm in training "
-                "mode), and none of it can be spared; pass reuse_activations=False"
+                "mode), and none of it can be spared; leave out reuse="
             )
         context = Context(
             batch_size=max(1, round(WINDOW * terms.rate)),
@@ -170,9 +146,7 @@ class SelectiveStep:
         self._layout = Layout(check_paths("whole", whole))
         self._guard = FiniteGuard(guarded, self._layout)
         self._seed = generator.initial_seed() if generator else torch.initial_seed()
-        self._reuse = None
-        if reuse_activations:
-            self._reuse = Reuse(candidate_statistics=candidate_statistics)
+        self._reuse = None if reuse is None else reuse.start()
         self._stopwatch = Stopwatch() if stopwatch is None else stopwatch
         self._history: History | None = None
         self._joint = None
@@ -208,7 +182,7 @@ class SelectiveStep:
         with nullcontext() if self._joint is None else self._joint.sharing_failure():
             with self._stopwatch.phase("score"):
                 scores = self._score(batch, candidates)
-                held = 0 if self._reuse is None else self._reuse.tape.count_bytes(self._model)
+                held = 0 if self._reuse is None else self._reuse.count_bytes(self._model)
             with self._stopwatch.phase("select"):
                 chosen = self._select(batch, candidates, scores)
         if self._scorer is not None:

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from selective_backprop._batches.structure import map_tensors
-from selective_backprop.scorers import AbstractScorer, Forward, Int8, LowPrecision, LowResolution
+from selective_backprop.experimental import Int8, LowPrecision, LowResolution
+from selective_backprop.scorers import AbstractScorer, Forward
 
 LEAST_SIDE = 16  # pixels; halving a smaller image would leave too little of it
 
@@ -41,16 +42,18 @@ def cheap_scorers(
     exact = exact_scorer(autocast)
     code = "sb.scorers.Forward()"
     if autocast is not None:
-        code = f"sb.scorers.LowPrecision({code}, {autocast})"
+        code = f"sb.experimental.LowPrecision({code}, {autocast})"
     found = {
-        "int8": CheapScorer(Int8(Forward(), check=None), "sb.scorers.Int8(sb.scorers.Forward())")
+        "int8": CheapScorer(
+            Int8(Forward(), check=None), "sb.experimental.Int8(sb.scorers.Forward())"
+        )
     }
     if on_gpu and autocast is None:
         low = LowPrecision(Forward(), check=None)
-        found["bf16"] = CheapScorer(low, "sb.scorers.LowPrecision(sb.scorers.Forward())")
+        found["bf16"] = CheapScorer(low, "sb.experimental.LowPrecision(sb.scorers.Forward())")
     if _has_images(batch):
         low = LowResolution(exact, check=None)
-        found["half-resolution"] = CheapScorer(low, f"sb.scorers.LowResolution({code})")
+        found["half-resolution"] = CheapScorer(low, f"sb.experimental.LowResolution({code})")
     return found
 
 

@@ -11,9 +11,10 @@ import torch
 from selective_backprop._core.errors import SelectionWarning
 from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._sampling.context import Context
+from selective_backprop.experimental import Int8
 from selective_backprop.guide._spending import Spent, timed, total_of
 from selective_backprop.guide._subject import Subject
-from selective_backprop.scorers import AbstractScorer, Forward, Int8, RunningScorer
+from selective_backprop.scorers import AbstractScorer, Forward, RunningScorer
 from selective_backprop.scorers._abstract import start_scorer
 from selective_backprop.scorers._agreement import Agreement
 

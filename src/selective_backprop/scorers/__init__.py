@@ -17,17 +17,12 @@ from selective_backprop.scorers._predictors import (
 )
 from selective_backprop.scorers._remembered import Predicted, Recorded, Stale
 from selective_backprop.scorers._second_model import Excess, Proxy, ReferenceLosses
-from selective_backprop.scorers.cheap._approximate import Check
-from selective_backprop.scorers.cheap._int8 import Int8
-from selective_backprop.scorers.cheap._wrappers import LowPrecision, LowResolution
-from selective_backprop.scorers.cheap.pipelined._pipelined import Pipelined
 
 __all__ = [
     "AbstractPredictor",
     "AbstractScorer",
     "Agreement",
     "Average",
-    "Check",
     "ClassVisits",
     "Context",
     "Crossing",
@@ -35,14 +30,10 @@ __all__ = [
     "Excess",
     "Forward",
     "GaussianProcess",
-    "Int8",
     "Ledger",
-    "LowPrecision",
-    "LowResolution",
     "Measure",
     "Needs",
     "Observations",
-    "Pipelined",
     "Predicted",
     "Proxy",
     "Recorded",

@@ -192,8 +192,8 @@ def test_every_point_is_consistent_and_counts_from_the_start(arm):
 
 
 def test_examples_scored_a_second_time_to_check_a_cheap_scorer_are_on_the_bill(monkeypatch):
-    check = sb.scorers.Check(3, least=0)
-    rounded = sb.scorers.Int8(sb.scorers.Forward(), recalibrate_every=3, check=check)
+    check = sb.experimental.Check(3, least=0)
+    rounded = sb.experimental.Int8(sb.scorers.Forward(), recalibrate_every=3, check=check)
     cheap = sb.Strategy("cheap", rounded, sb.selectors.Percentile(1.0))
     monkeypatch.setitem(
         STRATEGIES, "cheap", replace(STRATEGIES["traditional"], make=lambda *_: cheap)

@@ -87,11 +87,11 @@ def all_scorers(
         found["fp32"] = CheapScorer(sb.scorers.Forward(), "")
     found |= cheap_scorers(images, device, precision.dtype)
     if precision is Precision.FP32:
-        low = sb.scorers.LowPrecision(sb.scorers.Forward(), check=None)
+        low = sb.experimental.LowPrecision(sb.scorers.Forward(), check=None)
         found.setdefault("bf16", CheapScorer(low, ""))
     if device.type == "cuda":
         # One batch ahead, since each is a whole window.
-        pipelined = sb.scorers.Pipelined(exact, every=8, ahead=1, check=None)
+        pipelined = sb.experimental.Pipelined(exact, every=8, ahead=1, check=None)
         found["pipelined"] = CheapScorer(pipelined, "", overlaps=True)
     return found
 

@@ -9,8 +9,8 @@ from fixture_parts import Stateless
 from torch import nn
 
 import selective_backprop as sb
-from selective_backprop.scorers.cheap import _wrappers
-from selective_backprop.scorers.cheap._wrappers import _UnderAutocast, is_slow
+from selective_backprop.experimental import _wrappers
+from selective_backprop.experimental._wrappers import _UnderAutocast, is_slow
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -44,7 +44,7 @@ def begin(
 def test_scores_are_close_to_the_exact_ones_and_not_the_same(dtype, error):
     model = net()
     running = begin(
-        sb.scorers.LowPrecision(sb.scorers.Forward(), dtype, sb.scorers.Check(1)), model
+        sb.experimental.LowPrecision(sb.scorers.Forward(), dtype, sb.experimental.Check(1)), model
     )
     scores = running.score(batch(), None)
     exact = begin(sb.scorers.Forward(), model).score(batch(), None)
@@ -58,7 +58,9 @@ def test_scores_are_close_to_the_exact_ones_and_not_the_same(dtype, error):
 def test_the_pass_is_run_in_the_type_and_the_check_is_not():
     model, seen = net(), []
     model.register_forward_hook(lambda module, inputs, outputs: seen.append(outputs.dtype))
-    running = begin(sb.scorers.LowPrecision(sb.scorers.Forward(), check=sb.scorers.Check(1)), model)
+    running = begin(
+        sb.experimental.LowPrecision(sb.scorers.Forward(), check=sb.experimental.Check(1)), model
+    )
     running.score(batch(), None)
     running.score(batch(), None)
     assert seen == [torch.bfloat16, torch.float32, torch.bfloat16]
@@ -85,7 +87,7 @@ def test_weights_cast_for_the_pass_are_remembered_by_nobody():
 @pytest.mark.usefixtures("fast")
 def test_losses_of_16_bits_come_as_scores_of_32():
     running = begin(
-        sb.scorers.LowPrecision(sb.scorers.Forward(), check=None),
+        sb.experimental.LowPrecision(sb.scorers.Forward(), check=None),
         net(),
         lambda model, batch: model(batch[0])[:, 0],
     )
@@ -96,7 +98,7 @@ def test_losses_of_16_bits_come_as_scores_of_32():
 def test_a_proxy_scores_in_the_type_and_learns_in_full_precision():
     proxy = sb.scorers.Proxy(net, lambda parameters: torch.optim.SGD(parameters, lr=0.1))
     running, byhand = (
-        begin(sb.scorers.LowPrecision(proxy), nn.Identity()),
+        begin(sb.experimental.LowPrecision(proxy), nn.Identity()),
         begin(proxy, nn.Identity()),
     )
     for part in (running, byhand):
@@ -109,7 +111,7 @@ def test_where_the_hardware_is_slow_it_is_said_at_the_start(monkeypatch):
     asked = []
     monkeypatch.setattr(_wrappers, "is_slow", lambda *found: asked.append(found) or True)
     with pytest.warns(sb.SelectionWarning, match=r"torch\.float16.*time"):
-        begin(sb.scorers.LowPrecision(sb.scorers.Forward(), torch.float16), net())
+        begin(sb.experimental.LowPrecision(sb.scorers.Forward(), torch.float16), net())
     assert asked == [(CPU, torch.float16)]
 
 
@@ -117,7 +119,7 @@ def test_where_the_hardware_is_slow_it_is_said_at_the_start(monkeypatch):
 def test_where_it_is_not_nothing_is_said():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        begin(sb.scorers.LowPrecision(sb.scorers.Forward()), net())
+        begin(sb.experimental.LowPrecision(sb.scorers.Forward()), net())
 
 
 @pytest.mark.parametrize(("avx", "amx", "slow"), [(0, 0, 1), (1, 0, 0), (0, 1, 0), (1, 1, 0)])
@@ -151,4 +153,4 @@ def test_a_gpu_is_slow_before_its_generation_had_the_type(capability, bfloat, ha
 def test_a_device_without_autocast_is_refused():
     context = sb.scorers.Context(4, 8, net(), losses, device=torch.device("meta"))
     with pytest.raises(sb.ConfigurationError, match=r"autocast .*meta"):
-        sb.scorers.LowPrecision(sb.scorers.Forward()).start(context)
+        sb.experimental.LowPrecision(sb.scorers.Forward()).start(context)

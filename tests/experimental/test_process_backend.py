@@ -18,7 +18,7 @@ from torch import nn
 
 import selective_backprop as sb
 from selective_backprop._batches.losses import ExampleLosses
-from selective_backprop.scorers.cheap.pipelined._process_backend import SecondProcess
+from selective_backprop.experimental._pipelined.process_backend import SecondProcess
 
 
 @pytest.mark.parametrize(("every", "ahead"), [(1, 20), (20, 1)])
@@ -33,7 +33,7 @@ def test_neither_batches_nor_weights_are_written_over_before_they_were_read(
     model, other = fresh_net(), fresh_net()
     before = processes()
     running = begin(
-        sb.scorers.Pipelined(sb.scorers.Forward(), every, ahead=ahead, check=None), model
+        sb.experimental.Pipelined(sb.scorers.Forward(), every, ahead=ahead, check=None), model
     )
     inline = InLine(lambda: begin(sb.scorers.Forward(), copy.deepcopy(other)), every)
     assert running.score(BATCH, None).tolist() == inline.score(BATCH, None).tolist()
@@ -53,7 +53,7 @@ def test_neither_batches_nor_weights_are_written_over_before_they_were_read(
 def test_modes_of_the_model_s_parts_are_sent_along():
     model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 4))
     scorer = sb.scorers.Forward(training=True)  # which scores in the modes that the model is in
-    running = begin(sb.scorers.Pipelined(scorer, 1, check=None), model)
+    running = begin(sb.experimental.Pipelined(scorer, 1, check=None), model)
     exact = begin(scorer, model)
     found = []
     for frozen in (False, True, False):
@@ -66,7 +66,7 @@ def test_modes_of_the_model_s_parts_are_sent_along():
 def test_a_model_whose_memory_is_shared_is_not_written_to():
     model = fresh_net().share_memory()
     before = processes()
-    running = begin(sb.scorers.Pipelined(sb.scorers.Forward(), 1, check=None), model)
+    running = begin(sb.experimental.Pipelined(sb.scorers.Forward(), 1, check=None), model)
     running.score(BATCH, None)
     (process,) = processes() - before
     os.kill(process, signal.SIGSTOP)
@@ -81,7 +81,7 @@ def test_a_model_whose_memory_is_shared_is_not_written_to():
 def test_what_the_user_has_stays_where_it_is():
     model = fresh_net()
     batch = tuple(column.clone() for column in BATCH)
-    running = begin(sb.scorers.Pipelined(sb.scorers.Forward(), 1, check=None), model)
+    running = begin(sb.experimental.Pipelined(sb.scorers.Forward(), 1, check=None), model)
     running.score(batch, torch.arange(16))
     running.load_state_dict(running.state_dict())
     running.score(batch, torch.arange(16))
@@ -174,7 +174,7 @@ def test_it_goes_with_a_parent_that_is_killed():
 def test_it_goes_with_an_interpreter_that_ends():
     script = """
         import torch, selective_backprop as sb
-        scorer = sb.scorers.Pipelined(sb.scorers.Forward(), 2, check=None)
+        scorer = sb.experimental.Pipelined(sb.scorers.Forward(), 2, check=None)
         losses = lambda model, batch: model(batch)[:, 0]
         running = scorer.start(sb.scorers.Context(8, 16, torch.nn.Linear(2, 2), losses, rate=1 / 2))
         wait = running.begin(torch.ones(3, 2), None)
@@ -193,7 +193,7 @@ def test_it_goes_with_an_interpreter_that_ends():
 def test_a_process_that_is_spawned_scores_alike():
     model = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3))
     losses = ExampleLosses(nn.CrossEntropyLoss(weight=torch.rand(3)))
-    scorer = sb.scorers.Pipelined(
+    scorer = sb.experimental.Pipelined(
         sb.scorers.Forward(), 2, check=None, start_method="spawn", threads=2
     )
     running = begin(scorer, model, losses)
@@ -206,7 +206,7 @@ def test_a_process_that_is_spawned_scores_alike():
 
 
 def test_what_cannot_be_sent_is_refused():
-    scorer = sb.scorers.Pipelined(sb.scorers.Forward(), 2, start_method="spawn")
+    scorer = sb.experimental.Pipelined(sb.scorers.Forward(), 2, start_method="spawn")
     with pytest.raises(sb.ConfigurationError, match=r'"spawn".*start_method="fork"'):
         begin(scorer, nn.Linear(2, 3), lambda model, batch: 1).score(BATCH, None)
     with pytest.raises(sb.BatchError, match="cannot be sent"):

@@ -21,6 +21,14 @@ from selective_backprop._core.options import check_whole, settle
 from selective_backprop._core.saved_state import Saved, loaded
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
+from selective_backprop.experimental._approximate import (
+    Both,
+    Check,
+    check_wrapper,
+    model_of,
+    start_checked,
+)
+from selective_backprop.experimental._model_copy import cloned, copy_model, overwrite, tensors_of
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
     Delegating,
@@ -30,14 +38,6 @@ from selective_backprop.scorers._abstract import (
     start_scorer,
 )
 from selective_backprop.scorers._forward import Forward
-from selective_backprop.scorers.cheap._approximate import (
-    Both,
-    Check,
-    check_wrapper,
-    model_of,
-    start_checked,
-)
-from selective_backprop.scorers.cheap._model_copy import cloned, copy_model, overwrite, tensors_of
 
 HEADROOM = 1.1  # weights go on moving after a range was taken
 STEPS = 255  # of an unsigned byte

@@ -33,8 +33,8 @@ from selective_backprop._core.errors import (
 )
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
+from selective_backprop.experimental._model_copy import cloned, overwrite, tensors_of
 from selective_backprop.scorers._abstract import AbstractScorer, start_scorer
-from selective_backprop.scorers.cheap._model_copy import cloned, overwrite, tensors_of
 
 ALIGNMENT = 64  # bytes, a cache line
 FORK = "fork"

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import selective_backprop as sb
-from selective_backprop.scorers.cheap.pipelined._process_backend import (
+from selective_backprop.experimental._pipelined.process_backend import (
     SharedMessage,
     allocate,
     read,

@@ -15,13 +15,13 @@ def check_reusable_scorer(scorer: AbstractScorer | None) -> Forward:
     """Return the scorer in the modes of training; refuse one that computes something else."""
     if not isinstance(scorer, Forward):
         raise ConfigurationError(
-            f"reuse_activations=True needs a strategy that scores by a forward pass of the model "
+            f"reused activations need a strategy that scores by a forward pass of the model "
             f"itself, Forward(), and this one has {scorer!r}"
         )
     if scorer.inference_mode:
         raise ConfigurationError(
             f"{scorer!r} scores in inference mode, so that its "
-            "activations cannot be trained on; write Forward(), or pass reuse_activations=False"
+            "activations cannot be trained on; write Forward(), or leave out reuse="
         )
     return replace(scorer, training=True)
 
@@ -35,13 +35,13 @@ def check_reusable_model(model: Any, *, candidate_statistics: bool) -> None:
         if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None):
             raise ConfigurationError(
                 f"{place} is compiled, and operations inside a compiled model are not seen. Pass "
-                "the model that is not, or reuse_activations=False."
+                "the model that is not, or leave out reuse=."
             )
         if module.training and _drops_out(module):
             raise ConfigurationError(
                 f"{place} has dropout: it would drop other activations when training than when "
-                "selecting, so that they cannot be reused. Set it to 0, or pass "
-                "reuse_activations=False."
+                "selecting, so that they cannot be reused. Set it to 0, or "
+                "leave out reuse=."
             )
         takes_statistics = isinstance(module, _BatchNorm) and (
             module.training or module.running_mean is None
@@ -51,7 +51,7 @@ def check_reusable_model(model: Any, *, candidate_statistics: bool) -> None:
                 f"{place} normalises by the statistics of its batch, which are not the same for "
                 "candidates and for the rows selected of them. candidate_statistics=True "
                 "normalises the rows by the candidates' statistics, taken as constants; else "
-                "put it in eval mode, or pass reuse_activations=False."
+                "put it in eval mode, or leave out reuse=."
             )
 
 

@@ -13,13 +13,13 @@ from torch.utils.data import DataLoader
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.scorers._abstract import Delegating
-from selective_backprop.scorers.cheap._approximate import (
+from selective_backprop.experimental._approximate import (
     ApproximateScorer,
     Both,
     Comparison,
     start_checked,
 )
+from selective_backprop.scorers._abstract import Delegating
 
 ROWS = 12
 EXACT = torch.arange(float(ROWS))
@@ -39,7 +39,7 @@ class Told(Stateless, sb.scorers.RunningScorer):
 
 
 def begin(
-    check: sb.scorers.Check,
+    check: sb.experimental.Check,
     cheap: Callable[[int], Tensor],
     rate: float | None = 1 / 3,
     stride: int = 1,
@@ -50,7 +50,7 @@ def begin(
 
 
 def test_the_first_batches_are_scored_both_ways_and_averaged_and_no_others():
-    running, exact = begin(sb.scorers.Check(4), lambda batch: SWAPPED if batch % 2 else EXACT)
+    running, exact = begin(sb.experimental.Check(4), lambda batch: SWAPPED if batch % 2 else EXACT)
     for batch in range(10):
         assert (running.agreement is not None) == (batch >= 4)
         scores = running.score(batch, None)
@@ -65,7 +65,7 @@ def test_the_first_batches_are_scored_both_ways_and_averaged_and_no_others():
 
 def test_checks_begin_again_as_often_as_asked_for():
     running, exact = begin(
-        sb.scorers.Check(2, every=5, least=0), lambda batch: EXACT if batch < 5 else SWAPPED
+        sb.experimental.Check(2, every=5, least=0), lambda batch: EXACT if batch < 5 else SWAPPED
     )
     for batch in range(13):
         running.score(batch, None)
@@ -75,14 +75,14 @@ def test_checks_begin_again_as_often_as_asked_for():
 
 
 def test_a_check_may_be_spread():
-    running, exact = begin(sb.scorers.Check(3), lambda batch: EXACT, stride=4)
+    running, exact = begin(sb.experimental.Check(3), lambda batch: EXACT, stride=4)
     for batch in range(15):
         running.score(batch, None)
     assert exact.asked == [0, 4, 8]
 
 
 def test_low_agreement_is_warned_of_with_numbers_and_advice():
-    running, _ = begin(sb.scorers.Check(2), lambda batch: SWAPPED)
+    running, _ = begin(sb.experimental.Check(2), lambda batch: SWAPPED)
     running.score(0, None)
     with pytest.warns(sb.SelectionWarning) as caught:
         running.score(1, None)
@@ -94,7 +94,7 @@ def test_low_agreement_is_warned_of_with_numbers_and_advice():
 
 @pytest.mark.parametrize("least", [0.0, 0.75])
 def test_agreement_that_is_no_less_than_asked_for_is_not_warned_of(least):
-    running, _ = begin(sb.scorers.Check(1, least=least), lambda batch: SWAPPED)
+    running, _ = begin(sb.experimental.Check(1, least=least), lambda batch: SWAPPED)
     running.score(0, None)
     assert running.agreement.overlap == 0.75
 
@@ -102,9 +102,9 @@ def test_agreement_that_is_no_less_than_asked_for_is_not_warned_of(least):
 @pytest.mark.parametrize(
     ("check", "known", "used"),
     [
-        (sb.scorers.Check(1, rate=0.5), 0.25, 0.5),
-        (sb.scorers.Check(1), 0.25, 0.25),
-        (sb.scorers.Check(1), None, 1 / 3),
+        (sb.experimental.Check(1, rate=0.5), 0.25, 0.5),
+        (sb.experimental.Check(1), 0.25, 0.25),
+        (sb.experimental.Check(1), None, 1 / 3),
     ],
 )
 def test_the_share_looked_at_is_the_checks_or_the_trainings_or_a_third(check, known, used):
@@ -114,7 +114,7 @@ def test_the_share_looked_at_is_the_checks_or_the_trainings_or_a_third(check, kn
 
 
 def test_batches_without_candidates_do_not_count():
-    running, exact = begin(sb.scorers.Check(1), lambda batch: EXACT if batch else EXACT[:0])
+    running, exact = begin(sb.experimental.Check(1), lambda batch: EXACT if batch else EXACT[:0])
     running.score(0, None)
     assert exact.asked == []
     running.score(1, None)
@@ -133,7 +133,7 @@ def test_a_check_goes_on_where_its_state_was_taken(stop, tmp_path):
     def tell(batch: int) -> Tensor:
         return torch.frac(EXACT * 0.618 + batch * 0.2)
 
-    check = sb.scorers.Check(3, every=6, least=0)
+    check = sb.experimental.Check(3, every=6, least=0)
     running, whole = begin(check, tell)
     run(running, 0, stop)
     torch.save(running.state_dict(), tmp_path / "state")
@@ -145,10 +145,10 @@ def test_a_check_goes_on_where_its_state_was_taken(stop, tmp_path):
 
 
 WRAPPERS = [
-    sb.scorers.LowPrecision,
-    sb.scorers.LowResolution,
-    sb.scorers.Int8,
-    lambda s, **o: sb.scorers.Pipelined(s, 2, **o),
+    sb.experimental.LowPrecision,
+    sb.experimental.LowResolution,
+    sb.experimental.Int8,
+    lambda s, **o: sb.experimental.Pipelined(s, 2, **o),
 ]
 
 
@@ -162,7 +162,9 @@ def test_what_cannot_be_wrapped_or_checked_by_is_refused(wrap):
         wrap(sb.scorers.Forward(), check=8)
 
 
-@pytest.mark.parametrize("wrap", [sb.scorers.Int8, lambda scorer: sb.scorers.Pipelined(scorer, 2)])
+@pytest.mark.parametrize(
+    "wrap", [sb.experimental.Int8, lambda scorer: sb.experimental.Pipelined(scorer, 2)]
+)
 def test_a_model_that_the_scorer_does_not_use_is_not_copied(wrap):
     reference = sb.scorers.ReferenceLosses(torch.ones(4))
     proxy = sb.scorers.Proxy(nn.Identity, torch.optim.SGD)
@@ -188,7 +190,7 @@ class Coarse(sb.scorers.AbstractScorer):
     """Stands in for a forward pass: scores of few steps, in a context that notes its starts."""
 
     steps: int
-    check: sb.scorers.Check | None
+    check: sb.experimental.Check | None
     inner: sb.scorers.AbstractScorer = FORWARD
 
     @property
@@ -209,7 +211,7 @@ def door(scorer: sb.scorers.AbstractScorer, rate: float = 1 / 3, **options) -> s
 
 
 def test_the_loader_tells_the_agreement_and_counts_what_was_scored_twice():
-    loader = door(Coarse(6, sb.scorers.Check(4)))
+    loader = door(Coarse(6, sb.experimental.Check(4)))
     batches = iter(loader)
     next(batches)
     assert loader.agreement is None
@@ -224,7 +226,7 @@ def test_the_loader_tells_the_agreement_and_counts_what_was_scored_twice():
 
 @pytest.mark.parametrize("draw", ["exact", "bernoulli"])
 def test_the_share_looked_at_is_the_strategys_for_every_draw(draw):
-    loader = door(Coarse(60, sb.scorers.Check(1)), rate=1 / 2, draw=draw)
+    loader = door(Coarse(60, sb.experimental.Check(1)), rate=1 / 2, draw=draw)
     list(loader)
     assert loader.agreement.rate == pytest.approx(1 / 2)
 
@@ -241,9 +243,9 @@ def test_agreement_changes_neither_what_is_selected_nor_the_state_that_is_gone_o
     def indices(loader: sb.SelectiveLoader) -> list[list[int]]:
         return [batch[1].tolist() for batch in loader]
 
-    checked, unchecked = door(Coarse(6, sb.scorers.Check(3, least=0))), door(Coarse(6, None))
+    checked, unchecked = door(Coarse(6, sb.experimental.Check(3, least=0))), door(Coarse(6, None))
     assert indices(checked) == indices(unchecked)
-    resumed = door(Coarse(6, sb.scorers.Check(3, least=0)))
+    resumed = door(Coarse(6, sb.experimental.Check(3, least=0)))
     resumed.load_state_dict(checked.state_dict())
     assert resumed.agreement == checked.agreement
     assert resumed.stats == checked.stats
@@ -261,8 +263,8 @@ def begin_on_numbers(
 
 
 def test_of_nested_cheap_scorers_the_outermost_alone_is_checked_and_against_what_is_exact():
-    inner = Coarse(2, sb.scorers.Check(1, least=0))
-    outer = Coarse(1, sb.scorers.Check(1, rate=0.5, least=0), inner=inner)
+    inner = Coarse(2, sb.experimental.Check(1, least=0))
+    outer = Coarse(1, sb.experimental.Check(1, rate=0.5, least=0), inner=inner)
     running, batch, exact = begin_on_numbers(outer)
     scores = running.score(batch, None)
     assert running.checked == ROWS
@@ -272,7 +274,7 @@ def test_of_nested_cheap_scorers_the_outermost_alone_is_checked_and_against_what
 
 def test_where_the_outermost_is_not_checked_the_inner_one_is():
     running, batch, exact = begin_on_numbers(
-        Coarse(1, None, Coarse(2, sb.scorers.Check(1, rate=0.5)))
+        Coarse(1, None, Coarse(2, sb.experimental.Check(1, rate=0.5)))
     )
     running.score(batch, None)
     assert running.checked == ROWS
@@ -289,7 +291,7 @@ AROUND = [
 
 @pytest.mark.parametrize("around", AROUND)
 def test_what_wraps_a_cheap_scorer_tells_its_agreement(around):
-    loop = Loop(strategy(around(Coarse(40, sb.scorers.Check(3, least=0))))).epochs(3)
+    loop = Loop(strategy(around(Coarse(40, sb.experimental.Check(3, least=0))))).epochs(3)
     assert loop.door.agreement.batches == 3
     assert 0 < loop.door.stats.checked < loop.door.stats.scored
 
@@ -297,10 +299,10 @@ def test_what_wraps_a_cheap_scorer_tells_its_agreement(around):
 def test_excess_around_a_cheap_scorer_is_checked_against_the_exact_excess():
     reference = torch.linspace(0, 3, 48)
     excess = sb.scorers.Excess(
-        sb.scorers.ReferenceLosses(reference), Coarse(2, sb.scorers.Check(1))
+        sb.scorers.ReferenceLosses(reference), Coarse(2, sb.experimental.Check(1))
     )
     running, batch, exact = begin_on_numbers(
-        Coarse(1, sb.scorers.Check(1, rate=0.5, least=0), excess)
+        Coarse(1, sb.experimental.Check(1, rate=0.5, least=0), excess)
     )
     scores = running.score(batch, batch[0])
     assert running.checked == ROWS

@@ -14,16 +14,16 @@ from selective_backprop._core.errors import BatchError, ConfigurationError, warn
 from selective_backprop._core.options import check_whole, settle
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
+from selective_backprop.experimental._approximate import (
+    Check,
+    check_wrapper,
+    start_wrapped,
+)
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
     Delegating,
     Needs,
     RunningScorer,
-)
-from selective_backprop.scorers.cheap._approximate import (
-    Check,
-    check_wrapper,
-    start_wrapped,
 )
 
 

@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn import functional
 
 import selective_backprop as sb
-from selective_backprop.scorers.cheap import _int8
-from selective_backprop.scorers.cheap._int8 import (
+from selective_backprop.experimental import _int8
+from selective_backprop.experimental._int8 import (
     Int8Copy,
     Int8Layer,
     is_available,
@@ -111,7 +111,9 @@ class ReadTwice(nn.Module):
     "model", [convolutional(), convolutional(8, 4), Branching(), Pooled(), ReadTwice()]
 )
 def test_scores_are_close_to_the_exact_ones_and_not_the_same(model):
-    running = begin(sb.scorers.Int8(sb.scorers.Forward(), check=sb.scorers.Check(1)), model)
+    running = begin(
+        sb.experimental.Int8(sb.scorers.Forward(), check=sb.experimental.Check(1)), model
+    )
     scores = running.score(batch(), None)
     exact = begin(sb.scorers.Forward(), model).score(batch(), None)
     assert not torch.equal(scores, exact)
@@ -194,7 +196,7 @@ def test_while_it_observes_the_copy_computes_what_the_model_does():
 
 def test_weights_are_copied_as_often_as_asked():
     model = convolutional()
-    running = begin(sb.scorers.Int8(sb.scorers.Forward(), every=2, check=None), model)
+    running = begin(sb.experimental.Int8(sb.scorers.Forward(), every=2, check=None), model)
     for _ in range(9):  # the next calibration is at batch 15
         first = running.score(batch(), None)
     with torch.no_grad():
@@ -209,7 +211,7 @@ def test_weights_are_copied_as_often_as_asked():
 
 def test_weights_are_copied_when_training_changes_them_and_not_otherwise():
     model = convolutional()
-    running = begin(sb.scorers.Int8(sb.scorers.Forward(), check=None), model)
+    running = begin(sb.experimental.Int8(sb.scorers.Forward(), check=None), model)
     for _ in range(8):  # the next calibration is at batch 15
         running.score(batch(), None)
     twin, copies = running.inner._twin, []
@@ -230,7 +232,7 @@ def test_weights_are_copied_when_training_changes_them_and_not_otherwise():
 
 def test_changes_that_torch_does_not_count_are_copied_after_a_while():
     model = convolutional()
-    running = begin(sb.scorers.Int8(sb.scorers.Forward(), check=None), model)
+    running = begin(sb.experimental.Int8(sb.scorers.Forward(), check=None), model)
     for _ in range(13):  # the next calibration is at batch 15
         first = running.score(batch(), None)
     model[-1].weight.data.neg_()
@@ -241,7 +243,9 @@ def test_changes_that_torch_does_not_count_are_copied_after_a_while():
 
 def test_training_that_went_on_unscored_is_followed_by_a_calibration():
     model = convolutional()
-    running = begin(sb.scorers.Int8(sb.scorers.Forward(), recalibrate_every=20, check=None), model)
+    running = begin(
+        sb.experimental.Int8(sb.scorers.Forward(), recalibrate_every=20, check=None), model
+    )
     for _ in range(32):
         running.score(batch(), None)
     twin, calibrated = running.inner._twin, []
@@ -257,7 +261,8 @@ def test_training_that_went_on_unscored_is_followed_by_a_calibration():
 
 def test_calibrations_come_ever_further_apart():
     running = begin(
-        sb.scorers.Int8(sb.scorers.Forward(), recalibrate_every=20, check=None), convolutional()
+        sb.experimental.Int8(sb.scorers.Forward(), recalibrate_every=20, check=None),
+        convolutional(),
     )
     twin, calibrated = running.inner._twin, []
     observe = twin.observe
@@ -269,7 +274,9 @@ def test_calibrations_come_ever_further_apart():
 
 def test_ranges_are_taken_anew_as_often_as_asked():
     images, targets = batch()
-    running = begin(sb.scorers.Int8(sb.scorers.Forward(), 1, 4, 2, check=None), convolutional())
+    running = begin(
+        sb.experimental.Int8(sb.scorers.Forward(), 1, 4, 2, check=None), convolutional()
+    )
     twin = running.inner._twin
 
     def highest(factor: float) -> float:
@@ -303,7 +310,9 @@ class Counting(sb.scorers.AbstractScorer, sb.scorers.RunningScorer):
 
 def test_what_is_scored_for_a_calibration_is_forgotten():
     scorer = Counting()
-    running = begin(sb.scorers.Int8(scorer, 1, recalibrate_every=2, check=None), convolutional())
+    running = begin(
+        sb.experimental.Int8(scorer, 1, recalibrate_every=2, check=None), convolutional()
+    )
     first, second, third = (running.score(batch(), None) for _ in range(3))
     assert scorer.asked == 3
     assert torch.allclose(second - first, torch.ones(()), atol=1e-4)
@@ -312,7 +321,7 @@ def test_what_is_scored_for_a_calibration_is_forgotten():
 
 def test_a_scorer_goes_on_with_the_weights_it_had(tmp_path):
     model = convolutional()
-    scorer = sb.scorers.Int8(sb.scorers.Forward(), every=8, check=None)
+    scorer = sb.experimental.Int8(sb.scorers.Forward(), every=8, check=None)
     running = begin(scorer, model)
     for _ in range(4):  # before the next one weights are neither copied nor ranges taken
         running.score(batch(), None)
@@ -335,7 +344,7 @@ def test_a_scorer_goes_on_with_the_weights_it_had(tmp_path):
 def test_what_has_no_form_in_integers_is_refused_by_name(part):
     model = nn.ModuleDict({"stem": nn.Linear(3, 3), "middle": part})
     with pytest.raises(sb.ConfigurationError, match=f"middle is a {type(part).__name__}"):
-        begin(sb.scorers.Int8(sb.scorers.Forward()), model)
+        begin(sb.experimental.Int8(sb.scorers.Forward()), model)
 
 
 @pytest.mark.parametrize(
@@ -343,17 +352,17 @@ def test_what_has_no_form_in_integers_is_refused_by_name(part):
 )
 def test_a_model_with_nothing_to_quantise_is_refused(model):
     with pytest.raises(sb.ConfigurationError, match="Conv2d or Linear"):
-        begin(sb.scorers.Int8(sb.scorers.Forward()), nn.Sequential(model))
+        begin(sb.experimental.Int8(sb.scorers.Forward()), nn.Sequential(model))
 
 
 def test_where_integers_cannot_be_computed_with_it_is_refused(monkeypatch):
     with pytest.raises(sb.ConfigurationError, match="meta"):
-        begin(sb.scorers.Int8(sb.scorers.Forward()), copy.deepcopy(convolutional()).to("meta"))
+        begin(sb.experimental.Int8(sb.scorers.Forward()), copy.deepcopy(convolutional()).to("meta"))
     monkeypatch.setattr(_int8, "is_available", lambda: False)
     with pytest.raises(sb.ConfigurationError, match=r"oneDNN .*int8"):
-        begin(sb.scorers.Int8(sb.scorers.Forward()), convolutional())
+        begin(sb.experimental.Int8(sb.scorers.Forward()), convolutional())
 
 
 def test_what_cannot_be_inside_is_refused():
     with pytest.raises(sb.ConfigurationError, match="without training=True"):
-        sb.scorers.Int8(sb.scorers.LowResolution(sb.scorers.Forward(training=True)))
+        sb.experimental.Int8(sb.experimental.LowResolution(sb.scorers.Forward(training=True)))

@@ -17,15 +17,14 @@ from selective_backprop._core.options import check_device, check_whole, settle
 from selective_backprop._core.saved_state import SEEDS, Saved
 from selective_backprop._core.types import LossesOf, RowIndices, Scores
 from selective_backprop._sampling.context import Context
-from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer, start_scorer
-from selective_backprop.scorers.cheap._approximate import (
+from selective_backprop.experimental._approximate import (
     Both,
     Check,
     check_wrapper,
     model_of,
     start_checked,
 )
-from selective_backprop.scorers.cheap._model_copy import (
+from selective_backprop.experimental._model_copy import (
     cloned,
     copy_model,
     overwrite,
@@ -33,9 +32,10 @@ from selective_backprop.scorers.cheap._model_copy import (
     tensors_of,
     update,
 )
+from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer, start_scorer
 
 if TYPE_CHECKING:  # slow to import
-    from selective_backprop.scorers.cheap.pipelined._process_backend import ProcessBackend
+    from selective_backprop.experimental._pipelined.process_backend import ProcessBackend
 
 # Opens what scores with a copy of the model, given a first batch with its indices, and a seed.
 OpenBackend: TypeAlias = "Callable[[Any, int], ProcessBackend | StreamBackend]"
@@ -136,7 +136,7 @@ class Pipelined(AbstractScorer):
         return start_checked(self, context, begin, advice=advice, interval=int(self.every))
 
     def _process(self, context: Context, model: nn.Module, ahead: int) -> OpenBackend:
-        from selective_backprop.scorers.cheap.pipelined._process_backend import (  # slow
+        from selective_backprop.experimental._pipelined.process_backend import (  # slow
             FORK,
             ProcessBackend,
         )

@@ -17,15 +17,20 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 from selective_backprop._core.types import RowIndices
-from selective_backprop._step.reuse.batch_norm import Moments, note_statistics, use_statistics
-from selective_backprop._step.reuse.fingerprints import (
+from selective_backprop._step.reuse import ReuseCounts
+from selective_backprop.experimental._reuse.batch_norm import (
+    Moments,
+    note_statistics,
+    use_statistics,
+)
+from selective_backprop.experimental._reuse.fingerprints import (
     Fingerprints,
     Reading,
     plan_reading,
     same_memory,
     same_rows,
 )
-from selective_backprop._step.reuse.operations import (
+from selective_backprop.experimental._reuse.operations import (
     OPERATIONS,
     Operation,
     Order,
@@ -251,17 +256,6 @@ def _describe(
     return Record(operation, fingerprints, held, results, versions)
 
 
-@dataclass
-class ReuseCounts:
-    """Where the results of a training forward's heavy operations came from; as in `StepStats`."""
-
-    operations: int = 0
-    reused: int = 0
-    products: float = 0.0
-    spared: float = 0.0
-    strayed: bool = False
-
-
 class Replay(TorchDispatchMode):
     """Answer heavy operations from a tape; each record is released after its use.
 
@@ -373,7 +367,7 @@ class Replay(TorchDispatchMode):
         return taken[0] if len(taken) == 1 else tuple(taken)
 
 
-class Reuse:
+class RunningReuseActivations:
     """Record selection passes and replay them, one after the other.
 
     With `candidate_statistics`, BatchNorm in the training forward normalises by the statistics of
@@ -386,18 +380,22 @@ class Reuse:
         self._pool = BufferPool()
         self._verdicts: dict[Any, bool] = {}
         self._moments: list[Moments] = []
-        self.tape = Tape(0, self._fingerprints, self._pool)
+        self._tape = Tape(0, self._fingerprints, self._pool)
+
+    def count_bytes(self, model: nn.Module) -> int:
+        """Return the memory that the record holds beside the model's own."""
+        return self._tape.count_bytes(model)
 
     @contextmanager
     def recording(self, candidates: int) -> Generator[None]:
         """Record the selection pass over `candidates` rows that runs in the body."""
-        self.tape, self._moments = Tape(candidates, self._fingerprints, self._pool), []
+        self._tape, self._moments = Tape(candidates, self._fingerprints, self._pool), []
         # Fused inference kernels call other operations than training does.
         fused = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)
         noting = note_statistics(self._moments) if self._by_candidates else nullcontext()
         try:
-            with Recording(self.tape), noting:
+            with Recording(self._tape), noting:
                 yield
         finally:
             torch.backends.mha.set_fastpath_enabled(fused)
@@ -407,13 +405,13 @@ class Reuse:
     @contextmanager
     def replaying(self, rows: RowIndices) -> Generator[ReuseCounts]:
         """Reuse the record in the training forward of `rows` that runs in the body; use it up."""
-        replay = Replay(self.tape, rows, self._verdicts)
+        replay = Replay(self._tape, rows, self._verdicts)
         noted = use_statistics(self._moments) if self._by_candidates else nullcontext()
         try:
             with noted, replay:
                 yield replay.counts
         finally:
-            self.tape.clear()
+            self._tape.clear()
             self._fingerprints.forget()
 
 

@@ -30,7 +30,9 @@ from selective_backprop.scorers._agreement import measure
 @pytest.mark.parametrize("autocast", [False, True])
 def test_scores_are_those_of_a_copy_in_line_at_the_moments_at_which_they_are_begun(every, autocast):
     model, other = fresh_net(), fresh_net()
-    running = begin(sb.scorers.Pipelined(sb.scorers.Forward(), every, ahead=2, check=None), model)
+    running = begin(
+        sb.experimental.Pipelined(sb.scorers.Forward(), every, ahead=2, check=None), model
+    )
     inline = InLine(lambda: begin(sb.scorers.Forward(), copy.deepcopy(other)), every)
     expected = []
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
@@ -60,8 +62,8 @@ def test_what_the_scorer_within_remembers_is_saved_without_what_follows(tmp_path
 
 @pytest.mark.parametrize("stop", [0, 1, 3, 4])
 def test_training_goes_on_from_a_state_bit_for_bit(stop, tmp_path):
-    scorer = sb.scorers.Pipelined(
-        sb.scorers.Forward(training=True), 3, ahead=2, check=sb.scorers.Check(2, least=0)
+    scorer = sb.experimental.Pipelined(
+        sb.scorers.Forward(training=True), 3, ahead=2, check=sb.experimental.Check(2, least=0)
     )
     torch.manual_seed(0)
     model = fresh_net()
@@ -103,7 +105,9 @@ def train(door: sb.SelectiveLoader, model: nn.Module) -> dict[str, torch.Tensor]
 
 @pytest.mark.parametrize("wrap", [lambda scorer: scorer, sb.scorers.Stale])
 def test_a_loader_goes_on_from_its_state_bit_for_bit(wrap, tmp_path):
-    scorer = wrap(sb.scorers.Pipelined(sb.scorers.Forward(), 3, check=sb.scorers.Check(9, least=0)))
+    scorer = wrap(
+        sb.experimental.Pipelined(sb.scorers.Forward(), 3, check=sb.experimental.Check(9, least=0))
+    )
     model, other = fresh_net(), Net()
     door, resumed = make_door(model, scorer), make_door(other, scorer)
     weights = train(door, model)
@@ -121,7 +125,8 @@ def test_a_loader_goes_on_from_its_state_bit_for_bit(wrap, tmp_path):
 def test_a_check_holds_scores_against_the_model_as_it_is_when_they_are_used():
     model = fresh_net()
     running = begin(
-        sb.scorers.Pipelined(sb.scorers.Forward(), 4, check=sb.scorers.Check(2, least=0)), model
+        sb.experimental.Pipelined(sb.scorers.Forward(), 4, check=sb.experimental.Check(2, least=0)),
+        model,
     )
     found = []
     for i in range(4):
@@ -137,7 +142,7 @@ def test_a_check_holds_scores_against_the_model_as_it_is_when_they_are_used():
 
 def test_what_remembers_scores_passes_on_what_is_begun():
     for wrap in (sb.scorers.Stale, sb.scorers.Predicted):
-        scorer = wrap(sb.scorers.Pipelined(Counting(), 3, ahead=5, check=None))
+        scorer = wrap(sb.experimental.Pipelined(Counting(), 3, ahead=5, check=None))
         assert scorer.needs.defers
         assert scorer.needs.remembers
         running = scorer.start(sb.scorers.Context(8, 16, nn.Linear(1, 1), losses, examples=9))
@@ -163,34 +168,36 @@ def test_what_remembers_scores_passes_on_what_is_begun():
 )
 def test_as_many_batches_are_begun_ahead_as_a_window_needs(window, rate, options, ahead):
     context = sb.scorers.Context(8, window, nn.Linear(2, 3), losses, rate=rate)
-    assert sb.scorers.Pipelined(sb.scorers.Forward(), 2, **options).start(context).ahead == ahead
+    assert (
+        sb.experimental.Pipelined(sb.scorers.Forward(), 2, **options).start(context).ahead == ahead
+    )
 
 
 @pytest.mark.parametrize(
     "wrap",
     [
-        sb.scorers.LowPrecision,
-        sb.scorers.LowResolution,
-        sb.scorers.Int8,
-        lambda scorer: sb.scorers.Pipelined(scorer, 2),
+        sb.experimental.LowPrecision,
+        sb.experimental.LowResolution,
+        sb.experimental.Int8,
+        lambda scorer: sb.experimental.Pipelined(scorer, 2),
         lambda scorer: sb.scorers.Excess(sb.scorers.ReferenceLosses(torch.ones(4)), scorer),
     ],
 )
 def test_what_would_wait_for_it_is_to_be_written_inside(wrap):
     with pytest.raises(sb.ConfigurationError, match=r"Pipelined\("):
-        wrap(sb.scorers.Pipelined(sb.scorers.Forward(), 8))
+        wrap(sb.experimental.Pipelined(sb.scorers.Forward(), 8))
 
 
 def test_a_cheap_scorer_goes_inside():
     model = fresh_net()
     scorer = sb.scorers.Excess(
         sb.scorers.ReferenceLosses(torch.arange(16.0)),
-        sb.scorers.Int8(sb.scorers.Forward(), check=None),
+        sb.experimental.Int8(sb.scorers.Forward(), check=None),
     )
     context = sb.scorers.Context(8, 16, model, losses, examples=16, rate=1 / 2)
     found, expected = (
         each.start(context).score(BATCH, torch.arange(16)).tolist()
-        for each in (sb.scorers.Pipelined(scorer, 2, check=None), scorer)
+        for each in (sb.experimental.Pipelined(scorer, 2, check=None), scorer)
     )
     assert found == expected
 
@@ -211,9 +218,9 @@ class TrainedLoss(nn.Module):
 )
 def test_what_cannot_work_in_this_training_is_refused(options, losses, found):
     with pytest.raises(sb.ConfigurationError, match=found):
-        begin(sb.scorers.Pipelined(sb.scorers.Forward(), 2, **options), fresh_net(), losses)
+        begin(sb.experimental.Pipelined(sb.scorers.Forward(), 2, **options), fresh_net(), losses)
 
 
 def test_without_a_model_there_is_nothing_to_copy():
     with pytest.raises(sb.ConfigurationError, match="there is none"):
-        begin(sb.scorers.Pipelined(sb.scorers.Forward(), 2), None)
+        begin(sb.experimental.Pipelined(sb.scorers.Forward(), 2), None)

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 import selective_backprop as sb
-from selective_backprop.scorers.cheap._wrappers import shrink_images
+from selective_backprop.experimental._wrappers import shrink_images
 
 
 def images(side: int = 8, rows: int = 6, channels: int = 2) -> torch.Tensor:
@@ -54,7 +54,10 @@ def test_images_are_averaged_over_squares(side, factor):
 def test_scores_are_those_of_images_pooled_by_hand():
     model, batch = net(), (images(), torch.arange(6))
     running = begin(
-        sb.scorers.LowResolution(sb.scorers.Forward(), 2, check=sb.scorers.Check(1, least=0)), model
+        sb.experimental.LowResolution(
+            sb.scorers.Forward(), 2, check=sb.experimental.Check(1, least=0)
+        ),
+        model,
     )
     scores = running.score(batch, None)
     exact = begin(sb.scorers.Forward(), model)
@@ -67,8 +70,8 @@ def test_scores_are_those_of_images_pooled_by_hand():
 
 def test_factors_multiply():
     model, batch = net(), (images(), torch.arange(6))
-    twice = sb.scorers.LowResolution(sb.scorers.LowResolution(sb.scorers.Forward(), 2), 2)
-    once = sb.scorers.LowResolution(sb.scorers.Forward(), 4)
+    twice = sb.experimental.LowResolution(sb.experimental.LowResolution(sb.scorers.Forward(), 2), 2)
+    once = sb.experimental.LowResolution(sb.scorers.Forward(), 4)
     assert torch.allclose(
         begin(twice, model).score(batch, None), begin(once, model).score(batch, None), atol=1e-6
     )
@@ -116,7 +119,7 @@ def test_paths_lead_into_any_batch(wrap, path, of, named):
 def test_a_batch_without_images_is_refused_with_what_it_has():
     batch = {"x": torch.ones(6, 3), "pixels": images().byte(), "ids": [1, 2]}
     with pytest.raises(sb.BatchError) as refusal:
-        begin(sb.scorers.LowResolution(sb.scorers.Forward()), net()).score(batch, None)
+        begin(sb.experimental.LowResolution(sb.scorers.Forward()), net()).score(batch, None)
     for part in ("'x': float32 [6, 3]", "'pixels': uint8 [6, 2, 8, 8]", "'ids': list"):
         assert part in str(refusal.value)
 
@@ -134,14 +137,14 @@ def test_images_smaller_than_a_square_are_refused():
 
 def test_a_model_that_takes_one_size_alone_is_explained_at_its_first_batch():
     model = nn.Sequential(nn.Flatten(), nn.Linear(128, 3))
-    running = begin(sb.scorers.LowResolution(sb.scorers.Forward()), model)
+    running = begin(sb.experimental.LowResolution(sb.scorers.Forward()), model)
     with pytest.raises(RuntimeError, match="cannot be multiplied") as failure:
         running.score((images(), torch.arange(6) % 3), None)
     assert "pool before" in failure.value.__notes__[0]
 
 
 def test_paths_in_any_order_and_container_are_the_same():
-    one = sb.scorers.LowResolution(sb.scorers.Forward(), paths=["b", "a"])
-    other = sb.scorers.LowResolution(sb.scorers.Forward(), paths={"a", "b"})
+    one = sb.experimental.LowResolution(sb.scorers.Forward(), paths=["b", "a"])
+    other = sb.experimental.LowResolution(sb.scorers.Forward(), paths={"a", "b"})
     assert one == other
     assert repr(one) == repr(other)

@@ -16,8 +16,8 @@ from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop._batches.losses import ExampleLosses
-from selective_backprop.scorers.cheap.pipelined import _pipelined
-from selective_backprop.scorers.cheap.pipelined._pipelined import StreamBackend
+from selective_backprop.experimental._pipelined import scorer as _pipelined
+from selective_backprop.experimental._pipelined.scorer import StreamBackend
 
 CPU = torch.device("cpu")
 
@@ -211,7 +211,7 @@ def in_line(ahead: int, every: int) -> Any:
 @pytest.mark.parametrize("every", [1, 3])
 def test_on_cuda_scores_are_those_of_a_copy_in_line(every):
     found, weights = run_ahead(
-        sb.scorers.Pipelined(sb.scorers.Forward(), every, check=None), ahead=2
+        sb.experimental.Pipelined(sb.scorers.Forward(), every, check=None), ahead=2
     )
     expected, others = in_line(2, every)
     assert found == expected
@@ -220,7 +220,7 @@ def test_on_cuda_scores_are_those_of_a_copy_in_line(every):
 
 @pytest.mark.cuda(devices=2)
 def test_another_device_scores_alike():
-    scorer = sb.scorers.Pipelined(sb.scorers.Forward(), 3, device="cuda:1", check=None)
+    scorer = sb.experimental.Pipelined(sb.scorers.Forward(), 3, device="cuda:1", check=None)
     found, weights = run_ahead(scorer, ahead=2)
     expected, others = in_line(2, 3)
     torch.testing.assert_close(torch.tensor(found), torch.tensor(expected))
@@ -231,7 +231,7 @@ def test_another_device_scores_alike():
 def test_on_cuda_the_host_never_waits():
     model = Net().cuda()
     context = sb.scorers.Context(8, 16, model, losses, device=torch.device("cuda:0"), rate=1 / 2)
-    running = sb.scorers.Pipelined(sb.scorers.Forward(), 2, check=None).start(context)
+    running = sb.experimental.Pipelined(sb.scorers.Forward(), 2, check=None).start(context)
     batches = [on("cuda:0", batch) for batch in BATCHES]
     running.score(batches[0], None)  # the first pass finds out which buffers move
     mode = torch.cuda.get_sync_debug_mode()
@@ -247,6 +247,6 @@ def test_on_cuda_the_host_never_waits():
 @pytest.mark.cuda
 def test_on_cuda_there_is_no_process_to_ask_threads_of():
     with pytest.raises(sb.ConfigurationError, match="second process"):
-        sb.scorers.Pipelined(sb.scorers.Forward(), 2, threads=2).start(
+        sb.experimental.Pipelined(sb.scorers.Forward(), 2, threads=2).start(
             sb.scorers.Context(8, 16, Net().cuda(), losses)
         )

@@ -12,16 +12,25 @@ from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
 import selective_backprop as sb
-from selective_backprop._step.reuse import activations as _reuse
-from selective_backprop._step.reuse.fingerprints import (
+from selective_backprop.experimental._reuse import activations as _reuse
+from selective_backprop.experimental._reuse.fingerprints import (
     Fingerprints,
     full_precision,
     plan_reading,
     same_rows,
 )
-from selective_backprop._step.reuse.operations import Operation
+from selective_backprop.experimental._reuse.operations import Operation
 
 EXACT = 1e-12
+
+
+@pytest.fixture(autouse=True)
+def _small_and_seeded(monkeypatch):
+    """Small nets are enough: what they compute is reused too, though it gains nothing."""
+    monkeypatch.setattr("selective_backprop.experimental._reuse.operations.WORTHWHILE", 0)
+    torch.manual_seed(0)
+
+
 KINDS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "mlp": (nets.mlp, nets.VECTORS),
     "in-place activations": (nets.mlp_in_place, nets.VECTORS),
@@ -210,7 +219,7 @@ def test_an_operation_that_is_no_row_by_row_one_fails_its_trial(
 
 
 def test_operations_that_would_gain_nothing_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("selective_backprop._step.reuse.operations.WORTHWHILE", 64)
+    monkeypatch.setattr("selective_backprop.experimental._reuse.operations.WORTHWHILE", 64)
     net = nn.Sequential(nn.Linear(5, 64), nn.Tanh(), nn.Linear(64, 63), nn.Linear(63, 3))
     both = nets.pair(net.double())
     for seed in range(2):
@@ -265,7 +274,7 @@ def test_fingerprints_tell_rows_apart_in_every_layout(layout: str) -> None:
 def test_fingerprints_of_long_rows_see_elements_that_change_places(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("selective_backprop._step.reuse.fingerprints.LONGEST", 32)
+    monkeypatch.setattr("selective_backprop.experimental._reuse.fingerprints.LONGEST", 32)
     tensor = torch.randn(4, 8, 8, 4, dtype=torch.float64)
     prints, reading = Fingerprints(), plan_reading(tensor)
     assert reading is not None

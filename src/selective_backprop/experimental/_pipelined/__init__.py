@@ -1,0 +1,1 @@
+"""Score beside the training, in a second process or on a second stream. Read `scorer.py` first."""

@@ -1,0 +1,63 @@
+"""The public specification of reuse."""
+
+from dataclasses import dataclass
+from typing import Any, final
+
+from selective_backprop._core.options import check_flag, settle
+from selective_backprop._step.reuse import AbstractReuse
+from selective_backprop.experimental._reuse.activations import RunningReuseActivations
+from selective_backprop.experimental._reuse.checks import (
+    check_reusable_model,
+    check_reusable_scorer,
+)
+from selective_backprop.scorers import AbstractScorer, Forward
+
+
+@final
+@dataclass(frozen=True)
+class ReuseActivations(AbstractReuse):
+    """Experimental: let `SelectiveStep` take results of heavy operations from its selection pass.
+
+    At a rate `s` a step then costs `1 + 2 s` forwards instead of `1 + 3 s`. Heavy operations are
+    matrix products, convolutions and attention. Gradients equal those of the plain step to within
+    rounding. A result is reused only if fingerprints show that the operation's inputs are those
+    of the selected rows; the first time, it is also computed, and compared. If anything differs,
+    the operation is computed, which costs only time. Operations too small to gain from reuse
+    (fewer than 64 multiplications per element they read) and fused recurrent layers are always
+    computed.
+
+    The selection pass runs in the modes that the modules are in, not in eval mode, and must not
+    draw random numbers. It holds the results of all candidates until the training forward, and on
+    a CPU keeps their memory from step to step; `stats.held_bytes` says how much that is. On CUDA
+    the host waits for the device two or three times per heavy operation.
+
+    Args:
+        candidate_statistics: let every BatchNorm in training normalise selected rows by the
+            statistics of all candidates, taken as constants, and move its running statistics
+            towards them. Otherwise BatchNorm in training is refused.
+
+    Raises:
+        ConfigurationError: if `candidate_statistics` is no bool.
+
+    Example:
+        >>> import torch, selective_backprop as sb
+        >>> model, loss_fn = torch.nn.Linear(3, 2), torch.nn.CrossEntropyLoss()
+        >>> strategy = sb.selective_backprop(rate=1 / 4, warmup_epochs=0)
+        >>> reuse = sb.experimental.ReuseActivations()
+        >>> step = sb.SelectiveStep(model, loss_fn, strategy, reuse=reuse)
+    """
+
+    candidate_statistics: bool = False
+
+    def __post_init__(self) -> None:
+        settle(self, check_flag, "candidate_statistics")
+
+    def fit(self, scorer: AbstractScorer | None, model: Any) -> Forward:
+        """Return the scorer in the modes of training; refuse what cannot be reused."""
+        fitting = check_reusable_scorer(scorer)
+        check_reusable_model(model, candidate_statistics=self.candidate_statistics)
+        return fitting
+
+    def start(self) -> RunningReuseActivations:
+        """Return the running object."""
+        return RunningReuseActivations(candidate_statistics=self.candidate_statistics)
