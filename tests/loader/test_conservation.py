@@ -94,6 +94,12 @@ def plans(draw: Any, scorers: st.SearchStrategy = FRESH | REMEMBERED) -> Plan:
         *(sb.Schedule(end=0.75), sb.Leftovers.CARRY, 2, 1, None, False, (None, 1)),
     )
 )  # what is not selected of all examples has not come up where the loop breaks off
+@example(
+    Plan(
+        *(sb.scorers.Stale(FORWARD, 3), sb.selectors.Uniform(0.7, "bernoulli")),
+        *(sb.Schedule(), sb.Leftovers.CARRY, 2, 2, 1, False, (1, 1)),
+    )
+)  # nothing at all has come up: the epoch broke off at a row that had waited
 def test_everything_that_comes_up_is_accounted_for(plan):
     run = Run(plan)
     for stop in plan.breaks:
@@ -139,12 +145,16 @@ class Run:
         """
         phase = self.phase_of(epoch, drawn, candidates)
         if not drawn and self.plan.draws_ahead:
-            ahead = self.selector.chosen[self.counted :]
-            del self.selector.chosen[self.counted :], self.selector.unselected[self.counted :]
-            self.kept = set(ahead[-1]) if ahead else None
+            self.take_ahead()
         if phase is Phase.SELECT and self.kept is not None:
             self.unselected += len({*self.loop.sampler.passes[-1][-candidates:]} - self.kept)
         return phase
+
+    def take_ahead(self) -> None:
+        """Keep a draw of all examples apart from draws of what came up; it is the first."""
+        ahead = self.selector.chosen[self.counted :]
+        del self.selector.chosen[self.counted :], self.selector.unselected[self.counted :]
+        self.kept = set(ahead[-1]) if ahead else None
 
     def epoch(self, stop: int | None) -> None:
         """Run one epoch, and check what holds at its end."""
@@ -169,7 +179,7 @@ class Run:
             self.check_sizes(sizes)
         assert not Counter(self.loop.trained[-1]) - Counter(self.loop.sampler.passes[-1]) - waited
         assert self.door.stats.batches == before.batches + len(sizes)
-        self.check_counts()
+        self.check_counts(self.door.stats.candidates > before.candidates)
 
     def check_leftovers(self) -> None:
         """After a full epoch, by policy: less than a window and a batch waits, or nothing."""
@@ -188,7 +198,7 @@ class Run:
             flushed = plan.leftovers is sb.Leftovers.FLUSH and number == len(sizes)
             assert size == plan.size or passed or (flushed and 0 < size < plan.size)
 
-    def check_counts(self) -> None:
+    def check_counts(self, came_up: bool) -> None:
         """Everything that came up was trained on, waits, was not selected or was let go."""
         plan, stats, waiting = self.plan, self.door.stats, self.loop.waiting()
         loads = plan.loads
@@ -202,6 +212,8 @@ class Run:
         assert stats.kept == len(flat(self.loop.trained))
         assert stats.waiting == waiting.total()
         assert stats.candidates == dealt.total()
+        if plan.draws_ahead and not came_up:
+            self.take_ahead()
         self.counted = len(self.selector.unselected)
         unselected = self.unselected + sum(self.selector.unselected)
         assert stats.candidates == stats.kept + unselected + stats.waiting + stats.dropped
