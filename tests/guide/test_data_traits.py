@@ -11,9 +11,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.guide import _wrong_labels
-from selective_backprop.guide._resemblance import hash_rows
-from selective_backprop.guide._wrong_labels import estimate_wrong_labels
+from selective_backprop.guide._advice import wrong_labels
+from selective_backprop.guide._advice.near_copies import hash_rows
+from selective_backprop.guide._advice.wrong_labels import estimate_wrong_labels
 from selective_backprop.lab.data.composition import Composition
 from selective_backprop.lab.data.datasets import ImageData, load
 from selective_backprop.lab.data.loader import make_loader
@@ -89,13 +89,12 @@ def test_of_a_table_the_units_do_not_matter():
     assert sb.guide.data_traits(TensorDataset(inputs[:1600])).near_copies <= 0.02
 
 
-def test_classes_are_counted_with_their_shares_and_their_effective_number():
+def test_classes_are_counted_with_their_effective_number():
     labels = torch.tensor([7] * 600 + [3] * 200 + [0] * 100 + [1] * 60 + [9] * 40)
     found = sb.guide.data_traits(TensorDataset(torch.randn(1000, 3), labels))
-    assert found.class_shares == pytest.approx((0.6, 0.2, 0.1, 0.06, 0.04))
-    entropy = -sum(share * math.log(share) for share in found.class_shares)
+    entropy = -sum(share * math.log(share) for share in (0.6, 0.2, 0.1, 0.06, 0.04))
     assert found.effective_classes == pytest.approx(math.exp(entropy))
-    assert (found.classes, found.rarest) == (5, pytest.approx(0.2))
+    assert found.classes == 5
     assert found.skewed
     assert not sb.guide.data_traits(classified(1000)).skewed
 
@@ -133,8 +132,8 @@ def test_left_out_predictions_are_those_of_a_classifier_without_the_example():
     features = torch.randn(40, 5, generator=generator).double()
     labels = torch.randint(3, (40,), generator=generator)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_wrong_labels, "PENALTIES", (0.1,))
-        fast = _wrong_labels._left_out_predictions(features, labels)
+        patch.setattr(wrong_labels, "PENALTIES", (0.1,))
+        fast = wrong_labels._left_out_predictions(features, labels)
     wanted = torch.nn.functional.one_hot(labels).double()
     for each in range(40):
         rest = torch.arange(40) != each
@@ -163,16 +162,10 @@ class Augmented(Dataset):
         return inputs + torch.rand(()) + np.random.rand() + random.random(), target
 
 
-class AugmentedByTheBatch(Augmented):
-    def __getitems__(self, indices):
-        return [self[index] for index in indices]
-
-
-def test_augmentation_hides_copies_only_where_it_is_drawn_by_the_batch():
+def test_augmentation_hides_copies_and_classes_are_counted_all_the_same():
     inputs = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
     data = TensorDataset(inputs[torch.arange(400) % 200], torch.arange(400) % 2)
-    assert sb.guide.data_traits(Augmented(data)).copies == pytest.approx(0.5)
-    hidden = sb.guide.data_traits(AugmentedByTheBatch(data))
+    hidden = sb.guide.data_traits(Augmented(data))
     assert (hidden.copies, hidden.near_copies) == (None, None)
     assert hidden.classes == 2
     assert "at random" in hidden.remarks[0]
@@ -234,7 +227,7 @@ def test_of_a_stream_and_of_mappings_what_can_be_told_is():
 def test_targets_that_are_no_classes_leave_what_is_of_classes_unknown(targets):
     found = sb.guide.data_traits(TensorDataset(torch.randn(300, 4), targets))
     assert found.copies == 0.0
-    assert {found.classes, found.class_shares, found.rarest, found.wrong_labels} == {None}
+    assert {found.classes, found.effective_classes, found.wrong_labels} == {None}
     assert "no class numbers" in found.remarks[-1]
 
 
@@ -258,17 +251,16 @@ def test_it_looks_at_a_part_when_time_is_short_and_says_so():
     assert "Of 3,000 examples 50 were looked at" in found.remarks[0]
 
 
-def test_what_was_found_is_said_with_what_follows():
+def test_what_was_found_is_said_in_words():
     found = ask(digits(skew=1.5, copies=1, places=2000, noise=0.2))
-    said = " ".join(found.findings)
-    for share in (found.copies, found.near_copies, found.rarest, found.wrong_labels):
-        assert f"{share:.1%}" in said
-    assert f"{found.effective_classes:.1f}" in said
-    follows = " ".join(found.consequences)
-    assert "repetitive and skewed" in follows
-    assert "favours high losses" in follows
-    assert "recorded_sb" not in follows
-    assert ask(digits()).consequences == ()
+    assert found.repetitive
+    assert found.skewed
+    assert found.mislabelled
+    for share in (found.near_copies, found.wrong_labels):
+        assert f"{share:.0%}" in str(found)
+    assert f"10 classes, {found.effective_classes:.1f} in effect" in str(found)
+    unknown = sb.guide.data_traits(Worded())
+    assert "copies unknown" in str(unknown)
 
 
 @pytest.mark.parametrize(

@@ -22,20 +22,22 @@ LEAST_DESCRIBED = 2 * GROUPS * REFERENCES  # examples
 _FACTORS = (-4658895280553007687, -7723592293110705685)  # of SplitMix64
 
 
-def _hash_each(leaf: Tensor) -> Int64[Tensor, " row"]:
-    """Return a hash of each row of a tensor, which zeros at a row's end leave as it is.
+def hash_rows(leaves: list[Tensor]) -> Int64[Tensor, " row"]:
+    """Return a hash of each row of several tensors, which zeros at a row's end leave as it is.
 
     Rows that are equal bit by bit have the same hash, and others hardly ever.
     """
-    leaf = leaf.reshape(len(leaf), -1).contiguous()
-    if leaf.dtype == torch.bool or leaf.is_complex():
-        leaf = leaf.to(torch.uint8) if leaf.dtype == torch.bool else torch.view_as_real(leaf)
-        leaf = leaf.reshape(len(leaf), -1)
-    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[leaf.itemsize]
-    places = _mixed(torch.arange(1, leaf.shape[1] + 1)) | 1
-    at_once = max(1, 2**20 // max(1, leaf.shape[1]))  # rows: 8 MB of each intermediate result
-    parts = [_mixed(part.view(whole).long() * places).sum(1) for part in leaf.split(at_once)]
-    return torch.cat(parts)
+    hashes = torch.zeros(len(leaves[0]), dtype=torch.int64)
+    for leaf in leaves:
+        rows = leaf.reshape(len(leaf), -1).contiguous()
+        if rows.dtype == torch.bool or rows.is_complex():
+            rows = rows.byte() if rows.dtype == torch.bool else torch.view_as_real(rows).flatten(1)
+        kind = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[rows.itemsize]
+        places = _mixed(torch.arange(1, rows.shape[1] + 1)) | 1
+        at_once = max(1, 2**20 // max(1, rows.shape[1]))  # 8 MB of each intermediate result
+        parts = [_mixed(part.view(kind).long() * places).sum(1) for part in rows.split(at_once)]
+        hashes = _mixed(hashes + 1) + torch.cat(parts)
+    return hashes
 
 
 def _mixed(bits: Int64[Tensor, "*axes"]) -> Int64[Tensor, "*axes"]:
@@ -115,19 +117,6 @@ def _projected(rows: Float[Tensor, "row number"]) -> Float[Tensor, "row projecte
     generator = torch.Generator().manual_seed(0)
     projection = torch.randn(size, PROJECTED, generator=generator) / math.sqrt(PROJECTED)
     return rows.nan_to_num(0.0, 0.0, 0.0) @ projection
-
-
-def hash_rows(leaves: list[Tensor]) -> Int64[Tensor, " row"]:
-    """Return a hash of each row of several tensors of equally many rows."""
-    hashes = torch.zeros(len(leaves[0]), dtype=torch.int64)
-    for leaf in leaves:
-        hashes = _mixed(hashes + 1) + _hash_each(leaf)
-    return hashes
-
-
-def share_repeated(hashes: Int64[Tensor, " example"]) -> float:
-    """Return the share of the examples that repeat an earlier one, by their hashes."""
-    return 1 - len(hashes.unique()) / len(hashes)
 
 
 def share_alike(described: Float[Tensor, "example projected"]) -> float:
