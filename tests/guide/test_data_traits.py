@@ -51,20 +51,21 @@ def test_exact_copies_are_counted_but_for_the_first_of_each_whatever_their_label
     rows = torch.cat([torch.arange(300), torch.arange(0, 300, 3)])
     found = sb.guide.data_traits(TensorDataset(inputs[rows], torch.arange(400) % 7))
     assert found.copies == pytest.approx(100 / 400)
-    assert (found.examples, found.sample) == (400, 400)
+    assert found.sample == 400
 
 
 def test_rows_have_one_hash_only_if_they_are_equal_but_for_zeros_at_their_end():
     rows = torch.tensor([[0.0, 1.0, 2.0], [0.0, 2.0, 1.0], [1.0, 0.0, 2.0], [0.0, 1.0, 2.0]])
     hashes = hash_rows([rows])
     assert hashes[0] == hashes[3]
-    assert len(hashes.unique()) == 3
-    padded = torch.nn.functional.pad(rows, (0, 4))
-    assert torch.equal(hash_rows([padded]), hashes)
-    many = torch.arange(200_000).view(-1, 1)
-    for kind in (torch.int64, torch.int32, torch.float32):
-        assert len(hash_rows([many.to(kind)]).unique()) == 200_000
-    assert len(hash_rows([torch.tensor([[True, False], [False, True]])]).unique()) == 2
+    assert len(set(hashes)) == 3
+    assert hash_rows([torch.nn.functional.pad(rows, (0, 4))]) == hashes
+    assert hash_rows([rows, rows[:, :1]]) != hashes
+    many = torch.arange(20_000).view(-1, 1)
+    for kind in (torch.int64, torch.int32, torch.float32, torch.complex64):
+        assert len(set(hash_rows([many.to(kind)]))) == 20_000
+    assert len(set(hash_rows([torch.tensor([True, False]).bfloat16()]))) == 2
+    assert len(set(hash_rows([torch.tensor([[True, False], [False, True]])]))) == 2
 
 
 def test_shifted_and_brighter_images_are_near_copies_and_others_are_none():
@@ -123,7 +124,6 @@ def test_of_labels_that_nothing_predicts_there_is_only_a_bound():
     found = sb.guide.data_traits(data)
     assert found.wrong_labels is None
     assert found.wrong_labels_at_most > 0.5
-    assert "too hard" in found.remarks[0]
     assert not found.mislabelled
 
 
@@ -168,7 +168,6 @@ def test_augmentation_hides_copies_and_classes_are_counted_all_the_same():
     hidden = sb.guide.data_traits(Augmented(data))
     assert (hidden.copies, hidden.near_copies) == (None, None)
     assert hidden.classes == 2
-    assert "at random" in hidden.remarks[0]
 
 
 def test_loader_data_set_and_random_streams_are_as_they_were():
@@ -213,7 +212,7 @@ class Named(Dataset):
 
 def test_of_a_stream_and_of_mappings_what_can_be_told_is():
     stream = sb.guide.data_traits(DataLoader(Stream(), 32))
-    assert (stream.examples, stream.sample, stream.classes) == (None, 600, 2)
+    assert (stream.sample, stream.classes) == (600, 2)
     assert stream.copies == pytest.approx(2 / 3)
     named = sb.guide.data_traits(Named())
     assert (named.copies, named.classes) == (pytest.approx(2 / 3), 3)
@@ -228,7 +227,6 @@ def test_targets_that_are_no_classes_leave_what_is_of_classes_unknown(targets):
     found = sb.guide.data_traits(TensorDataset(torch.randn(300, 4), targets))
     assert found.copies == 0.0
     assert {found.classes, found.effective_classes, found.wrong_labels} == {None}
-    assert "no class numbers" in found.remarks[-1]
 
 
 class Worded(Dataset):
@@ -242,13 +240,11 @@ class Worded(Dataset):
 def test_of_inputs_that_are_no_tensors_classes_are_known():
     found = sb.guide.data_traits(Worded())
     assert (found.copies, found.classes, found.sample) == (None, 2, 10)
-    assert "no tensors" in found.remarks[0]
 
 
-def test_it_looks_at_a_part_when_time_is_short_and_says_so():
+def test_it_looks_at_a_part_when_time_is_short():
     found = sb.guide.data_traits(DataLoader(classified(3000), 50), seconds=1e-6)
     assert found.sample == 50
-    assert "Of 3,000 examples 50 were looked at" in found.remarks[0]
 
 
 def test_what_was_found_is_said_in_words():

@@ -13,7 +13,7 @@ from selective_backprop._batches.losses import LossFunction, find_losses, is_no_
 from selective_backprop._core.errors import LossError, SelectionWarning
 from selective_backprop._core.options import check_number, check_whole, find_device
 from selective_backprop._core.types import LossesOf, OutputsOf
-from selective_backprop._pipeline.source import Source, open_source
+from selective_backprop._pipeline.source import open_source
 from selective_backprop.guide._advice.epoch_cost import EpochCost, measure_epochs
 from selective_backprop.guide._advice.training_copy import TrainingCopy, copy_training, kept_streams
 from selective_backprop.guide._advice.traits import DataTraits, data_traits
@@ -21,10 +21,7 @@ from selective_backprop.guide._advice.traits import DataTraits, data_traits
 LOOKING = 0.25  # share of the seconds in which the data are looked at
 SHORT = 4  # epochs, in which `auto` lost where labels are wrong: docs/auto.md
 SKIPPED = 0.5  # of the examples: an epoch that skips so many must be cheaper than a plain one
-CODE = (
-    "loader = sb.SelectiveLoader(loader, model, loss_fn, sb.auto())",
-    "loss_fn = loader.loss_fn",
-)
+LOADER = "loader = sb.SelectiveLoader(loader, model, loss_fn, sb.auto())"
 
 
 @dataclass(frozen=True)
@@ -68,11 +65,9 @@ def advise(
     """Say whether `auto` pays on a model and its data, and what an epoch costs on this machine.
 
     The data are looked at, as by `data_traits`. Then a copy of the model is trained for a few
-    epochs of at most as many batches as there is time for, plain and with `auto` in turn. The
-    advice is `auto` where the data have something that it gains on, and its epochs are not slower
-    for it; else it is not to select. The model, its optimiser and gradients, the loader and all
-    random streams stay as they were. Two things do not: counters that a data set keeps itself, and
-    a stream that cannot start again.
+    epochs, or as much of them as there is time for, plain and with `auto` in turn. The model, its
+    optimiser and gradients, the loader and all random streams stay as they were. Two things do not:
+    counters that a data set keeps itself, and a stream that cannot start again.
 
     Args:
         model: the model in training; its copy takes as much memory again.
@@ -96,12 +91,15 @@ def advise(
     source, where = open_source(loader), find_device(model, device)
     losses_of = find_losses(loss_fn, losses, outputs, excess=True)
     with kept_streams(loader, where), warnings.catch_warnings():
-        # Warnings would be about the loader that is timed, not about the user's.
-        warnings.simplefilter("ignore", SelectionWarning)
+        warnings.simplefilter("ignore", SelectionWarning)  # about the loader that is timed
         copied = TrainingCopy(*copy_training(model, optimizer), losses_of, where)
         traits = data_traits(loader if data is None else data, seconds=LOOKING * seconds)
-        barrier, cost = _barrier(source, loss_fn), None
-        if barrier is None:
+        barrier = cost = None
+        if (other := is_no_cross_entropy(loss_fn)) is not None:
+            barrier = f"It reads confidence from a cross-entropy, and {other} is none."
+        elif not source.indexed or source.examples is None:
+            barrier = "It remembers examples by index, and a stream's have none."
+        else:
             try:
                 cost = measure_epochs(copied, source, seconds=(1 - LOOKING) * seconds)
             except LossError as error:
@@ -109,32 +107,21 @@ def advise(
     return judge(traits, cost, barrier, epochs)
 
 
-def _barrier(source: Source, loss_fn: LossFunction | None) -> str | None:
-    """Say why `auto` cannot work on a training; None if nothing is known to be in its way."""
-    if (other := is_no_cross_entropy(loss_fn)) is not None:
-        return f"It reads confidence from a cross-entropy, and {other} is none."
-    if not source.indexed or source.examples is None:
-        return (
-            "It remembers examples by index, and the loader does not know theirs: it is a stream."
-        )
-    return None
-
-
 def judge(
     traits: DataTraits, cost: EpochCost | None, barrier: str | None, epochs: int | None
 ) -> Advice:
-    """Return the advice: `auto`, unless one of four things is against it.
-
-    Args:
-        traits: what the data are made up of.
-        cost: what an epoch takes; None if that could not be measured.
-        barrier: why `auto` cannot work; None if it can.
-        epochs: of the whole training; None if that is not known.
-    """
+    """Return the advice: `auto`, unless a barrier, the data, the length or the cost forbids."""
 
     def answer(verdict: str, *why: str, strategy: str | None = None) -> Advice:
         measured = (f"Data: {traits}.", *(() if cost is None else (f"Cost: {cost}.",)))
-        return Advice(strategy, verdict, (*why, *measured), CODE if strategy else (), traits, cost)
+        return Advice(
+            strategy,
+            verdict,
+            (*why, *measured),
+            (LOADER, "loss_fn = loader.loss_fn") if strategy else (),
+            traits,
+            cost,
+        )
 
     if barrier is not None:
         elsewhere = "docs/choose.md names strategies for other losses and loaders."
@@ -142,22 +129,19 @@ def judge(
     if cost is None:
         lower = "Its losses are not finite: lower the learning rate, and ask again."
         return answer("No verdict: a copy of the model diverged within a few epochs.", lower)
-    brief = epochs is not None and epochs <= SHORT
-    gains = {
-        "labels are wrong": traits.mislabelled and not brief,
-        "examples are repeated": traits.repetitive,
-        "some classes are rare": traits.skewed,
-    }
-    found = [words for words, holds in gains.items() if holds]
+    found = ["examples are repeated"] * traits.repetitive + [
+        "some classes are rare"
+    ] * traits.skewed
+    if traits.mislabelled and (epochs is None or epochs > SHORT):
+        found.insert(0, "labels are wrong")
     if not found:
+        why = "On such data plain training at the same cost does as well (docs/auto.md)."
         if traits.mislabelled:
             why = f"With wrong labels auto lost in {SHORT} epochs (docs/auto.md): train for longer."
         elif traits.wrong_labels is None:
             why = (
                 "Whether labels are wrong could not be told: if you know that many are, take auto."
             )
-        else:
-            why = "On such data plain training at the same cost does as well (docs/auto.md)."
         return answer("Do not select: there is nothing here that auto gains on.", why)
     if cost.per_example * min(cost.kept, 1 - SKIPPED) >= 1:
         slow = (

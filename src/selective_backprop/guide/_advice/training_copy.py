@@ -15,7 +15,6 @@ from selective_backprop._batches.losses import check_losses
 from selective_backprop._batches.structure import move_batch
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.isolation import kept_random_streams, unwrapped
-from selective_backprop._core.stopwatch import Stopwatch, charged
 from selective_backprop._core.types import LossesOf, Scores
 from selective_backprop._pipeline.resume_point import generators_of
 
@@ -42,17 +41,13 @@ class TrainingCopy:
         """Whether the last step's losses were all finite."""
         return self._last is None or bool(self._last.isfinite().all())
 
-    def step(self, batch: Any, watch: Stopwatch | None = None) -> Scores:
-        """Take a training step, charged by phase, and return the losses of its examples."""
-        with charged(watch, "load"):
-            batch = batch if self.device is None else move_batch(batch, self.device)
-        with charged(watch, "forward"):
-            self.optimizer.zero_grad()
-            losses = check_losses(self.losses(self.model, batch), None)
-        with charged(watch, "backward"):
-            losses.mean().backward()
-        with charged(watch, "step"):
-            self.optimizer.step()
+    def step(self, batch: Any) -> Scores:
+        """Take a training step, and return the losses of its examples."""
+        batch = batch if self.device is None else move_batch(batch, self.device)
+        self.optimizer.zero_grad()
+        losses = check_losses(self.losses(self.model, batch), None)
+        losses.mean().backward()
+        self.optimizer.step()
         self._last = losses.detach()
         return self._last
 
@@ -61,40 +56,28 @@ def copy_training(model: nn.Module, optimizer: Optimizer | None) -> tuple[nn.Mod
     """Return a copy of a model, and one of its optimiser, by default SGD, that updates the copy.
 
     Raises:
-        ConfigurationError: if there is nothing to train, the optimiser is of another model, or
-            either cannot be copied.
+        ConfigurationError: if the optimiser is of another model, or either cannot be copied.
     """
-    if not isinstance(model, nn.Module):
-        raise ConfigurationError(f"a torch.nn.Module is needed, got {type(model).__name__}")
-    model = unwrapped(model)
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise ConfigurationError(
-            f"the model ({type(model).__name__}) has no parameter that requires a gradient, so "
-            "that there is no training to advise on"
-        )
     together = distributed.is_available() and distributed.is_initialized()
     if together and distributed.get_world_size() > 1:
         raise ConfigurationError(
-            "several processes train together; ask for advice in one process, on one rank's "
-            "share of the data"
+            "several processes train together: ask for advice in one, on one rank's share of data"
         )
     groups = [] if optimizer is None else optimizer.param_groups
     own = {id(parameter) for parameter in model.parameters()}
     if not {id(each) for group in groups for each in group["params"]} <= own:
         raise ConfigurationError(
-            "the optimiser moves parameters that are not the model's; pass the optimiser of this "
-            "model, or None"
+            "the optimiser moves parameters that are not the model's; pass the model's, or None"
         )
     try:
         # In one call, so that the copied optimiser holds the copied model's parameters.
-        twin, other = copy.deepcopy((model, optimizer))
+        twin, other = copy.deepcopy((unwrapped(model), optimizer))
     except Exception as error:  # a user's module may raise anything
         raise ConfigurationError(
             f"the model ({type(model).__name__}) cannot be copied with copy.deepcopy: {error}"
         ) from error
     if other is None:
-        moved = [each for each in twin.parameters() if each.requires_grad]
-        other = torch.optim.SGD(moved, lr=0.01, momentum=0.9)
+        other = torch.optim.SGD(twin.parameters(), lr=0.01, momentum=0.9)
     twin.zero_grad(set_to_none=True)
     return twin, other
 

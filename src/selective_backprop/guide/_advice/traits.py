@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset
 
 from selective_backprop._batches.keys import list_keys
 from selective_backprop._batches.structure import list_leaves
@@ -28,10 +28,9 @@ from selective_backprop.guide._advice.near_copies import (
     standardised,
 )
 from selective_backprop.guide._advice.training_copy import kept_streams
-from selective_backprop.guide._advice.wrong_labels import LEAST_EXAMPLES, estimate_wrong_labels
+from selective_backprop.guide._advice.wrong_labels import estimate_wrong_labels
 
 MOST, CLASSIFIED = 100_000, 10_000  # examples that are looked at, and judged by their labels
-A_SECOND = 400  # examples, at most, that labels are judged by for each second that there is
 READING = 0.5  # share of the seconds that reading may take
 TARGETS = ("labels", "label", "targets", "target", "y")
 MANY = 0.03  # share of copies, or of wrong labels, that is more than is found where there are none
@@ -43,12 +42,11 @@ class DataTraits:
     """What training data are made up of, as far as can be told from a sample.
 
     Attributes:
-        examples: how many there are; None for a stream.
-        sample: how many were looked at.
-        copies: share of the sample that repeats an earlier example, inputs alone; None if inputs
-            are no tensors, or random.
-        near_copies: share that repeats another example nearly or exactly, as shifted or brighter
-            images do; None likewise, or if there are too few examples.
+        sample: how many examples were looked at.
+        copies: share of them that repeats an earlier one, inputs alone; None if inputs are no
+            tensors, or change at random as they are loaded.
+        near_copies: share that repeats another one nearly or exactly, as shifted or brighter images
+            do; None likewise, or if there are too few examples.
         classes: how many there are; None if targets are no class numbers.
         effective_classes: the exponential of the classes' entropy: as many classes of equal size
             would be as uncertain; None likewise.
@@ -56,10 +54,8 @@ class DataTraits:
             classes are too hard to tell apart.
         wrong_labels_error: standard error of that, from sampling.
         wrong_labels_at_most: what it hardly exceeds, also where it is None for hard classes.
-        remarks: why something is None, or less sure.
     """
 
-    examples: int | None
     sample: int
     copies: float | None
     near_copies: float | None
@@ -68,7 +64,6 @@ class DataTraits:
     wrong_labels: float | None
     wrong_labels_error: float | None
     wrong_labels_at_most: float | None
-    remarks: tuple[str, ...]
 
     @property
     def repetitive(self) -> bool:
@@ -101,15 +96,11 @@ class DataTraits:
 def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) -> DataTraits:
     """Measure what training data are made up of, on the CPU and without a model.
 
-    Looks at up to 100,000 examples for copies, and at 10,000 for wrong labels and for near-copies
-    of what is no image, as many of them as can be read in half of the time: a random part of what
-    an epoch draws, or the first ones of a stream. The loader, its data set and all random streams
-    stay as they were, but for counters that a data set keeps itself.
-
-    Copies are of the sample, so where it is a part of the data there are more. Examples that are
-    changed at random as they are loaded hide copies, which are then None. The estimate of wrong
-    labels assumes that they are as frequent among easy examples as among hard ones, and independent
-    of each other: a wrong label that is copied with its example is not found.
+    Looks at up to 100,000 examples for copies and 10,000 for wrong labels, as many as can be read
+    in half of the time: a random part of what an epoch draws, or the first ones of a stream. The
+    loader, its data set and all random streams stay as they were, but for counters that a data set
+    keeps itself. Copies are of the sample: among all there may be more. Wrong labels are taken to
+    be as frequent among easy examples as among hard ones, and not to be copied with their examples.
 
     Args:
         data: what training draws from; batches are `(inputs, targets)`, or mappings with
@@ -122,70 +113,43 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
     """
     seconds = check_number("seconds", seconds, "60 is a minute", above=0)
     end = time.perf_counter() + READING * seconds
-    judged = round(min(CLASSIFIED, max(LEAST_EXAMPLES, A_SECOND * seconds)))
-    bare = not isinstance(data, DataLoader) and (
-        isinstance(data, IterableDataset) or hasattr(data, "__getitem__")
-    )
-    source = open_source(DataLoader(data, 256) if bare else data)
-    hashes, images, numbers, labels, remarks = [], [], [], [], []
-    rows = numbered = 0
+    given: Any = data
+    source = open_source(DataLoader(given, 256) if hasattr(given, "__getitem__") else given)
+    hashes, images, numbers, labels = [], [], [], []
+    rows = 0
     with kept_streams(source.loader, None):
         batches, random = _draw(source)
         for batch in batches:
             inputs, targets = map(_tensors_of, _split(batch))
             count = len(next(iter(inputs or targets), " "))
             rows += count
-            classes = len(targets) == 1 and targets[0].shape == (count,)
-            labels.append(targets[0] if classes and _whole(targets[0]) else None)
+            labels.append(targets[0] if [each.shape for each in targets] == [(count,)] else None)
             if inputs:
-                hashes.append(hash_rows(inputs))
+                hashes += hash_rows(inputs)
                 if is_image(inputs[0]):
                     images.append(describe_images(inputs[0]))
-                if numbered < judged:
+                if rows - count < CLASSIFIED:
                     numbers.append(as_numbers(inputs))
-                    numbered += count
             if time.perf_counter() > end or rows >= MOST:
                 break
     if not rows:
         raise LoaderError("the loader yielded nothing: there are no data to measure")
     table, pictures = _joined(numbers), _joined(images)
-    copies = near = wrong = None
-    if random:
-        remarks.append("Inputs are changed at random as they are loaded, which hides copies.")
-    elif not hashes:
-        remarks.append("Inputs are no tensors, so that nothing is known of copies.")
-    else:
-        copies = 1 - len(torch.cat(hashes).unique()) / rows
+    copies = near = None
+    if hashes and not random:
+        copies = 1 - len(set(hashes)) / rows
         described = pictures if images or table is None else describe_numbers(table)
         if described is not None and len(described) >= LEAST_DESCRIBED:
             near = max(copies, share_alike(described))
-    if source.examples is not None and rows < source.examples:
-        remarks.append(f"Of {source.examples:,} examples {rows:,} were looked at.")
-    counts = _count_classes(labels)
+    counts, wrong = _count_classes(labels), None
     if counts is None:
-        remarks.append("Targets are no class numbers, so that nothing is known of classes.")
-    elif table is not None:
+        return DataTraits(rows, copies, near, None, None, None, None, None)
+    if table is not None:
         centred = table - table.mean(0) if images else standardised(table)
         wrong = estimate_wrong_labels(centred, torch.cat(labels)[: len(table)])
-        if wrong is not None and wrong.share is None:
-            remarks.append("Classes are too hard to tell apart for an estimate of wrong labels.")
-    shares = torch.empty(0) if counts is None else counts.double() / counts.sum()
-    return DataTraits(
-        examples=source.examples,
-        sample=rows,
-        copies=copies,
-        near_copies=near,
-        classes=len(shares) or None,
-        effective_classes=float(shares.pow(-shares).prod()) if len(shares) else None,
-        wrong_labels=None if wrong is None else wrong.share,
-        wrong_labels_error=None if wrong is None else wrong.error,
-        wrong_labels_at_most=None if wrong is None else wrong.at_most,
-        remarks=tuple(remarks),
-    )
-
-
-def _whole(targets: Tensor) -> bool:
-    return not targets.is_floating_point() and not targets.is_complex()
+    shares = counts.double() / counts.sum()
+    effective = float(shares.pow(-shares).prod())
+    return DataTraits(rows, copies, near, len(counts), effective, *(wrong or (None, None, None)))
 
 
 def _joined(parts: list[Tensor]) -> Tensor | None:
@@ -195,7 +159,7 @@ def _joined(parts: list[Tensor]) -> Tensor | None:
 
 def _count_classes(parts: list[Tensor | None]) -> Int64[Tensor, " class"] | None:
     """Return how many examples each class has; None without classes."""
-    known = [part for part in parts if part is not None]
+    known = [part for part in parts if part is not None and not part.is_floating_point()]
     if len(known) < len(parts):
         return None
     labels = torch.cat(known)
@@ -227,10 +191,7 @@ def _tensors_of(part: Any) -> list[Tensor]:
 
 
 def _draw(source: Source) -> tuple[Iterable[Any], bool]:
-    """Return batches of examples, each once and in a random order if that is possible.
-
-    Also whether an example comes in another form each time.
-    """
+    """Return batches in a random order if that is possible, and whether examples change."""
     batches, keys = source.loader.batch_sampler, None
     if source.attribute == "batch_sampler" and type(batches) is BatchSampler:
         keys = list_keys(list(islice(batches.sampler, 10 * MOST)))
