@@ -114,14 +114,8 @@ def judge(
 
     def answer(verdict: str, *why: str, strategy: str | None = None) -> Advice:
         measured = (f"Data: {traits}.", *(() if cost is None else (f"Cost: {cost}.",)))
-        return Advice(
-            strategy,
-            verdict,
-            (*why, *measured),
-            (LOADER, "loss_fn = loader.loss_fn") if strategy else (),
-            traits,
-            cost,
-        )
+        code = (LOADER, "loss_fn = loader.loss_fn") if strategy else ()
+        return Advice(strategy, verdict, (*why, *measured), code, traits, cost)
 
     if barrier is not None:
         elsewhere = "docs/choose.md names strategies for other losses and loaders."
@@ -129,19 +123,18 @@ def judge(
     if cost is None:
         lower = "Its losses are not finite: lower the learning rate, and ask again."
         return answer("No verdict: a copy of the model diverged within a few epochs.", lower)
-    found = ["examples are repeated"] * traits.repetitive + [
-        "some classes are rare"
-    ] * traits.skewed
-    if traits.mislabelled and (epochs is None or epochs > SHORT):
-        found.insert(0, "labels are wrong")
+    kinds = {
+        "labels are wrong": traits.mislabelled and (epochs is None or epochs > SHORT),
+        "examples are repeated": traits.repetitive,
+        "some classes are rare": traits.skewed,
+    }
+    found = [words for words, holds in kinds.items() if holds]
     if not found:
         why = "On such data plain training at the same cost does as well (docs/auto.md)."
         if traits.mislabelled:
             why = f"With wrong labels auto lost in {SHORT} epochs (docs/auto.md): train for longer."
         elif traits.wrong_labels is None:
-            why = (
-                "Whether labels are wrong could not be told: if you know that many are, take auto."
-            )
+            why = "Whether labels are wrong could not be told: if many are, take auto."
         return answer("Do not select: there is nothing here that auto gains on.", why)
     if cost.per_example * min(cost.kept, 1 - SKIPPED) >= 1:
         slow = (

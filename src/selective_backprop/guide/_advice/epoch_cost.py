@@ -75,7 +75,8 @@ def measure_epochs(copied: TrainingCopy, source: Source, *, seconds: float) -> E
     examples = (source.examples or 0) if sizes is None else sum(sizes)
     passes = 1 + WARM_UP + 2 * ROUNDS
     rows = max(FEWEST, round(seconds / (passes * step))) * (source.batch_size or 1)
-    if source.batch_size is not None and rows < examples:
+    divisible = source.attribute == "batch_sampler" and source.batch_size is not None
+    if divisible and rows < examples:
         total = source.examples or 0
         part = Subset(torch.randperm(total)[: round(total * rows / examples)], total)
         source, strategy = source.within(part), strategy.within(part)
