@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop._core.errors import SelectionWarning
 from selective_backprop.lab.bench.workload import Workload
 
 Clock = Callable[[], float]
@@ -218,7 +217,7 @@ class TimedLoops:
                 return ScoringTrial(None, None, f"{type(error).__name__}: {error}")
         if not truth.isfinite().any():  # an agreement would mean nothing
             agreement = replace(agreement, correlation=math.nan, overlap=math.nan)
-        said = [str(w.message) for w in caught if issubclass(w.category, SelectionWarning)]
+        said = [str(w.message) for w in caught if issubclass(w.category, sb.SelectionWarning)]
         remark = said[0] if said else None
         if remark is None and isinstance(scorer, sb.scorers.Int8):
             remark = "its calibrations fall into few rounds, so that no median shows them"
