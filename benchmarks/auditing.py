@@ -24,7 +24,6 @@ import torch
 from torch import Tensor, nn
 
 import selective_backprop as sb
-from selective_backprop.guide._doubts import look_at
 from selective_backprop.lab.data import datasets
 from selective_backprop.lab.data.composition import Composition
 from selective_backprop.lab.data.loader import make_loader
@@ -66,7 +65,7 @@ class Looks:
         losses = nn.functional.cross_entropy(logits, labels, reduction="none")
         column = labels.unsqueeze(1)
         rival = logits.scatter(1, column, -torch.inf).max(1).values
-        look = look_at(logits, labels)
+        look = sb.guide.look_at(logits, labels)
         own = torch.exp(-losses)
         ones = torch.ones_like(losses)
         values = {

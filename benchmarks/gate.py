@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import selective_backprop as sb
-from selective_backprop.guide._rounds import Median, summarise, take_rounds
+from selective_backprop.lab.bench.rounds import Median, summarise, take_rounds
 from selective_backprop.lab.nets.small import resnet9
 
 BATCH = 128

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
-from selective_backprop.guide._rounds import Median, summarise
+from selective_backprop.lab.bench.rounds import Median, summarise
 from selective_backprop.lab.data import datasets
 from selective_backprop.lab.data.loader import make_loader
 from selective_backprop.lab.nets.models import make_model

@@ -3,20 +3,17 @@
     PYTHONPATH=. python docs/evidence.py
 
 A table stands between `<!-- KIND PATH -->`, with a kind of `TABLES` and a path from the root, and
-`<!-- end -->`. What `advise` forecasts worths by is written too. A test fails where a page and its
-records disagree. The figures of each comparison, of each record of `bench`, of the papers redone
-and of the study are drawn when the documentation is built.
+`<!-- end -->`. A test fails where a page and its records disagree. The figures of each comparison,
+of each record of `bench`, of the papers redone and of the study are drawn when the documentation
+is built.
 """
 
 import json
 import re
 import shutil
-import statistics
-from collections import Counter
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from statistics import fmean, geometric_mean
+from statistics import fmean
 from typing import Any
 
 import matplotlib
@@ -24,7 +21,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import selective_backprop as sb
-from reproductions.auto_study.known_worths import known_worths
 from reproductions.auto_study.page import (
     caption_of,
     compose,
@@ -35,8 +31,6 @@ from reproductions.auto_study.protocol import STAGES
 from reproductions.auto_study.results import Results, read_results
 from reproductions.drawing import save
 from reproductions.papers import committed, figures_at, gather
-from selective_backprop.guide._recommend import DEFAULT, choose
-from selective_backprop.guide._worth import MOST, RECORD, held_out
 from selective_backprop.lab.analysis.grouping import gather as compare
 from selective_backprop.lab.analysis.statistics import estimate, final_loss
 from selective_backprop.lab.analysis.summary import to_markdown
@@ -44,13 +38,12 @@ from selective_backprop.lab.analysis.tables import with_interval
 from selective_backprop.lab.analysis.worth import Worth, mean_worth
 from selective_backprop.lab.bench.figure import draw_bench
 from selective_backprop.lab.bench.harness import Findings
+from selective_backprop.lab.bench.rounds import Median
 from selective_backprop.lab.records.schema import read_runs
 from selective_backprop.lab.report.figures import draw_comparison
 from selective_backprop.lab.report.panels import SETTINGS
 
 ROOT = Path(__file__).parents[1]
-WORTHS = ROOT / "src/selective_backprop/guide" / RECORD
-TRAITS = "records/bench/workload-traits.json"
 PAGES = (
     ROOT / "README.md",
     ROOT / "docs" / "index.md",
@@ -62,7 +55,7 @@ PAGES = (
         )
     ),
 )
-BASELINE = "traditional"
+BASELINE, DEFAULT = "traditional", "auto"
 SHORT = "plain, shortened"
 # Of the rules that are measured, those that a reader compares.
 RULES = (
@@ -168,7 +161,7 @@ def tokens(file: str) -> str:
         f"| plain | | {plain} |",
     ]
     for arms in zip(*(each["arms"] for each in found), strict=True):
-        shares = [sb.guide.Median(**arm["share"]) for arm in arms]
+        shares = [Median(**arm["share"]) for arm in arms]
         cells = [
             f"{share.median:.2f} ({share.low:.2f} to {share.high:.2f}) | {arm['bytes'] / 2**20:.0f}"
             for share, arm in zip(shares, arms, strict=True)
@@ -353,59 +346,6 @@ def ranks(file: str) -> str:
     return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
 
 
-def advice(file: str) -> str:
-    """Return the table of what `advise` predicted of epochs beside what they took."""
-    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
-    models = record["models"]
-    names = [
-        f"{model['model']} on {model['data']}, batches of {model['batch_size']}, "
-        f"{len(model['strategies'][BASELINE]['seconds']['measured'])} rounds"
-        for model in models
-    ]
-    heads = " | ".join(f"{model['model']}: predicted | measured | error" for model in models)
-    lines = [
-        _heading(record, f"{'; '.join(names)} · {record['clock']}"),
-        "",
-        f"| strategy | {heads} |",
-        "| :-- |" + " --: | --: | --: |" * len(models),
-    ]
-    strategies = dict.fromkeys(name for model in models for name in model["strategies"])
-    for name in strategies:
-        cells = [text for model in models for text in _held(model["strategies"].get(name))]
-        varies = any(model["strategies"].get(name, {}).get("varies") for model in models)
-        lines.append(f"| {name}{' (varies)' if varies else ''} | {' | '.join(cells)} |")
-    for unit, words in (("seconds", "in seconds"), ("relative", "relative to traditional")):
-        lines += ["", f"Errors {words}, but for what varies: {_errors(models, unit)}."]
-    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
-
-
-def _held(found: dict[str, Any] | None) -> tuple[str, str, str]:
-    """Return the cells of one strategy and model: what was predicted, measured, and the error."""
-    if found is None:
-        return "–", "–", "–"
-    middle = {kind: statistics.median(values) for kind, values in found["relative"].items()}
-    error = middle["predicted"] / middle["measured"] - 1
-    return f"{middle['predicted']:.3f}", f"{middle['measured']:.3f}", f"{error:+.1%}"
-
-
-def _errors(models: list[dict[str, Any]], unit: str) -> str:
-    """Say how errors are distributed over models and strategies."""
-    found = []
-    for model in models:
-        for name, each in model["strategies"].items():
-            if name != BASELINE and not each["varies"]:
-                predicted, measured = (
-                    statistics.median(each[unit][kind]) for kind in ("predicted", "measured")
-                )
-                found.append(predicted / measured - 1)
-    sizes = [abs(error) for error in found]
-    within = sum(size <= 0.1 for size in sizes)
-    return (
-        f"{within} of {len(found)} within 10 %, a median of {statistics.median(found):+.1%}, the "
-        f"median size {statistics.median(sizes):.1%}, the largest {max(sizes):.1%}"
-    )
-
-
 def traits(file: str) -> str:
     """Return the table of what `data_traits` found beside what data were made up of."""
     record = json.loads((ROOT / file).read_text(encoding="utf-8"))
@@ -449,51 +389,6 @@ def traits(file: str) -> str:
 
 def _share(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
-
-
-def worths(file: str) -> str:
-    """Return the table of how far forecasts of worth missed the workloads that were left out."""
-    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
-    lines = [
-        "| strategy | workloads | cells | off by, in half of them | by the mean of the others | "
-        "four fifths within |",
-        "| :-- |" + " --: |" * 5,
-    ]
-    for name, factor in record["factors"].items():
-        cells = [cell for cell in record["cells"] if name in cell["worth"]]
-        among = len({cell["workload"] for cell in cells})
-        typical = record["typical"][name], record["typical_of_means"][name], factor
-        found = (among, len(cells), *(f"{each:.2f}×" for each in typical))
-        lines.append(f"| {name} | {' | '.join(map(str, found))} |")
-    return "\n".join([*lines, "", _advised(record)]) + "\n"
-
-
-def _advised(record: Mapping[str, Any]) -> str:
-    """Say what the advice would have been worth, each workload being left out in turn."""
-    cells = record["cells"]
-    chosen = [choose(each) for each in held_out(cells, record["width"])]
-    known = [
-        {name: min(MOST, max(1 / MOST, worth)) for name, worth in cell["worth"].items()}
-        for cell in cells
-    ]
-    took = [worth[name] if name else 1.0 for name, worth in zip(chosen, known, strict=True)]
-    advised = [worth for name, worth in zip(chosen, took, strict=True) if name]
-    always = [worth[DEFAULT] for worth in known]
-    left = [worth for name, worth in zip(chosen, always, strict=True) if not name]
-    best = [max(1.0, *worth.values()) for worth in known]
-    names = Counter(name for name in chosen if name)
-    picks = ", ".join(f"`{name}` in {count}" for name, count in names.most_common())
-    worst = min((worth, cell["workload"]) for worth, cell in zip(took, cells, strict=True))
-    return (
-        f"Of {len(cells)} cells, selection would have been advised in {len(advised)} ({picks}). "
-        f"What was advised was worth {geometric_mean(advised):.2f} times what it takes in the "
-        f"geometric mean (more than {MOST:g} counts as {MOST:g}), more than 1 in "
-        f"{sum(each > 1 for each in advised)} of them, and at worst "
-        f"{worst[0]:.2f} ({worst[1]}). Where the advice was not to select, `{DEFAULT}` was worth "
-        f"{geometric_mean(left):.2f}. Over all cells the advice was worth "
-        f"{geometric_mean(took):.2f}, always taking `{DEFAULT}` {geometric_mean(always):.2f}, "
-        f"never selecting 1, and the best choice in hindsight {geometric_mean(best):.2f}."
-    )
 
 
 def audit(file: str) -> str:
@@ -734,11 +629,9 @@ TABLES = {
     "agreement": agreement,
     "choice": choice,
     "ranks": ranks,
-    "advice": advice,
     "traits": traits,
     "audit": audit,
     "rare": rare,
-    "worths": worths,
     "study": study,
     "pays": pays,
 }
@@ -792,17 +685,7 @@ def draw_pages(folder: Path) -> None:
                 save(drawing, target / figure.name, svg=False)
 
 
-def worths_text() -> str:
-    """Return the file by which `advise` forecasts worths, with a line for each cell."""
-    traits = json.loads((ROOT / TRAITS).read_text(encoding="utf-8"))["workloads"]
-    found = known_worths([each for stage in STAGES for each in results_of(stage)], traits)
-    cells = ",\n".join(json.dumps(cell) for cell in found.pop("cells"))
-    head = json.dumps(found, indent=1).removesuffix("\n}")
-    return f'{head},\n "cells": [\n{cells}\n ]\n}}\n'
-
-
 if __name__ == "__main__":
     draw_worths(ROOT / "docs" / "worth.svg")
-    WORTHS.write_text(worths_text(), encoding="utf-8")
     for page in PAGES:
         page.write_text(rewritten(page.read_text(encoding="utf-8")), encoding="utf-8")

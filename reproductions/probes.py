@@ -11,7 +11,7 @@ from jaxtyping import Float, Int64, Shaped
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from selective_backprop.guide._gradients import cosine, equal_signs, flat_gradient, trained
+from reproductions.gradients import cosine, equal_signs, flat_gradient, trained
 from selective_backprop.lab.data.datasets import ImageData
 from selective_backprop.lab.data.loader import ImageDataset, make_loader, make_test_loader
 from selective_backprop.lab.training.callbacks import Probe, RunningProbe, Scene

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 import selective_backprop as sb
-from selective_backprop.guide._rounds import Median, summarise
 from selective_backprop.lab.bench.harness import time_steps
+from selective_backprop.lab.bench.rounds import Median, summarise
 from selective_backprop.lab.bench.workload import make_workload
 from selective_backprop.lab.recipe import Recipe
 from selective_backprop.lab.records.fields import read_fields

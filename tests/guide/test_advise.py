@@ -1,9 +1,8 @@
 """Advice is asked of a training that stays as it is, and every way to ask wrongly says so."""
 
 import copy
-import math
 import random
-from itertools import count
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,8 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.guide import _advise
-from selective_backprop.guide._budget import Budget
+from selective_backprop.guide._advice.advise import judge
 
 LOSS = nn.CrossEntropyLoss()
 BATCH, EXAMPLES = 4, 90
@@ -61,15 +59,9 @@ def net() -> nn.Module:
 
 
 def ask(model=None, loader=None, loss_fn=LOSS, **options) -> sb.guide.Advice:
-    """Ask by a clock that goes 100 seconds on at each look, whatever else the machine does.
-
-    What is timed by itself then has minutes, so that a busy machine is no slower than the clock.
-    """
+    """Ask for the shortest answer."""
     loader = DataLoader(pairs(), BATCH) if loader is None else loader
-    moments = count(step=100)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_advise, "Budget", lambda seconds: Budget(seconds, lambda: next(moments)))
-        return sb.guide.advise(model or net(), loader, loss_fn, **({"budget": 1000} | options))
+    return sb.guide.advise(model or net(), loader, loss_fn, **({"seconds": 1e-3} | options))
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +77,7 @@ def asked():
     model[3].eval()
     with unhooked():  # checking annotations draws from Python's stream
         before = state(model, optimizer, generator)
-        advice = ask(model, loader, optimizer=optimizer, epochs=6)
+        advice = ask(model, loader, optimizer=optimizer, epochs=6, seconds=60)
         return before, state(model, optimizer, generator), advice
 
 
@@ -109,115 +101,125 @@ def test_model_optimiser_loader_and_random_streams_are_as_they_were(asked):
     assert before == after
 
 
-def test_it_foresees_an_epoch_of_every_strategy_by_what_it_loads_scores_and_trains_on(asked):
+def test_it_looks_at_the_data_and_times_epochs_with_and_without_auto(asked):
     *_, advice = asked
-    counts = {
-        name: (each.loaded, each.scored, each.trained)
-        for name, each in advice.forecasts.items()
-        if not each.varies
-    }
-    third, few = EXAMPLES / 3, EXAMPLES * (1 / 3 + 2 / 9)
-    expected = {
-        "traditional": (EXAMPLES, 0, EXAMPLES),
-        "random-scored": (EXAMPLES, EXAMPLES, third),
-        "selective-backprop": (EXAMPLES, EXAMPLES, third),
-        "random-backprop": (third, 0, third),
-        "stale-sb": (few, third, third),
-        "predicted-sb": (few, third, third),
-        "recorded-sb": (third, 0, third),
-    }
-    assert {name: pytest.approx(counts[name]) for name in expected} == expected
-    assert {"easy-skip", "infobatch"} <= set(advice.forecasts) - set(counts)
-
-
-def test_what_it_found_adds_up(asked):
-    *_, advice = asked
-    assert sum(advice.shares.values()) == pytest.approx(1)
-    assert {"load", "forward", "backward", "step"} <= set(advice.shares)
-    assert advice.forecasts["traditional"].relative.median == 1.0
-    assert advice.forecasts["traditional"].training == 1.0
-    plain, ours = (advice.forecasts[name] for name in ("traditional", "selective-backprop"))
-    assert ours.training == pytest.approx((1 + 5 * ours.relative.median) / 6)
-    assert ours.seconds.median > 0
-    assert plain.seconds.rounds == advice.rounds >= 1
-    assert advice.config["examples"] == EXAMPLES
-    assert advice.config["window"] == 3 * BATCH
-    assert advice.config["optimizer"] == "Adam"
     assert (advice.traits.sample, advice.traits.classes) == (EXAMPLES, 2)
-    assert advice.traits.copies == 0.0  # though each example comes in another form each time
-    # Scorers that fit are timed, and what did not fit is said to be left out.
-    words = " ".join([*advice.scorers, *advice.remarks, *advice.left_out])
-    assert "int8" in words
+    cost = advice.cost
+    assert cost.plain > 0
+    assert cost.auto > 0
+    assert 0 < cost.kept <= 1
+    assert cost.measured == EXAMPLES
 
 
-def test_a_stream_is_advised_on_without_what_selects_before_loading():
-    advice = ask(loader=DataLoader(Stream(), BATCH), examples=EXAMPLES)
-    assert {"traditional", "selective-backprop"} <= set(advice.forecasts)
-    assert not {"random-backprop", "stale-sb", "recorded-sb"} & set(advice.forecasts)
+def test_an_epoch_that_fits_is_measured_whole_and_of_others_a_part():
+    assert ask(seconds=60).cost.measured == EXAMPLES
+    few = ask().cost
+    assert few.measured == 8 * BATCH
+    assert few.plain > 0
 
 
 def test_the_data_looked_at_can_be_others_than_those_trained_on():
     twice = TensorDataset(*(torch.cat([part, part]) for part in pairs().tensors))
-    assert ask(data=twice).traits.copies == pytest.approx(0.5)
+    advice = ask(data=twice, seconds=60)
+    assert advice.traits.copies == pytest.approx(0.5)
 
 
-def test_a_training_in_half_precision_is_advised_on():
-    advice = ask(autocast=torch.bfloat16)
-    assert {"traditional", "selective-backprop"} <= set(advice.forecasts)
-    assert advice.scoring.median > 0
+def test_a_loader_with_workers_is_advised_on():
+    assert ask(loader=DataLoader(pairs(), BATCH, num_workers=1)).cost.plain > 0
 
 
-def test_a_loader_with_workers_is_advised_on_by_wall_seconds():
-    advice = ask(loader=DataLoader(pairs(), BATCH, num_workers=1))
-    assert (advice.config["workers"], advice.config["clock"]) == (1, "wall seconds")
-    assert advice.forecasts["traditional"].phases["load"] > 0
+def test_batches_that_are_no_pairs_are_advised_on_by_their_losses():
+    def losses(model, batch):
+        inputs, targets, _ = batch
+        return nn.functional.cross_entropy(model(inputs), targets, reduction="none")
+
+    inputs, targets = pairs().tensors
+    loader = DataLoader(TensorDataset(inputs, targets, targets), BATCH)
+    assert ask(loader=loader, loss_fn=None, losses=losses).cost.plain > 0
 
 
-def test_of_a_model_that_diverges_it_keeps_the_costs_and_says_so():
+@pytest.mark.parametrize(
+    ("training", "words"),
+    [
+        ({"loss_fn": nn.MSELoss()}, "MSELoss"),
+        ({"loss_fn": lambda outputs, targets: outputs.sum()}, "loss is a scalar"),
+        ({"loader": DataLoader(Stream(), BATCH)}, "stream"),
+    ],
+    ids=["no cross-entropy", "no loss of each example", "stream"],
+)
+def test_where_losses_or_examples_cannot_be_read_the_advice_is_no(training, words):
+    advice = ask(**training)
+    assert (advice.strategy, advice.code, advice.cost) == (None, (), None)
+    assert words in advice.reasons[0]
+    assert "choose.md" in advice.reasons[1]
+    assert advice.traits.classes == 2
+
+
+def test_of_a_model_that_diverges_there_is_no_verdict():
     model = net()
     advice = ask(model, optimizer=torch.optim.SGD(model.parameters(), lr=1e30))
-    assert advice.redundancy is None
-    assert "the copy diverged" in advice.remarks["losses and gradients"]
-    assert advice.recommendation.strategy is None
-    assert "diverged" in advice.recommendation.verdict
-    assert advice.forecasts["selective-backprop"].seconds.median > 0
-    assert all(math.isnan(each.overlap) for each in advice.scorers.values())
+    assert (advice.strategy, advice.cost) == (None, None)
+    assert "diverged" in advice.verdict
+    assert "learning rate" in advice.reasons[0]
+
+
+CLEAN = sb.guide.DataTraits(1000, 0.0, 0.0, 10, 10.0, 0.0, 0.01, 0.02)
+WRONG = replace(CLEAN, wrong_labels=0.2)
+COPIED = replace(CLEAN, near_copies=0.5)
+SKEWED = replace(CLEAN, effective_classes=5.0)
+FAST = sb.guide.EpochCost(10.0, 6.0, 0.5, 1000)
+
+
+@pytest.mark.parametrize(
+    ("traits", "words"),
+    [(WRONG, "labels are wrong"), (COPIED, "repeated"), (SKEWED, "classes are rare")],
+)
+def test_on_data_that_auto_gains_on_it_is_advised_with_the_lines_to_write(traits, words):
+    advice = judge(traits, FAST, None, 20)
+    assert advice.strategy == "auto"
+    assert words in advice.verdict
+    assert "sb.auto()" in advice.code[0]
+    assert "takes 10 s" in str(advice)
+    assert len(str(advice).splitlines()) <= 5
+
+
+@pytest.mark.parametrize(
+    ("traits", "cost", "epochs", "words"),
+    [
+        (CLEAN, FAST, 20, "plain training at the same cost"),
+        (WRONG, FAST, 4, "4 epochs"),
+        (replace(CLEAN, wrong_labels=None), FAST, 20, "could not be told"),
+        (COPIED, replace(FAST, auto=11.0), None, "2.2 times as long"),
+        (WRONG, replace(FAST, auto=10.0, kept=0.4), None, "2.5 times as long"),
+    ],
+    ids=["clean", "short", "unknown", "slow", "no cheaper"],
+)
+def test_elsewhere_the_advice_is_not_to_select_with_what_is_against_it(traits, cost, epochs, words):
+    advice = judge(traits, cost, None, epochs)
+    assert (advice.strategy, advice.code) == (None, ())
+    assert words in advice.reasons[0]
+    assert len(str(advice).splitlines()) <= 5
+
+
+def test_where_next_to_nothing_is_skipped_yet_an_epoch_need_not_be_cheaper():
+    young = replace(FAST, auto=10.2, kept=0.98)
+    assert judge(WRONG, young, None, 20).strategy == "auto"
 
 
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
-        (
-            {"model": nn.Linear(5, 2)},
-            sb.ConfigurationError,
-            "cannot be trained on the loader's first batch of 4 rows: RuntimeError: mat1 and",
-        ),
-        ({"model": nn.Flatten()}, sb.ConfigurationError, "has no parameter that requires a grad"),
-        ({"loss_fn": lambda outputs, targets: outputs.sum()}, sb.LossError, "loss is a scalar"),
+        ({"model": nn.Linear(5, 2)}, RuntimeError, "mat1 and"),
+        ({"model": nn.Flatten()}, ValueError, "empty parameter list"),
         ({"loss_fn": None}, sb.ConfigurationError, "scoring needs a loss function, got None"),
         ({"loader": [1, 2]}, sb.LoaderError, "a torch.utils.data.DataLoader is needed, got list"),
-        (
-            {"loader": DataLoader(Deaf(), BATCH)},
-            sb.LoaderError,
-            "the loader yielded nothing: there is no batch to measure on",
-        ),
-        (
-            {"loader": DataLoader(Stream(), BATCH)},
-            sb.ConfigurationError,
-            "how many examples an epoch has; pass examples=",
-        ),
-        ({"budget": 0}, sb.ConfigurationError, "budget=0: a finite number above 0"),
-        (
-            {"budget": 1e-4},
-            sb.ConfigurationError,
-            r"budget=0.0001: a training step takes .* here, and the shortest answer .* give budget",
-        ),
+        ({"loader": DataLoader(Deaf(), BATCH)}, sb.LoaderError, "the loader yielded nothing"),
+        ({"seconds": 0}, sb.ConfigurationError, "seconds=0: a finite number above 0"),
         (
             {"epochs": 0},
             sb.ConfigurationError,
             "epochs=0: a whole number of at least 1",
         ),
-        ({"rate": 2}, sb.ConfigurationError, "rate"),
         (
             {"optimizer": torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)},
             sb.ConfigurationError,

@@ -27,10 +27,6 @@ def test_every_table_is_the_one_its_records_give(page):
     assert evidence.rewritten(text) == text
 
 
-def test_worths_are_forecast_by_what_is_on_record():
-    assert evidence.WORTHS.read_text(encoding="utf-8") == evidence.worths_text()
-
-
 def test_the_readme_shows_the_lines_in_which_the_examples_differ():
     plain, selective = (
         (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8").splitlines()

@@ -164,6 +164,10 @@ FORBIDDEN = {
         "Nothing inside goes through the public face",
         "selective_backprop._core.stopwatch -> selective_backprop ",
     ),
+    ("lab/meter.py", "from selective_backprop.guide._audit.label_doubts import Doubts"): (
+        "The lab uses the public face alone",
+        "selective_backprop.lab.meter -> selective_backprop.guide._audit.label_doubts",
+    ),
     ("lab/records/schema.py", "from selective_backprop._memory.history import History"): (
         "The lab uses the public face alone",
         "selective_backprop.lab.records.schema -> selective_backprop._memory.history ",

@@ -1,32 +1,25 @@
-"""The guide: what selection would cost and save on a training, and which labels look wrong."""
+"""The guide: whether `auto` pays on a training, and which labels look wrong."""
 
-from selective_backprop.guide._advise import Advice, ScorerOutcome, advise
-from selective_backprop.guide._audit import audit
-from selective_backprop.guide._data_traits import DataTraits, data_traits
-from selective_backprop.guide._doubts import Doubts
-from selective_backprop.guide._export import example_table, write_table
-from selective_backprop.guide._forecast import Forecast
-from selective_backprop.guide._recommend import Recommendation
-from selective_backprop.guide._redundancy import Redundancy
-from selective_backprop.guide._rounds import Median
-from selective_backprop.guide._suspects import Cut, Suspects
-from selective_backprop.guide._worth import WorthForecast
+from selective_backprop.guide._advice.advise import Advice, advise
+from selective_backprop.guide._advice.epoch_cost import EpochCost
+from selective_backprop.guide._advice.traits import DataTraits, data_traits
+from selective_backprop.guide._audit.audit import audit
+from selective_backprop.guide._audit.example_table import example_table, write_table
+from selective_backprop.guide._audit.label_doubts import Doubts, Look, look_at
+from selective_backprop.guide._audit.ranked_examples import Cut, Suspects
 
 __all__ = [
     "Advice",
     "Cut",
     "DataTraits",
     "Doubts",
-    "Forecast",
-    "Median",
-    "Recommendation",
-    "Redundancy",
-    "ScorerOutcome",
+    "EpochCost",
+    "Look",
     "Suspects",
-    "WorthForecast",
     "advise",
     "audit",
     "data_traits",
     "example_table",
+    "look_at",
     "write_table",
 ]

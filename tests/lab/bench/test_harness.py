@@ -8,18 +8,19 @@ import pytest
 import torch
 
 import selective_backprop as sb
-from selective_backprop.guide._budget import Budget
-from selective_backprop.guide._forecast import Ingredients
-from selective_backprop.guide._inquiry import Found, Inquiry
-from selective_backprop.guide._scorers import CheapScorer
-from selective_backprop.guide._scoring import Trial
-from selective_backprop.guide._spending import Spent
-from selective_backprop.guide._subject import take_subject
 from selective_backprop.lab.bench import harness
-from selective_backprop.lab.bench.harness import LEAST, Findings, conclude, measure, time_steps
-from selective_backprop.lab.bench.workload import bench_recipe, made_up, make_workload
-from selective_backprop.lab.data.loader import make_loader
-from selective_backprop.lab.nets.models import make_model
+from selective_backprop.lab.bench.harness import (
+    LEAST,
+    Findings,
+    Timed,
+    conclude,
+    measure,
+    strategies_of,
+    time_steps,
+)
+from selective_backprop.lab.bench.timed_loops import ScoringTrial, Spent, TimedLoops
+from selective_backprop.lab.bench.workload import bench_recipe, make_workload
+from selective_backprop.lab.recipe import Precision
 
 AGREEMENT = sb.scorers.Agreement(0.9, 0.8, 1 / 3, 1, 48)
 
@@ -38,34 +39,31 @@ def a_round(factor: float = 1.0, **more: Spent) -> dict[str, Spent]:
 
     return {
         "traditional": spent(steps=3, load=6.0, forward=6.0, backward=10.5, step=1.5),
-        "scored": spent(steps=2, load=12.0, score=12.0, forward=4.0, backward=8.0, other=1.0),
-        "random": spent(steps=3, load=6.0, forward=6.0, backward=10.5, step=1.5),
-        "recalled": spent(steps=3, load=6.0, forward=6.0, backward=10.5, step=1.5, select=1.2),
+        "selective-backprop": spent(
+            steps=2, load=12.0, score=12.0, forward=4.0, backward=8.0, other=1.0
+        ),
+        "int8-sb": spent(steps=2, load=12.0, score=3.0, forward=4.0, backward=8.0, other=1.0),
+        "random-backprop": spent(steps=3, load=6.0, forward=6.0, backward=10.5, step=1.5),
+        "recorded-sb": spent(steps=3, load=6.0, forward=6.0, backward=10.5, step=1.5, select=1.2),
         "scorer forward": spent(48, score=12.0),
         "scorer int8": spent(48, score=3.0),
         **more,
     }
 
 
-def found(workload, rounds, *, agreement=AGREEMENT, **trials) -> Found:
-    subject = workload.subject
-    starts = {"scored": 2.0}
-    return Found(
-        Ingredients(subject.batch_size, subject.window, subject.examples, starts),
-        rounds,
-        {name: workload.scorers[name] for name in ("forward", "int8")},
-        {"int8": Trial(None, agreement, None), **trials},
-        None,
-        False,
-        "CPU seconds of the process",
-    )
+def timed(workload, rounds, *, agreement=AGREEMENT, **trials) -> Timed:
+    works = {name: workload.scorers[name] for name in ("forward", "int8")}
+    strategies = strategies_of(workload.rate, works)
+    starts = {"selective-backprop": 2.0, "int8-sb": 2.0}
+    trials = {"int8": ScoringTrial(None, agreement, None), **trials}
+    return Timed(rounds, strategies, starts, trials, "CPU seconds of the process")
 
 
 @pytest.fixture(scope="module")
 def findings(workload):
     rounds = [a_round(factor) for factor in (1.0, 5.0, 0.2)]  # a machine that drifts
-    broken = Trial(None, None, "Broken: no such processor")
-    return conclude(workload, found(workload, rounds, bf16=broken), ["int8", "bf16"])
+    broken = ScoringTrial(None, None, "Broken: no such processor")
+    return conclude(workload, timed(workload, rounds, bf16=broken), ["int8", "bf16"])
 
 
 def test_a_scorer_is_held_against_exact_scoring(findings):
@@ -83,7 +81,7 @@ def test_a_scorer_that_cannot_work_is_remarked_on_and_left_out(findings):
 
 def test_in_another_precision_a_scorer_is_held_against_both(workload):
     rounds = [a_round(**{"scorer fp32": Spent({"score": 24.0}, 48)})]
-    cost = conclude(workload, found(workload, rounds), ["int8"]).scorers["int8"]
+    cost = conclude(workload, timed(workload, rounds), ["int8"]).scorers["int8"]
     assert cost.cost.median == pytest.approx(3 / 12)
     assert cost.of_full.median == pytest.approx(3 / 24)
 
@@ -94,13 +92,11 @@ def test_a_strategy_is_held_against_traditional_and_its_limit(findings):
     selective = findings.strategies["selective-backprop"]
     mine, limit, plain = 6 * 18.5, 144 * 0.25 + 48 * 0.75 + 36, 144.0
     assert selective.limit.median == pytest.approx(limit / plain)
-    rounds = selective.relative.rounds
-    assert (rounds, findings.rounds) == (3, 3)
+    assert selective.relative.rounds == findings.rounds == 3
     # The start of an epoch does not drift with the rounds here.
     assert selective.relative.median == pytest.approx((mine + 2) / plain)
     assert selective.over_limit.median == pytest.approx((mine + 2) / limit)
     assert sum(selective.phases.values()) == pytest.approx((mine + 2) / plain)
-    assert "start" not in selective.phases
     recorded = findings.strategies["recorded-sb"]
     assert recorded.limit.median == pytest.approx((48 * 0.75 + 12) / plain)
     assert recorded.over_limit.median == pytest.approx(6 * 8.4 / 48)
@@ -120,7 +116,7 @@ def test_a_step_divides_into_its_parts_per_1000_examples(findings):
 
 def test_of_a_model_that_diverged_the_costs_are_kept(workload):
     nowhere = replace(AGREEMENT, correlation=math.nan, overlap=math.nan)
-    kept = conclude(workload, found(workload, [a_round()], agreement=nowhere), ["int8"])
+    kept = conclude(workload, timed(workload, [a_round()], agreement=nowhere), ["int8"])
     assert kept.scorers["int8"].cost.median == pytest.approx(3 / 12)
     assert "diverged" in kept.remarks["agreement"]
 
@@ -166,17 +162,28 @@ def test_steps_alone_are_timed_by_phase(workload):
     assert {"load", "forward", "backward", "step"} <= set(steps[0].phases)
 
 
-def test_what_scores_beside_the_training_has_a_loop_of_its_own_over_larger_batches():
-    data = made_up("1x8x8/3", 144)
-    model = make_model("tiny_cnn", data, seed=0)
-    loader, windows = (make_loader(data, batch_size=size, seed=0) for size in (8, 24))
-    loss_fn = torch.nn.CrossEntropyLoss()
-    subject = take_subject(model, loader, loss_fn, optimizer=None, rate=1 / 3, candidates=windows)
-    assert [len(labels) for _, labels in subject.batches()] == [24] * 6
-    beside = {"pipelined": CheapScorer(sb.scorers.Forward(), "", overlaps=True)}
-    once = lambda rounds: True  # noqa: E731
-    found = Inquiry(subject, Budget(math.inf), beside, looks=False, enough=once).run()
-    (first,) = found.rounds
-    assert first["pipelined"].phases["score"] > 0
-    assert (first["pipelined"].steps, first["traditional"].steps) == (2, 3)
-    assert first["scorer pipelined"].scored == 144
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [(Precision.FP32, torch.float32), (Precision.BF16, torch.bfloat16)]
+)
+def test_steps_are_taken_in_the_precision_that_is_asked_for(workload, precision, dtype):
+    asked = replace(workload.recipe, precision=precision)
+    made, seen = make_workload(asked, rate=1 / 3, device=torch.device("cpu")), set()
+    made.model.register_forward_hook(lambda model, inputs, logits: seen.add(logits.dtype))
+    time_steps(made, 1)
+    assert seen == {dtype}
+    assert all(weights.dtype == torch.float32 for weights in made.model.parameters())
+
+
+@pytest.mark.parametrize("name", ["random-backprop", "recorded-sb", "selective-backprop"])
+def test_a_strategys_loop_trains_on_full_batches_and_scores_whole_windows(workload, name):
+    strategy = strategies_of(workload.rate, {"forward": sb.scorers.Forward()})[name]
+    spent = TimedLoops(workload, lambda: 0.0).selecting(strategy)(2)
+    assert spent.steps == 2
+    assert {"load", "forward", "backward", "step"} <= set(spent.phases)
+    assert ("score" in spent.phases) == (name == "selective-backprop")
+
+
+def test_a_scorers_pass_scores_the_candidates_that_it_was_tried_on(workload):
+    trial = TimedLoops(workload, lambda: 0.0).scoring(sb.scorers.Forward())
+    assert (trial.agreement.overlap, trial.remark) == (1.0, None)
+    assert trial.run().scored == 8 * workload.batch_size

@@ -30,29 +30,15 @@ IMAGES = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
 )
 def test_an_epoch_has_six_windows_or_as_many_as_the_data_fills(recipe, rate, window, examples):
     workload = make_workload(recipe, rate=rate, device=CPU)
-    subject = workload.subject
-    assert (subject.window, subject.examples) == (window, examples)
+    assert (workload.window, workload.examples) == (window, examples)
     assert len(workload.data.train_labels) == examples
-    assert workload.at_once == subject.batch_size == recipe.batch_size
+    assert workload.at_once == workload.batch_size == recipe.batch_size
 
 
 def test_data_that_does_not_fill_a_window_is_refused():
     recipe = replace(bench_recipe("digits"), batch_size=1000)
     with pytest.raises(sb.ConfigurationError, match=r"3,000 .* 1,437 .*--batch-size .*--rate"):
         make_workload(recipe, rate=1 / 3, device=CPU)
-
-
-@pytest.mark.parametrize(
-    ("precision", "dtype"), [(Precision.FP32, torch.float32), (Precision.BF16, torch.bfloat16)]
-)
-def test_training_computes_in_the_precision_that_is_asked_for(precision, dtype):
-    subject = make_workload(replace(SMALL, precision=precision), rate=1 / 3, device=CPU).subject
-    seen = []
-    subject.model.register_forward_hook(lambda model, inputs, logits: seen.append(logits.dtype))
-    losses = subject.example_losses(next(subject.batches()))
-    assert seen == [dtype]
-    assert losses.dtype == torch.float32
-    assert all(weights.dtype == torch.float32 for weights in subject.model.parameters())
 
 
 def test_small_images_are_not_made_smaller():
@@ -62,19 +48,19 @@ def test_small_images_are_not_made_smaller():
 
 def test_what_gains_time_but_no_work_is_timed_on_a_gpu_alone():
     assert "pipelined" not in all_scorers(IMAGES, CPU, Precision.FP32)
-    assert all_scorers(IMAGES, CUDA, Precision.FP32)["pipelined"].overlaps
+    assert "pipelined" in all_scorers(IMAGES, CUDA, Precision.FP32)
 
 
 @pytest.mark.parametrize("device", [CPU, CUDA])
 def test_scorers_score_as_training_computes_and_nothing_has_two_names(device):
     full, half = (all_scorers(IMAGES, device, precision) for precision in Precision)
-    assert half["forward"].scorer == full["bf16"].scorer
-    assert half["fp32"].scorer == full["forward"].scorer == sb.scorers.Forward()
-    assert half["half-resolution"].scorer.scorer == half["forward"].scorer
+    assert half["forward"] == full["bf16"]
+    assert half["fp32"] == full["forward"] == sb.scorers.Forward()
+    assert half["half-resolution"].scorer == half["forward"]
     assert "bf16" not in half
     assert "fp32" not in full
     for found in (full, half):
-        kinds = [repr(each.scorer) for each in found.values()]
+        kinds = [repr(each) for each in found.values()]
         assert len(set(kinds)) == len(kinds)
 
 

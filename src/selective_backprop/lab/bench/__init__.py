@@ -1,1 +1,1 @@
-"""What scoring and selecting cost on this machine, by the guide's timing. Read `harness.py`."""
+"""What scoring and selecting cost on this machine. Read `harness.py`."""

@@ -1,26 +1,28 @@
-"""What scoring and selecting cost on this machine: the guide's timing, with every scorer."""
+"""What scoring and selecting cost on this machine, by real loops in interleaved rounds."""
 
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
-from selective_backprop.guide._advise import DIVERGED
-from selective_backprop.guide._budget import Budget
-from selective_backprop.guide._forecast import Ingredients, Round
-from selective_backprop.guide._inquiry import Found, Inquiry, are_known
-from selective_backprop.guide._mixes import BASELINE, Mix, list_mixes
-from selective_backprop.guide._rounds import Median, summarise, take_rounds
-from selective_backprop.guide._spending import Spent
-from selective_backprop.guide._timed_loops import TimedLoops
+import selective_backprop as sb
+from selective_backprop.lab.bench.rounds import Median, summarise, take_rounds
+from selective_backprop.lab.bench.timed_loops import ScoringTrial, Spent, TimedLoop, TimedLoops
 from selective_backprop.lab.bench.workload import WINDOWS, Workload
 
 LEAST = 6  # rounds, however few seconds there are: fewer have no 95 % interval
 KNOWN = 0.01  # half-width of an interval, relative to its median, that is narrow enough
-EXACT = "scorer forward"
+SCORED = 2  # training batches of a round that are selected after scoring
+BASELINE, EXACT = "traditional", "scorer forward"
+DIVERGED = (
+    "the model diverged in its warm-up: its losses, or their gradients, are not finite; lower the "
+    "learning rate"
+)
+Round = Mapping[str, Spent]
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,17 @@ class Findings:
         return cls(**found)
 
 
+@dataclass(frozen=True)
+class Timed:
+    """What was timed: loops by strategy, and passes of scorers as `scorer NAME`."""
+
+    rounds: Sequence[Round]
+    strategies: Mapping[str, sb.Strategy]
+    starts: Mapping[str, float]  # seconds by which an epoch's first batch takes longer, by loop
+    trials: Mapping[str, ScoringTrial]
+    clock: str
+
+
 def measure(
     workload: Workload,
     names: Sequence[str],
@@ -88,49 +101,106 @@ def measure(
     No further round begins after so many wall `seconds`, once there are `LEAST`. After each, `tell`
     is called with the number of rounds and the seconds so far.
     """
-    begun: list[float] = []
-
-    def enough(rounds: Sequence[Round]) -> bool:
-        begun.append(now())
-        spent = begun[-1] - begun[0]
-        tell(len(rounds), spent)
-        known = are_known(rounds, rounds[0], within=KNOWN)
-        return len(rounds) >= LEAST and (spent >= seconds or known)
-
+    clock, words = _clock(workload)
+    timed_loops = TimedLoops(workload, clock)
+    plain = timed_loops.traditional()
+    for _ in range(max(1, workload.examples // workload.batch_size)):
+        plain(1)  # a model that has learned nothing has losses that say nothing
     # Whatever is named, exact scoring is timed: it is the measure of the others.
-    timed = {
-        name: scorer
-        for name, scorer in workload.scorers.items()
-        if name in {"forward", "fp32", *names}
+    wanted = {"forward", "fp32", *names}
+    scorers = {name: each for name, each in workload.scorers.items() if name in wanted}
+    trials = {name: timed_loops.scoring(scorer) for name, scorer in scorers.items()}
+    works = {
+        name: scorers[name]
+        for name, trial in trials.items()
+        if trial.run is not None and name in {"forward", *names}
     }
-    inquiry = Inquiry(workload.subject, Budget(math.inf), timed, looks=False, enough=enough)
-    return conclude(workload, inquiry.run(), names)
+    strategies = strategies_of(workload.rate, works)
+    loops: dict[str, TimedLoop] = {
+        name: plain if name == BASELINE else timed_loops.selecting(strategy)
+        for name, strategy in strategies.items()
+    }
+    plenty = max(2, round(1 / workload.rate))
+    arms: dict[str, Callable[[], Spent]] = {
+        name: partial(loop, SCORED if strategies[name].scores else plenty)
+        for name, loop in loops.items()
+    }
+    arms |= {f"scorer {name}": each.run for name, each in trials.items() if each.run is not None}
+    rounds: list[Round] = []
+    begun = None
+    for found in take_rounds(arms):
+        rounds.append(found)
+        begun = now() if begun is None else begun
+        spent = now() - begun if len(rounds) > 1 else 0.0
+        tell(len(rounds), spent)
+        if len(rounds) >= LEAST and (spent >= seconds or are_known(rounds, arms)):
+            break
+    starts = {name: _start(loop, name, rounds) for name, loop in loops.items()}
+    return conclude(workload, Timed(rounds, strategies, starts, trials, words), names)
+
+
+def strategies_of(
+    rate: float, scorers: Mapping[str, sb.scorers.AbstractScorer]
+) -> dict[str, sb.Strategy]:
+    """Return the strategies that are timed, by name; the scorers have one each."""
+    from_now = sb.Schedule()
+    found = {
+        BASELINE: sb.traditional(),
+        "random-backprop": sb.random_backprop(rate, schedule=from_now),
+        "recorded-sb": sb.recorded_sb(rate, schedule=from_now),
+    }
+    for name, scorer in scorers.items():
+        called = "selective-backprop" if name == "forward" else f"{name}-sb"
+        found[called] = sb.selective_backprop(rate, warmup_epochs=0, scorer=scorer)
+    return found
+
+
+def are_known(rounds: Sequence[Round], names: Iterable[str]) -> bool:
+    """Return whether what arms take is known well enough, relative to traditional training."""
+    return all(
+        summarise([each[name].seconds / each[BASELINE].seconds for each in rounds]).within(KNOWN)
+        for name in names
+    )
+
+
+def _clock(workload: Workload) -> tuple[Callable[[], float], str]:
+    if workload.device.type == "cuda":
+        return time.perf_counter, "wall seconds"
+    return time.process_time, "CPU seconds of the process"
+
+
+def _start(loop: TimedLoop, name: str, rounds: Sequence[Round]) -> float:
+    """Return how many seconds longer an epoch's first batch takes than any other."""
+    if not loop.starts:
+        return 0.0
+    usual = statistics.median(
+        sum(each[name].phases.get(phase, 0.0) for phase in ("load", "score", "select"))
+        / each[name].steps
+        for each in rounds
+    )
+    # The start of the very first epoch includes warming up.
+    return max(0.0, statistics.median(loop.starts[1:] or loop.starts) - usual)
 
 
 def time_steps(workload: Workload, rounds: int) -> list[Spent]:
     """Return what a few ordinary training steps took, round by round."""
-    device = workload.subject.device
-    on_gpu = device is not None and device.type == "cuda"
-    clock = time.perf_counter if on_gpu else time.process_time
-    loop = TimedLoops(workload.subject, clock).traditional()
+    loop = TimedLoops(workload, _clock(workload)[0]).traditional()
     found = take_rounds({"steps": lambda: loop(WINDOWS)})
     return [each["steps"] for each in islice(found, rounds)]
 
 
-def conclude(workload: Workload, found: Found, names: Sequence[str]) -> Findings:
+def conclude(workload: Workload, timed: Timed, names: Sequence[str]) -> Findings:
     """Reduce rounds, at least one, to ratios."""
-    subject, rounds, data = workload.subject, found.rounds, workload.data
+    rounds, data = timed.rounds, workload.data
     full = "scorer fp32" if "scorer fp32" in rounds[0] else EXACT
-    trials = {name: found.trials[name] for name in names}
+    trials = {name: timed.trials[name] for name in names}
     agreements = {
         name: trial.agreement for name, trial in trials.items() if trial.agreement is not None
     }
     remarks = {name: trial.remark for name, trial in trials.items() if trial.remark is not None}
     if any(math.isnan(agreement.overlap) for agreement in agreements.values()):
         remarks["agreement"] = DIVERGED
-    cheap = {name: found.cheap[name] for name in agreements if name != "forward"}
-    steps = [_step(each, subject.batch_size) for each in rounds]
-    mixes = list_mixes(subject.rate, cheap, indexed=subject.knows_examples, redundancy=None)
+    steps = [_step(each, workload.batch_size) for each in rounds]
     return Findings(
         config={
             "data": data.name,
@@ -138,13 +208,13 @@ def conclude(workload: Workload, found: Found, names: Sequence[str]) -> Findings
             "classes": data.classes,
             "model": workload.recipe.model,
             "precision": str(workload.recipe.precision),
-            "batch_size": subject.batch_size,
+            "batch_size": workload.batch_size,
             "scored_at_once": workload.at_once,
-            "rate": subject.rate,
-            "window": subject.window,
-            "examples": subject.examples,
-            "device": str(subject.device),
-            "clock": found.clock,
+            "rate": workload.rate,
+            "window": workload.window,
+            "examples": workload.examples,
+            "device": str(workload.device),
+            "clock": timed.clock,
         },
         rounds=len(rounds),
         step={
@@ -169,39 +239,42 @@ def conclude(workload: Workload, found: Found, names: Sequence[str]) -> Findings
             )
             for name, agreement in agreements.items()
         },
-        strategies=_strategies(mixes, found.ingredients, rounds),
+        strategies=_strategies(workload, timed),
         remarks=remarks,
     )
 
 
-def _strategies(
-    mixes: Mapping[str, Mix], ingredients: Ingredients, rounds: Sequence[Round]
-) -> dict[str, StrategyCost]:
-    plain = [sum(ingredients.epoch(mixes[BASELINE], each).values()) for each in rounds]
-    costs = {}
-    for name, mix in mixes.items():
-        epochs = [ingredients.epoch(mix, each) for each in rounds]
-        for epoch in epochs:
-            epoch["other"] = epoch.get("other", 0.0) + epoch.pop("start", 0.0)
-        seconds = [sum(epoch.values()) for epoch in epochs]
-        limits = [
-            ingredients.scored(mix) * _per_row(each, EXACT)
-            + ingredients.trained(mix) * sum(_step(each, ingredients.batch_size).values())
-            + epoch.get("load", 0.0)
-            for each, epoch in zip(rounds, epochs, strict=True)
-        ]
-        phases = dict.fromkeys(phase for epoch in epochs for phase in epoch)
-        costs[name] = StrategyCost(
-            relative=_ratio(seconds, plain),
-            limit=_ratio(limits, plain),
-            over_limit=_ratio(seconds, limits),
+def _strategies(workload: Workload, timed: Timed) -> dict[str, StrategyCost]:
+    """Return what an epoch of each strategy costs, and what it cannot go below."""
+    epochs: dict[str, list[dict[str, float]]] = {}
+    limits: dict[str, list[float]] = {}
+    for name, strategy in timed.strategies.items():
+        trained = workload.examples * (1.0 if name == BASELINE else workload.rate)
+        scored = workload.examples if strategy.scores else 0
+        epochs[name], limits[name] = [], []
+        for each in timed.rounds:
+            steps = trained / workload.batch_size / each[name].steps
+            epoch = {phase: steps * spent for phase, spent in each[name].phases.items() if spent}
+            epoch["other"] = epoch.get("other", 0.0) + timed.starts.get(name, 0.0)
+            step = sum(_step(each, workload.batch_size).values())
+            limit = scored * _per_row(each, EXACT) + trained * step + epoch.get("load", 0.0)
+            epochs[name].append(epoch)
+            limits[name].append(limit)
+    seconds = {name: [sum(epoch.values()) for epoch in found] for name, found in epochs.items()}
+    plain = seconds[BASELINE]
+    return {
+        name: StrategyCost(
+            relative=_ratio(seconds[name], plain),
+            limit=_ratio(limits[name], plain),
+            over_limit=_ratio(seconds[name], limits[name]),
             phases={
-                phase: statistics.median(epoch.get(phase, 0.0) for epoch in epochs)
+                phase: statistics.median(epoch.get(phase, 0.0) for epoch in found)
                 / max(statistics.median(plain), 1e-9)
-                for phase in phases
+                for phase in dict.fromkeys(phase for epoch in found for phase in epoch)
             },
         )
-    return costs
+        for name, found in epochs.items()
+    }
 
 
 def _ratio(above: Sequence[float], below: Sequence[float]) -> Median:

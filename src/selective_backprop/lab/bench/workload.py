@@ -3,13 +3,14 @@
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
 
 import selective_backprop as sb
-from selective_backprop.guide._scorers import CheapScorer, cheap_scorers, exact_scorer
-from selective_backprop.guide._subject import Subject, take_subject
 from selective_backprop.lab.data import datasets
 from selective_backprop.lab.data.augment import Augmentation
 from selective_backprop.lab.data.datasets import ImageData
@@ -19,6 +20,7 @@ from selective_backprop.lab.nets.models import make_model
 from selective_backprop.lab.recipe import RECIPES, Precision, Recipe, find_recipe
 
 WINDOWS = 6  # that an epoch has: enough to tell its start from the rest
+LEAST_SIDE = 16  # pixels; halving a smaller image would leave too little of it
 _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)(?:/(\d+))?")
 
 
@@ -28,18 +30,46 @@ class Workload:
 
     recipe: Recipe  # without its learning-rate schedule
     data: ImageData  # as many training images as an epoch has; on a GPU they lie there
-    subject: Subject  # a copy of the training, as the guide times it
+    model: nn.Module
+    optimizer: Optimizer
+    device: torch.device
+    window: int  # candidates that a training batch is drawn from
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a training batch."""
+        return self.recipe.batch_size
+
+    @property
+    def rate(self) -> float:
+        """The share of the candidates that selection keeps."""
+        return self.batch_size / self.window
+
+    @property
+    def examples(self) -> int:
+        """Candidates of an epoch."""
+        return len(self.data.train_labels)
 
     @property
     def at_once(self) -> int:
         """Candidates of one forward pass: on a GPU, which small batches leave idle, a window."""
-        return self.recipe.batch_size if self.subject.candidates is None else self.subject.window
+        return self.window if self.device.type == "cuda" else self.batch_size
 
     @property
-    def scorers(self) -> dict[str, CheapScorer]:
+    def scorers(self) -> dict[str, sb.scorers.AbstractScorer]:
         """The scorers that can be timed, by name."""
-        device = self.subject.device or torch.device("cpu")
-        return all_scorers(self.data.train_images[:1], device, self.recipe.precision)
+        return all_scorers(self.data.train_images[:1], self.device, self.recipe.precision)
+
+    def loader(self, *, scored: bool = False) -> DataLoader[Any]:
+        """Return a loader of training batches, or of the batches that are scored."""
+        size = self.at_once if scored else self.batch_size
+        augmentation = self.recipe.augmentation
+        return make_loader(self.data, batch_size=size, seed=0, augmentation=augmentation)
+
+    def losses(self, batch: Any) -> Tensor:
+        """Return the loss of each example of a batch."""
+        images, labels = batch
+        return nn.functional.cross_entropy(self.model(images), labels, reduction="none")
 
 
 def make_workload(
@@ -56,43 +86,33 @@ def make_workload(
         # What is measured is selection: one process that loads would keep a GPU waiting.
         images, labels = (part.to(device) for part in (data.train_images, data.train_labels))
         data = replace(data, train_images=images, train_labels=labels)
-    loader, candidates = (
-        make_loader(data, batch_size=size, seed=0, augmentation=recipe.augmentation)
-        for size in (recipe.batch_size, window)
-    )
-    subject = take_subject(
-        model,
-        loader,
-        nn.CrossEntropyLoss(),
-        optimizer=recipe.make_optimizer(model.parameters()),
-        rate=rate,
-        autocast=recipe.precision.dtype,
-        device=device,
-        candidates=candidates if on_gpu else None,
-    )
-    return Workload(recipe, data, subject)
+    optimizer = recipe.make_optimizer(model.parameters())
+    return Workload(recipe, data, model, optimizer, device, window)
 
 
 def all_scorers(
     images: Tensor, device: torch.device, precision: Precision
-) -> dict[str, CheapScorer]:
+) -> dict[str, sb.scorers.AbstractScorer]:
     """Return the scorers that can be timed on some images, by name.
 
     Names of a precision score in that, all others in the training's. What would be the same twice
-    has one name. What gains time but no work can be told apart on a GPU alone.
+    has one name. What gains time but no work can be told apart on a GPU alone. None checks itself,
+    since `bench` compares it with exact scores.
     """
-    exact = exact_scorer(precision.dtype)
-    found = {"forward": CheapScorer(exact, "")}
+    full = sb.scorers.Forward()
+    low = sb.experimental.LowPrecision(full, check=None)
+    exact = full if precision is Precision.FP32 else low
+    found: dict[str, sb.scorers.AbstractScorer] = {"forward": exact}
     if precision is not Precision.FP32:
-        found["fp32"] = CheapScorer(sb.scorers.Forward(), "")
-    found |= cheap_scorers(images, device, precision.dtype)
+        found["fp32"] = full
+    found["int8"] = sb.experimental.Int8(full, check=None)
     if precision is Precision.FP32:
-        low = sb.experimental.LowPrecision(sb.scorers.Forward(), check=None)
-        found.setdefault("bf16", CheapScorer(low, ""))
+        found["bf16"] = low
+    if min(images.shape[-2:]) >= LEAST_SIDE:
+        found["half-resolution"] = sb.experimental.LowResolution(exact, check=None)
     if device.type == "cuda":
         # One batch ahead, since each is a whole window.
-        pipelined = sb.experimental.Pipelined(exact, every=8, ahead=1, check=None)
-        found["pipelined"] = CheapScorer(pipelined, "", overlaps=True)
+        found["pipelined"] = sb.experimental.Pipelined(exact, every=8, ahead=1, check=None)
     return found
 
 

@@ -16,7 +16,7 @@ from selective_backprop.lab.cli.command_line import (
     find_device,
     save_record,
 )
-from selective_backprop.lab.cli.options import MeasuringOptions, option
+from selective_backprop.lab.cli.options import MeasuringOptions, Rate, option
 from selective_backprop.lab.data.folders import make_folder, writing_out
 from selective_backprop.lab.names import find_name
 from selective_backprop.lab.training.threads import limit_threads
@@ -26,6 +26,7 @@ FORMATS = (".png", ".svg", ".pdf")
 
 def bench(
     measuring: MeasuringOptions,
+    rate: Rate = 1 / 3,
     scorers: Annotated[
         str | None,
         option(
@@ -51,9 +52,9 @@ def bench(
 ) -> None:
     """Measure what scoring and selecting cost on this machine.
 
-    Times every scorer and loops of a few batches in interleaved rounds, with a model of yours if
-    you like, and computes from them what an epoch of every strategy costs, beside the least that it
-    can cost. Prints tables and draws a figure.
+    Times every scorer, and loops of a few batches with each of some strategies, in interleaved
+    rounds, with a model of yours if you like. Tells what an epoch of each strategy costs, beside
+    the least that it can cost. Prints tables and draws a figure.
     """
     from selective_backprop.lab.bench.figure import draw_bench
     from selective_backprop.lab.bench.tables import show_findings
@@ -79,7 +80,7 @@ def bench(
             words = f"round {rounds}, {spent:.0f} of {seconds:g} s"
             progress.update(task, description=words, total=max(seconds, spent), completed=spent)
 
-        workload = make_workload(recipe, rate=measuring.rate, device=device, root=measuring.root)
+        workload = make_workload(recipe, rate=rate, device=device, root=measuring.root)
         names = _chosen(scorers, workload)
         findings = measure(workload, names, seconds=seconds, tell=tell)
     for part in show_findings(findings):
@@ -98,7 +99,7 @@ def _chosen(text: str | None, workload: Workload) -> list[str]:
         return list(known)
     case = (
         f", for images of {workload.data.image_size} pixels and training in "
-        f"{workload.recipe.precision} on {workload.subject.device}"
+        f"{workload.recipe.precision} on {workload.device}"
     )
     names = (find_name("scorer", name.strip(), known, more=case) for name in text.split(","))
     return list(dict.fromkeys(names))

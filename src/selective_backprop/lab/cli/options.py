@@ -113,6 +113,16 @@ Limit = Annotated[
     int | None,
     option("N", "Train on this many examples: a fixed, stratified part.", min=1),
 ]
+Noise = Annotated[
+    float,
+    option(
+        "SHARE",
+        "Share of the training labels, in [0, 1), that are replaced by another class; the same "
+        "ones for every strategy and seed. The test set stays clean.",
+        parser=parse_rate,
+        show_default="0",
+    ),
+]
 Model = Annotated[
     str | None,
     option(
@@ -284,16 +294,7 @@ class TrainingOptions:
             "no --copies, as many as the shares allow.",
         ),
     ] = None
-    noise: Annotated[
-        float,
-        option(
-            "SHARE",
-            "Share of the training labels, in [0, 1), that are replaced by another class; the same "
-            "ones for every strategy and seed. The test set stays clean.",
-            parser=parse_rate,
-            show_default="0",
-        ),
-    ] = 0.0
+    noise: Noise = 0.0
     noise_kind: Annotated[
         NoiseKind,
         option(
@@ -447,7 +448,6 @@ class MeasuringOptions:
         ),
     ] = "digits"
     model: Model = None
-    rate: Rate = 1 / 3
     root: Root = None
     batch_size: BatchSize = None
     precision: TrainingPrecision = Precision.FP32

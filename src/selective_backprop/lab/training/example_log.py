@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import selective_backprop as sb
 from selective_backprop._core.types import Float, Float32, Int64
-from selective_backprop.guide._doubts import look_at
 from selective_backprop.lab.data.datasets import ImageData, portraits
 from selective_backprop.lab.records.example_history import EXTREMES, ExampleHistory, extremes
 
@@ -215,7 +215,7 @@ class ExampleLog:
         # Where an example occurs twice, NumPy lets the last entry stand.
         columns["loss_last"][index] = losses
         np.fmax.at(columns["loss_max"], index, losses)
-        look = look_at(logits, labels)
+        look = sb.guide.look_at(logits, labels)
         known = look.known.cpu().numpy()
         told, doubts = index[known], look.doubts.cpu().numpy()[known]
         columns["prediction"][told] = prediction[known]

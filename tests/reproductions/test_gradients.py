@@ -1,25 +1,21 @@
-"""Gradients side by side: angle, signs, and who supplies how much."""
+"""Gradients side by side: angle and signs."""
 
 import pytest
 import torch
 from torch import nn
 
-from selective_backprop.guide._gradients import (
+from reproductions.gradients import (
     cosine,
     equal_signs,
     flat_gradient,
-    supplied,
     trained,
 )
 
 
-def test_angles_signs_and_shares_are_those_of_the_vectors():
+def test_angles_and_signs_are_those_of_the_vectors():
     part, whole = torch.tensor([3.0, 0.0, -1.0, 2.0]), torch.tensor([4.0, 3.0, 0.0, -2.0])
     assert float(cosine(part, whole)) == pytest.approx(8 / (14 * 29) ** 0.5)
     assert float(equal_signs(part, whole)) == pytest.approx(1 / 3)  # one of three that move
-    assert float(supplied(part, whole)) == pytest.approx(8 / 29)
-    assert float(supplied(part, whole) + supplied(whole - part, whole)) == pytest.approx(1)
-    assert float(supplied(part, torch.zeros(4))) == 0.0
 
 
 def test_a_gradient_counts_every_trained_parameter_and_leaves_those_there_are():

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._memory.ledger import Ledger
-from selective_backprop.guide._audit import audit
-from selective_backprop.guide._doubts import Doubts
-from selective_backprop.guide._suspects import Suspects
+from selective_backprop.guide._audit.audit import audit
+from selective_backprop.guide._audit.label_doubts import Doubts
+from selective_backprop.guide._audit.ranked_examples import Suspects
 
 Table = Mapping[str, np.ndarray | Sequence[object]]
 

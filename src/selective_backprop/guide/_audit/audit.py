@@ -8,8 +8,8 @@ from torch import Tensor
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.types import Float
 from selective_backprop._memory.ledger import Ledger
-from selective_backprop.guide._doubts import Doubts
-from selective_backprop.guide._suspects import Suspects
+from selective_backprop.guide._audit.label_doubts import Doubts
+from selective_backprop.guide._audit.ranked_examples import Suspects
 
 
 def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:

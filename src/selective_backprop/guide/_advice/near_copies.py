@@ -1,4 +1,4 @@
-"""How often examples repeat each other: exactly, by a hash, and nearly, by their neighbours."""
+"""How many examples repeat another: exactly, by a hash, and nearly, by their neighbours."""
 
 import math
 
@@ -6,43 +6,23 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, normalize
 
-from selective_backprop._core.types import Float, Int64
+from selective_backprop._core.types import Float
 
-LEAST_SIDE = 8  # pixels; what is smaller in its last two axes is taken for a table
-LARGEST_SIDE = 32  # pixels; a larger image is pooled to it
+LEAST_SIDE, LARGEST_SIDE = 8, 32  # pixels: what is smaller is a table, what is larger is pooled
 FREQUENCIES = 8  # lowest ones of an image that its descriptor has, in each direction
-SKETCHED = 1024  # numbers that longer inputs are sketched to
-PROJECTED = 64  # numbers of a descriptor
+SKETCHED, PROJECTED = 1024, 64  # numbers that longer inputs are sketched to, and of a descriptor
 QUERIES = 2000  # examples whose neighbours are counted
 GROUPS, REFERENCES = 16, 32  # of references, and in each of them
 LONELY = 0.9  # quantile of distances that dimension is told by
 MUCH_CLOSER = 0.3  # of the distance that is usual
 BY_CHANCE = 0.01  # share that may lie so close by chance
 LEAST_DESCRIBED = 2 * GROUPS * REFERENCES  # examples
-_FACTORS = (-4658895280553007687, -7723592293110705685)  # of SplitMix64
 
 
-def _hash_each(leaf: Tensor) -> Int64[Tensor, " row"]:
-    """Return a hash of each row of a tensor, which zeros at a row's end leave as it is.
-
-    Rows that are equal bit by bit have the same hash, and others hardly ever.
-    """
-    leaf = leaf.reshape(len(leaf), -1).contiguous()
-    if leaf.dtype == torch.bool or leaf.is_complex():
-        leaf = leaf.to(torch.uint8) if leaf.dtype == torch.bool else torch.view_as_real(leaf)
-        leaf = leaf.reshape(len(leaf), -1)
-    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[leaf.itemsize]
-    places = _mixed(torch.arange(1, leaf.shape[1] + 1)) | 1
-    at_once = max(1, 2**20 // max(1, leaf.shape[1]))  # rows: 8 MB of each intermediate result
-    parts = [_mixed(part.view(whole).long() * places).sum(1) for part in leaf.split(at_once)]
-    return torch.cat(parts)
-
-
-def _mixed(bits: Int64[Tensor, "*axes"]) -> Int64[Tensor, "*axes"]:
-    """Return bits in which each depends on all; 0 stays 0."""
-    bits = (bits ^ (bits >> 30)) * _FACTORS[0]
-    bits = (bits ^ (bits >> 27)) * _FACTORS[1]
-    return bits ^ (bits >> 31)
+def hash_rows(leaves: list[Tensor]) -> list[int]:
+    """Return a hash of each row of several tensors, which zeros at a row's end leave as it is."""
+    parts = [leaf.contiguous().view(torch.uint8).reshape(len(leaf), -1).numpy() for leaf in leaves]
+    return [hash(tuple(r.tobytes().rstrip(b"\0") for r in row)) for row in zip(*parts, strict=True)]
 
 
 def is_image(leaf: Tensor) -> bool:
@@ -51,16 +31,21 @@ def is_image(leaf: Tensor) -> bool:
 
 
 def as_numbers(leaves: list[Tensor]) -> Float[Tensor, "row number"]:
-    """Return at most `SKETCHED` numbers for each row: the inputs', or a sketch of them.
-
-    Images are pooled. Of whole numbers in a row, such as tokens, each kind is counted. What is
-    longer is summed up by random places and signs, which keeps inner products on average.
+    """Return the inputs as numbers: images pooled, and longer ones as sums by random signs.
 
     Source:
         Charikar, Chen and Farach-Colton 2002, "Finding frequent items in data streams": the count
-        sketch.
+        sketch, which keeps inner products on average.
     """
-    parts = [_sketch(_pooled(leaf) if is_image(leaf) else leaf) for leaf in leaves]
+    parts = []
+    for leaf in leaves:
+        rows = (_pooled(leaf) if is_image(leaf) else leaf).flatten(1).float()
+        if rows.shape[1] > SKETCHED:
+            generator = torch.Generator().manual_seed(0)
+            places = torch.randint(2 * SKETCHED, (rows.shape[1],), generator=generator)
+            signed = rows * (1 - 2 * (places % 2))
+            rows = torch.zeros(len(rows), SKETCHED).index_add_(1, places // 2, signed)
+        parts.append(rows)
     return torch.cat(parts, 1).nan_to_num(0.0, 0.0, 0.0)
 
 
@@ -68,20 +53,6 @@ def _pooled(images: Tensor) -> Float[Tensor, "row channel height width"]:
     images = images.reshape(len(images), -1, *images.shape[-2:]).float()
     height, width = (min(side, LARGEST_SIDE) for side in images.shape[-2:])
     return adaptive_avg_pool2d(images, (height, width))
-
-
-def _sketch(leaf: Tensor) -> Float[Tensor, "row number"]:
-    whole = not leaf.is_floating_point() and leaf.dtype != torch.bool and leaf.ndim > 1
-    rows = leaf.reshape(len(leaf), -1)
-    if whole:
-        places, values = _mixed(rows.long() + 1) % SKETCHED, (rows != 0).float()
-    elif rows.shape[1] <= SKETCHED:
-        return rows.float()
-    else:
-        bits = _mixed(torch.arange(1, rows.shape[1] + 1))
-        places, values = bits % SKETCHED, rows.float() * (1 - 2 * (bits >> 40 & 1))
-    sketch = torch.zeros(len(rows), SKETCHED)
-    return sketch.scatter_add_(1, places.expand(rows.shape), values)
 
 
 def describe_images(images: Tensor) -> Float[Tensor, "row projected"]:
@@ -109,40 +80,22 @@ def standardised(numbers: Float[Tensor, "row number"]) -> Float[Tensor, "row num
 
 
 def _projected(rows: Float[Tensor, "row number"]) -> Float[Tensor, "row projected"]:
-    size = rows.shape[1]
-    if size <= PROJECTED:
-        return rows.nan_to_num(0.0, 0.0, 0.0)
+    rows = rows.nan_to_num(0.0, 0.0, 0.0)
+    if rows.shape[1] <= PROJECTED:
+        return rows
     generator = torch.Generator().manual_seed(0)
-    projection = torch.randn(size, PROJECTED, generator=generator) / math.sqrt(PROJECTED)
-    return rows.nan_to_num(0.0, 0.0, 0.0) @ projection
-
-
-def hash_rows(leaves: list[Tensor]) -> Int64[Tensor, " row"]:
-    """Return a hash of each row of several tensors of equally many rows."""
-    hashes = torch.zeros(len(leaves[0]), dtype=torch.int64)
-    for leaf in leaves:
-        hashes = _mixed(hashes + 1) + _hash_each(leaf)
-    return hashes
-
-
-def share_repeated(hashes: Int64[Tensor, " example"]) -> float:
-    """Return the share of the examples that repeat an earlier one, by their hashes."""
-    return 1 - len(hashes.unique()) / len(hashes)
+    projection = torch.randn(rows.shape[1], PROJECTED, generator=generator) / math.sqrt(PROJECTED)
+    return rows @ projection
 
 
 def share_alike(described: Float[Tensor, "example projected"]) -> float:
-    """Return about the share of the examples that repeat or nearly repeat another one.
+    """Return about the share of at least `LEAST_DESCRIBED` examples that nearly repeat another.
 
     In a group of `c` examples that are alike, `c − 1` repeat another. An example's group is what
     lies much closer to it than is usual for data of this size. What is usual follows from its
     distance to the nearest of a few random references, among which its copies seldom are: in data
     of dimension `m`, the nearest of `n` examples is `(n / references) ** (-1 / m)` times as far.
-
-    Args:
-        described: at least `LEAST_DESCRIBED`.
-
-    Returns:
-        A share in [0, 1); at most about `BY_CHANCE` where no example is like another.
+    Where no example is like another, the share is at most about `BY_CHANCE`.
     """
     count = len(described)
     generator = torch.Generator().manual_seed(0)

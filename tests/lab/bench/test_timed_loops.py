@@ -2,14 +2,16 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
-from fixture_cuda import LOSS, examples, net, no_waiting
-from torch.utils.data import DataLoader
+import torch
+from fixture_cuda import no_waiting
 
-from selective_backprop._core.stopwatch import Stopwatch
-from selective_backprop.guide._subject import take_subject
-from selective_backprop.guide._timed_loops import TimedLoop, TimedLoops
+from selective_backprop import Stopwatch
+from selective_backprop.lab.bench import workload
+from selective_backprop.lab.bench.harness import strategies_of
+from selective_backprop.lab.bench.timed_loops import TimedLoop, TimedLoops
 
 
 class Clock:
@@ -89,11 +91,16 @@ def test_where_telling_phases_apart_costs_time_unwatched_batches_say_how_long_al
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("name", ["traditional", "random", "scored", "recalled"])
-def test_on_cuda_no_loop_makes_the_host_wait_within_an_epoch(name):
-    loader = DataLoader(examples(), 8, shuffle=True, pin_memory=True)
-    subject = take_subject(net(), loader, LOSS, optimizer=None, rate=2 / 3, device="cuda")
-    loop = getattr(TimedLoops(subject, time.perf_counter), name)()
+@pytest.mark.parametrize(
+    "name", ["traditional", "random-backprop", "recorded-sb", "selective-backprop"]
+)
+def test_on_cuda_no_loop_makes_the_host_wait_within_an_epoch(name, monkeypatch):
+    monkeypatch.setattr(workload, "WINDOWS", 8)
+    recipe = replace(workload.bench_recipe("1x8x8/3"), model="linear", batch_size=8)
+    made = workload.make_workload(recipe, rate=2 / 3, device=torch.device("cuda"))
+    loops = TimedLoops(made, time.perf_counter)
+    strategy = strategies_of(made.rate, made.scorers)[name]
+    loop = loops.traditional() if name == "traditional" else loops.selecting(strategy)
     loop(1)  # 4 batches, of at least 8 that an epoch has
     with no_waiting():
         assert loop(1).steps == 1  # 3 more

@@ -14,21 +14,13 @@ PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)  # of a ridge regression, in examples
 SUREST = 0.1  # share of each predicted class that is looked at
 LEAST_SURE = 500  # examples to look at, where a tenth would be fewer
 MOST_SURE = 0.35  # share of them, at most
-WIDER = 3  # times as many must hardly disagree more
-HARDLY = 0.05
+WIDER, HARDLY = 3, 0.05  # times as many must disagree by hardly more
 BY_CHANCE = 0.5  # of what one guess for all would disagree: more, and nothing was learned
-LEAST_EXAMPLES = 200
-MOST_CLASSES = 1000
+LEAST_EXAMPLES, MOST_CLASSES = 200, 1000
 
 
 class WrongLabels(NamedTuple):
-    """An estimate of the share of wrong labels.
-
-    Attributes:
-        share: None where the classes are too hard to tell apart for an estimate.
-        error: the standard error of the share, or of what its place is taken by, from sampling.
-        at_most: what it hardly exceeds.
-    """
+    """The share of wrong labels, None for hard classes; its standard error; what bounds it."""
 
     share: float | None
     error: float
@@ -46,9 +38,8 @@ def estimate_wrong_labels(
     disagree much more often, hard ones cannot be told from wrong ones, and there is only a bound;
     likewise where even the surest are hardly better than one guess for all.
 
-    Returns:
-        An estimate; None if there are fewer than two classes or more than `MOST_CLASSES`, or fewer
-        than `LEAST_EXAMPLES` examples.
+    None is returned for fewer than two classes or more than `MOST_CLASSES`, or fewer than
+    `LEAST_EXAMPLES` examples.
 
     Source:
         Patrini et al. 2017, arXiv:1609.03683, section 4.2: noise is read off where a class is
@@ -101,10 +92,7 @@ def _features(numbers: Float[Tensor, "example number"]) -> Float64[Tensor, "exam
 def _left_out_predictions(
     features: Float64[Tensor, "example feature"], labels: Int64[Tensor, " example"]
 ) -> Float64[Tensor, "example class"]:
-    """Return each example's scores by a ridge regression that was fitted to all others.
-
-    Of the penalties, the one with the smallest error is taken.
-    """
+    """Return each example's scores by a ridge regression on all others, of the best penalty."""
     wanted = one_hot(labels).double()
     values, vectors = torch.linalg.eigh(features.T @ features)
     turned = features @ vectors

@@ -44,11 +44,3 @@ def equal_signs(one: Gradient, whole: Gradient) -> Float[Tensor, ""]:
     NaN if `whole` is 0 everywhere.
     """
     return (one.sign() == whole.sign())[whole != 0].float().mean()
-
-
-def supplied(part: Gradient, whole: Gradient) -> Float[Tensor, ""]:
-    """Return the share of a sum of gradients that some of its terms supply, along the sum.
-
-    The shares of all terms add up to 1. The share is 0 if the sum is 0.
-    """
-    return (part @ whole) / (whole @ whole).clamp(min=torch.finfo(whole.dtype).tiny)

@@ -1,0 +1,147 @@
+"""Whether to take `auto` on a training, by its data, its losses and what an epoch costs."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader, Dataset
+
+from selective_backprop._batches.losses import LossFunction, find_losses, is_no_cross_entropy
+from selective_backprop._core.errors import LossError, SelectionWarning
+from selective_backprop._core.options import check_number, check_whole, find_device
+from selective_backprop._core.types import LossesOf, OutputsOf
+from selective_backprop._pipeline.source import open_source
+from selective_backprop.guide._advice.epoch_cost import EpochCost, measure_epochs
+from selective_backprop.guide._advice.training_copy import TrainingCopy, copy_training, kept_streams
+from selective_backprop.guide._advice.traits import DataTraits, data_traits
+
+LOOKING = 0.25  # share of the seconds in which the data are looked at
+SHORT = 4  # epochs, in which `auto` lost where labels are wrong: docs/auto.md
+SKIPPED = 0.5  # of the examples: an epoch that skips so many must be cheaper than a plain one
+LOADER = "loader = sb.SelectiveLoader(loader, model, loss_fn, sb.auto())"
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Whether to select, and why; printed, it is at most five lines.
+
+    Attributes:
+        strategy: name of the strategy to take; None if the advice is not to select.
+        verdict: that in a sentence.
+        reasons: at most three sentences, of what was measured or what docs/auto.md has on record.
+        code: the lines to write; empty if the advice is not to select.
+        traits: what the training data are made up of.
+        cost: what an epoch takes; None if `auto` cannot work here, or the copy diverged.
+    """
+
+    strategy: str | None
+    verdict: str
+    reasons: tuple[str, ...]
+    code: tuple[str, ...]
+    traits: DataTraits
+    cost: EpochCost | None
+
+    def __str__(self) -> str:
+        """Return the verdict, the reasons and the code, a line each."""
+        return "\n".join((self.verdict, *self.reasons, *self.code))
+
+
+def advise(
+    model: nn.Module,
+    loader: DataLoader[Any],
+    loss_fn: LossFunction | None,
+    *,
+    optimizer: Optimizer | None = None,
+    epochs: int | None = None,
+    data: DataLoader[Any] | Dataset[Any] | None = None,
+    seconds: float = 40.0,
+    losses: LossesOf | None = None,
+    outputs: OutputsOf | None = None,
+    device: torch.device | str | int | None = None,
+) -> Advice:
+    """Say whether `auto` pays on a model and its data, and what an epoch costs on this machine.
+
+    The data are looked at, as by `data_traits`. Then a copy of the model is trained for a few
+    epochs, or as much of them as there is time for, plain and with `auto` in turn. The model, its
+    optimiser and gradients, the loader and all random streams stay as they were. Two things do not:
+    counters that a data set keeps itself, and a stream that cannot start again.
+
+    Args:
+        model: the model in training; its copy takes as much memory again.
+        loader: of its training data.
+        loss_fn: as for `SelectiveLoader`.
+        optimizer: the model's, whose steps are timed on the copy; None for SGD.
+        epochs: of the whole training, at least 1; None if that is not known.
+        data: a loader or data set in which to look for copies, rare classes and wrong labels; None
+            for `loader`. Give the training data without augmentation, where the loader has some.
+        seconds: about how long it may take, above 0; a few steps are taken in any case.
+        losses: as for `SelectiveLoader`.
+        outputs: as for `SelectiveLoader`.
+        device: where batches are moved to; by default where the model is.
+
+    Raises:
+        ConfigurationError: if the model cannot be copied, or an option cannot work.
+        LoaderError: if the loader cannot be wrapped, or yields nothing.
+    """
+    seconds = check_number("seconds", seconds, "60 is a minute", above=0)
+    epochs = check_whole("epochs", epochs, optional=True)
+    source, where = open_source(loader), find_device(model, device)
+    losses_of = find_losses(loss_fn, losses, outputs, excess=True)
+    with kept_streams(loader, where), warnings.catch_warnings():
+        warnings.simplefilter("ignore", SelectionWarning)  # about the loader that is timed
+        copied = TrainingCopy(*copy_training(model, optimizer), losses_of, where)
+        traits = data_traits(loader if data is None else data, seconds=LOOKING * seconds)
+        barrier = cost = None
+        if (other := is_no_cross_entropy(loss_fn)) is not None:
+            barrier = f"It reads confidence from a cross-entropy, and {other} is none."
+        elif not source.indexed or source.examples is None:
+            barrier = "It remembers examples by index, and a stream's have none."
+        else:
+            try:
+                cost = measure_epochs(copied, source, seconds=(1 - LOOKING) * seconds)
+            except LossError as error:
+                barrier = f"It needs the loss of each example, and {error}"
+    return judge(traits, cost, barrier, epochs)
+
+
+def judge(
+    traits: DataTraits, cost: EpochCost | None, barrier: str | None, epochs: int | None
+) -> Advice:
+    """Return the advice: `auto`, unless a barrier, the data, the length or the cost forbids."""
+
+    def answer(verdict: str, *why: str, strategy: str | None = None) -> Advice:
+        measured = (f"Data: {traits}.", *(() if cost is None else (f"Cost: {cost}.",)))
+        code = (LOADER, "loss_fn = loader.loss_fn") if strategy else ()
+        return Advice(strategy, verdict, (*why, *measured), code, traits, cost)
+
+    if barrier is not None:
+        elsewhere = "docs/choose.md names strategies for other losses and loaders."
+        return answer("Do not take auto: it cannot work on this training.", barrier, elsewhere)
+    if cost is None:
+        lower = "Its losses are not finite: lower the learning rate, and ask again."
+        return answer("No verdict: a copy of the model diverged within a few epochs.", lower)
+    kinds = {
+        "labels are wrong": traits.mislabelled and (epochs is None or epochs > SHORT),
+        "examples are repeated": traits.repetitive,
+        "some classes are rare": traits.skewed,
+    }
+    found = [words for words, holds in kinds.items() if holds]
+    if not found:
+        why = "On such data plain training at the same cost does as well (docs/auto.md)."
+        if traits.mislabelled:
+            why = f"With wrong labels auto lost in {SHORT} epochs (docs/auto.md): train for longer."
+        elif traits.wrong_labels is None:
+            why = "Whether labels are wrong could not be told: if many are, take auto."
+        return answer("Do not select: there is nothing here that auto gains on.", why)
+    if cost.per_example * min(cost.kept, 1 - SKIPPED) >= 1:
+        slow = (
+            f"An example takes {cost.per_example:.1f} times as long with auto, so that an epoch "
+            "that skips half of them is no cheaper."
+        )
+        return answer("Do not select: selecting takes more time here than it saves.", slow)
+    return answer(
+        f"Use auto: {' and '.join(found)}, and there it gains (docs/auto.md).", strategy="auto"
+    )

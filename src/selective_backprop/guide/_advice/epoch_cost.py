@@ -1,0 +1,116 @@
+"""What an epoch costs, plain and with `auto`, by real epochs of a copy of the training."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+
+from selective_backprop._core.errors import LoaderError
+from selective_backprop._core.stopwatch import Stopwatch
+from selective_backprop._loader.selective_loader import SelectiveLoader
+from selective_backprop._pipeline.source import Source
+from selective_backprop._sampling.subset import Subset
+from selective_backprop.guide._advice.training_copy import TrainingCopy
+from selective_backprop.strategies import auto
+
+WARM_UP = 2  # epochs before those that are measured: a model that learned nothing skips nothing
+ROUNDS = 5  # at most, of a plain epoch and of one with `auto`
+FEWEST = 8  # batches of an epoch that is measured, if the loader has so many
+
+
+@dataclass(frozen=True)
+class EpochCost:
+    """Wall seconds of an epoch, measured on a copy of the model in interleaved rounds.
+
+    Attributes:
+        plain: of an epoch of plain training.
+        auto: of one with `auto`, by the losses that the copy has after a short warm-up.
+        kept: share of the examples that `auto` trained on in it.
+        measured: examples of the epochs that were measured; seconds are scaled to all examples.
+    """
+
+    plain: float
+    auto: float
+    kept: float
+    measured: int
+
+    @property
+    def per_example(self) -> float:
+        """How many times as long an example takes with `auto` as in plain training."""
+        return self.auto / self.plain / self.kept
+
+    def __str__(self) -> str:
+        """Return what was measured, in words."""
+        return (
+            f"a plain epoch takes {self.plain:.2g} s, one with auto {self.auto:.2g} s, in which it "
+            f"trains on {self.kept:.0%} of the examples"
+        )
+
+
+def measure_epochs(copied: TrainingCopy, source: Source, *, seconds: float) -> EpochCost | None:
+    """Measure epochs of at most as many batches as fit into the seconds, `FEWEST` in any case.
+
+    The examples of the source must be known by index. None if the copy diverged.
+
+    Raises:
+        LoaderError: if the loader yields no batch.
+        LossError: if a batch does not give one loss per example.
+    """
+    batch = next(iter(source.copy_with(source.indices())), None)
+    if batch is None:
+        raise LoaderError("the loader yielded nothing: there is no batch to measure on")
+
+    def timed(run: Callable[[], Any]) -> tuple[float, Any]:
+        watch = Stopwatch(copied.device)
+        watch.start()
+        found = run()
+        watch.stop()
+        return watch.total, found
+
+    step = min(timed(lambda: copied.step(batch))[0] for _ in range(2))
+    sizes, strategy = source.sizes(), auto()
+    examples = (source.examples or 0) if sizes is None else sum(sizes)
+    passes = 1 + WARM_UP + 2 * ROUNDS
+    rows = max(FEWEST, round(seconds / (passes * step))) * (source.batch_size or 1)
+    divisible = source.attribute == "batch_sampler" and source.batch_size is not None
+    if divisible and rows < examples:
+        total = source.examples or 0
+        part = Subset(torch.randperm(total)[: round(total * rows / examples)], total)
+        source, strategy = source.within(part), strategy.within(part)
+    door = SelectiveLoader(
+        source.loader,
+        copied.model,
+        None,
+        strategy,
+        losses=copied.losses,
+        with_selection=True,
+        device=copied.device,
+        nonfinite="select",
+        quiet=True,
+    )
+
+    def plain() -> int:
+        return sum(len(copied.step(each)) for each in source.copy_with(source.indices()))
+
+    def selecting() -> int:
+        rows = 0
+        for each, chosen in door:
+            losses = copied.step(each)
+            door.record(chosen, losses)
+            rows += len(losses)
+        return rows
+
+    begun = time.perf_counter()
+    for _ in range(WARM_UP):
+        selecting()
+    rounds: list[tuple[float, ...]] = []
+    while len(rounds) < ROUNDS and (not rounds or time.perf_counter() - begun < seconds):
+        rounds.append((*timed(plain), *timed(selecting)))
+    if not copied.finite:
+        return None
+    plain_seconds, measured, auto_seconds, kept = map(median, zip(*rounds, strict=True))
+    scale = examples / measured
+    return EpochCost(scale * plain_seconds, scale * auto_seconds, kept / measured, int(measured))

@@ -1,0 +1,97 @@
+"""A copy of a training, on which anything may be tried, and what keeps the training as it was."""
+
+import copy
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from selective_backprop._batches.losses import check_losses
+from selective_backprop._batches.structure import move_batch
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.isolation import kept_random_streams, unwrapped
+from selective_backprop._core.types import LossesOf, Scores
+from selective_backprop._pipeline.resume_point import generators_of
+
+
+@dataclass(eq=False)
+class TrainingCopy:
+    """A copy of a model in training.
+
+    Attributes:
+        model: the copy.
+        optimizer: of its parameters.
+        losses: returns one loss per example of a batch.
+        device: where batches are moved to; None leaves them where they are.
+    """
+
+    model: nn.Module
+    optimizer: Optimizer
+    losses: LossesOf
+    device: torch.device | None
+    _last: Tensor | None = None
+
+    @property
+    def finite(self) -> bool:
+        """Whether the last step's losses were all finite."""
+        return self._last is None or bool(self._last.isfinite().all())
+
+    def step(self, batch: Any) -> Scores:
+        """Take a training step, and return the losses of its examples."""
+        batch = batch if self.device is None else move_batch(batch, self.device)
+        self.optimizer.zero_grad()
+        losses = check_losses(self.losses(self.model, batch), None)
+        losses.mean().backward()
+        self.optimizer.step()
+        self._last = losses.detach()
+        return self._last
+
+
+def copy_training(model: nn.Module, optimizer: Optimizer | None) -> tuple[nn.Module, Optimizer]:
+    """Return a copy of a model, and one of its optimiser, by default SGD, that updates the copy.
+
+    Raises:
+        ConfigurationError: if the optimiser is of another model, or either cannot be copied.
+    """
+    together = distributed.is_available() and distributed.is_initialized()
+    if together and distributed.get_world_size() > 1:
+        raise ConfigurationError(
+            "several processes train together: ask for advice in one, on one rank's share of data"
+        )
+    groups = [] if optimizer is None else optimizer.param_groups
+    own = {id(parameter) for parameter in model.parameters()}
+    if not {id(each) for group in groups for each in group["params"]} <= own:
+        raise ConfigurationError(
+            "the optimiser moves parameters that are not the model's; pass the model's, or None"
+        )
+    try:
+        # In one call, so that the copied optimiser holds the copied model's parameters.
+        twin, other = copy.deepcopy((unwrapped(model), optimizer))
+    except Exception as error:  # a user's module may raise anything
+        raise ConfigurationError(
+            f"the model ({type(model).__name__}) cannot be copied with copy.deepcopy: {error}"
+        ) from error
+    if other is None:
+        other = torch.optim.SGD(twin.parameters(), lr=0.01, momentum=0.9)
+    twin.zero_grad(set_to_none=True)
+    return twin, other
+
+
+@contextmanager
+def kept_streams(loader: DataLoader[Any], device: torch.device | None) -> Generator[None]:
+    """Run the body, then put back every random stream that loading or training draws from."""
+    held: list[torch.Generator] = []
+    for part in (loader, loader.batch_sampler, loader.dataset):
+        held += [each for each in generators_of(part) if not any(each is one for one in held)]
+    states: list[Tensor] = [each.get_state() for each in held]
+    try:
+        with kept_random_streams(device):
+            yield
+    finally:
+        for generator, state in zip(held, states, strict=True):
+            generator.set_state(state)

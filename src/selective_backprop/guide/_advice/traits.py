@@ -1,0 +1,206 @@
+"""What training data are made up of: copies, near-copies, classes and wrong labels."""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import BatchSampler, DataLoader, Dataset
+
+from selective_backprop._batches.keys import list_keys
+from selective_backprop._batches.structure import list_leaves
+from selective_backprop._core.errors import LoaderError
+from selective_backprop._core.options import check_number
+from selective_backprop._core.types import Int64
+from selective_backprop._pipeline.source import Source, open_source
+from selective_backprop.guide._advice.near_copies import (
+    LEAST_DESCRIBED,
+    as_numbers,
+    describe_images,
+    describe_numbers,
+    hash_rows,
+    is_image,
+    share_alike,
+    standardised,
+)
+from selective_backprop.guide._advice.training_copy import kept_streams
+from selective_backprop.guide._advice.wrong_labels import estimate_wrong_labels
+
+MOST, CLASSIFIED = 100_000, 10_000  # examples that are looked at, and judged by their labels
+READING = 0.5  # share of the seconds that reading may take
+TARGETS = ("labels", "label", "targets", "target", "y")
+MANY = 0.03  # share of copies, or of wrong labels, that is more than is found where there are none
+SKEWED = 0.8  # of the classes: there are no more in effect, where some are rare
+
+
+@dataclass(frozen=True)
+class DataTraits:
+    """What training data are made up of, as far as can be told from a sample.
+
+    Attributes:
+        sample: how many examples were looked at.
+        copies: share of them that repeats an earlier one, inputs alone; None if inputs are no
+            tensors, or change at random as they are loaded.
+        near_copies: share that repeats another one nearly or exactly, as shifted or brighter images
+            do; None likewise, or if there are too few examples.
+        classes: how many there are; None if targets are no class numbers.
+        effective_classes: the exponential of the classes' entropy: as many classes of equal size
+            would be as uncertain; None likewise.
+        wrong_labels: share of the labels that look wrong; None if there are too few examples, or
+            classes are too hard to tell apart.
+        wrong_labels_error: standard error of that, from sampling.
+        wrong_labels_at_most: what it hardly exceeds, also where it is None for hard classes.
+    """
+
+    sample: int
+    copies: float | None
+    near_copies: float | None
+    classes: int | None
+    effective_classes: float | None
+    wrong_labels: float | None
+    wrong_labels_error: float | None
+    wrong_labels_at_most: float | None
+
+    @property
+    def repetitive(self) -> bool:
+        """Whether clearly more examples are like others than by chance."""
+        return max(self.copies or 0.0, self.near_copies or 0.0) >= MANY
+
+    @property
+    def skewed(self) -> bool:
+        """Whether some classes are clearly rarer than others."""
+        return self.classes is not None and (self.effective_classes or 0) < SKEWED * self.classes
+
+    @property
+    def mislabelled(self) -> bool:
+        """Whether clearly more labels look wrong than by chance."""
+        return (self.wrong_labels or 0.0) - 2 * (self.wrong_labels_error or 0.0) >= MANY
+
+    def __str__(self) -> str:
+        """Return what was found, in words."""
+        repeated = self.copies if self.near_copies is None else self.near_copies
+        said = ["copies unknown" if repeated is None else f"{repeated:.0%} are copies"]
+        if self.classes is not None:
+            said.append(f"{self.classes} classes, {self.effective_classes:.1f} in effect")
+        if self.wrong_labels is not None:
+            said.append(f"{self.wrong_labels:.0%} of the labels look wrong")
+        elif self.wrong_labels_at_most is not None:
+            said.append(f"at most {self.wrong_labels_at_most:.0%} of the labels are wrong")
+        return "; ".join(said)
+
+
+def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) -> DataTraits:
+    """Measure what training data are made up of, on the CPU and without a model.
+
+    Looks at up to 100,000 examples for copies and 10,000 for wrong labels, as many as can be read
+    in half of the time: a random part of what an epoch draws, or the first ones of a stream. The
+    loader, its data set and all random streams stay as they were, but for counters that a data set
+    keeps itself. Copies are of the sample: among all there may be more. Wrong labels are taken to
+    be as frequent among easy examples as among hard ones, and not to be copied with their examples.
+
+    Args:
+        data: what training draws from; batches are `(inputs, targets)`, or mappings with
+            `labels`, `label`, `targets`, `target` or `y`.
+        seconds: about how long it may take, above 0.
+
+    Raises:
+        ConfigurationError: if `seconds` is out of its range.
+        LoaderError: if it is neither, or yields nothing.
+    """
+    seconds = check_number("seconds", seconds, "60 is a minute", above=0)
+    end = time.perf_counter() + READING * seconds
+    given: Any = data
+    source = open_source(DataLoader(given, 256) if hasattr(given, "__getitem__") else given)
+    hashes, images, numbers, labels = [], [], [], []
+    rows = 0
+    with kept_streams(source.loader, None):
+        batches, random = _draw(source)
+        for batch in batches:
+            inputs, targets = map(_tensors_of, _split(batch))
+            count = len(next(iter(inputs or targets), " "))
+            rows += count
+            labels.append(targets[0] if [each.shape for each in targets] == [(count,)] else None)
+            if inputs:
+                hashes += hash_rows(inputs)
+                if is_image(inputs[0]):
+                    images.append(describe_images(inputs[0]))
+                if rows - count < CLASSIFIED:
+                    numbers.append(as_numbers(inputs))
+            if time.perf_counter() > end or rows >= MOST:
+                break
+    if not rows:
+        raise LoaderError("the loader yielded nothing: there are no data to measure")
+    table, pictures = _joined(numbers), _joined(images)
+    copies = near = None
+    if hashes and not random:
+        copies = 1 - len(set(hashes)) / rows
+        described = pictures if images or table is None else describe_numbers(table)
+        if described is not None and len(described) >= LEAST_DESCRIBED:
+            near = max(copies, share_alike(described))
+    counts, wrong = _count_classes(labels), None
+    if counts is None:
+        return DataTraits(rows, copies, near, None, None, None, None, None)
+    if table is not None:
+        centred = table - table.mean(0) if images else standardised(table)
+        wrong = estimate_wrong_labels(centred, torch.cat(labels)[: len(table)])
+    shares = counts.double() / counts.sum()
+    effective = float(shares.pow(-shares).prod())
+    return DataTraits(rows, copies, near, len(counts), effective, *(wrong or (None, None, None)))
+
+
+def _joined(parts: list[Tensor]) -> Tensor | None:
+    """Return the parts as one; None if there are none, or their widths differ."""
+    return torch.cat(parts) if len({part.shape[1] for part in parts}) == 1 else None
+
+
+def _count_classes(parts: list[Tensor | None]) -> Int64[Tensor, " class"] | None:
+    """Return how many examples each class has; None without classes."""
+    known = [part for part in parts if part is not None and not part.is_floating_point()]
+    if len(known) < len(parts):
+        return None
+    labels = torch.cat(known)
+    counts = labels.unique(return_counts=True)[1]
+    # Nearly as many as there are examples are numbers, such as ratings or names, not classes.
+    return None if int(labels.min()) < 0 or 2 * len(counts) > len(labels) else counts
+
+
+def _split(batch: Any) -> tuple[Any, Any]:
+    """Return a batch's inputs and targets; None for targets that it does not have."""
+    if isinstance(batch, Mapping):
+        name = next((each for each in TARGETS if each in batch), None)
+        return {key: part for key, part in batch.items() if key != name}, batch.get(name)
+    if isinstance(batch, (tuple, list)) and len(batch) > 1:
+        return batch[0], batch[1]
+    return batch, None
+
+
+def _tensors_of(part: Any) -> list[Tensor]:
+    """Return the tensors, and arrays as such, of a part of a batch that have a row per example."""
+    found = []
+    for leaf in list_leaves(part):
+        if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf":
+            leaf = torch.from_numpy(leaf)
+        plain = isinstance(leaf, Tensor) and leaf.layout is torch.strided and not leaf.is_nested
+        if plain and leaf.ndim:
+            found.append(leaf.detach().cpu())
+    return [leaf for leaf in found if len(leaf) == len(found[0])]
+
+
+def _draw(source: Source) -> tuple[Iterable[Any], bool]:
+    """Return batches in a random order if that is possible, and whether examples change."""
+    batches, keys = source.loader.batch_sampler, None
+    if source.attribute == "batch_sampler" and type(batches) is BatchSampler:
+        keys = list_keys(list(islice(batches.sampler, 10 * MOST)))
+    if not isinstance(keys, Tensor):
+        # Keys that are no numbers, a stream, or a batch sampler that knows what goes together.
+        return source.copy_with(source.indices()), False
+    keys = keys.unique()
+    keys = keys[torch.randperm(len(keys), generator=torch.Generator().manual_seed(0))]
+    drawn = [part.tolist() for part in keys.split(source.batch_size or 1)]
+    twice = [_tensors_of(_split(batch)[0]) for batch in source.copy_with([drawn[0]] * 2)]
+    same = [torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(*twice, strict=True)]
+    return source.copy_with(drawn), not all(same)

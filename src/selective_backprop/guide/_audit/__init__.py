@@ -1,0 +1,1 @@
+"""Which training examples look mislabelled, by what training computed anyway."""
