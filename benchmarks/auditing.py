@@ -24,12 +24,12 @@ import torch
 from torch import Tensor, nn
 
 import selective_backprop as sb
-from selective_backprop.lab.data import datasets
-from selective_backprop.lab.data.composition import Composition
-from selective_backprop.lab.data.loader import make_loader
-from selective_backprop.lab.recipe import Recipe, find_recipe
-from selective_backprop.lab.records.files import replacing
-from selective_backprop.lab.records.provenance import provenance
+from selective_backprop_lab.data import datasets
+from selective_backprop_lab.data.composition import Composition
+from selective_backprop_lab.data.loader import make_loader
+from selective_backprop_lab.recipe import Recipe, find_recipe
+from selective_backprop_lab.records.files import replacing
+from selective_backprop_lab.records.provenance import provenance
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 RAREST = 3  # classes

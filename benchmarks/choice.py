@@ -24,10 +24,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import selective_backprop as sb
-from selective_backprop.lab.data import datasets
-from selective_backprop.lab.data.loader import ImageDataset, make_loader
-from selective_backprop.lab.nets.models import make_model
-from selective_backprop.lab.recipe import Recipe, find_recipe
+from selective_backprop_lab.data import datasets
+from selective_backprop_lab.data.loader import ImageDataset, make_loader
+from selective_backprop_lab.nets.models import make_model
+from selective_backprop_lab.recipe import Recipe, find_recipe
 
 BATCH = 128
 RECENT = 1024  # the paper's R

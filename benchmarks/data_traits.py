@@ -17,10 +17,10 @@ import torch
 from recording import write_record
 
 import selective_backprop as sb
-from selective_backprop.lab.data.composition import Composition
-from selective_backprop.lab.data.datasets import ImageData, load
-from selective_backprop.lab.data.loader import make_loader
-from selective_backprop.lab.data.noise import NoiseKind
+from selective_backprop_lab.data.composition import Composition
+from selective_backprop_lab.data.datasets import ImageData, load
+from selective_backprop_lab.data.loader import make_loader
+from selective_backprop_lab.data.noise import NoiseKind
 
 PLACES = 8000  # of skewed data
 NEAR, SKEWED = {"copies": 1, "near_copies": 2}, {"skew": 1.5, "copies": 1, "places": PLACES}

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import selective_backprop as sb
-from selective_backprop.lab.bench.rounds import Median, summarise, take_rounds
-from selective_backprop.lab.nets.small import resnet9
+from selective_backprop_lab.bench.rounds import Median, summarise, take_rounds
+from selective_backprop_lab.nets.small import resnet9
 
 BATCH = 128
 RATE = 1 / 3

@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from recording import write_record
 
-from selective_backprop.lab.records.schema import utc_now
+from selective_backprop_lab.records.schema import utc_now
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent

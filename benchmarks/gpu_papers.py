@@ -22,9 +22,9 @@ import torch
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.papers import PaperOrder, figures_at
 from reproductions.training import absent_data, is_done, name_of, train
-from selective_backprop.lab.records.schema import Point
-from selective_backprop.lab.training.run_config import RunConfig
-from selective_backprop.lab.training.threads import limit_threads
+from selective_backprop_lab.records.schema import Point
+from selective_backprop_lab.training.run_config import RunConfig
+from selective_backprop_lab.training.threads import limit_threads
 
 
 class OutOfTime(Exception):

@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 from recording import write_record
 
-from selective_backprop.lab.bench.harness import measure
-from selective_backprop.lab.bench.workload import bench_recipe, make_workload
-from selective_backprop.lab.recipe import Precision
-from selective_backprop.lab.records.schema import utc_now
+from selective_backprop_lab.bench.harness import measure
+from selective_backprop_lab.bench.workload import bench_recipe, make_workload
+from selective_backprop_lab.recipe import Precision
+from selective_backprop_lab.records.schema import utc_now
 
 RATE = 1 / 3
 

@@ -26,15 +26,15 @@ from recording import write_record
 from rich.console import Console
 from torch import Tensor
 
-from selective_backprop.lab.budget import Budget
-from selective_backprop.lab.data import datasets
-from selective_backprop.lab.recipe import find_recipe
-from selective_backprop.lab.records.schema import read_runs
-from selective_backprop.lab.strategies import StrategyOptions
-from selective_backprop.lab.training.resumable_run import SECONDS, SHARE, ResumableRun
-from selective_backprop.lab.training.run import TrainingRun
-from selective_backprop.lab.training.run_config import RunConfig
-from selective_backprop.lab.training.stopping import Stop
+from selective_backprop_lab.budget import Budget
+from selective_backprop_lab.data import datasets
+from selective_backprop_lab.recipe import find_recipe
+from selective_backprop_lab.records.schema import read_runs
+from selective_backprop_lab.strategies import StrategyOptions
+from selective_backprop_lab.training.resumable_run import SECONDS, SHARE, ResumableRun
+from selective_backprop_lab.training.run import TrainingRun
+from selective_backprop_lab.training.run_config import RunConfig
+from selective_backprop_lab.training.stopping import Stop
 
 ARMS = ("traditional", "selective-backprop", "stale-sb", "recorded-sb", "infobatch")
 EPOCHS = 8

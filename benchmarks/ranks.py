@@ -31,7 +31,7 @@ import selective_backprop as sb
 from selective_backprop._distributed.group import Group, find_ranks
 from selective_backprop._distributed.messages import Exchange, Head, Status
 from selective_backprop._memory.history import SharedHistory
-from selective_backprop.lab.nets.small import resnet9
+from selective_backprop_lab.nets.small import resnet9
 
 RANKS = 2
 FOUND = "found.json"

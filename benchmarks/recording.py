@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from selective_backprop.lab.records.files import replacing
-from selective_backprop.lab.records.provenance import provenance
+from selective_backprop_lab.records.files import replacing
+from selective_backprop_lab.records.provenance import provenance
 
 
 def write_record(path: Path, /, **found: Any) -> None:

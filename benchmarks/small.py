@@ -32,11 +32,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
-from selective_backprop.lab.bench.rounds import Median, summarise
-from selective_backprop.lab.data import datasets
-from selective_backprop.lab.data.loader import make_loader
-from selective_backprop.lab.nets.models import make_model
-from selective_backprop.lab.recipe import find_recipe
+from selective_backprop_lab.bench.rounds import Median, summarise
+from selective_backprop_lab.data import datasets
+from selective_backprop_lab.data.loader import make_loader
+from selective_backprop_lab.nets.models import make_model
+from selective_backprop_lab.recipe import find_recipe
 
 EXAMPLES, CLASSES, WORDS, LENGTH = 4096, 10, 5000, 40
 EPOCHS = 2  # measured, after the first

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import selective_backprop as sb
-from selective_backprop.lab.bench.rounds import Median, summarise, take_rounds
+from selective_backprop_lab.bench.rounds import Median, summarise, take_rounds
 
 WORDS = (8192, 32768, 131072)
 ROWS, LENGTH, FEATURES, BLOCKS = 8, 128, 256, 4

@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from selective_backprop.lab.cli.main import app
+from selective_backprop_lab.cli.main import app
 
 PAGE = Path(__file__).with_name("command.md")
 MARK = "<!-- What follows is written by docs/commands.py: change the command, not this page. -->\n"

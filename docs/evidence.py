@@ -31,17 +31,17 @@ from reproductions.auto_study.protocol import STAGES
 from reproductions.auto_study.results import Results, read_results
 from reproductions.drawing import save
 from reproductions.papers import committed, figures_at, gather
-from selective_backprop.lab.analysis.grouping import gather as compare
-from selective_backprop.lab.analysis.statistics import estimate, final_loss
-from selective_backprop.lab.analysis.summary import to_markdown
-from selective_backprop.lab.analysis.tables import with_interval
-from selective_backprop.lab.analysis.worth import Worth, mean_worth
-from selective_backprop.lab.bench.figure import draw_bench
-from selective_backprop.lab.bench.harness import Findings
-from selective_backprop.lab.bench.rounds import Median
-from selective_backprop.lab.records.schema import read_runs
-from selective_backprop.lab.report.figures import draw_comparison
-from selective_backprop.lab.report.panels import SETTINGS
+from selective_backprop_lab.analysis.grouping import gather as compare
+from selective_backprop_lab.analysis.statistics import estimate, final_loss
+from selective_backprop_lab.analysis.summary import to_markdown
+from selective_backprop_lab.analysis.tables import with_interval
+from selective_backprop_lab.analysis.worth import Worth, mean_worth
+from selective_backprop_lab.bench.figure import draw_bench
+from selective_backprop_lab.bench.harness import Findings
+from selective_backprop_lab.bench.rounds import Median
+from selective_backprop_lab.records.schema import read_runs
+from selective_backprop_lab.report.figures import draw_comparison
+from selective_backprop_lab.report.panels import SETTINGS
 
 ROOT = Path(__file__).parents[1]
 PAGES = (

@@ -6,8 +6,8 @@ from functools import partial
 from statistics import fmean
 
 from reproductions.figures import Entry, Judged, PanelData
-from selective_backprop.lab.analysis.grouping import RunGroup
-from selective_backprop.lab.analysis.statistics import (
+from selective_backprop_lab.analysis.grouping import RunGroup
+from selective_backprop_lab.analysis.statistics import (
     AXIS_WORDS,
     Axis,
     Estimate,
@@ -17,8 +17,8 @@ from selective_backprop.lab.analysis.statistics import (
     mean_error,
     time_to,
 )
-from selective_backprop.lab.analysis.tables import Table, with_interval
-from selective_backprop.lab.analysis.verdict import (
+from selective_backprop_lab.analysis.tables import Table, with_interval
+from selective_backprop_lab.analysis.verdict import (
     Finding,
     Verdict,
     above_zero,
@@ -27,7 +27,7 @@ from selective_backprop.lab.analysis.verdict import (
     is_above,
     is_below,
 )
-from selective_backprop.lab.records.schema import Point, Run
+from selective_backprop_lab.records.schema import Point, Run
 
 Measure = Callable[[Run], float]
 Comparison = Callable[[str, RunGroup, RunGroup], Finding]

@@ -14,10 +14,10 @@ from reproductions.auto_study.study import run_study
 from reproductions.jiang2019.scales import SCALES, ScaleName, adapted
 from reproductions.papers import FIGURES, PaperOrder, find_figures, list_figures, reproduce
 from reproductions.training import Order, default_jobs
-from selective_backprop.lab.cli import options
-from selective_backprop.lab.cli.command_line import Commands, find_device, find_model
-from selective_backprop.lab.names import find_name
-from selective_backprop.lab.training.threads import limit_threads
+from selective_backprop_lab.cli import options
+from selective_backprop_lab.cli.command_line import Commands, find_device, find_model
+from selective_backprop_lab.names import find_name
+from selective_backprop_lab.training.threads import limit_threads
 
 PROGRAM = "scripts/reproduce"
 STUDY = {f"study-{name}": name for name in STAGES}

@@ -16,14 +16,14 @@ from matplotlib.typing import LegendLocType
 
 from reproductions.figures import Found, Judge, PanelData, PanelSpec, Presentation, presented
 from reproductions.timing import StepTimes
-from selective_backprop.lab.analysis.run_summary import listed, machine_of, origins, seeds_of
-from selective_backprop.lab.analysis.statistics import Curve, Estimate
-from selective_backprop.lab.analysis.tables import Table, percent
-from selective_backprop.lab.data.datasets import ImageData
-from selective_backprop.lab.records.schema import Run
-from selective_backprop.lab.report.panels import FAINT, SETTINGS, draw_curve, label_ends
-from selective_backprop.lab.report.styles import Style
-from selective_backprop.lab.runner.run_store import load_data
+from selective_backprop_lab.analysis.run_summary import listed, machine_of, origins, seeds_of
+from selective_backprop_lab.analysis.statistics import Curve, Estimate
+from selective_backprop_lab.analysis.tables import Table, percent
+from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.records.schema import Run
+from selective_backprop_lab.report.panels import FAINT, SETTINGS, draw_curve, label_ends
+from selective_backprop_lab.report.styles import Style
+from selective_backprop_lab.runner.run_store import load_data
 
 FEW = 4  # curves whose bands do not cover each other
 LEAST = 5.6  # inches of a figure, for its caption

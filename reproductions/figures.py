@@ -11,18 +11,18 @@ import selective_backprop as sb
 from reproductions.quotes import Reported, read_reported
 from reproductions.timing import StepTimes, StepTiming
 from reproductions.training import EXAMPLES, cost
-from selective_backprop.lab.analysis.grouping import BASELINE, RunGroup, counts
-from selective_backprop.lab.analysis.tables import Table
-from selective_backprop.lab.analysis.verdict import Finding
-from selective_backprop.lab.budget import Budget
-from selective_backprop.lab.data.composition import Composition
-from selective_backprop.lab.recipe import Recipe
-from selective_backprop.lab.records.schema import Run
-from selective_backprop.lab.report.styles import Style, strategy_colours
-from selective_backprop.lab.strategies import StrategyOptions
-from selective_backprop.lab.training.callbacks import Probe
-from selective_backprop.lab.training.lr_schedule import Follows
-from selective_backprop.lab.training.run_config import RunConfig
+from selective_backprop_lab.analysis.grouping import BASELINE, RunGroup, counts
+from selective_backprop_lab.analysis.tables import Table
+from selective_backprop_lab.analysis.verdict import Finding
+from selective_backprop_lab.budget import Budget
+from selective_backprop_lab.data.composition import Composition
+from selective_backprop_lab.recipe import Recipe
+from selective_backprop_lab.records.schema import Run
+from selective_backprop_lab.report.styles import Style, strategy_colours
+from selective_backprop_lab.strategies import StrategyOptions
+from selective_backprop_lab.training.callbacks import Probe
+from selective_backprop_lab.training.lr_schedule import Follows
+from selective_backprop_lab.training.run_config import RunConfig
 
 _CLASSES = {"cifar100": 100}  # of data sets that have more than ten
 STALE = 3

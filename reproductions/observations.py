@@ -10,9 +10,9 @@ from torch import Tensor
 
 from reproductions.drawing import curve_at
 from reproductions.probes import unpack
-from selective_backprop.lab.analysis.grouping import RunGroup
-from selective_backprop.lab.analysis.statistics import Curve
-from selective_backprop.lab.records.schema import Observation, Run
+from selective_backprop_lab.analysis.grouping import RunGroup
+from selective_backprop_lab.analysis.statistics import Curve
+from selective_backprop_lab.records.schema import Observation, Run
 
 Pick = Callable[[Mapping[str, Any]], float]
 """Takes one number out of what a probe saw."""

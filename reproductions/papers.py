@@ -19,11 +19,11 @@ from reproductions.jiang2019.figures import TUNING_SEEDS
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.jiang2019.times import best_rates
 from reproductions.timing import StepTiming, read_step_times
-from selective_backprop.lab.analysis.tables import Column, Table, escaped
-from selective_backprop.lab.analysis.verdict import CLAIMS, Verdict, tally
-from selective_backprop.lab.records.schema import read_run, read_runs
-from selective_backprop.lab.runner.progress import spell
-from selective_backprop.lab.training.run_config import RunConfig
+from selective_backprop_lab.analysis.tables import Column, Table, escaped
+from selective_backprop_lab.analysis.verdict import CLAIMS, Verdict, tally
+from selective_backprop_lab.records.schema import read_run, read_runs
+from selective_backprop_lab.runner.progress import spell
+from selective_backprop_lab.training.run_config import RunConfig
 
 FIGURES: Mapping[str, Figure] = {figure.name: figure for figure in (*JIANG2019, *DIET_SB)}
 RUNS = "runs"

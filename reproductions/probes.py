@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from reproductions.gradients import cosine, equal_signs, flat_gradient, trained
-from selective_backprop.lab.data.datasets import ImageData
-from selective_backprop.lab.data.loader import ImageDataset, make_loader, make_test_loader
-from selective_backprop.lab.training.callbacks import Probe, RunningProbe, Scene
+from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.data.loader import ImageDataset, make_loader, make_test_loader
+from selective_backprop_lab.training.callbacks import Probe, RunningProbe, Scene
 
 MANY = 50_000
 MOST = 2**16  # packed numbers are below this, and so are examples that are ranked

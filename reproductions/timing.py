@@ -12,14 +12,14 @@ from typing import Any
 import torch
 
 import selective_backprop as sb
-from selective_backprop.lab.bench.harness import time_steps
-from selective_backprop.lab.bench.rounds import Median, summarise
-from selective_backprop.lab.bench.workload import make_workload
-from selective_backprop.lab.recipe import Recipe
-from selective_backprop.lab.records.fields import read_fields
-from selective_backprop.lab.records.files import replacing
-from selective_backprop.lab.records.provenance import provenance
-from selective_backprop.lab.records.schema import utc_now
+from selective_backprop_lab.bench.harness import time_steps
+from selective_backprop_lab.bench.rounds import Median, summarise
+from selective_backprop_lab.bench.workload import make_workload
+from selective_backprop_lab.recipe import Recipe
+from selective_backprop_lab.records.fields import read_fields
+from selective_backprop_lab.records.files import replacing
+from selective_backprop_lab.records.provenance import provenance
+from selective_backprop_lab.records.schema import utc_now
 
 ROUNDS = 15
 PHASES = ("forward", "backward", "step")

@@ -11,15 +11,15 @@ from rich.console import Console
 
 import selective_backprop as sb
 from reproductions.timing import StepTiming, read_step_times
-from selective_backprop.lab.data import datasets
-from selective_backprop.lab.data.folders import make_folder
-from selective_backprop.lab.meter import cost_of
-from selective_backprop.lab.records.provenance import hardware
-from selective_backprop.lab.records.schema import Run
-from selective_backprop.lab.runner.grid import run_grid
-from selective_backprop.lab.runner.progress import RunProgress, spell
-from selective_backprop.lab.runner.run_store import RunStore
-from selective_backprop.lab.training.run_config import RunConfig
+from selective_backprop_lab.data import datasets
+from selective_backprop_lab.data.folders import make_folder
+from selective_backprop_lab.meter import cost_of
+from selective_backprop_lab.records.provenance import hardware
+from selective_backprop_lab.records.schema import Run
+from selective_backprop_lab.runner.grid import run_grid
+from selective_backprop_lab.runner.progress import RunProgress, spell
+from selective_backprop_lab.runner.run_store import RunStore
+from selective_backprop_lab.training.run_config import RunConfig
 
 # Seconds per 1,000 examples of a forward pass and of a training step, on one thread of an AMD
 # EPYC, torch 2.13, by net and by whether images are colour, of 32 pixels a side, or grey, of 28.

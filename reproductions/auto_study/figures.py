@@ -12,11 +12,11 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from reproductions import drawing
 from reproductions.auto_study.protocol import ORDER, OURS
 from reproductions.auto_study.results import Results
-from selective_backprop.lab.analysis.grouping import BASELINE
-from selective_backprop.lab.analysis.profile import performance_profile
-from selective_backprop.lab.analysis.statistics import AXIS_LABELS, Axis, mean_at_end
-from selective_backprop.lab.report.panels import scale_error
-from selective_backprop.lab.report.styles import Style, span, strategy_colours
+from selective_backprop_lab.analysis.grouping import BASELINE
+from selective_backprop_lab.analysis.profile import performance_profile
+from selective_backprop_lab.analysis.statistics import AXIS_LABELS, Axis, mean_at_end
+from selective_backprop_lab.report.panels import scale_error
+from selective_backprop_lab.report.styles import Style, span, strategy_colours
 
 _MOST = 1.3  # times the lowest error, up to which a profile is drawn
 _ASIDE = 0.02  # by which points of one length are moved apart, as a share of their place

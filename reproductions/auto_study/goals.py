@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from reproductions.auto_study.protocol import OURS
 from reproductions.auto_study.results import Results
-from selective_backprop.lab.analysis.class_errors import rare_recall
-from selective_backprop.lab.analysis.grouping import BASELINE
-from selective_backprop.lab.analysis.run_summary import listed
-from selective_backprop.lab.analysis.statistics import Axis, Estimate, by_seed, estimate
-from selective_backprop.lab.analysis.tables import with_interval
-from selective_backprop.lab.analysis.verdict import Finding, Verdict, is_below
-from selective_backprop.lab.analysis.worth import Worth, mean_worth
+from selective_backprop_lab.analysis.class_errors import rare_recall
+from selective_backprop_lab.analysis.grouping import BASELINE
+from selective_backprop_lab.analysis.run_summary import listed
+from selective_backprop_lab.analysis.statistics import Axis, Estimate, by_seed, estimate
+from selective_backprop_lab.analysis.tables import with_interval
+from selective_backprop_lab.analysis.verdict import Finding, Verdict, is_below
+from selective_backprop_lab.analysis.worth import Worth, mean_worth
 
 LEAST, MEAN, BEST, SATURATED = 0.97, 1.5, 2.0, 1.1  # worths
 REDUNDANT = ("skewed", "copies", "near-copies", "fine-tuning")

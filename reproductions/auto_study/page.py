@@ -10,14 +10,14 @@ from reproductions.auto_study.figures import draw_profile, draw_workload
 from reproductions.auto_study.goals import goals
 from reproductions.auto_study.protocol import FACTORS, ORDER, OURS, Stage
 from reproductions.auto_study.results import Measure, Results
-from selective_backprop.lab.analysis.class_errors import error_as_it_comes
-from selective_backprop.lab.analysis.grouping import BASELINE
-from selective_backprop.lab.analysis.run_summary import seeds_of
-from selective_backprop.lab.analysis.statistics import Axis
-from selective_backprop.lab.analysis.tables import Table, escaped, percent, with_interval
-from selective_backprop.lab.analysis.verdict import GOALS, Finding, tally
-from selective_backprop.lab.analysis.worth import mean_worth
-from selective_backprop.lab.records.schema import Run
+from selective_backprop_lab.analysis.class_errors import error_as_it_comes
+from selective_backprop_lab.analysis.grouping import BASELINE
+from selective_backprop_lab.analysis.run_summary import seeds_of
+from selective_backprop_lab.analysis.statistics import Axis
+from selective_backprop_lab.analysis.tables import Table, escaped, percent, with_interval
+from selective_backprop_lab.analysis.verdict import GOALS, Finding, tally
+from selective_backprop_lab.analysis.worth import mean_worth
+from selective_backprop_lab.records.schema import Run
 
 PROFILE = "profile"
 _EDGE = {-1: "↓", 0: "", 1: "↑"}

@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from selective_backprop.lab.analysis.grouping import BASELINE
-from selective_backprop.lab.analysis.statistics import final_bits, final_error, final_loss
-from selective_backprop.lab.analysis.tuning import Cell, Tuned
-from selective_backprop.lab.budget import Budget
-from selective_backprop.lab.data.augment import Augmentation
-from selective_backprop.lab.data.composition import AS_PUBLISHED, Composition
-from selective_backprop.lab.data.noise import NoiseKind
-from selective_backprop.lab.recipe import Recipe, find_recipe
-from selective_backprop.lab.records.schema import Run
-from selective_backprop.lab.strategies import StrategyOptions
-from selective_backprop.lab.training.run_config import RunConfig
+from selective_backprop_lab.analysis.grouping import BASELINE
+from selective_backprop_lab.analysis.statistics import final_bits, final_error, final_loss
+from selective_backprop_lab.analysis.tuning import Cell, Tuned
+from selective_backprop_lab.budget import Budget
+from selective_backprop_lab.data.augment import Augmentation
+from selective_backprop_lab.data.composition import AS_PUBLISHED, Composition
+from selective_backprop_lab.data.noise import NoiseKind
+from selective_backprop_lab.recipe import Recipe, find_recipe
+from selective_backprop_lab.records.schema import Run
+from selective_backprop_lab.strategies import StrategyOptions
+from selective_backprop_lab.training.run_config import RunConfig
 
 OURS = "auto"
 ARMS = (

@@ -6,18 +6,18 @@ from functools import cached_property
 from pathlib import Path
 
 from reproductions.auto_study.protocol import ARMS, ORDER, OURS, Stage, Workload
-from selective_backprop.lab.analysis.grouping import BASELINE, Comparison, RunGroup, gather
-from selective_backprop.lab.analysis.statistics import (
+from selective_backprop_lab.analysis.grouping import BASELINE, Comparison, RunGroup, gather
+from selective_backprop_lab.analysis.statistics import (
     Axis,
     Estimate,
     by_seed,
     estimate,
     paired_difference,
 )
-from selective_backprop.lab.analysis.tuning import Cell, Tuned, tuned
-from selective_backprop.lab.analysis.worth import Worth, worth
-from selective_backprop.lab.records.schema import Run, read_runs
-from selective_backprop.lab.training.run_config import RunConfig
+from selective_backprop_lab.analysis.tuning import Cell, Tuned, tuned
+from selective_backprop_lab.analysis.worth import Worth, worth
+from selective_backprop_lab.records.schema import Run, read_runs
+from selective_backprop_lab.training.run_config import RunConfig
 
 Measure = Callable[[Run], float]
 

@@ -10,9 +10,9 @@ from reproductions.auto_study.page import compose, draw_page
 from reproductions.auto_study.protocol import Stage, Workload
 from reproductions.auto_study.results import RUNS, find_rates, read_finished, read_results
 from reproductions.training import Order, absent_data, train_missing
-from selective_backprop.lab.analysis.verdict import GOALS, tally
-from selective_backprop.lab.names import find_name
-from selective_backprop.lab.training.run_config import RunConfig
+from selective_backprop_lab.analysis.verdict import GOALS, tally
+from selective_backprop_lab.names import find_name
+from selective_backprop_lab.training.run_config import RunConfig
 
 
 def run_study(

@@ -13,13 +13,13 @@ from reproductions import claims, drawing, figures, observations
 from reproductions.diet_sb import judging, methods
 from reproductions.diet_sb.methods import BASELINE, NAMES
 from reproductions.probes import El2nRanks, Selections
-from selective_backprop.lab.analysis.grouping import RunGroup
-from selective_backprop.lab.analysis.statistics import Curve, Estimate, estimate, final_error
-from selective_backprop.lab.analysis.tables import Table, percent, with_interval
-from selective_backprop.lab.analysis.verdict import Finding, above_zero, is_below
-from selective_backprop.lab.records.schema import Run
-from selective_backprop.lab.report.panels import draw_curve, entitle, spread
-from selective_backprop.lab.report.styles import Style
+from selective_backprop_lab.analysis.grouping import RunGroup
+from selective_backprop_lab.analysis.statistics import Curve, Estimate, estimate, final_error
+from selective_backprop_lab.analysis.tables import Table, percent, with_interval
+from selective_backprop_lab.analysis.verdict import Finding, above_zero, is_below
+from selective_backprop_lab.records.schema import Run
+from selective_backprop_lab.report.panels import draw_curve, entitle, spread
+from selective_backprop_lab.report.styles import Style
 
 # The rows of table 1: what each is judged by, and the seconds per epoch that it says.
 TABLE: Mapping[str, tuple[str, float]] = {

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from reproductions import claims, figures
 from reproductions.diet_sb.methods import BASELINE, NAMES, PRUNED_FIRST, key_of, percents
-from selective_backprop.lab.analysis.grouping import RunGroup
-from selective_backprop.lab.analysis.statistics import Estimate, at, final_error
-from selective_backprop.lab.analysis.tables import with_interval
-from selective_backprop.lab.analysis.verdict import (
+from selective_backprop_lab.analysis.grouping import RunGroup
+from selective_backprop_lab.analysis.statistics import Estimate, at, final_error
+from selective_backprop_lab.analysis.tables import with_interval
+from selective_backprop_lab.analysis.verdict import (
     Finding,
     Verdict,
     above_zero,
@@ -15,7 +15,7 @@ from selective_backprop.lab.analysis.verdict import (
     is_above,
     is_below,
 )
-from selective_backprop.lab.records.schema import Run
+from selective_backprop_lab.records.schema import Run
 
 MARGIN = 2.0  # points of accuracy within which the poster's "on par" is read
 KEPT_UP = 0.75  # the share that Random-Backprop is said to drop without impact

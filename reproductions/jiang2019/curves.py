@@ -20,8 +20,8 @@ from reproductions.figures import (
     Presentation,
     presented,
 )
-from selective_backprop.lab.analysis.grouping import RunGroup
-from selective_backprop.lab.analysis.statistics import (
+from selective_backprop_lab.analysis.grouping import RunGroup
+from selective_backprop_lab.analysis.statistics import (
     AXIS_LABELS,
     AXIS_WORDS,
     Axis,
@@ -32,11 +32,11 @@ from selective_backprop.lab.analysis.statistics import (
     final_error,
     training_error,
 )
-from selective_backprop.lab.analysis.tables import Table, count, duration, percent, with_interval
-from selective_backprop.lab.analysis.verdict import Finding, above_zero
-from selective_backprop.lab.records.schema import Run
-from selective_backprop.lab.report.panels import scale_error
-from selective_backprop.lab.report.styles import span, strategy_colours
+from selective_backprop_lab.analysis.tables import Table, count, duration, percent, with_interval
+from selective_backprop_lab.analysis.verdict import Finding, above_zero
+from selective_backprop_lab.records.schema import Run
+from selective_backprop_lab.report.panels import scale_error
+from selective_backprop_lab.report.styles import span, strategy_colours
 
 TIME: tuple[Axis, ...] = ("seconds", "cost")  # the seconds of the runs' own clock
 

@@ -27,8 +27,8 @@ from reproductions.probes import (
     TargetConfidences,
 )
 from reproductions.timing import StepTiming
-from selective_backprop.lab.analysis.tables import percent
-from selective_backprop.lab.training.callbacks import Probe
+from selective_backprop_lab.analysis.tables import percent
+from selective_backprop_lab.training.callbacks import Probe
 
 TUNING_SEEDS = (100,)  # no other run has them
 NOISE = (0.01, 0.1, 0.2)

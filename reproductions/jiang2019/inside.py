@@ -23,14 +23,14 @@ from reproductions.claims import (
 )
 from reproductions.figures import Found, Judge, Judged, PanelData, Presentation, presented
 from reproductions.probes import KEPT, MOST
-from selective_backprop.lab.analysis.grouping import RunGroup
-from selective_backprop.lab.analysis.run_summary import listed
-from selective_backprop.lab.analysis.statistics import Estimate, estimate
-from selective_backprop.lab.analysis.tables import Table, percent, with_interval
-from selective_backprop.lab.analysis.verdict import Finding, above_zero, in_words, is_above
-from selective_backprop.lab.records.schema import Observation, Run
-from selective_backprop.lab.report.panels import draw_curve
-from selective_backprop.lab.report.styles import Style
+from selective_backprop_lab.analysis.grouping import RunGroup
+from selective_backprop_lab.analysis.run_summary import listed
+from selective_backprop_lab.analysis.statistics import Estimate, estimate
+from selective_backprop_lab.analysis.tables import Table, percent, with_interval
+from selective_backprop_lab.analysis.verdict import Finding, above_zero, in_words, is_above
+from selective_backprop_lab.records.schema import Observation, Run
+from selective_backprop_lab.report.panels import draw_curve
+from selective_backprop_lab.report.styles import Style
 
 _RANKS, _QUANTILES, _BANDS = "LossRanks(", "LossQuantiles(", "LossBands("
 _PARTS, _GRADIENTS, _CONFIDENCES = "BatchGradients(", "GradientAgreement(", "TargetConfidences("

@@ -34,8 +34,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from selective_backprop.lab.data.augment import Augmentation, Border
-from selective_backprop.lab.recipe import Rates, Recipe
+from selective_backprop_lab.data.augment import Augmentation, Border
+from selective_backprop_lab.recipe import Rates, Recipe
 
 
 class PaperSchedule(StrEnum):

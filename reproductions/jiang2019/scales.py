@@ -39,8 +39,8 @@ from typing import Any
 from reproductions.figures import SHORTENED, USUAL, Published, Scale, Setting
 from reproductions.jiang2019.recipes import EXPERIMENTS, OTHER_NETS, Experiment, PaperSchedule
 from reproductions.training import EXAMPLES
-from selective_backprop.lab.data.augment import Augmentation
-from selective_backprop.lab.recipe import Precision, Recipe, find_recipe
+from selective_backprop_lab.data.augment import Augmentation
+from selective_backprop_lab.recipe import Precision, Recipe, find_recipe
 
 # By data set: what the item "tuning" found; `papers.tuned_rates` returns it.
 TUNED: Mapping[str, Mapping[str, float]] = {

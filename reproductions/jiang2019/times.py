@@ -15,8 +15,8 @@ from reproductions.drawing import caption, sheet
 from reproductions.figures import Found, Judged, PanelData, Presentation, presented
 from reproductions.quotes import read_reported
 from reproductions.timing import PHASES, ROUNDS, StepTimes
-from selective_backprop.lab.analysis.grouping import RunGroup
-from selective_backprop.lab.analysis.statistics import (
+from selective_backprop_lab.analysis.grouping import RunGroup
+from selective_backprop_lab.analysis.statistics import (
     AXIS_LABELS,
     AXIS_WORDS,
     FACTORS,
@@ -26,17 +26,17 @@ from selective_backprop.lab.analysis.statistics import (
     time_to,
     training_error,
 )
-from selective_backprop.lab.analysis.tables import Table, duration, percent, with_interval
-from selective_backprop.lab.analysis.verdict import (
+from selective_backprop_lab.analysis.tables import Table, duration, percent, with_interval
+from selective_backprop_lab.analysis.verdict import (
     Finding,
     Verdict,
     below_zero,
     is_above,
     opposite,
 )
-from selective_backprop.lab.records.schema import Point, Run
-from selective_backprop.lab.report.panels import INK, entitle
-from selective_backprop.lab.report.styles import PHASE_COLOURS
+from selective_backprop_lab.records.schema import Point, Run
+from selective_backprop_lab.report.panels import INK, entitle
+from selective_backprop_lab.report.styles import PHASE_COLOURS
 
 # What the paper's bars are made of, from the phases that are metered; the first gives the colour.
 PARTS: Mapping[str, tuple[str, ...]] = {

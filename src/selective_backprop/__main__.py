@@ -25,7 +25,7 @@ def main() -> int | None:
             file=sys.stderr,
         )
         return 1
-    from selective_backprop.lab.cli import main as cli
+    from selective_backprop_lab.cli import main as cli
 
     return cli.main()
 

@@ -14,10 +14,10 @@ import selective_backprop as sb
 from selective_backprop.guide._advice import wrong_labels
 from selective_backprop.guide._advice.near_copies import hash_rows
 from selective_backprop.guide._advice.wrong_labels import estimate_wrong_labels
-from selective_backprop.lab.data.composition import Composition
-from selective_backprop.lab.data.datasets import ImageData, load
-from selective_backprop.lab.data.loader import make_loader
-from selective_backprop.lab.data.noise import NoiseKind
+from selective_backprop_lab.data.composition import Composition
+from selective_backprop_lab.data.datasets import ImageData, load
+from selective_backprop_lab.data.loader import make_loader
+from selective_backprop_lab.data.noise import NoiseKind
 
 
 def images(examples: int, side: int = 24, seed: int = 0) -> torch.Tensor:

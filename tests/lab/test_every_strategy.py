@@ -19,8 +19,8 @@ from fixture_lab import (
 )
 
 import selective_backprop as sb
-from selective_backprop.lab.strategies import STRATEGIES
-from selective_backprop.lab.training.run import TrainingRun
+from selective_backprop_lab.strategies import STRATEGIES
+from selective_backprop_lab.training.run import TrainingRun
 
 # A third of three epochs is one, four batches, and two of each half of the data.
 SETTINGS = {"stale": 2, "keep": 1 / 2, "models": 2, "young": 1 / 3}

@@ -8,8 +8,8 @@ from fixture_lab import Clock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selective_backprop.lab import meter as metering
-from selective_backprop.lab.meter import PHASES, Meter, Price
+from selective_backprop_lab import meter as metering
+from selective_backprop_lab.meter import PHASES, Meter, Price
 
 CPU = torch.device("cpu")
 

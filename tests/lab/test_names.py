@@ -3,11 +3,11 @@
 import pytest
 
 import selective_backprop as sb
-from selective_backprop.lab.data.datasets import DATASETS, data_name
-from selective_backprop.lab.names import find_name
-from selective_backprop.lab.nets.models import MODELS, model_name
-from selective_backprop.lab.recipe import RECIPES, find_recipe
-from selective_backprop.lab.strategies import ALIASES, STRATEGIES, parse_strategies
+from selective_backprop_lab.data.datasets import DATASETS, data_name
+from selective_backprop_lab.names import find_name
+from selective_backprop_lab.nets.models import MODELS, model_name
+from selective_backprop_lab.recipe import RECIPES, find_recipe
+from selective_backprop_lab.strategies import ALIASES, STRATEGIES, parse_strategies
 
 
 @pytest.mark.parametrize(

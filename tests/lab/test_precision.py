@@ -3,8 +3,8 @@ import torch
 from fixture_lab import few_digits, fixture_plan
 from torch import nn
 
-from selective_backprop.lab.recipe import Precision
-from selective_backprop.lab.training.run import TrainingRun
+from selective_backprop_lab.recipe import Precision
+from selective_backprop_lab.training.run import TrainingRun
 
 
 class Dtypes(nn.Module):

@@ -7,11 +7,11 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import selective_backprop as sb
-from selective_backprop.lab import preparation as outfits
-from selective_backprop.lab.data.augment import Augmentation
-from selective_backprop.lab.data.loader import make_loader
-from selective_backprop.lab.nets.models import make_model
-from selective_backprop.lab.preparation import (
+from selective_backprop_lab import preparation as outfits
+from selective_backprop_lab.data.augment import Augmentation
+from selective_backprop_lab.data.loader import make_loader
+from selective_backprop_lab.nets.models import make_model
+from selective_backprop_lab.preparation import (
     TrainingSetup,
     forward_operations,
     prepare_proxy,

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
-from selective_backprop.lab.data.datasets import DATASETS
-from selective_backprop.lab.nets.models import MODELS
-from selective_backprop.lab.recipe import (
+from selective_backprop_lab.data.datasets import DATASETS
+from selective_backprop_lab.nets.models import MODELS
+from selective_backprop_lab.recipe import (
     RECIPES,
     Optimizer,
     Rates,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import selective_backprop as sb
-from selective_backprop.lab.preparation import Preparation
-from selective_backprop.lab.strategies import (
+from selective_backprop_lab.preparation import Preparation
+from selective_backprop_lab.strategies import (
     ALIASES,
     DEFAULT_STRATEGIES,
     STRATEGIES,

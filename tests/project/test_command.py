@@ -38,8 +38,8 @@ def test_what_the_command_looks_for_is_what_its_extra_installs():
 
 
 def test_a_fault_in_the_lab_itself_is_no_missing_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "selective_backprop.lab.cli.main", None)
-    monkeypatch.delattr("selective_backprop.lab.cli.main", raising=False)
+    monkeypatch.setitem(sys.modules, "selective_backprop_lab.cli.main", None)
+    monkeypatch.delattr("selective_backprop_lab.cli.main", raising=False)
     with pytest.raises(ModuleNotFoundError, match=r"selective_backprop\.lab\.cli"):
         command.main()
 
@@ -47,8 +47,8 @@ def test_a_fault_in_the_lab_itself_is_no_missing_extra(monkeypatch):
 def test_with_its_extra_the_command_is_the_labs(monkeypatch):
     cli = ModuleType("cli")
     cli.main = lambda: 7
-    monkeypatch.setitem(sys.modules, "selective_backprop.lab.cli.main", cli)
-    monkeypatch.setattr("selective_backprop.lab.cli.main", cli, raising=False)
+    monkeypatch.setitem(sys.modules, "selective_backprop_lab.cli.main", cli)
+    monkeypatch.setattr("selective_backprop_lab.cli.main", cli, raising=False)
     assert command.main() == 7
 
 

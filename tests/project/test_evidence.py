@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from selective_backprop.lab.analysis.statistics import estimate, final_error
-from selective_backprop.lab.analysis.tables import with_interval
-from selective_backprop.lab.records.schema import read_runs
+from selective_backprop_lab.analysis.statistics import estimate, final_error
+from selective_backprop_lab.analysis.tables import with_interval
+from selective_backprop_lab.records.schema import read_runs
 
 ROOT = Path(__file__).parents[2]
 GATED = "records/cifar10-gate"

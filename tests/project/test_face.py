@@ -131,7 +131,7 @@ def test_the_version_is_that_of_the_installed_package_if_there_is_one(monkeypatc
 def test_shapes_are_notes_where_jaxtyping_is_missing():
     code = (
         "import sys; sys.modules['jaxtyping'] = None; import typing, selective_backprop as sb; "
-        "import selective_backprop.lab.cli.main; sb.guide; "
+        "import selective_backprop_lab.cli.main; sb.guide; "
         "rule = sb.selectors.selection_probability; "
         "print(typing.get_type_hints(rule, include_extras=True)['losses'].__metadata__)"
     )
@@ -166,11 +166,11 @@ FORBIDDEN = {
     ),
     ("lab/meter.py", "from selective_backprop.guide._audit.label_doubts import Doubts"): (
         "The lab uses the public face alone",
-        "selective_backprop.lab.meter -> selective_backprop.guide._audit.label_doubts",
+        "selective_backprop_lab.meter -> selective_backprop.guide._audit.label_doubts",
     ),
     ("lab/records/schema.py", "from selective_backprop._memory.history import History"): (
         "The lab uses the public face alone",
-        "selective_backprop.lab.records.schema -> selective_backprop._memory.history ",
+        "selective_backprop_lab.records.schema -> selective_backprop._memory.history ",
     ),
 }
 

@@ -12,9 +12,9 @@ from reproductions.claims import (
     seconds_of_phases,
     timed,
 )
-from selective_backprop.lab.analysis.grouping import RunGroup
-from selective_backprop.lab.analysis.verdict import Verdict
-from selective_backprop.lab.budget import Budget
+from selective_backprop_lab.analysis.grouping import RunGroup
+from selective_backprop_lab.analysis.verdict import Verdict
+from selective_backprop_lab.budget import Budget
 
 HOLDS, FAILS, OPEN = Verdict
 

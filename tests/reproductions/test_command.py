@@ -14,8 +14,8 @@ from reproductions import command
 from reproductions.auto_study.protocol import STAGES
 from reproductions.jiang2019.scales import ScaleName
 from reproductions.papers import FIGURES
-from selective_backprop.lab.records.schema import read_runs
-from selective_backprop.lab.training.run import TrainingRun
+from selective_backprop_lab.records.schema import read_runs
+from selective_backprop_lab.training.run import TrainingRun
 
 
 def reproduce(line, folder):

@@ -12,8 +12,8 @@ from reproductions.diet_sb import judging
 from reproductions.figures import Found, PanelData
 from reproductions.jiang2019.scales import SCALES
 from reproductions.probes import pack
-from selective_backprop.lab.analysis.verdict import Verdict
-from selective_backprop.lab.records.schema import Observation
+from selective_backprop_lab.analysis.verdict import Verdict
+from selective_backprop_lab.records.schema import Observation
 
 HOLDS, FAILS, OPEN = Verdict
 SETTING = fixture_setting(epochs=10, limit=256)

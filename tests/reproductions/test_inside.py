@@ -11,8 +11,8 @@ from reproductions.figures import Found, PanelData
 from reproductions.jiang2019 import inside
 from reproductions.papers import FIGURES
 from reproductions.probes import pack
-from selective_backprop.lab.analysis.verdict import Verdict
-from selective_backprop.lab.records.schema import Observation
+from selective_backprop_lab.analysis.verdict import Verdict
+from selective_backprop_lab.records.schema import Observation
 
 HOLDS, FAILS, _ = Verdict
 SCALE = fixture_scale()

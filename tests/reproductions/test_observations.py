@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from reproductions.observations import by_class, follow, lowest, over_training, overlap, standing
 from reproductions.probes import pack, unpack
-from selective_backprop.lab.analysis.grouping import RunGroup
-from selective_backprop.lab.budget import Budget
-from selective_backprop.lab.records.schema import Observation
+from selective_backprop_lab.analysis.grouping import RunGroup
+from selective_backprop_lab.budget import Budget
+from selective_backprop_lab.records.schema import Observation
 
 NUMBERS = st.lists(st.integers(0, 9), min_size=2, max_size=20)
 SHARES = st.sampled_from([0.1, 0.25, 0.5, 0.75, 1.0])

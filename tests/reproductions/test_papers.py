@@ -22,11 +22,11 @@ from reproductions.papers import (
 )
 from reproductions.probes import LossQuantiles
 from reproductions.training import file_of
-from selective_backprop.lab.analysis.statistics import final_error, training_error
-from selective_backprop.lab.analysis.verdict import CLAIMS
-from selective_backprop.lab.recipe import Precision
-from selective_backprop.lab.records.schema import read_run, read_runs
-from selective_backprop.lab.training.run_config import RunConfig
+from selective_backprop_lab.analysis.statistics import final_error, training_error
+from selective_backprop_lab.analysis.verdict import CLAIMS
+from selective_backprop_lab.recipe import Precision
+from selective_backprop_lab.records.schema import read_run, read_runs
+from selective_backprop_lab.training.run_config import RunConfig
 
 # So few digits are scored by so young a net that pruning may leave nothing of a class.
 pytestmark = [

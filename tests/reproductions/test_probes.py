@@ -17,8 +17,8 @@ from reproductions.probes import (
     TargetConfidences,
     unpack,
 )
-from selective_backprop.lab.nets.models import make_model
-from selective_backprop.lab.training.callbacks import Scene
+from selective_backprop_lab.nets.models import make_model
+from selective_backprop_lab.training.callbacks import Scene
 
 COUNT = 40
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from reproductions.jiang2019.recipes import EXPERIMENTS, OTHER_NETS, PaperSchedule
-from selective_backprop.lab.data.datasets import DATASETS
-from selective_backprop.lab.nets.models import MODELS
-from selective_backprop.lab.recipe import Recipe
+from selective_backprop_lab.data.datasets import DATASETS
+from selective_backprop_lab.nets.models import MODELS
+from selective_backprop_lab.recipe import Recipe
 
 # As the authors' runs were told: the learning rate from so many candidates on.
 PUBLISHED = {

@@ -21,15 +21,15 @@ from reproductions.auto_study.protocol import (
 from reproductions.auto_study.results import RUNS, read_results
 from reproductions.auto_study.study import run_study
 from reproductions.training import Order
-from selective_backprop.lab.analysis.class_errors import error_as_it_comes
-from selective_backprop.lab.analysis.statistics import estimate
-from selective_backprop.lab.analysis.tables import with_interval
-from selective_backprop.lab.analysis.tuning import Tuned
-from selective_backprop.lab.analysis.verdict import GOALS
-from selective_backprop.lab.data.composition import Composition
-from selective_backprop.lab.recipe import Recipe
-from selective_backprop.lab.records.pack import PACK
-from selective_backprop.lab.records.schema import pack_finished, read_runs
+from selective_backprop_lab.analysis.class_errors import error_as_it_comes
+from selective_backprop_lab.analysis.statistics import estimate
+from selective_backprop_lab.analysis.tables import with_interval
+from selective_backprop_lab.analysis.tuning import Tuned
+from selective_backprop_lab.analysis.verdict import GOALS
+from selective_backprop_lab.data.composition import Composition
+from selective_backprop_lab.recipe import Recipe
+from selective_backprop_lab.records.pack import PACK
+from selective_backprop_lab.records.schema import pack_finished, read_runs
 
 # So few digits are scored by so young a net that the halves may lack a class.
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -9,9 +9,9 @@ from reproductions.auto_study.goals import goals
 from reproductions.auto_study.page import by_kind, overview, rates_table, worth_table
 from reproductions.auto_study.protocol import STAGES
 from reproductions.auto_study.results import Results
-from selective_backprop.lab.analysis.tuning import Tuned
-from selective_backprop.lab.analysis.verdict import Verdict
-from selective_backprop.lab.budget import Budget
+from selective_backprop_lab.analysis.tuning import Tuned
+from selective_backprop_lab.analysis.verdict import Verdict
+from selective_backprop_lab.budget import Budget
 
 _, PLAIN, *_ = STAGES["develop"].workloads
 BY_NAME = {workload.name: workload for workload in STAGES["develop"].workloads}

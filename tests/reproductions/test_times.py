@@ -16,9 +16,9 @@ from reproductions.jiang2019.times import (
     speedup_table,
     target_of,
 )
-from selective_backprop.lab.analysis.grouping import RunGroup
-from selective_backprop.lab.analysis.verdict import Verdict
-from selective_backprop.lab.budget import Budget
+from selective_backprop_lab.analysis.grouping import RunGroup
+from selective_backprop_lab.analysis.verdict import Verdict
+from selective_backprop_lab.budget import Budget
 
 SETTING = fixture_setting()
 

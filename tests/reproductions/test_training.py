@@ -23,7 +23,7 @@ from reproductions.training import (
     train_missing,
     work,
 )
-from selective_backprop.lab.training.run_config import RunConfig
+from selective_backprop_lab.training.run_config import RunConfig
 
 SETTING = fixture_setting(epochs=4, limit=256)
 TRADITIONAL, SELECTIVE = (entry(key, SETTING).plan for key in ("traditional", "sb"))

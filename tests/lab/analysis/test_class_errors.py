@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from fixture_runs import fixture_point, fixture_run
 
-from selective_backprop.lab.analysis.class_errors import (
+from selective_backprop_lab.analysis.class_errors import (
     area_under_curve,
     balanced_error,
     error_as_it_comes,
@@ -16,8 +16,8 @@ from selective_backprop.lab.analysis.class_errors import (
     macro_recall,
     rare_recall,
 )
-from selective_backprop.lab.analysis.grouping import gather
-from selective_backprop.lab.analysis.summary import to_markdown
+from selective_backprop_lab.analysis.grouping import gather
+from selective_backprop_lab.analysis.summary import to_markdown
 
 SHARES = [0.5, 0.1, 0.2, 0.05, 0.15]
 ERRORS = (2.0, 10.0, 4.0, 40.0, 20.0)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from fixture_runs import fixture_run, fixture_seeds
 
-from selective_backprop.lab.analysis.findings import PAYS, findings
-from selective_backprop.lab.analysis.grouping import gather
+from selective_backprop_lab.analysis.findings import PAYS, findings
+from selective_backprop_lab.analysis.grouping import gather
 
 
 def said(*groups):

@@ -2,7 +2,7 @@ import pytest
 from fixture_runs import fixture_run
 
 import selective_backprop as sb
-from selective_backprop.lab.analysis.grouping import differences, gather
+from selective_backprop_lab.analysis.grouping import differences, gather
 
 
 def test_traditional_comes_first_then_the_controls_then_methods_by_name():

@@ -6,10 +6,10 @@ from fixture_examples import fixture_history
 from fixture_runs import fixture_header, fixture_point
 
 import selective_backprop as sb
-from selective_backprop.lab.analysis.grouping import gather
-from selective_backprop.lab.analysis.loading import survey, with_histories
-from selective_backprop.lab.records.example_history import examples_path, write_examples
-from selective_backprop.lab.records.writer import RunWriter
+from selective_backprop_lab.analysis.grouping import gather
+from selective_backprop_lab.analysis.loading import survey, with_histories
+from selective_backprop_lab.records.example_history import examples_path, write_examples
+from selective_backprop_lab.records.writer import RunWriter
 
 
 def write(folder, arm="traditional", seed=0, *, config=None, finished=True, examples=12, **header):

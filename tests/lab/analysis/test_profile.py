@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from selective_backprop.lab.analysis.profile import performance_profile
+from selective_backprop_lab.analysis.profile import performance_profile
 
 ERRORS = np.array([[2.0, 1.0, 4.0], [1.0, 1.0, 1.5], [3.0, 6.0, 2.0], [1.0, math.nan, 1.2]])
 

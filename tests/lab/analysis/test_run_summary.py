@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 from fixture_runs import fixture_run, fixture_seeds
 
-from selective_backprop.lab.analysis.grouping import gather
-from selective_backprop.lab.analysis.run_summary import facts, headline, notes
+from selective_backprop_lab.analysis.grouping import gather
+from selective_backprop_lab.analysis.run_summary import facts, headline, notes
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import selective_backprop as sb
-from selective_backprop.lab.analysis.grouping import gather
-from selective_backprop.lab.analysis.statistics import (
+from selective_backprop_lab.analysis.grouping import gather
+from selective_backprop_lab.analysis.statistics import (
     common_span,
     curve,
     estimate,

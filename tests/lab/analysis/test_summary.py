@@ -6,9 +6,9 @@ import pytest
 from fixture_runs import fixture_point, fixture_run, fixture_seeds
 from rich.console import Console
 
-from selective_backprop.lab.analysis.findings import pays_words
-from selective_backprop.lab.analysis.grouping import gather
-from selective_backprop.lab.analysis.summary import (
+from selective_backprop_lab.analysis.findings import pays_words
+from selective_backprop_lab.analysis.grouping import gather
+from selective_backprop_lab.analysis.summary import (
     comparison_table,
     numbers_table,
     records_table,

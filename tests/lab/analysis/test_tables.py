@@ -4,8 +4,8 @@ import math
 import pytest
 from rich.console import Console
 
-from selective_backprop.lab.analysis.statistics import Estimate
-from selective_backprop.lab.analysis.tables import Column, Table, count, duration, with_interval
+from selective_backprop_lab.analysis.statistics import Estimate
+from selective_backprop_lab.analysis.tables import Column, Table, count, duration, with_interval
 
 TABLE = Table(
     columns=("name", Column("final\nerror"), Column("verdict", left=True)),

@@ -3,9 +3,9 @@ import math
 import pytest
 from fixture_runs import fixture_run
 
-from selective_backprop.lab.analysis.statistics import final_loss
-from selective_backprop.lab.analysis.tuning import tuned
-from selective_backprop.lab.budget import Budget
+from selective_backprop_lab.analysis.statistics import final_loss
+from selective_backprop_lab.analysis.tuning import tuned
+from selective_backprop_lab.budget import Budget
 
 
 def tried(arm, budget, rate, errors, **changes):

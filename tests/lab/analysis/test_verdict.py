@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from selective_backprop.lab.analysis.statistics import Estimate
-from selective_backprop.lab.analysis.verdict import (
+from selective_backprop_lab.analysis.statistics import Estimate
+from selective_backprop_lab.analysis.verdict import (
     GOALS,
     Finding,
     Verdict,

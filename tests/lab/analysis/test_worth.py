@@ -7,11 +7,11 @@ from fixture_runs import fixture_seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selective_backprop.lab.analysis.grouping import gather
-from selective_backprop.lab.analysis.statistics import final_error, paired_difference
-from selective_backprop.lab.analysis.summary import comparison_table, to_markdown
-from selective_backprop.lab.analysis.verdict import Verdict
-from selective_backprop.lab.analysis.worth import Worth, mean_worth, read_off, worth
+from selective_backprop_lab.analysis.grouping import gather
+from selective_backprop_lab.analysis.statistics import final_error, paired_difference
+from selective_backprop_lab.analysis.summary import comparison_table, to_markdown
+from selective_backprop_lab.analysis.verdict import Verdict
+from selective_backprop_lab.analysis.worth import Worth, mean_worth, read_off, worth
 
 
 def at(strategy, cost, finals, **changes):

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import selective_backprop as sb
-from selective_backprop.lab.bench import harness
-from selective_backprop.lab.bench.harness import (
+from selective_backprop_lab.bench import harness
+from selective_backprop_lab.bench.harness import (
     LEAST,
     Findings,
     Timed,
@@ -18,9 +18,9 @@ from selective_backprop.lab.bench.harness import (
     strategies_of,
     time_steps,
 )
-from selective_backprop.lab.bench.timed_loops import ScoringTrial, Spent, TimedLoops
-from selective_backprop.lab.bench.workload import bench_recipe, make_workload
-from selective_backprop.lab.recipe import Precision
+from selective_backprop_lab.bench.timed_loops import ScoringTrial, Spent, TimedLoops
+from selective_backprop_lab.bench.workload import bench_recipe, make_workload
+from selective_backprop_lab.recipe import Precision
 
 AGREEMENT = sb.scorers.Agreement(0.9, 0.8, 1 / 3, 1, 48)
 

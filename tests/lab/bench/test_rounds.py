@@ -4,7 +4,7 @@ from math import comb
 
 import pytest
 
-from selective_backprop.lab.bench.rounds import summarise, take_rounds
+from selective_backprop_lab.bench.rounds import summarise, take_rounds
 
 
 def test_each_round_runs_each_arm_once_in_an_order_of_its_own():

@@ -9,9 +9,9 @@ import torch
 from fixture_cuda import no_waiting
 
 from selective_backprop import Stopwatch
-from selective_backprop.lab.bench import workload
-from selective_backprop.lab.bench.harness import strategies_of
-from selective_backprop.lab.bench.timed_loops import TimedLoop, TimedLoops
+from selective_backprop_lab.bench import workload
+from selective_backprop_lab.bench.harness import strategies_of
+from selective_backprop_lab.bench.timed_loops import TimedLoop, TimedLoops
 
 
 class Clock:

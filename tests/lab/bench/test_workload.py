@@ -6,14 +6,14 @@ import pytest
 import torch
 
 import selective_backprop as sb
-from selective_backprop.lab.bench.workload import (
+from selective_backprop_lab.bench.workload import (
     all_scorers,
     bench_recipe,
     made_up,
     make_workload,
     window_of,
 )
-from selective_backprop.lab.recipe import Precision
+from selective_backprop_lab.recipe import Precision
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 SMALL = replace(bench_recipe("1x8x8/3"), model="tiny_cnn", batch_size=8)

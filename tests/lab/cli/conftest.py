@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from fixture_command import run_command
 
-from selective_backprop.lab.report import figures, report
-from selective_backprop.lab.runner import grid
+from selective_backprop_lab.report import figures, report
+from selective_backprop_lab.runner import grid
 
 SMALL = "--limit 256 --epochs 2 --evaluations 3 --rate 1/2"
 COMPARE = f"compare {SMALL} --seeds 2 --strategies traditional,selective-backprop --out out"

@@ -11,12 +11,12 @@ from fixture_runs import fixture_header, fixture_point
 from PIL import Image
 
 import selective_backprop as sb
-from selective_backprop.lab.data.augment import Augmentation
-from selective_backprop.lab.data.noise import UniformFlip
-from selective_backprop.lab.records.example_history import examples_path, write_examples
-from selective_backprop.lab.records.writer import RunWriter
-from selective_backprop.lab.report.audit import audit_runs, together
-from selective_backprop.lab.training.run import TrainingRun
+from selective_backprop_lab.data.augment import Augmentation
+from selective_backprop_lab.data.noise import UniformFlip
+from selective_backprop_lab.records.example_history import examples_path, write_examples
+from selective_backprop_lab.records.writer import RunWriter
+from selective_backprop_lab.report.audit import audit_runs, together
+from selective_backprop_lab.training.run import TrainingRun
 
 CLEAN = np.arange(12) % 3
 FLIPPED = np.where(np.arange(12) % 4 == 3, (CLEAN + 1) % 3, CLEAN)

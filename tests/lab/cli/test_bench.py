@@ -5,7 +5,7 @@ import json
 import pytest
 from fixture_command import run_command
 
-from selective_backprop.lab.bench import harness
+from selective_backprop_lab.bench import harness
 
 MODEL = """
 from torch import nn
@@ -94,7 +94,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_measured(
 ):
     (tmp_path / "folder.png").mkdir()
     (tmp_path / "taken").write_text("a file")
-    monkeypatch.setattr("selective_backprop.lab.cli.bench.make_workload", None)
+    monkeypatch.setattr("selective_backprop_lab.cli.bench.make_workload", None)
     outcome = run_command(f"bench --data 1x8x8/2 {options}", tmp_path)
     assert outcome.status == 2
     assert message in outcome.text
@@ -105,7 +105,7 @@ def test_a_figure_that_cannot_be_drawn_leaves_the_record(tmp_path, monkeypatch):
         raise OSError("no space left on device")
 
     monkeypatch.setattr(harness, "LEAST", 1)
-    monkeypatch.setattr("selective_backprop.lab.bench.figure.draw_bench", full)
+    monkeypatch.setattr("selective_backprop_lab.bench.figure.draw_bench", full)
     options = "--data 1x8x8/2 --model tiny_cnn --batch-size 4 --scorers forward --seconds 0"
     outcome = run_command(f"bench {options} --json a.json", tmp_path)
     assert outcome.status == 2

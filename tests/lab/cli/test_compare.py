@@ -10,18 +10,18 @@ from fixture_command import run_command
 from fixture_lab import few_digits
 
 import selective_backprop as sb
-from selective_backprop.lab.budget import Budget
-from selective_backprop.lab.cli import main as cli
-from selective_backprop.lab.data.augment import Augmentation
-from selective_backprop.lab.data.datasets import load
-from selective_backprop.lab.data.noise import NoiseKind, UniformFlip
-from selective_backprop.lab.recipe import RECIPES, Rates
-from selective_backprop.lab.records.example_history import examples_path, read_examples
-from selective_backprop.lab.records.schema import read_run, read_runs
-from selective_backprop.lab.runner import grid, run_store
-from selective_backprop.lab.strategies import DEFAULT_STRATEGIES, STRATEGIES, StrategyOptions
-from selective_backprop.lab.training.lr_schedule import Follows
-from selective_backprop.lab.training.run import TrainingRun
+from selective_backprop_lab.budget import Budget
+from selective_backprop_lab.cli import main as cli
+from selective_backprop_lab.data.augment import Augmentation
+from selective_backprop_lab.data.datasets import load
+from selective_backprop_lab.data.noise import NoiseKind, UniformFlip
+from selective_backprop_lab.recipe import RECIPES, Rates
+from selective_backprop_lab.records.example_history import examples_path, read_examples
+from selective_backprop_lab.records.schema import read_run, read_runs
+from selective_backprop_lab.runner import grid, run_store
+from selective_backprop_lab.strategies import DEFAULT_STRATEGIES, STRATEGIES, StrategyOptions
+from selective_backprop_lab.training.lr_schedule import Follows
+from selective_backprop_lab.training.run import TrainingRun
 
 SMALL = "--limit 256 --epochs 2 --evaluations 3 --rate 1/2"
 
@@ -37,7 +37,7 @@ def ordered(monkeypatch, tmp_path):
         raise Ordered(plans, options)
 
     def order(line):
-        monkeypatch.setattr("selective_backprop.lab.cli.train.run_grid", stop)
+        monkeypatch.setattr("selective_backprop_lab.cli.train.run_grid", stop)
         monkeypatch.setattr(run_store, "load_data", lambda name, root, limit: few_digits())
         with pytest.raises(Ordered) as made:
             cli.app(line.split(), standalone_mode=False)

@@ -13,9 +13,9 @@ import typer
 from fixture_command import run_command
 
 import selective_backprop as sb
-from selective_backprop.lab.cli import main as cli
-from selective_backprop.lab.cli.options import with_options
-from selective_backprop.lab.runner import run_store
+from selective_backprop_lab.cli import main as cli
+from selective_backprop_lab.cli.options import with_options
+from selective_backprop_lab.runner import run_store
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -137,7 +137,7 @@ def test_without_a_command_the_commands_are_listed(tmp_path):
 def test_help_imports_none_of_what_only_running_a_command_needs():
     code = """if True:
         import sys
-        from selective_backprop.lab.cli import main as cli
+        from selective_backprop_lab.cli import main as cli
         for command in ([], *([name] for name in sys.argv[1:])):
             cli.app([*command, "--help"], standalone_mode=False)
         print(*sys.modules)

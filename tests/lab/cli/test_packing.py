@@ -4,9 +4,9 @@ import pytest
 from fixture_command import run_command
 from fixture_runs import fixture_header, fixture_point
 
-from selective_backprop.lab.records.pack import PACK
-from selective_backprop.lab.records.schema import read_runs
-from selective_backprop.lab.records.writer import RunWriter
+from selective_backprop_lab.records.pack import PACK
+from selective_backprop_lab.records.schema import read_runs
+from selective_backprop_lab.records.writer import RunWriter
 
 
 @pytest.fixture

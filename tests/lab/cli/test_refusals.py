@@ -5,11 +5,11 @@ import torch
 from fixture_command import run_command
 
 import selective_backprop as sb
-from selective_backprop.lab.cli.options import parse_budget
-from selective_backprop.lab.nets.models import MODELS
-from selective_backprop.lab.recipe import RECIPES
-from selective_backprop.lab.runner import run_store
-from selective_backprop.lab.strategies import STRATEGIES
+from selective_backprop_lab.cli.options import parse_budget
+from selective_backprop_lab.nets.models import MODELS
+from selective_backprop_lab.recipe import RECIPES
+from selective_backprop_lab.runner import run_store
+from selective_backprop_lab.strategies import STRATEGIES
 
 BUDGET = "write a positive number of traditional epochs, such as 10, or of seconds, such as 60s"
 

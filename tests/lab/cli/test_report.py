@@ -6,9 +6,9 @@ import pytest
 from fixture_command import run_command
 from fixture_runs import fixture_header, fixture_point
 
-from selective_backprop.lab.records.example_history import examples_path
-from selective_backprop.lab.records.writer import RunWriter
-from selective_backprop.lab.report import figures
+from selective_backprop_lab.records.example_history import examples_path
+from selective_backprop_lab.records.writer import RunWriter
+from selective_backprop_lab.report import figures
 
 DRAWN = ("table.md", "comparison.png", "report.html")
 

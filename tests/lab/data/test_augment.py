@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
-from selective_backprop.lab.data.augment import Augmentation, Border
+from selective_backprop_lab.data.augment import Augmentation, Border
 
 AUGMENTATIONS = st.builds(
     Augmentation,

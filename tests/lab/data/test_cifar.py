@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
-from selective_backprop.lab.data.cifar import CIFAR10, CIFAR100, read_cifar_splits, unpickle
-from selective_backprop.lab.data.splits import Splits
+from selective_backprop_lab.data.cifar import CIFAR10, CIFAR100, read_cifar_splits, unpickle
+from selective_backprop_lab.data.splits import Splits
 
 ROWS = 3
 TINY10 = replace(CIFAR10, train_rows=ROWS, test_rows=ROWS)
@@ -189,7 +189,7 @@ def test_a_pickle_that_would_run_something_is_refused_and_not_run(tmp_path, prot
         ("numpy._core.multiarray", "_reconstruct.__globals__"),
         ("_codecs", "decode"),
         ("copyreg", "_reconstructor"),
-        ("selective_backprop.lab.data.cifar", "unpickle"),
+        ("selective_backprop_lab.data.cifar", "unpickle"),
     ],
 )
 def test_no_other_name_is_admitted(tmp_path, module, name):

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
-from selective_backprop.lab.data.composition import Composition, zipf
-from selective_backprop.lab.data.datasets import channel_statistics, load
-from selective_backprop.lab.data.noise import NeighbourFlip, NoiseKind, UniformFlip
+from selective_backprop_lab.data.composition import Composition, zipf
+from selective_backprop_lab.data.datasets import channel_statistics, load
+from selective_backprop_lab.data.noise import NeighbourFlip, NoiseKind, UniformFlip
 
 DIGITS = load("digits")
 SKEWED = Composition(skew=1.5, copies=1.0, places=2000)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 import selective_backprop as sb
-from selective_backprop.lab.data.datasets import DATASETS, channel_statistics, load, read_digits
+from selective_backprop_lab.data.datasets import DATASETS, channel_statistics, load, read_digits
 
 REAL = Path(__file__).resolve().parents[3].parent / "shared" / "data"
 
@@ -105,7 +105,7 @@ def test_what_is_on_disk_needs_a_folder(name, tmp_path):
 def test_channel_statistics_equal_those_of_the_levels_in_float64(rows, at_once):
     images = torch.tensor(rows, dtype=torch.uint8).view(-1, 2, 2, 2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("selective_backprop.lab.data.datasets._IMAGES_AT_ONCE", at_once)
+        patch.setattr("selective_backprop_lab.data.datasets._IMAGES_AT_ONCE", at_once)
         mean, std = channel_statistics(images)
     for channel in range(2):
         levels = images[:, channel].double() / 255

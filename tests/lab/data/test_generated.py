@@ -7,9 +7,9 @@ import pytest
 import torch
 from sklearn.datasets import load_breast_cancer
 
-from selective_backprop.lab.data.composition import Composition
-from selective_backprop.lab.data.datasets import load
-from selective_backprop.lab.data.loader import make_loader
+from selective_backprop_lab.data.composition import Composition
+from selective_backprop_lab.data.datasets import load
+from selective_backprop_lab.data.loader import make_loader
 
 DIGESTS = {
     "mnist1d": "45212d82aa917d86",

@@ -12,9 +12,9 @@ import torch
 from PIL import Image as pil
 
 import selective_backprop as sb
-from selective_backprop.lab.bench.workload import bench_recipe
-from selective_backprop.lab.data.datasets import load
-from selective_backprop.lab.recipe import RECIPES, find_recipe
+from selective_backprop_lab.bench.workload import bench_recipe
+from selective_backprop_lab.data.datasets import load
+from selective_backprop_lab.recipe import RECIPES, find_recipe
 
 
 @dataclass

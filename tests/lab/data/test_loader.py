@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selective_backprop.lab.data.augment import Augmentation, Border
-from selective_backprop.lab.data.datasets import ImageData, channel_statistics
-from selective_backprop.lab.data.loader import (
+from selective_backprop_lab.data.augment import Augmentation, Border
+from selective_backprop_lab.data.datasets import ImageData, channel_statistics
+from selective_backprop_lab.data.loader import (
     EpochSampler,
     ImageDataset,
     make_loader,

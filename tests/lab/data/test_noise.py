@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
-from selective_backprop.lab.data.datasets import load
-from selective_backprop.lab.data.noise import NeighbourFlip, UniformFlip
+from selective_backprop_lab.data.datasets import load
+from selective_backprop_lab.data.noise import NeighbourFlip, UniformFlip
 
 DIGITS = load("digits")
 EVERYTHING_ELSE = ("name", "train_images", "test_images", "test_labels", "class_names", "mean")

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selective_backprop.lab.data.random_bits import below, key_of, random_bits
+from selective_backprop_lab.data.random_bits import below, key_of, random_bits
 
 WORD = (1 << 64) - 1
 INDICES = st.lists(st.integers(0, 2**40), min_size=1, max_size=20)

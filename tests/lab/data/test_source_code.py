@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import selective_backprop as sb
-from selective_backprop.lab.data.datasets import load
-from selective_backprop.lab.data.loader import make_loader
-from selective_backprop.lab.data.source_code import (
+from selective_backprop_lab.data.datasets import load
+from selective_backprop_lab.data.loader import make_loader
+from selective_backprop_lab.data.source_code import (
     PACKAGES,
     read_help_bytes,
     read_source_bytes,

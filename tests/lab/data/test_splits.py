@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
-from selective_backprop.lab.data.splits import Splits, limited, of_classes, stratified_order
+from selective_backprop_lab.data.splits import Splits, limited, of_classes, stratified_order
 
 LABELS = st.lists(st.integers(0, 4), min_size=1, max_size=80)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.io import savemat
 
 import selective_backprop as sb
-from selective_backprop.lab.data.svhn import SVHN, SVHN_EXTRA, read_svhn_splits
+from selective_backprop_lab.data.svhn import SVHN, SVHN_EXTRA, read_svhn_splits
 
 TRAIN, EXTRA, TEST = 12, 5, 4
 TINY = replace(SVHN, train=(("train_32x32.mat", TRAIN),), test=("test_32x32.mat", TEST))

@@ -2,7 +2,7 @@
 
 import torch
 
-from selective_backprop.lab.nets.byte_lm import ByteLM
+from selective_backprop_lab.nets.byte_lm import ByteLM
 
 
 def test_it_has_one_to_two_million_parameters_and_logits_for_each_byte():

@@ -10,10 +10,10 @@ from fixture_command import run_command
 from fixture_lab import few_digits, fixture_plan, run_plans
 
 import selective_backprop as sb
-from selective_backprop.lab.nets.models import fingerprint
-from selective_backprop.lab.records.schema import read_runs
-from selective_backprop.lab.runner import run_store
-from selective_backprop.lab.training import run_config
+from selective_backprop_lab.nets.models import fingerprint
+from selective_backprop_lab.records.schema import read_runs
+from selective_backprop_lab.runner import run_store
+from selective_backprop_lab.training import run_config
 
 SMALL = "--limit 128 --epochs 2 --evaluations 2 --rate 1/2 --model net_to_edit:make --out out"
 NET = """

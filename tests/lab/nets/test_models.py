@@ -5,10 +5,10 @@ import torch
 from fixture_lab import blank_data
 
 import selective_backprop as sb
-from selective_backprop.lab.data.datasets import load
-from selective_backprop.lab.data.loader import make_loader, make_test_loader
-from selective_backprop.lab.nets.models import MODELS, make_model, take_over
-from selective_backprop.lab.nets.small import resnet9, small_cnn
+from selective_backprop_lab.data.datasets import load
+from selective_backprop_lab.data.loader import make_loader, make_test_loader
+from selective_backprop_lab.nets.models import MODELS, make_model, take_over
+from selective_backprop_lab.nets.small import resnet9, small_cnn
 
 # The full nets are their narrow twins in everything but size, and slow.
 OWN = ["linear", "perceptron", "small_cnn", "tiny_cnn", "resnet9_narrow", "vit_narrow"]

@@ -11,8 +11,8 @@ from fixture_lab import blank_data
 from torch import Tensor, nn
 
 import selective_backprop as sb
-from selective_backprop.lab.nets.models import MODELS, make_model
-from selective_backprop.lab.nets.published import densenet, resnet18, resnet20, wide_resnet
+from selective_backprop_lab.nets.models import MODELS, make_model
+from selective_backprop_lab.nets.published import densenet, resnet18, resnet20, wide_resnet
 
 # Of images with three channels and 10 and 100 classes. Published code of GoogLeNet has 7,904 more
 # for each: the biases of its convolutions.

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import selective_backprop as sb
-from selective_backprop.lab.nets.vision_transformer import vision_transformer
+from selective_backprop_lab.nets.vision_transformer import vision_transformer
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from fixture_examples import fixture_history
 from fixture_lab import blank_data, few_digits, fixture_plan, run_plans
 
 import selective_backprop as sb
-from selective_backprop.lab.data.datasets import portraits
-from selective_backprop.lab.records.example_history import (
+from selective_backprop_lab.data.datasets import portraits
+from selective_backprop_lab.records.example_history import (
     EXTREMES,
     examples_path,
     extremes,

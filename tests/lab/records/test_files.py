@@ -3,7 +3,7 @@ from multiprocessing import get_context
 
 import pytest
 
-from selective_backprop.lab.records.files import replacing
+from selective_backprop_lab.records.files import replacing
 
 
 def _write_and_go(path, text):

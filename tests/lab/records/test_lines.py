@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
-from selective_backprop.lab.records.lines import decode, encode
+from selective_backprop_lab.records.lines import decode, encode
 
 SPELT = {"NaN", "Infinity", "-Infinity"}
 VALUES = st.recursive(

@@ -7,9 +7,9 @@ import pytest
 from fixture_runs import fixture_header, fixture_point
 
 import selective_backprop as sb
-from selective_backprop.lab.records.lines import encode
-from selective_backprop.lab.records.pack import PACK, pack, unpack_into
-from selective_backprop.lab.records.schema import (
+from selective_backprop_lab.records.lines import encode
+from selective_backprop_lab.records.pack import PACK, pack, unpack_into
+from selective_backprop_lab.records.schema import (
     is_recorded,
     pack_finished,
     read_run,
@@ -17,7 +17,7 @@ from selective_backprop.lab.records.schema import (
     record_path,
     record_paths,
 )
-from selective_backprop.lab.records.writer import RunWriter
+from selective_backprop_lab.records.writer import RunWriter
 
 
 def record(folder, arm="traditional", seed=0, error=5.0, **options):

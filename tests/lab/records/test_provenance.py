@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import selective_backprop as sb
-from selective_backprop.lab.records import provenance
+from selective_backprop_lab.records import provenance
 
 
 @pytest.fixture

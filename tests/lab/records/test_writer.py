@@ -4,8 +4,8 @@ import pytest
 from fixture_runs import fixture_header, fixture_point
 
 import selective_backprop as sb
-from selective_backprop.lab.records.schema import read_run, read_runs
-from selective_backprop.lab.records.writer import RunWriter
+from selective_backprop_lab.records.schema import read_run, read_runs
+from selective_backprop_lab.records.writer import RunWriter
 
 HEADER = fixture_header()
 

@@ -12,9 +12,9 @@ from fixture_examples import fixture_history
 from fixture_runs import fixture_run
 from PIL import Image
 
-from selective_backprop.lab.analysis.grouping import gather
-from selective_backprop.lab.analysis.statistics import Estimate
-from selective_backprop.lab.report.examples import (
+from selective_backprop_lab.analysis.grouping import gather
+from selective_backprop_lab.analysis.statistics import Estimate
+from selective_backprop_lab.report.examples import (
     class_plot,
     class_shares,
     gallery,
@@ -25,7 +25,7 @@ from selective_backprop.lab.report.examples import (
     unevenness,
     widest_classes,
 )
-from selective_backprop.lab.report.styles import styles
+from selective_backprop_lab.report.styles import styles
 
 LIVES = ("life_index", "life_loss", "life_probability", "life_selected")
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 
-from selective_backprop.lab.analysis.grouping import gather
-from selective_backprop.lab.report.figures import draw_comparison
-from selective_backprop.lab.report.panels import LINE, spread
+from selective_backprop_lab.analysis.grouping import gather
+from selective_backprop_lab.report.figures import draw_comparison
+from selective_backprop_lab.report.panels import LINE, spread
 
 
 @pytest.fixture

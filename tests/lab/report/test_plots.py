@@ -6,8 +6,8 @@ from fixture_runs import fixture_run, fixture_seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selective_backprop.lab.analysis.grouping import gather
-from selective_backprop.lab.report.plots import (
+from selective_backprop_lab.analysis.grouping import gather
+from selective_backprop_lab.report.plots import (
     difference_plot,
     error_plot,
     front,

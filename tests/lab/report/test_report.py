@@ -11,9 +11,9 @@ from fixture_examples import fixture_history
 from fixture_runs import fixture_header, fixture_run, fixture_seeds
 from plotly.offline import get_plotlyjs
 
-from selective_backprop.lab.analysis.grouping import gather
-from selective_backprop.lab.report import report as _report
-from selective_backprop.lab.report.report import write_report
+from selective_backprop_lab.analysis.grouping import gather
+from selective_backprop_lab.report import report as _report
+from selective_backprop_lab.report.report import write_report
 
 NASTY = '<script>alert("x")</script>&</script><!--{{ 7 }}'
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")

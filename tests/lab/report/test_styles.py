@@ -5,8 +5,8 @@ from itertools import combinations, pairwise
 import numpy as np
 from fixture_runs import fixture_point, fixture_run
 
-from selective_backprop.lab.analysis.grouping import gather
-from selective_backprop.lab.report.styles import (
+from selective_backprop_lab.analysis.grouping import gather
+from selective_backprop_lab.report.styles import (
     PHASE_COLOURS,
     PHASES,
     ceiling,
@@ -14,7 +14,7 @@ from selective_backprop.lab.report.styles import (
     span,
     styles,
 )
-from selective_backprop.lab.strategies import STRATEGIES
+from selective_backprop_lab.strategies import STRATEGIES
 
 
 def look(*names):

@@ -2,10 +2,10 @@ import pytest
 from fixture_command import run_command
 from fixture_lab import few_digits, fixture_plan, untimed
 
-from selective_backprop.lab.records.example_history import read_examples
-from selective_backprop.lab.report import figures, report
-from selective_backprop.lab.runner.grid import run_grid
-from selective_backprop.lab.runner.run_store import RunStore
+from selective_backprop_lab.records.example_history import read_examples
+from selective_backprop_lab.report import figures, report
+from selective_backprop_lab.runner.grid import run_grid
+from selective_backprop_lab.runner.run_store import RunStore
 
 
 def test_the_runs_of_a_seed_and_length_take_turns_and_seeds_follow_each_other(tmp_path):

@@ -7,9 +7,9 @@ from fixture_lab import carry_out, few_digits, fixture_plan, run_plans, untimed
 from fixture_runs import fixture_point
 
 import selective_backprop as sb
-from selective_backprop.lab.records.schema import read_run, read_runs
-from selective_backprop.lab.runner import grid
-from selective_backprop.lab.training.run import TrainingRun
+from selective_backprop_lab.records.schema import read_run, read_runs
+from selective_backprop_lab.runner import grid
+from selective_backprop_lab.training.run import TrainingRun
 
 ARMS = ("traditional", "random-backprop", "low-k")
 

@@ -8,8 +8,8 @@ from fixture_lab import fixture_plan
 from fixture_runs import fixture_point
 from rich.console import Console
 
-from selective_backprop.lab.runner.progress import RunProgress, spell
-from selective_backprop.lab.strategies import STRATEGIES
+from selective_backprop_lab.runner.progress import RunProgress, spell
+from selective_backprop_lab.strategies import STRATEGIES
 
 
 class Screen:

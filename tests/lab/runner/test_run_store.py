@@ -8,11 +8,11 @@ from fixture_doors import same_tensors
 from fixture_lab import fixture_plan
 
 import selective_backprop as sb
-from selective_backprop.lab.recipe import RECIPES
-from selective_backprop.lab.runner import run_store
-from selective_backprop.lab.runner.grid import run_grid
-from selective_backprop.lab.runner.run_store import RunStore
-from selective_backprop.lab.training.run import TrainingRun
+from selective_backprop_lab.recipe import RECIPES
+from selective_backprop_lab.runner import run_store
+from selective_backprop_lab.runner.grid import run_grid
+from selective_backprop_lab.runner.run_store import RunStore
+from selective_backprop_lab.training.run import TrainingRun
 
 HEAD = {"5.weight", "5.bias"}  # the perceptron's last layer
 

@@ -10,14 +10,14 @@ import pytest
 from fixture_crew import Endless, Failing, Killed, wait_for
 
 import selective_backprop as sb
-from selective_backprop.lab.runner import worker_pool
-from selective_backprop.lab.runner.worker_pool import run_jobs
+from selective_backprop_lab.runner import worker_pool
+from selective_backprop_lab.runner.worker_pool import run_jobs
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 ENDLESS = """
 from pathlib import Path
 from fixture_crew import Endless
-from selective_backprop.lab.runner.worker_pool import run_jobs
+from selective_backprop_lab.runner.worker_pool import run_jobs
 
 if __name__ == "__main__":
     work = [Endless(Path.cwd(), tells=False), Endless(Path.cwd(), tells=False)]

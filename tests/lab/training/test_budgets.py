@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 import selective_backprop as sb
-from selective_backprop.lab import meter as metering
-from selective_backprop.lab.recipe import Rates, Recipe
-from selective_backprop.lab.strategies import STRATEGIES
-from selective_backprop.lab.training import run as runs
-from selective_backprop.lab.training.run import TrainingRun
+from selective_backprop_lab import meter as metering
+from selective_backprop_lab.recipe import Rates, Recipe
+from selective_backprop_lab.strategies import STRATEGIES
+from selective_backprop_lab.training import run as runs
+from selective_backprop_lab.training.run import TrainingRun
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import torch
 from fixture_lab import few_digits, finish, fixture_plan, run_plans, untimed
 
 from reproductions.probes import LossQuantiles
-from selective_backprop.lab.records.schema import read_run
-from selective_backprop.lab.training.callbacks import Probe, RunningProbe, Scene
-from selective_backprop.lab.training.run import TrainingRun
+from selective_backprop_lab.records.schema import read_run
+from selective_backprop_lab.training.callbacks import Probe, RunningProbe, Scene
+from selective_backprop_lab.training.run import TrainingRun
 
 
 @dataclass(frozen=True)

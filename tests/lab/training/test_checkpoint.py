@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import selective_backprop as sb
-from selective_backprop.lab.training.resumable_run import Checkpoints
+from selective_backprop_lab.training.resumable_run import Checkpoints
 
 IDENTITY = {"arm": "stale-sb", "config": {"epochs": 3.0, "recipe": {"lr": 0.1}}, "probes": []}
 

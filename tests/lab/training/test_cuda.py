@@ -6,7 +6,7 @@ import pytest
 import torch
 from fixture_lab import few_digits, finish, fixture_plan
 
-from selective_backprop.lab.training.run import TrainingRun
+from selective_backprop_lab.training.run import TrainingRun
 
 
 @pytest.mark.cuda

@@ -8,10 +8,10 @@ from fixture_lab import EXAMPLES, carry_out, few_digits, finish, fixture_plan, s
 from reference_audit import doubt, mean_doubt
 
 from reproductions.probes import Selections, unpack
-from selective_backprop.lab.data.noise import UniformFlip
-from selective_backprop.lab.training import example_log as following
-from selective_backprop.lab.training.example_log import LEVELS, ExampleLog
-from selective_backprop.lab.training.run import TrainingRun
+from selective_backprop_lab.data.noise import UniformFlip
+from selective_backprop_lab.training import example_log as following
+from selective_backprop_lab.training.example_log import LEVELS, ExampleLog
+from selective_backprop_lab.training.run import TrainingRun
 
 CLASSES = 4
 

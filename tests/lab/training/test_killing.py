@@ -13,9 +13,9 @@ import pytest
 from fixture_lab import few_digits, fixture_plan, same_runs, untimed
 from fixture_sittings import sit
 
-from selective_backprop.lab.records.schema import read_runs
-from selective_backprop.lab.training.callbacks import Probe, RunningProbe
-from selective_backprop.lab.training.run import TrainingRun
+from selective_backprop_lab.records.schema import read_runs
+from selective_backprop_lab.training.callbacks import Probe, RunningProbe
+from selective_backprop_lab.training.run import TrainingRun
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork a process"),

@@ -9,9 +9,9 @@ from fixture_lab import Clock, carry_out, few_digits, fixture_plan, name_watched
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import selective_backprop as sb
-from selective_backprop.lab.budget import Budget
-from selective_backprop.lab.recipe import Rates
-from selective_backprop.lab.training.lr_schedule import Follows, followed, remark
+from selective_backprop_lab.budget import Budget
+from selective_backprop_lab.recipe import Rates
+from selective_backprop_lab.training.lr_schedule import Follows, followed, remark
 
 THIRD = ("random-scored", "random-backprop")
 

@@ -11,12 +11,12 @@ from fixture_lab import Clock, few_digits, fixture_plan, same_runs, untimed
 from fixture_sittings import open_sitting, sit
 
 import selective_backprop as sb
-from selective_backprop.lab.data.loader import ImageDataset
-from selective_backprop.lab.records import writer
-from selective_backprop.lab.records.schema import read_runs
-from selective_backprop.lab.training.resumable_run import Checkpoints, ResumableRun
-from selective_backprop.lab.training.run import TrainingRun
-from selective_backprop.lab.training.stopping import Stop
+from selective_backprop_lab.data.loader import ImageDataset
+from selective_backprop_lab.records import writer
+from selective_backprop_lab.records.schema import read_runs
+from selective_backprop_lab.training.resumable_run import Checkpoints, ResumableRun
+from selective_backprop_lab.training.run import TrainingRun
+from selective_backprop_lab.training.stopping import Stop
 
 PLAN = fixture_plan(epochs=6, evaluations=2)
 
@@ -119,7 +119,7 @@ def full(*_, **__):
 
 def test_where_the_disk_is_full_for_a_checkpoint_the_run_goes_on(tmp_path, monkeypatch):
     expected = sit(PLAN, few_digits(), tmp_path / "whole")
-    monkeypatch.setattr("selective_backprop.lab.training.resumable_run.replacing", full)
+    monkeypatch.setattr("selective_backprop_lab.training.resumable_run.replacing", full)
     with pytest.warns(sb.SelectionWarning, match="No space left on device. The run goes on"):
         run = sit(PLAN, few_digits(), tmp_path / "full", every=1e-9)
     assert same_runs(run, expected)

@@ -15,8 +15,8 @@ from reproductions.probes import (
     Selections,
     TargetConfidences,
 )
-from selective_backprop.lab.strategies import STRATEGIES
-from selective_backprop.lab.training.run import TrainingRun
+from selective_backprop_lab.strategies import STRATEGIES
+from selective_backprop_lab.training.run import TrainingRun
 
 
 def states_of(plan, data, every=1):

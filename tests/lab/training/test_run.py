@@ -24,14 +24,14 @@ from torch import nn
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.lab.data.augment import Augmentation
-from selective_backprop.lab.data.composition import Composition
-from selective_backprop.lab.data.loader import ImageDataset
-from selective_backprop.lab.data.noise import NoiseKind
-from selective_backprop.lab.data.splits import stratified_order
-from selective_backprop.lab.strategies import DEFAULT_STRATEGIES, STRATEGIES
-from selective_backprop.lab.training.lr_schedule import Follows
-from selective_backprop.lab.training.run import TrainingRun, area_under_curve, evaluate
+from selective_backprop_lab.data.augment import Augmentation
+from selective_backprop_lab.data.composition import Composition
+from selective_backprop_lab.data.loader import ImageDataset
+from selective_backprop_lab.data.noise import NoiseKind
+from selective_backprop_lab.data.splits import stratified_order
+from selective_backprop_lab.strategies import DEFAULT_STRATEGIES, STRATEGIES
+from selective_backprop_lab.training.lr_schedule import Follows
+from selective_backprop_lab.training.run import TrainingRun, area_under_curve, evaluate
 
 RIVALS = ("traditional", "random-backprop", "selective-backprop", "low-k")
 
@@ -296,7 +296,7 @@ def test_the_end_says_the_error_on_training_examples_by_the_labels_trained_on(mo
     with torch.no_grad():
         wrong = run.model.eval()(images).argmax(1) != data.train_labels
     assert run.meters()["train_error"] == pytest.approx(100 * float(wrong.double().mean()))
-    monkeypatch.setattr("selective_backprop.lab.training.run._PROBED", 64)
+    monkeypatch.setattr("selective_backprop_lab.training.run._PROBED", 64)
     wrong = wrong[stratified_order(data.train_labels)[:64]]
     assert run.meters()["train_error"] == pytest.approx(100 * float(wrong.double().mean()))
 

@@ -7,12 +7,12 @@ from fixture_lab import fixture_plan
 from fixture_records import RECORDS
 
 import selective_backprop as sb
-from selective_backprop.lab.budget import Budget
-from selective_backprop.lab.data.composition import Composition
-from selective_backprop.lab.recipe import Recipe, find_recipe
-from selective_backprop.lab.records.schema import read_runs
-from selective_backprop.lab.strategies import STRATEGIES, StrategyOptions
-from selective_backprop.lab.training.run_config import RunConfig
+from selective_backprop_lab.budget import Budget
+from selective_backprop_lab.data.composition import Composition
+from selective_backprop_lab.recipe import Recipe, find_recipe
+from selective_backprop_lab.records.schema import read_runs
+from selective_backprop_lab.strategies import STRATEGIES, StrategyOptions
+from selective_backprop_lab.training.run_config import RunConfig
 
 
 def as_by_default(arm="auto"):

@@ -8,10 +8,10 @@ import pytest
 from fixture_command import run_command
 from fixture_lab import untimed
 
-from selective_backprop.lab.records.schema import read_runs
-from selective_backprop.lab.report import figures, report
-from selective_backprop.lab.training.run import TrainingRun
-from selective_backprop.lab.training.stopping import asked_to_stop
+from selective_backprop_lab.records.schema import read_runs
+from selective_backprop_lab.report import figures, report
+from selective_backprop_lab.training.run import TrainingRun
+from selective_backprop_lab.training.stopping import asked_to_stop
 
 pytestmark = pytest.mark.usefixtures("signals_as_usual")
 
@@ -98,7 +98,7 @@ def test_every_command_is_told_how_often_to_save(tmp_path, monkeypatch, option, 
         told.append((store.every, options.get("resume", True)))
         raise Told
 
-    monkeypatch.setattr("selective_backprop.lab.cli.train.run_grid", run_grid)
+    monkeypatch.setattr("selective_backprop_lab.cli.train.run_grid", run_grid)
     for line in (TRAIN, f"{TRAIN} --resume", COMPARE):
         with pytest.raises(Told):
             run_command(f"{line} {option}", tmp_path)

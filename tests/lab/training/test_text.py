@@ -10,15 +10,15 @@ from fixture_lab import BATCH, carry_out, few_digits, fixture_plan, name_model
 from torch.nn import functional
 
 import selective_backprop as sb
-from selective_backprop.lab.data.augment import Augmentation
-from selective_backprop.lab.data.composition import Composition
-from selective_backprop.lab.data.datasets import ImageData, statistics_of
-from selective_backprop.lab.data.splits import Splits, limited, of_classes, stratified_order
-from selective_backprop.lab.nets import models
-from selective_backprop.lab.nets.byte_lm import ByteLM
-from selective_backprop.lab.recipe import Optimizer, Precision
-from selective_backprop.lab.strategies import STRATEGIES
-from selective_backprop.lab.training.run import TrainingRun, evaluate
+from selective_backprop_lab.data.augment import Augmentation
+from selective_backprop_lab.data.composition import Composition
+from selective_backprop_lab.data.datasets import ImageData, statistics_of
+from selective_backprop_lab.data.splits import Splits, limited, of_classes, stratified_order
+from selective_backprop_lab.nets import models
+from selective_backprop_lab.nets.byte_lm import ByteLM
+from selective_backprop_lab.recipe import Optimizer, Precision
+from selective_backprop_lab.strategies import STRATEGIES
+from selective_backprop_lab.training.run import TrainingRun, evaluate
 
 WINDOWS, CONTEXT = 256, 8
 ADAMW = {

@@ -8,7 +8,7 @@ import sys
 def test_a_library_that_is_used_later_takes_no_more_threads_either():
     code = """if True:
         from threadpoolctl import threadpool_info
-        from selective_backprop.lab.training.threads import limit_threads
+        from selective_backprop_lab.training.threads import limit_threads
         limit_threads(1)
         import scipy.linalg, sklearn.datasets, sklearn.gaussian_process, sklearn.linear_model
         for each in threadpool_info():

@@ -1,0 +1,178 @@
+"""One table, for a terminal, Markdown and plain text; and how numbers are written in it."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich import table as rich_table
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, ConsoleOptions
+from rich.measure import Measurement
+from rich.text import Text
+
+from selective_backprop_lab.analysis.statistics import Estimate
+
+_MOST = 10_000  # characters of a terminal in which every table fits
+_NAME = 18  # characters of a row's name, from which on it may be folded in a terminal
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column's heading, and how it is set."""
+
+    heading: str  # a line break stands in a terminal and on a page
+    left: bool = False  # flush left; the first column always is
+    expendable: int = 0  # in a narrow terminal 1 goes first; 0 stays
+
+    @property
+    def name(self) -> str:
+        """The heading on one line."""
+        return self.heading.replace("\n", " ")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts, which `console.print` fits into a terminal.
+
+    A remark in brackets at the end of a cell, as in "never (1 of 3)", gets a line of its own in a
+    terminal, and is set small on the report's page.
+    """
+
+    columns: Sequence[Column | str]
+    rows: Sequence[Sequence[str]]  # as many cells each as there are columns
+    title: str = ""
+    notes: Sequence[str] = ()  # below, a line each
+    ruled: Sequence[int] = ()  # rows above which a line is drawn
+
+    @property
+    def set_columns(self) -> list[Column]:
+        """The columns with how they are set: the first flush left."""
+        found = [each if isinstance(each, Column) else Column(each) for each in self.columns]
+        return [Column(found[0].heading, True, found[0].expendable), *found[1:]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[object]:
+        """Print the table as wide as the terminal allows.
+
+        Where it would not fit, the columns that matter least are left out, and a note says which.
+        """
+
+        def fits(kept: Sequence[int], padding: int) -> bool:
+            wide = options.update(max_width=_MOST)
+            needed = Measurement.get(console, wide, self._set(kept, padding, ())).maximum
+            return needed <= options.max_width
+
+        columns, notes = self.set_columns, list(self.notes)
+        kept = list(range(len(columns)))
+        for _, position in sorted((c.expendable, i) for i, c in enumerate(columns) if c.expendable):
+            if not fits(kept, 0):
+                kept.remove(position)
+        if left_out := [column.name for i, column in enumerate(columns) if i not in kept]:
+            notes.append(f"A wider terminal shows also: {', '.join(left_out)}.")
+        yield self._set(kept, int(fits(kept, 1)), notes)
+
+    def to_markdown(self) -> str:
+        """Return the table in Markdown, under its title and above its notes."""
+        lines = [f"**{escaped(self.title)}**", ""] if self.title else []
+        lines.append(piped(column.name for column in self.set_columns))
+        lines.append("| " + " | ".join(":--" if c.left else "--:" for c in self.set_columns) + " |")
+        lines += [piped(row) for row in self.rows]
+        if self.notes:
+            lines += ["", *(f"- {escaped(note)}" for note in self.notes)]
+        return "\n".join([*lines, ""])
+
+    def to_text(self) -> str:
+        """Return plain text under the title: columns of even width, two blanks between them."""
+        lines = [[column.name for column in self.set_columns], *self.rows]
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        texts = [
+            "  ".join(
+                cell.ljust(width) if column.left else cell.rjust(width)
+                for cell, width, column in zip(line, widths, self.set_columns, strict=True)
+            ).rstrip()
+            for line in lines
+        ]
+        texts.insert(1, "-" * max(map(len, texts)))
+        return "\n".join([*([self.title, ""] if self.title else []), *texts, *self.notes, ""])
+
+    def _set(self, kept: Sequence[int], padding: int, notes: Sequence[str]) -> rich_table.Table:
+        """Return some columns as a terminal shows them."""
+        table = rich_table.Table(
+            title=Text(self.title) if self.title else None,
+            caption=Text("\n".join(notes), justify="left") if notes else None,
+            title_justify="left",
+            title_style="bold",
+            caption_style="dim",
+            box=SIMPLE_HEAD,
+            pad_edge=False,
+            padding=(0, padding, 0, 0),
+        )
+        for i in kept:
+            column = self.set_columns[i]
+            table.add_column(
+                Text(column.heading),
+                justify="left" if column.left else "right",
+                no_wrap=i > 0 and not column.left,  # numbers are never broken, texts may be
+                overflow="fold",
+                max_width=None if i else _NAME,
+            )
+        for number, row in enumerate(self.rows):
+            if number in self.ruled:
+                table.add_section()
+            name, *cells = (_stacked(row[i]) for i in kept)
+            table.add_row(Text(_folded(name)), *map(Text, cells))
+        return table
+
+
+def with_interval(value: Estimate, *, signed: bool = False) -> str:
+    """Return a mean with its interval, as many digits as the interval deserves.
+
+    Returns:
+        "12.34 ± 0.05"; "12.34" where too few seeds leave the spread unknown, or where they hardly
+        differ; "–" for none, or where the mean is NaN.
+    """
+    if math.isnan(value.mean):
+        return "–"
+    digits = 3 if 0.0005 <= value.half_width < 0.01 else 2
+    sign = "+" if signed else ""
+    mean = f"{value.mean:{sign}.{digits}f}".replace("-", "−")
+    return f"{mean} ± {value.half_width:.{digits}f}" if value.half_width >= 0.0005 else mean
+
+
+def count(number: float) -> str:
+    """Return a count to three digits: 950, 12.3k, 4.56M."""
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= 0.9995 * unit:
+            return f"{duration(number / unit)}{name}"
+    return "–" if math.isnan(number) else f"{number:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds to three digits, always in seconds, so that rows compare at a glance."""
+    if math.isnan(seconds):
+        return "–"
+    return f"{seconds:.{2 if seconds < 9.995 else 1 if seconds < 99.95 else 0}f}"
+
+
+def escaped(text: str) -> str:
+    """Return a text that Markdown shows as it is, in a table too."""
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+def piped(cells: Iterable[str]) -> str:
+    """Return a row of a Markdown table, each cell as it is."""
+    return "| " + " | ".join(map(escaped, cells)) + " |"
+
+
+def percent(share: float) -> str:
+    """Return a share in whole per cent: `33 %`."""
+    return f"{100 * share:.0f} %"
+
+
+def _stacked(cell: str) -> str:
+    return cell.replace(" (", "\n(")
+
+
+def _folded(name: str) -> str:
+    """Return a name that is too long for its column in two lines, the first ending in a hyphen."""
+    cut = 1 + name.rfind("-", 0, _NAME)
+    return name if len(name) <= _NAME or not cut else f"{name[:cut]}\n{name[cut:]}"

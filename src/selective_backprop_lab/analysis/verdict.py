@@ -1,0 +1,80 @@
+"""One verdict for claims and goals: an interval over seeds, held against a limit."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from selective_backprop_lab.analysis.statistics import Estimate
+from selective_backprop_lab.analysis.tables import with_interval
+
+
+class Verdict(Enum):
+    """Whether a claim holds: `OPEN` where the interval has both sides, or the spread is unknown."""
+
+    HOLDS = auto()
+    FAILS = auto()
+    OPEN = auto()
+
+
+Wording = Mapping[Verdict, str]
+CLAIMS: Wording = {
+    Verdict.HOLDS: "agrees",
+    Verdict.FAILS: "disagrees",
+    Verdict.OPEN: "cannot say",
+}
+GOALS: Wording = {
+    Verdict.HOLDS: "reached",
+    Verdict.FAILS: "missed",
+    Verdict.OPEN: "unresolved",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim, whether it holds, and the numbers in words."""
+
+    claim: str
+    verdict: Verdict
+    measured: str
+
+
+def is_above(found: Estimate, limit: float = 0.0) -> Verdict:
+    """Judge whether a quantity lies above a limit: with its whole 95 % interval."""
+    sides = {"higher": Verdict.HOLDS, "lower": Verdict.FAILS}
+    return sides.get(found.against(limit), Verdict.OPEN)
+
+
+def is_below(found: Estimate, limit: float = 0.0) -> Verdict:
+    """Judge whether a quantity lies below a limit."""
+    return opposite(is_above(found, limit))
+
+
+def opposite(verdict: Verdict) -> Verdict:
+    """Return the verdict on the contrary claim."""
+    turned = {Verdict.HOLDS: Verdict.FAILS, Verdict.FAILS: Verdict.HOLDS}
+    return turned.get(verdict, verdict)
+
+
+def above_zero(claim: str, found: Estimate, unit: str) -> Finding:
+    """Judge the claim that a quantity is positive."""
+    return Finding(claim, is_above(found), in_words(found, unit))
+
+
+def below_zero(claim: str, found: Estimate, unit: str) -> Finding:
+    """Judge the claim that a quantity is negative."""
+    return Finding(claim, is_below(found), in_words(found, unit))
+
+
+def in_words(found: Estimate, unit: str) -> str:
+    """Return a difference with its interval: `+2.00 ± 0.50 points (3 seeds)`."""
+    if not found.seeds:
+        return "no seed with both"
+    seeds = f"{found.seeds} seed{'' if found.seeds == 1 else 's'}"
+    return f"{with_interval(found, signed=True)} {unit} ({seeds})"
+
+
+def tally(found: Iterable[Finding], wording: Wording = CLAIMS) -> str:
+    """Return how many findings there are of each verdict: `agrees 2, cannot say 1`."""
+    counts = Counter(finding.verdict for finding in found)
+    return ", ".join(f"{word} {counts[each]}" for each, word in wording.items() if counts[each])

@@ -1,0 +1,294 @@
+"""What scoring and selecting cost on this machine, by real loops in interleaved rounds."""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import selective_backprop as sb
+from selective_backprop_lab.bench.rounds import Median, summarise, take_rounds
+from selective_backprop_lab.bench.timed_loops import ScoringTrial, Spent, TimedLoop, TimedLoops
+from selective_backprop_lab.bench.workload import WINDOWS, Workload
+
+LEAST = 6  # rounds, however few seconds there are: fewer have no 95 % interval
+KNOWN = 0.01  # half-width of an interval, relative to its median, that is narrow enough
+SCORED = 2  # training batches of a round that are selected after scoring
+BASELINE, EXACT = "traditional", "scorer forward"
+DIVERGED = (
+    "the model diverged in its warm-up: its losses, or their gradients, are not finite; lower the "
+    "learning rate"
+)
+Round = Mapping[str, Spent]
+
+
+@dataclass(frozen=True)
+class ScorerCost:
+    """What a scorer costs, and how well its scores agree with exact ones."""
+
+    cost: Median  # in exact scoring of the same candidates, in the training's precision
+    of_full: Median  # in exact scoring in full precision
+    correlation: float  # Spearman's; NaN where no exact score is finite
+    overlap: float  # share of the candidates with the highest exact scores that it finds
+
+
+@dataclass(frozen=True)
+class StrategyCost:
+    """What an epoch of a strategy costs, relative to traditional training's.
+
+    The limit is what it cannot go below: exact scoring of what it scores, ordinary steps on what it
+    keeps, and its own loading. The phases add up to about `relative`.
+    """
+
+    relative: Median
+    limit: Median
+    over_limit: Median  # relative to the limit
+    phases: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that `bench` found out."""
+
+    config: Mapping[str, Any]  # what was measured, and how
+    rounds: int
+    step: Mapping[str, float]  # milliseconds of each phase per 1,000 examples
+    backward: Median  # a backward pass, in training forwards
+    scorers: Mapping[str, ScorerCost]
+    strategies: Mapping[str, StrategyCost]
+    remarks: Mapping[str, str]  # on a scorer, or why it is missing
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> "Findings":
+        """Return the findings that a record holds, besides what it says of where they come from."""
+
+        def medians(found: Mapping[str, Any]) -> dict[str, Any]:
+            return {
+                name: Median(**value) if isinstance(value, dict) and "median" in value else value
+                for name, value in found.items()
+            }
+
+        found = medians({name: record[name] for name in cls.__dataclass_fields__})
+        for name, kind in (("scorers", ScorerCost), ("strategies", StrategyCost)):
+            found[name] = {each: kind(**medians(costs)) for each, costs in found[name].items()}
+        return cls(**found)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What was timed: loops by strategy, and passes of scorers as `scorer NAME`."""
+
+    rounds: Sequence[Round]
+    strategies: Mapping[str, sb.Strategy]
+    starts: Mapping[str, float]  # seconds by which an epoch's first batch takes longer, by loop
+    trials: Mapping[str, ScoringTrial]
+    clock: str
+
+
+def measure(
+    workload: Workload,
+    names: Sequence[str],
+    *,
+    seconds: float,
+    tell: Callable[[int, float], None],
+    now: Callable[[], float] = time.perf_counter,
+) -> Findings:
+    """Time training and the named scorers, until the ratios are known or the time is up.
+
+    No further round begins after so many wall `seconds`, once there are `LEAST`. After each, `tell`
+    is called with the number of rounds and the seconds so far.
+    """
+    clock, words = _clock(workload)
+    timed_loops = TimedLoops(workload, clock)
+    plain = timed_loops.traditional()
+    for _ in range(max(1, workload.examples // workload.batch_size)):
+        plain(1)  # a model that has learned nothing has losses that say nothing
+    # Whatever is named, exact scoring is timed: it is the measure of the others.
+    wanted = {"forward", "fp32", *names}
+    scorers = {name: each for name, each in workload.scorers.items() if name in wanted}
+    trials = {name: timed_loops.scoring(scorer) for name, scorer in scorers.items()}
+    works = {
+        name: scorers[name]
+        for name, trial in trials.items()
+        if trial.run is not None and name in {"forward", *names}
+    }
+    strategies = strategies_of(workload.rate, works)
+    loops: dict[str, TimedLoop] = {
+        name: plain if name == BASELINE else timed_loops.selecting(strategy)
+        for name, strategy in strategies.items()
+    }
+    plenty = max(2, round(1 / workload.rate))
+    arms: dict[str, Callable[[], Spent]] = {
+        name: partial(loop, SCORED if strategies[name].scores else plenty)
+        for name, loop in loops.items()
+    }
+    arms |= {f"scorer {name}": each.run for name, each in trials.items() if each.run is not None}
+    rounds: list[Round] = []
+    begun = None
+    for found in take_rounds(arms):
+        rounds.append(found)
+        begun = now() if begun is None else begun
+        spent = now() - begun if len(rounds) > 1 else 0.0
+        tell(len(rounds), spent)
+        if len(rounds) >= LEAST and (spent >= seconds or are_known(rounds, arms)):
+            break
+    starts = {name: _start(loop, name, rounds) for name, loop in loops.items()}
+    return conclude(workload, Timed(rounds, strategies, starts, trials, words), names)
+
+
+def strategies_of(
+    rate: float, scorers: Mapping[str, sb.scorers.AbstractScorer]
+) -> dict[str, sb.Strategy]:
+    """Return the strategies that are timed, by name; the scorers have one each."""
+    from_now = sb.Schedule()
+    found = {
+        BASELINE: sb.traditional(),
+        "random-backprop": sb.random_backprop(rate, schedule=from_now),
+        "recorded-sb": sb.recorded_sb(rate, schedule=from_now),
+    }
+    for name, scorer in scorers.items():
+        called = "selective-backprop" if name == "forward" else f"{name}-sb"
+        found[called] = sb.selective_backprop(rate, warmup_epochs=0, scorer=scorer)
+    return found
+
+
+def are_known(rounds: Sequence[Round], names: Iterable[str]) -> bool:
+    """Return whether what arms take is known well enough, relative to traditional training."""
+    return all(
+        summarise([each[name].seconds / each[BASELINE].seconds for each in rounds]).within(KNOWN)
+        for name in names
+    )
+
+
+def _clock(workload: Workload) -> tuple[Callable[[], float], str]:
+    if workload.device.type == "cuda":
+        return time.perf_counter, "wall seconds"
+    return time.process_time, "CPU seconds of the process"
+
+
+def _start(loop: TimedLoop, name: str, rounds: Sequence[Round]) -> float:
+    """Return how many seconds longer an epoch's first batch takes than any other."""
+    if not loop.starts:
+        return 0.0
+    usual = statistics.median(
+        sum(each[name].phases.get(phase, 0.0) for phase in ("load", "score", "select"))
+        / each[name].steps
+        for each in rounds
+    )
+    # The start of the very first epoch includes warming up.
+    return max(0.0, statistics.median(loop.starts[1:] or loop.starts) - usual)
+
+
+def time_steps(workload: Workload, rounds: int) -> list[Spent]:
+    """Return what a few ordinary training steps took, round by round."""
+    loop = TimedLoops(workload, _clock(workload)[0]).traditional()
+    found = take_rounds({"steps": lambda: loop(WINDOWS)})
+    return [each["steps"] for each in islice(found, rounds)]
+
+
+def conclude(workload: Workload, timed: Timed, names: Sequence[str]) -> Findings:
+    """Reduce rounds, at least one, to ratios."""
+    rounds, data = timed.rounds, workload.data
+    full = "scorer fp32" if "scorer fp32" in rounds[0] else EXACT
+    trials = {name: timed.trials[name] for name in names}
+    agreements = {
+        name: trial.agreement for name, trial in trials.items() if trial.agreement is not None
+    }
+    remarks = {name: trial.remark for name, trial in trials.items() if trial.remark is not None}
+    if any(math.isnan(agreement.overlap) for agreement in agreements.values()):
+        remarks["agreement"] = DIVERGED
+    steps = [_step(each, workload.batch_size) for each in rounds]
+    return Findings(
+        config={
+            "data": data.name,
+            "image": list(data.train_images.shape[1:]),
+            "classes": data.classes,
+            "model": workload.recipe.model,
+            "precision": str(workload.recipe.precision),
+            "batch_size": workload.batch_size,
+            "scored_at_once": workload.at_once,
+            "rate": workload.rate,
+            "window": workload.window,
+            "examples": workload.examples,
+            "device": str(workload.device),
+            "clock": timed.clock,
+        },
+        rounds=len(rounds),
+        step={
+            "eval forward": 1e6 * statistics.median(_per_row(each, EXACT) for each in rounds),
+            **{
+                phase: 1e6 * statistics.median(step[phase] for step in steps)
+                for phase in ("forward", "backward", "step")
+            },
+        },
+        backward=_ratio([step["backward"] for step in steps], [step["forward"] for step in steps]),
+        scorers={
+            name: ScorerCost(
+                *(
+                    _ratio(
+                        [_per_row(each, f"scorer {name}") for each in rounds],
+                        [_per_row(each, whole) for each in rounds],
+                    )
+                    for whole in (EXACT, full)
+                ),
+                agreement.correlation,
+                agreement.overlap,
+            )
+            for name, agreement in agreements.items()
+        },
+        strategies=_strategies(workload, timed),
+        remarks=remarks,
+    )
+
+
+def _strategies(workload: Workload, timed: Timed) -> dict[str, StrategyCost]:
+    """Return what an epoch of each strategy costs, and what it cannot go below."""
+    epochs: dict[str, list[dict[str, float]]] = {}
+    limits: dict[str, list[float]] = {}
+    for name, strategy in timed.strategies.items():
+        trained = workload.examples * (1.0 if name == BASELINE else workload.rate)
+        scored = workload.examples if strategy.scores else 0
+        epochs[name], limits[name] = [], []
+        for each in timed.rounds:
+            steps = trained / workload.batch_size / each[name].steps
+            epoch = {phase: steps * spent for phase, spent in each[name].phases.items() if spent}
+            epoch["other"] = epoch.get("other", 0.0) + timed.starts.get(name, 0.0)
+            step = sum(_step(each, workload.batch_size).values())
+            limit = scored * _per_row(each, EXACT) + trained * step + epoch.get("load", 0.0)
+            epochs[name].append(epoch)
+            limits[name].append(limit)
+    seconds = {name: [sum(epoch.values()) for epoch in found] for name, found in epochs.items()}
+    plain = seconds[BASELINE]
+    return {
+        name: StrategyCost(
+            relative=_ratio(seconds[name], plain),
+            limit=_ratio(limits[name], plain),
+            over_limit=_ratio(seconds[name], limits[name]),
+            phases={
+                phase: statistics.median(epoch.get(phase, 0.0) for epoch in found)
+                / max(statistics.median(plain), 1e-9)
+                for phase in dict.fromkeys(phase for epoch in found for phase in epoch)
+            },
+        )
+        for name, found in epochs.items()
+    }
+
+
+def _ratio(above: Sequence[float], below: Sequence[float]) -> Median:
+    pairs = zip(above, below, strict=True)
+    return summarise([one / max(other, 1e-9) for one, other in pairs])
+
+
+def _per_row(found: Round, arm: str) -> float:
+    """Return the seconds in which a scorer scores a candidate."""
+    return found[arm].seconds / found[arm].scored
+
+
+def _step(found: Round, rows: int) -> dict[str, float]:
+    """Return the seconds of each phase of an ordinary training step of so many rows, per row."""
+    plain = found[BASELINE]
+    seconds = {phase: each for phase, each in plain.phases.items() if phase != "load"}
+    return {phase: each / (plain.steps * rows) for phase, each in seconds.items()}

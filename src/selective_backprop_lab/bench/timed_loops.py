@@ -1,0 +1,276 @@
+"""Real training loops, run a few batches at a time, and passes that score."""
+
+import math
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import selective_backprop as sb
+from selective_backprop_lab.bench.workload import Workload
+
+Clock = Callable[[], float]
+MIN_BATCHES = 4  # an epoch of fewer batches does not show what its start takes
+HELD = 8  # candidate batches on which scorers are tried
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What an arm took in a round: seconds of each phase, candidates scored, training steps."""
+
+    phases: Mapping[str, float]
+    scored: float = 0
+    steps: float = 0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the whole work."""
+        return sum(self.phases.values())
+
+
+@contextmanager
+def timed(stopwatch: sb.Stopwatch, phase: str = "other") -> Generator[dict[str, float]]:
+    """Run the body, and fill what it yields with the seconds that each phase took in it.
+
+    Moments that no phase inside the body claims are charged to `phase`.
+    """
+    before, spent = stopwatch.seconds, {}
+    stopwatch.start()
+    with stopwatch.phase(phase):
+        yield spent
+    stopwatch.stop()
+    for name, seconds in stopwatch.seconds.items():
+        spent[name] = seconds - before.get(name, 0.0)
+
+
+class TimedLoop:
+    """An endless loop, of which each call runs some more batches.
+
+    The first batch of an epoch is not charged to a call, since it takes longer: the order is
+    drawn, remembered scores are sorted, workers start.
+
+    Args:
+        epoch: returns an iterable over one epoch.
+        train: called with each batch.
+        stopwatch: charged with the seconds of calls.
+        clock: returns seconds.
+        length: about how many batches an epoch has.
+        unwatched: runs while no phase is told apart; None where telling them apart is free. On a
+            GPU the end of a phase waits for it, and keeps what overlaps from overlapping.
+
+    Attributes:
+        starts: seconds until the first batch of each epoch was there, including those that the
+            end of the epoch before took.
+    """
+
+    def __init__(
+        self,
+        epoch: Callable[[], Iterable[Any]],
+        train: Callable[[Any], None],
+        stopwatch: sb.Stopwatch,
+        clock: Clock,
+        *,
+        length: float,
+        unwatched: sb.Stopwatch | None = None,
+    ) -> None:
+        self._epoch, self._train = epoch, train
+        self._stopwatch, self._unwatched, self._clock = stopwatch, unwatched, clock
+        self._running = stopwatch
+        self._apart = length >= MIN_BATCHES
+        self._batches: Iterator[Any] = iter(())
+        self.starts: list[float] = []
+
+    def __call__(self, count: int) -> Spent:
+        """Run `count` batches after an unmeasured one, and return what they took.
+
+        Other loops have emptied the caches. The unmeasured batch fills them again, since a real
+        epoch is not interrupted so often. Where telling phases apart costs time, as many batches
+        more are run unwatched: they say how long all takes, the first ones in what shares.
+        """
+        with timed(self._stopwatch):
+            batch = self._run(1)
+        with timed(self._stopwatch) as spent:
+            batch = self._run(count)
+        if self._unwatched is not None:
+            self._running, before = self._unwatched, self._unwatched.total
+            self._unwatched.start()
+            batch = self._run(count)
+            self._unwatched.stop()
+            self._running = self._stopwatch
+            share = (self._unwatched.total - before) / max(sum(spent.values()), 1e-9)
+            spent = {phase: share * seconds for phase, seconds in spent.items()}
+        del batch
+        return Spent(spent, steps=count)
+
+    def _run(self, count: int) -> Any:
+        # As in a user's loop, a batch lives until the next is there. Memory that is all freed
+        # between two steps would be slower to allocate.
+        for _ in range(count):
+            batch = self._next()
+            self._train(batch)
+        return batch
+
+    def _next(self) -> Any:
+        nothing = object()
+        begun = self._clock()
+        while (batch := next(self._batches, nothing)) is nothing:
+            if not self._apart:
+                self._batches = iter(self._epoch())
+                continue
+            self._running.stop()
+            self._batches = iter(self._epoch())
+            first = next(self._batches, nothing)
+            self.starts.append(self._clock() - begun)
+            if first is not nothing:
+                self._train(first)
+            self._running.start()
+        return batch
+
+
+class TimedLoops:
+    """The loops that are timed on a workload, and the passes that score its candidates.
+
+    Args:
+        workload: whose model is trained.
+        clock: returns seconds.
+    """
+
+    def __init__(self, workload: Workload, clock: Clock) -> None:
+        self._workload, self._clock = workload, clock
+        self._stopwatch = sb.Stopwatch(workload.device, clock=clock)
+        on_gpu = workload.device.type == "cuda"
+        self._unwatched = sb.Stopwatch(workload.device, clock=clock) if on_gpu else None
+        self._losses: Tensor | None = None  # like a batch, they live until the next
+
+    def traditional(self) -> TimedLoop:
+        """Return a loop that trains on every batch of the bare loader."""
+        loader = self._workload.loader()
+
+        def epoch() -> Iterator[Any]:
+            batches = iter(loader)
+            while True:
+                with self._stopwatch.phase("load"):
+                    batch = next(batches, None)
+                if batch is None:
+                    return
+                yield batch
+
+        return self._loop(epoch, self._step, len(loader))
+
+    def selecting(self, strategy: sb.Strategy) -> TimedLoop:
+        """Return a loop that trains on what a strategy selects, from the first epoch on."""
+        workload = self._workload
+        loader = sb.SelectiveLoader(
+            workload.loader(scored=strategy.scores),
+            workload.model,
+            None,
+            strategy,
+            losses=lambda model, batch: workload.losses(batch),
+            batch_size=workload.batch_size,
+            with_selection=True,
+            device=workload.device,
+            nonfinite="select",
+            stopwatch=self._stopwatch,
+            quiet=True,
+        )
+        records = strategy.needs is not None and strategy.needs.recordings
+        if records:
+            every = sb.Selection(torch.arange(workload.examples), torch.ones(workload.examples))
+            # Where training's losses will be: a ledger on the host would wait for each of them.
+            loader.record(every, torch.rand(workload.examples, device=workload.device))
+
+        def train(item: tuple[Any, sb.Selection]) -> None:
+            batch, chosen = item
+            note = (lambda losses: loader.record(chosen, losses)) if records else None
+            self._step(batch, chosen.weights, note)
+
+        return self._loop(lambda: loader, train, workload.examples / workload.window)
+
+    def scoring(self, scorer: sb.scorers.AbstractScorer) -> "ScoringTrial":
+        """Try a scorer on some candidates, against exact scores in full precision."""
+        workload = self._workload
+        batches = list(islice(workload.loader(scored=True), HELD))
+        context = sb.scorers.Context(
+            batch_size=workload.batch_size,
+            window=workload.window,
+            model=workload.model,
+            losses=lambda model, batch: workload.losses(batch),
+            device=workload.device,
+            examples=workload.examples,
+            rate=workload.rate,
+        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                running, exact = scorer.start(context), sb.scorers.Forward().start(context)
+                scores, truth = (
+                    torch.cat([each.score(batch, None) for batch in batches])
+                    for each in (running, exact)
+                )
+                agreement = sb.scorers.Agreement.between(scores, truth, rate=workload.rate)
+            except Exception as error:  # a model of the user's, or a compiler, may raise anything
+                return ScoringTrial(None, None, f"{type(error).__name__}: {error}")
+        if not truth.isfinite().any():  # an agreement would mean nothing
+            agreement = replace(agreement, correlation=math.nan, overlap=math.nan)
+        said = [str(w.message) for w in caught if issubclass(w.category, sb.SelectionWarning)]
+        remark = said[0] if said else None
+        if remark is None and isinstance(scorer, sb.experimental.Int8):
+            remark = "its calibrations fall into few rounds, so that no median shows them"
+        weights = [weight.detach() for weight in workload.model.parameters()]
+
+        def run() -> Spent:
+            phases, scored, waiting = {"score": 0.0}, 0, list(batches)
+            while waiting:
+                # Counts as a change of the weights, as a training step between windows would.
+                torch._foreach_mul_(weights, 1.0)
+                end = scored + workload.window
+                with timed(self._stopwatch, "score") as spent:
+                    while waiting and scored < end:
+                        scored += len(running.score(waiting.pop(0), None))
+                phases["score"] += sum(spent.values())
+            return Spent(phases, scored=scored)
+
+        return ScoringTrial(run, agreement, remark)
+
+    def _step(
+        self,
+        batch: Any,
+        weights: Tensor | None = None,
+        record: Callable[[Tensor], None] | None = None,
+    ) -> None:
+        """Take one training step."""
+        workload, stopwatch = self._workload, self._stopwatch
+        with stopwatch.phase("forward"):
+            workload.optimizer.zero_grad()
+            with workload.recipe.precision.autocast(workload.device):
+                losses = self._losses = workload.losses(batch)
+            if weights is not None:
+                losses = losses * weights.to(losses.device)
+        if record is not None:
+            with stopwatch.phase("select"):
+                record(losses.detach())
+        with stopwatch.phase("backward"):
+            losses.mean().backward()
+        with stopwatch.phase("step"):
+            workload.optimizer.step()
+
+    def _loop(
+        self, epoch: Callable[[], Iterable[Any]], train: Callable[[Any], None], length: float
+    ) -> TimedLoop:
+        return TimedLoop(
+            epoch, train, self._stopwatch, self._clock, length=length, unwatched=self._unwatched
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ScoringTrial:
+    """The result of trying a scorer."""
+
+    run: Callable[[], Spent] | None  # a pass to time; None if it cannot work here
+    agreement: sb.scorers.Agreement | None  # with exact scores; NaN if none of those is finite
+    remark: str | None  # a warning or a note about it, or why it cannot work here

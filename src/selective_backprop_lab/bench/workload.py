@@ -1,0 +1,181 @@
+"""What `bench` measures on: a model, some images, and how to train on them."""
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+import selective_backprop as sb
+from selective_backprop_lab.data import datasets
+from selective_backprop_lab.data.augment import Augmentation
+from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.data.loader import make_loader
+from selective_backprop_lab.data.splits import stratified_order
+from selective_backprop_lab.nets.models import make_model
+from selective_backprop_lab.recipe import RECIPES, Precision, Recipe, find_recipe
+
+WINDOWS = 6  # that an epoch has: enough to tell its start from the rest
+LEAST_SIDE = 16  # pixels; halving a smaller image would leave too little of it
+_SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)(?:/(\d+))?")
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """What is trained while it is timed."""
+
+    recipe: Recipe  # without its learning-rate schedule
+    data: ImageData  # as many training images as an epoch has; on a GPU they lie there
+    model: nn.Module
+    optimizer: Optimizer
+    device: torch.device
+    window: int  # candidates that a training batch is drawn from
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a training batch."""
+        return self.recipe.batch_size
+
+    @property
+    def rate(self) -> float:
+        """The share of the candidates that selection keeps."""
+        return self.batch_size / self.window
+
+    @property
+    def examples(self) -> int:
+        """Candidates of an epoch."""
+        return len(self.data.train_labels)
+
+    @property
+    def at_once(self) -> int:
+        """Candidates of one forward pass: on a GPU, which small batches leave idle, a window."""
+        return self.window if self.device.type == "cuda" else self.batch_size
+
+    @property
+    def scorers(self) -> dict[str, sb.scorers.AbstractScorer]:
+        """The scorers that can be timed, by name."""
+        return all_scorers(self.data.train_images[:1], self.device, self.recipe.precision)
+
+    def loader(self, *, scored: bool = False) -> DataLoader[Any]:
+        """Return a loader of training batches, or of the batches that are scored."""
+        size = self.at_once if scored else self.batch_size
+        augmentation = self.recipe.augmentation
+        return make_loader(self.data, batch_size=size, seed=0, augmentation=augmentation)
+
+    def losses(self, batch: Any) -> Tensor:
+        """Return the loss of each example of a batch."""
+        images, labels = batch
+        return nn.functional.cross_entropy(self.model(images), labels, reduction="none")
+
+
+def make_workload(
+    recipe: Recipe, *, rate: float, device: torch.device, root: Path | None = None
+) -> Workload:
+    """Load or make images, and set up a model to be trained on them."""
+    window = window_of(recipe.batch_size, rate)
+    data = find_images(recipe.data, root, made=WINDOWS * window)
+    if not is_shape(recipe.data):
+        data = _whole_windows(data, window, recipe)
+    model = make_model(recipe.model, data, seed=0).to(device)
+    on_gpu = device.type == "cuda"
+    if on_gpu:
+        # What is measured is selection: one process that loads would keep a GPU waiting.
+        images, labels = (part.to(device) for part in (data.train_images, data.train_labels))
+        data = replace(data, train_images=images, train_labels=labels)
+    optimizer = recipe.make_optimizer(model.parameters())
+    return Workload(recipe, data, model, optimizer, device, window)
+
+
+def all_scorers(
+    images: Tensor, device: torch.device, precision: Precision
+) -> dict[str, sb.scorers.AbstractScorer]:
+    """Return the scorers that can be timed on some images, by name.
+
+    Names of a precision score in that, all others in the training's. What would be the same twice
+    has one name. What gains time but no work can be told apart on a GPU alone. None checks itself,
+    since `bench` compares it with exact scores.
+    """
+    full = sb.scorers.Forward()
+    low = sb.experimental.LowPrecision(full, check=None)
+    exact = full if precision is Precision.FP32 else low
+    found: dict[str, sb.scorers.AbstractScorer] = {"forward": exact}
+    if precision is not Precision.FP32:
+        found["fp32"] = full
+    found["int8"] = sb.experimental.Int8(full, check=None)
+    if precision is Precision.FP32:
+        found["bf16"] = low
+    if min(images.shape[-2:]) >= LEAST_SIDE:
+        found["half-resolution"] = sb.experimental.LowResolution(exact, check=None)
+    if device.type == "cuda":
+        # One batch ahead, since each is a whole window.
+        found["pipelined"] = sb.experimental.Pipelined(exact, every=8, ahead=1, check=None)
+    return found
+
+
+def window_of(batch_size: int, rate: float) -> int:
+    """Return how many candidates a full training batch is drawn from."""
+    if not 0.0 < rate <= 1.0:
+        raise sb.ConfigurationError(f"--rate {rate:g}: a share in (0, 1] is needed, such as 1/3")
+    return max(batch_size, round(batch_size / rate))
+
+
+def is_shape(data: str) -> bool:
+    """Return whether `--data` describes images instead of naming some."""
+    return _SHAPE.fullmatch(data) is not None
+
+
+def bench_recipe(data: str) -> Recipe:
+    """Return the recipe of a data set, or one for images of a shape."""
+    if is_shape(data):
+        return replace(RECIPES["cifar10"], data=data, augmentation=Augmentation())
+    try:
+        return find_recipe(data)
+    except sb.ConfigurationError as error:
+        raise sb.ConfigurationError(
+            f"{error}; or describe images, such as 3x32x32, or 1x28x28/5 for 5 classes"
+        ) from None
+
+
+def find_images(data: str, root: Path | None, *, made: int, limit: int | None = None) -> ImageData:
+    """Load images by name, or make as many as the limit or `made` says."""
+    if is_shape(data):
+        return made_up(data, made if limit is None else limit)
+    return datasets.load(data, root=root, limit=limit)
+
+
+def made_up(shape: str, count: int) -> ImageData:
+    """Make images of a shape such as `3x32x32/10`, easier and harder to tell apart by class."""
+    found = _SHAPE.fullmatch(shape)
+    channels, height, width = (int(part) for part in found.groups()[:3]) if found else (0, 0, 0)
+    classes = int(found[4] or 10) if found else 0
+    if height != width or not min(channels, height, classes):
+        raise sb.ConfigurationError(
+            f"--data {shape}: write channels, height and width of square images, and the number "
+            "of classes where it is not 10, such as 3x32x32/100"
+        )
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(count) % classes
+    centres = torch.rand(classes, channels, height, width, generator=generator)
+    noise = torch.rand(count, channels, height, width, generator=generator)
+    clear = torch.rand(count, 1, 1, 1, generator=generator)  # from all noise to none
+    images = (255 * torch.lerp(noise, centres[labels], clear)).to(torch.uint8)
+    mean, std = datasets.channel_statistics(images)
+    names = tuple(str(number) for number in range(classes))
+    return ImageData(shape, images, labels, images[:1], labels[:1], names, mean, std)
+
+
+def _whole_windows(data: ImageData, window: int, recipe: Recipe) -> ImageData:
+    """Return the data with as many training examples as fill some windows."""
+    total = len(data.train_labels)
+    kept = stratified_order(data.train_labels)[: min(WINDOWS, total // window) * window]
+    if not len(kept):
+        raise sb.ConfigurationError(
+            f"a batch of {recipe.batch_size:,} is selected from {window:,} candidates, and "
+            f"{data.name} has {total:,} training examples; give a smaller --batch-size or a higher "
+            "--rate"
+        )
+    return data.within(kept)

@@ -1,0 +1,113 @@
+"""The command `audit`: which training examples look mislabelled, by what runs recorded of them."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import selective_backprop as sb
+from selective_backprop_lab.cli.command_line import console, errors, folder_of
+from selective_backprop_lab.cli.options import Root, option
+from selective_backprop_lab.data.folders import make_folder, writing_out
+
+_PRINTED = 10
+_LIKELY = (  # the kinds of `Suspects.likely`
+    ("wrong", "likely wrong"),
+    ("rare class", "doubted no more than what is right but rare"),
+    ("hard", "doubted no more than what is right but hard"),
+    ("unknown", "of classes of which nothing is learned, where wrong and rare look alike"),
+)
+
+
+def audit(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUNS",
+            help="Folders of records, as compare and train write them, or single records; those of "
+            "the same data.",
+        ),
+    ],
+    top: Annotated[
+        int | None,
+        option(
+            "N",
+            "List this many examples. Default: all that were believed to be of another class.",
+            min=1,
+        ),
+    ] = None,
+    against_noise: Annotated[
+        bool,
+        typer.Option(
+            "--against-noise",
+            help="Of runs with --noise: say how many of the flipped labels are found.",
+        ),
+    ] = False,
+    table: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "Write what is known of all examples too, in the data set's order, into a .csv or "
+            ".parquet file, with the column names of cleanlab.",
+        ),
+    ] = None,
+    root: Root = None,
+    out: Annotated[
+        Path | None,
+        option("FOLDER", "Where to. Default: audit, beside the first record."),
+    ] = None,
+) -> None:
+    """Say which training examples look mislabelled.
+
+    They are ranked by what runs recorded of them; runs of the same data are taken together. Writes
+    suspects.csv, the most suspicious first, and suspects.html with their pictures, into a folder
+    audit beside the records.
+    """
+    from selective_backprop_lab.report.audit import (
+        audit_runs,
+        cuts_table,
+        pictures,
+        top_table,
+        write_list,
+    )
+
+    found = audit_runs(runs)
+    if against_noise and found.wrong is None:
+        raise sb.ConfigurationError(
+            "--against-noise: no label of these runs was flipped on purpose, so that nobody knows "
+            "which are wrong; make a run with --noise 0.2, or leave the option out"
+        )
+    folder = out or folder_of(runs[0]) / "audit"
+    make_folder(folder)
+    problems = list(found.problems)
+    shown = pictures(found, root, problems)
+    for problem in problems:
+        errors.print(f"warning: {problem}")
+    suspects = found.suspects
+    count = suspects.suspicious if top is None else min(top, len(suspects))
+    names = ", ".join(dict.fromkeys(run.header.arm for run in found.runs))
+    console.print(
+        f"{found.config.get('data')}: of {suspects.examples:,} training examples, "
+        f"{suspects.suspicious:,} ({suspects.suspicious / suspects.examples:.1%}) have a suspicion "
+        f"above 0: {len(found.runs)} run{'s' * (len(found.runs) > 1)} ({names}) believed another "
+        "class more than the label, in the mean over all looks.",
+        soft_wrap=True,
+    )
+    if suspects.suspicious:
+        kinds = Counter(each.partition(":")[0] for each in suspects.likely())
+        said = ", ".join(f"{kinds[kind]:,} {words}" for kind, words in _LIKELY if kinds[kind])
+        console.print(f"Of these, {said}.", soft_wrap=True)
+    if count:
+        console.print(top_table(found, min(count, _PRINTED)))
+    if against_noise and found.wrong is not None:
+        console.print(cuts_table(found, found.wrong))
+    with writing_out(folder):
+        written = write_list(found, folder, count, shown)
+    if table is not None:
+        known = {**sb.guide.example_table(suspects), "mean_loss": found.mean("loss_mean")}
+        with writing_out(table, "--table"):
+            sb.guide.write_table(known, table)
+    console.print(
+        f"{count:,} examples are listed in {' and '.join(map(str, written))}.", soft_wrap=True
+    )

@@ -1,0 +1,105 @@
+"""The command `bench`: what scoring and selecting cost on this machine."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from rich.progress import BarColumn, Progress, TextColumn
+
+import selective_backprop as sb
+from selective_backprop_lab.bench.harness import measure
+from selective_backprop_lab.bench.workload import Workload, make_workload
+from selective_backprop_lab.cli.command_line import (
+    check_record,
+    console,
+    find_device,
+    save_record,
+)
+from selective_backprop_lab.cli.options import MeasuringOptions, Rate, option
+from selective_backprop_lab.data.folders import make_folder, writing_out
+from selective_backprop_lab.names import find_name
+from selective_backprop_lab.training.threads import limit_threads
+
+FORMATS = (".png", ".svg", ".pdf")
+
+
+def bench(
+    measuring: MeasuringOptions,
+    rate: Rate = 1 / 3,
+    scorers: Annotated[
+        str | None,
+        option(
+            "NAMES",
+            "Scorers to time, separated by commas: forward, int8, bf16, half-resolution (of "
+            "images of 16 pixels or more), pipelined (on a GPU); for --precision bf16 fp32 instead "
+            "of bf16, which forward is there. Default: all.",
+        ),
+    ] = None,
+    seconds: Annotated[
+        float,
+        option(
+            "N",
+            "Begin no more rounds after so many seconds, unless there are fewer than six. "
+            "Rounds end earlier where every ratio is known within 1 %.",
+            min=0,
+        ),
+    ] = 120.0,
+    out: Annotated[
+        Path,
+        option("FILE", "The figure, in the format of its suffix."),
+    ] = Path("bench.png"),
+) -> None:
+    """Measure what scoring and selecting cost on this machine.
+
+    Times every scorer, and loops of a few batches with each of some strategies, in interleaved
+    rounds, with a model of yours if you like. Tells what an epoch of each strategy costs, beside
+    the least that it can cost. Prints tables and draws a figure.
+    """
+    from selective_backprop_lab.bench.figure import draw_bench
+    from selective_backprop_lab.bench.tables import show_findings
+
+    if out.suffix.lower() not in FORMATS or out.is_dir():
+        raise sb.ConfigurationError(
+            f"--out {out}: the name of a figure is needed, ending in {', '.join(FORMATS)}"
+        )
+    make_folder(out.parent)
+    check_record(measuring.json)
+    limit_threads(measuring.threads)
+    recipe, device = measuring.recipe, torch.device(find_device(measuring.device))
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task("making and training a model", total=None)
+
+        def tell(rounds: int, spent: float) -> None:
+            words = f"round {rounds}, {spent:.0f} of {seconds:g} s"
+            progress.update(task, description=words, total=max(seconds, spent), completed=spent)
+
+        workload = make_workload(recipe, rate=rate, device=device, root=measuring.root)
+        names = _chosen(scorers, workload)
+        findings = measure(workload, names, seconds=seconds, tell=tell)
+    for part in show_findings(findings):
+        console.print(part)
+    save_record(measuring.json, asdict(findings))
+    with writing_out(out):
+        draw_bench(findings, out)
+    written = [out] if measuring.json is None else [out, measuring.json]
+    console.print(f"Written: {', '.join(map(str, written))}.", soft_wrap=True)
+
+
+def _chosen(text: str | None, workload: Workload) -> list[str]:
+    """Return the names of scorers that were typed, or of all."""
+    known = workload.scorers
+    if text is None:
+        return list(known)
+    case = (
+        f", for images of {workload.data.image_size} pixels and training in "
+        f"{workload.recipe.precision} on {workload.device}"
+    )
+    names = (find_name("scorer", name.strip(), known, more=case) for name in text.split(","))
+    return list(dict.fromkeys(names))

@@ -1,0 +1,114 @@
+"""The line that was typed: how it is written, where it runs, how it ends, and what it writes."""
+
+import json
+import math
+import shlex
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+import selective_backprop as sb
+from selective_backprop_lab.data.folders import make_folder, writing_out
+from selective_backprop_lab.nets.models import model_name
+from selective_backprop_lab.records.files import replacing
+from selective_backprop_lab.records.provenance import provenance
+from selective_backprop_lab.records.schema import utc_now
+from selective_backprop_lab.training.stopping import sigterm_leaves
+
+# A folder may be called "[a]" or ":b:", which Rich would otherwise take for style and emoji.
+console = Console(markup=False, emoji=False, highlight=False)
+errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
+
+KEPT = (
+    "what was recorded is kept. compare and reproduce go on from there when they are run "
+    "again, and so does train with --resume"
+)
+
+
+class Commands(TyperGroup):
+    """The commands, ending in a message and an exit status where they cannot go on."""
+
+    def invoke(self, ctx: Any) -> Any:  # Typer's versions differ in whose context this is
+        """Run the command that was asked for."""
+        try:
+            with sigterm_leaves():
+                return super().invoke(ctx)
+        except sb.SelectiveBackpropError as error:
+            errors.print(f"error: {error}")
+            raise typer.Exit(2) from error
+        except KeyboardInterrupt:
+            errors.print(f"interrupted; {KEPT}")
+            raise typer.Exit(130) from None
+        except SystemExit as leaving:
+            if leaving.code == 128 + signal.SIGTERM:
+                errors.print(f"ended by SIGTERM; {KEPT}")
+            raise
+
+
+def find_device(name: str | None) -> str:
+    """Return a device's name; of None, that of the GPU if there is one."""
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name is None:
+        return "cuda" if gpus else "cpu"
+    known = ["cpu", *(["cuda"] if gpus else []), *(f"cuda:{number}" for number in range(gpus))]
+    if name not in known:
+        raise sb.ConfigurationError(
+            f"--device {name}: torch {torch.__version__} finds {', '.join(known)} here"
+        )
+    return name
+
+
+def find_model(name: str | None) -> str | None:
+    """Return a model's name, and look for one of the user's own in the current folder first."""
+    if name is not None and ":" in name:
+        sys.path.insert(0, str(Path.cwd()))
+    return None if name is None else model_name(name)
+
+
+def command_line() -> str:
+    """Return the command that runs, as it can be typed again."""
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+def check_record(path: Path | None) -> None:
+    """Refuse a file for `--json` that could not be written once all is measured."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise sb.ConfigurationError(f"--json {path}: is a folder; name a file")
+    make_folder(path.parent, "--json")
+
+
+def save_record(path: Path | None, found: Mapping[str, Any]) -> None:
+    """Write what was measured as JSON, with the command, the code and the machine."""
+    if path is None:
+        return
+    record = {
+        "command": command_line(),
+        "written": utc_now(),
+        **provenance(),
+        **_finite(found),
+    }
+    with writing_out(path, "--json"), replacing(path) as file:
+        file.write(f"{json.dumps(record, indent=1, allow_nan=False)}\n".encode())
+
+
+def folder_of(place: Path) -> Path:
+    """Return the folder that a place is, or that a record lies in."""
+    return place if place.is_dir() else place.parent
+
+
+def _finite(value: Any) -> Any:
+    """Return a value for JSON, in which null stands for what is not finite."""
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,61 @@
+"""The command `compare`: train one recipe with several strategies, and show how they did."""
+
+from pathlib import Path
+from typing import Annotated
+
+import selective_backprop as sb
+from selective_backprop_lab.analysis.loading import with_histories
+from selective_backprop_lab.cli.options import Seeds, TrainingOptions, option
+from selective_backprop_lab.cli.report import show
+from selective_backprop_lab.cli.train import train_all
+from selective_backprop_lab.strategies import DEFAULT_STRATEGIES, STRATEGIES, parse_strategies
+
+
+def compare(
+    training: TrainingOptions,
+    strategies: Annotated[
+        str,
+        option(
+            "NAMES", f"Strategies to compare, separated by commas: {', '.join(STRATEGIES)}; or all."
+        ),
+    ] = ",".join(DEFAULT_STRATEGIES),
+    seeds: Seeds = 3,
+    budget: Annotated[
+        list[str] | None,
+        option(
+            "COST",
+            "Give every strategy the same cost: 10 for the cost of 10 traditional epochs "
+            "(scoring an example 1, training on it 3), 60s for a minute. Give the option several "
+            "times for several budgets.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path,
+        option("FOLDER", "Folder for records, and for what is drawn from them."),
+    ] = Path("runs/compare"),
+    jobs: Annotated[
+        int,
+        option(
+            "N",
+            "Seeds and lengths at a time, each in a process of its own, in which the "
+            "strategies take turns. With more than one, wall seconds are those of a machine that "
+            "has other work.",
+            min=1,
+        ),
+    ] = 1,
+) -> None:
+    """Train with several strategies, side by side and at equal cost.
+
+    Writes a record per run, comparison.png, table.md and report.html into --out, and prints the
+    table. A comparison that was interrupted goes on with the runs that are missing, and where runs
+    had begun, from their last checkpoints.
+    """
+    lengths = training.lengths(budget or [], otherwise="cost")
+    plans = training.plans(parse_strategies(strategies), range(seeds), lengths)
+    store = training.store(out)
+    try:
+        runs = train_all(plans, store, jobs=jobs, threads=training.threads, replace=training.again)
+    except sb.LossError:
+        show(with_histories([store.read(plan) for plan in plans]), out)
+        raise
+    show(with_histories(runs), out)

@@ -1,0 +1,58 @@
+"""The command line: one command per file."""
+
+import sys
+from io import TextIOWrapper
+from typing import Annotated
+
+import typer
+
+import selective_backprop as sb
+from selective_backprop_lab.cli.advise import advise
+from selective_backprop_lab.cli.audit import audit
+from selective_backprop_lab.cli.bench import bench
+from selective_backprop_lab.cli.command_line import Commands, console
+from selective_backprop_lab.cli.compare import compare
+from selective_backprop_lab.cli.options import with_options
+from selective_backprop_lab.cli.packing import pack, unpack
+from selective_backprop_lab.cli.report import report
+from selective_backprop_lab.cli.train import train
+
+app = typer.Typer(
+    name="selective-backprop",
+    cls=Commands,
+    help="Train on the examples that still teach the model something, and see whether it pays.",
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+for command in (compare, train, bench, advise, report, audit):
+    app.command()(with_options(command))
+for plain in (pack, unpack):
+    app.command()(plain)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"{app.info.name} {sb.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", callback=_show_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line, which ends with an exit status: 0, 2, 130 (Ctrl-C) or 143 (SIGTERM)."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # of an encoding that may lack a minus sign
+            stream.reconfigure(errors="replace")
+    app(prog_name=app.info.name)

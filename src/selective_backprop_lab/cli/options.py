@@ -1,0 +1,474 @@
+"""The options of the commands, each declared once, and those that commands share as sets.
+
+A set is a dataclass whose fields are options. A command takes it as one argument; `with_options`
+gives the command line each field as an option of its own.
+"""
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from fractions import Fraction
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+import selective_backprop as sb
+from selective_backprop_lab.bench.workload import bench_recipe
+from selective_backprop_lab.budget import Budget
+from selective_backprop_lab.cli.command_line import command_line, find_device, find_model
+from selective_backprop_lab.data.augment import Augmentation
+from selective_backprop_lab.data.composition import Composition
+from selective_backprop_lab.data.datasets import data_name
+from selective_backprop_lab.data.noise import NoiseKind
+from selective_backprop_lab.nets.models import MODELS
+from selective_backprop_lab.recipe import RECIPES, Precision, Rates, Recipe, find_recipe
+from selective_backprop_lab.runner.run_store import RunStore
+from selective_backprop_lab.strategies import StrategyOptions
+from selective_backprop_lab.training.lr_schedule import Follows
+from selective_backprop_lab.training.run_config import RunConfig
+from selective_backprop_lab.training.threads import limit_threads
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command's arguments that are sets of options be options of their own."""
+    hints = get_type_hints(command, include_extras=True)
+    sets: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    parameters: list[inspect.Parameter] = []
+    for each in inspect.signature(command).parameters.values():
+        if each.name not in sets:
+            parameters.append(each.replace(kind=each.KEYWORD_ONLY, annotation=hints[each.name]))
+            continue
+        kinds = get_type_hints(sets[each.name], include_extras=True)
+        parameters += [
+            inspect.Parameter(
+                field.name, each.KEYWORD_ONLY, default=field.default, annotation=kinds[field.name]
+            )
+            for field in fields(sets[each.name])
+        ]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        chosen = {
+            name: kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+            for name, kind in sets.items()
+        }
+        command(**chosen, **given)
+
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    vars(run)["__signature__"] = inspect.Signature(parameters)
+    return run
+
+
+def parse_rate(text: str | float) -> float:
+    """Return the number that a share stands for, `1/3` as well as `0.25`."""
+    try:
+        return float(Fraction(text))
+    except (ValueError, OverflowError, ZeroDivisionError) as error:
+        raise typer.BadParameter(f"{text} is no number such as 1/3 or 0.25") from error
+
+
+def parse_budget(text: str) -> Budget:
+    """Return the length that a budget stands for: `10` is cost, `60s` is seconds."""
+    number, unit = (text[:-1], "seconds") if text.endswith("s") else (text, "cost")
+    try:
+        value = float(number)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value < math.inf:
+        raise sb.ConfigurationError(
+            f"--budget {text}: write a positive number of traditional epochs, such as 10, or of "
+            "seconds, such as 60s"
+        )
+    return Budget(unit, value)
+
+
+def parse_interval(text: str | float) -> float:
+    """Return the seconds that a time between checkpoints stands for; infinite for `never`."""
+    try:
+        seconds = math.inf if text == "never" else float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0.0:
+        raise typer.BadParameter(f"{text}: write a positive number of seconds, or never")
+    return seconds
+
+
+def option(metavar: str, help: str, **more: Any) -> Any:
+    """Declare an option by what stands for its value, and what it is for."""
+    return typer.Option(metavar=metavar, help=help, **more)
+
+
+Root = Annotated[
+    Path | None,
+    option(
+        "FOLDER",
+        "Folder that holds the data set's files, as its publisher ships it; digits needs "
+        "none. For hub:NAME, the folder in which fetched files are kept.",
+    ),
+]
+Limit = Annotated[
+    int | None,
+    option("N", "Train on this many examples: a fixed, stratified part.", min=1),
+]
+Noise = Annotated[
+    float,
+    option(
+        "SHARE",
+        "Share of the training labels, in [0, 1), that are replaced by another class; the same "
+        "ones for every strategy and seed. The test set stays clean.",
+        parser=parse_rate,
+        show_default="0",
+    ),
+]
+Model = Annotated[
+    str | None,
+    option(
+        "NAME",
+        f"{', '.join(MODELS)}, or package.module:factory for one of your own, looked for in "
+        "the current folder first. Default: the recipe's.",
+    ),
+]
+Seeds = Annotated[int, option("N", "How many seeds to run, from 0.", min=1)]
+Rate = Annotated[
+    float,
+    option(
+        "SHARE",
+        "Share of the examples that selective strategies train on, in (0, 1].",
+        parser=parse_rate,
+        show_default="1/3",
+    ),
+]
+BatchSize = Annotated[
+    int | None,
+    option("N", "Rows of a training batch. Default: the recipe's."),
+]
+TrainingPrecision = Annotated[
+    Precision,
+    option(
+        "|".join(Precision),
+        "What training computes in, with every strategy: fp32, or autocast to bf16.",
+    ),
+]
+Threads = Annotated[
+    int,
+    option("N", "CPU threads of each operation. With more than one, seconds vary more.", min=1),
+]
+Device = Annotated[
+    str | None,
+    option("NAME", "cpu, cuda or cuda:1, say. Default: a GPU where there is one."),
+]
+CheckpointEvery = Annotated[
+    float | None,
+    option(
+        "SECONDS",
+        "Seconds of training between two checkpoints of a run, from which it goes on if it is "
+        "interrupted; never for none. Default: 30, or more where writing them would take more than "
+        "a hundredth of the time.",
+        parser=parse_interval,
+    ),
+]
+# The reproductions' own.
+Train = Annotated[
+    bool,
+    typer.Option(
+        "--train/--no-train",
+        help="With --no-train, draw from what is on record, and leave out what is not.",
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    option(
+        "N",
+        "Runs at a time, each in a process of its own. Default: as many as there are cores "
+        "for; 1 on a GPU.",
+        min=1,
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """What `train` and `compare` are told of training."""
+
+    data: Annotated[
+        str,
+        option(
+            "NAME",
+            f"Data set: {', '.join(RECIPES)}; or hub:NAME for one of the Hugging Face hub, "
+            "such as hub:uoft-cs/cifar10. mnist:5-9 is mnist with its classes 5 to 9 alone.",
+        ),
+    ] = "digits"
+    pretrained: Annotated[
+        str | None,
+        option(
+            "NAME",
+            "Fine-tune: begin with the net as it is after traditional training on this data set, "
+            "by its recipe, but for a new last layer. It is trained once for all runs of --out, "
+            "and its cost is not counted.",
+        ),
+    ] = None
+    epochs: Annotated[
+        int | None,
+        option(
+            "N",
+            "Length of every run in epochs, whatever they cost. Where neither this nor "
+            "--budget is given, train trains for the recipe's epochs, "
+            f"{RECIPES['digits'].epochs} for digits, and compare gives every strategy the cost of "
+            "so many traditional ones.",
+            min=1,
+        ),
+    ] = None
+    rate: Rate = 1 / 3
+    draw: Annotated[
+        sb.selectors.Draw,
+        option(
+            "|".join(sb.selectors.Draw),
+            "How selective strategies draw: exact takes a fixed number from each window of "
+            "examples, bernoulli tosses a coin for each example.",
+        ),
+    ] = sb.selectors.Draw.EXACT
+    warmup: Annotated[
+        float | None,
+        option(
+            "FRACTION",
+            "Fraction of a run, in [0, 1), that trains on everything before selection by score "
+            "begins. Default: one epoch (at most half the run), or a tenth of a budget.",
+            parser=parse_rate,
+        ),
+    ] = None
+    stale: Annotated[
+        int,
+        option(
+            "N",
+            "For how many epochs a score is good, where a strategy reuses scores or predicts "
+            "from them.",
+        ),
+    ] = 3
+    keep: Annotated[
+        float,
+        option(
+            "SHARE",
+            "Share of the data set that is kept by strategies that prune it before they train, in "
+            "(0, 1].",
+            parser=parse_rate,
+            show_default="0.7",
+        ),
+    ] = 0.7
+    root: Root = None
+    limit: Limit = None
+    skew: Annotated[
+        float,
+        option(
+            "EXPONENT",
+            "Make classes unequal: the k-th largest has a share of the training examples that goes "
+            "with k to the power of minus this. 0: as they are.",
+            show_default="0",
+        ),
+    ] = 0.0
+    copies: Annotated[
+        float,
+        option(
+            "EXPONENT",
+            "Show examples several times, by Zipf's law: of its class, the k-th is there so often "
+            "as goes with k to the power of minus this. 0: each at most once.",
+            show_default="0",
+        ),
+    ] = 0.0
+    near_copies: Annotated[
+        int,
+        option(
+            "PIXELS",
+            "With --copies: shift each copy but one by up to so many pixels, and make it brighter "
+            "or darker, as frames of a film are.",
+            show_default="0",
+        ),
+    ] = 0
+    places: Annotated[
+        int | None,
+        option(
+            "N",
+            "Training examples, copies included. Default: as many as there are; with --skew and "
+            "no --copies, as many as the shares allow.",
+        ),
+    ] = None
+    noise: Noise = 0.0
+    noise_kind: Annotated[
+        NoiseKind,
+        option(
+            "|".join(NoiseKind),
+            "Which class a wrong label names: any other, all equally likely, or the next one.",
+        ),
+    ] = NoiseKind.UNIFORM
+    data_seed: Annotated[
+        int,
+        option(
+            "N",
+            "Which of the many training sets that --skew, --copies and --noise can make; --seed "
+            "has no say in it.",
+            show_default="0",
+        ),
+    ] = 0
+    model: Model = None
+    batch_size: BatchSize = None
+    lr: Annotated[
+        float | None,
+        option("NUMBER", "Highest learning rate. Default: the recipe's."),
+    ] = None
+    lr_schedule: Annotated[
+        Rates | None,
+        option("|".join(Rates), "How the learning rate moves over a run. Default: the recipe's."),
+    ] = None
+    augmentation: Annotated[
+        bool,
+        typer.Option(
+            "--augmentation/--no-augmentation",
+            help="Shift and mirror images as the recipe says, anew in each epoch. Without, small "
+            "nets learn a data set by heart much sooner.",
+        ),
+    ] = True
+    precision: TrainingPrecision = Precision.FP32
+    lr_follows: Annotated[
+        Follows,
+        option(
+            "|".join(Follows),
+            "What moves the learning rate. run: the share of the run that is done, so that "
+            "every strategy goes through the whole schedule. epochs (only between epochs), "
+            "candidates or updates: the share of those that traditional training of the same "
+            "length takes; with updates, a strategy that takes fewer per epoch ends before its "
+            "schedule does, as in many published comparisons. seconds: the share of a budget in "
+            "seconds; candidates with such a budget: the share of those of the recipe's epochs. "
+            "Selection follows the run.",
+        ),
+    ] = Follows.RUN
+    evaluations: Annotated[
+        int,
+        option("N", "How often each run is tried on the test set, evenly over its length.", min=1),
+    ] = 20
+    threads: Threads = 1
+    device: Device = None
+    checkpoint_every: CheckpointEvery = None
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again",
+            help="Run again what is recorded already; old records are kept beside the new.",
+        ),
+    ] = False
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the data, changed as asked for."""
+        return given(
+            find_recipe(self.data),
+            model=find_model(self.model),
+            batch_size=self.batch_size,
+            learning_rate=self.lr,
+            rates=self.lr_schedule,
+            augmentation=None if self.augmentation else Augmentation(),
+            precision=self.precision,
+        )
+
+    def lengths(self, budgets: Sequence[str], *, otherwise: str) -> list[Budget]:
+        """Return the lengths of the runs: budgets as typed, or epochs, or the recipe's length."""
+        if not budgets:
+            if self.epochs is not None:
+                return [Budget("epochs", float(self.epochs))]
+            return [Budget(otherwise, float(self.recipe.epochs))]
+        if self.epochs is not None:
+            raise sb.ConfigurationError("give --epochs or --budget, not both")
+        return list(dict.fromkeys(parse_budget(budget) for budget in budgets))
+
+    def settings(self, length: Budget) -> StrategyOptions:
+        """Return what the strategies of runs of a length have in common."""
+        return StrategyOptions(
+            rate=self.rate,
+            draw=self.draw,
+            warmup=usual_warmup(length) if self.warmup is None else self.warmup,
+            stale=self.stale,
+            keep=self.keep,
+        )
+
+    def plans(
+        self, strategies: Sequence[str], seeds: Sequence[int], lengths: Sequence[Budget]
+    ) -> list[RunConfig]:
+        """Return a run for each seed, length and strategy; operations take so many threads."""
+        recipe, device = self.recipe, find_device(self.device)
+        composition = Composition(
+            skew=self.skew,
+            copies=self.copies,
+            near_copies=self.near_copies,
+            places=self.places,
+            noise=self.noise,
+            noise_kind=self.noise_kind,
+            seed=self.data_seed,
+        )
+        limit_threads(self.threads)
+        return [
+            RunConfig(
+                recipe=recipe,
+                arm=strategy,
+                settings=self.settings(length),
+                seed=seed,
+                length=length,
+                evaluations=self.evaluations,
+                limit=self.limit,
+                device=device,
+                composition=composition,
+                pretrained=self.pretrained and data_name(self.pretrained),
+                lr_follows=self.lr_follows,
+            )
+            for seed in seeds
+            for length in lengths
+            for strategy in strategies
+        ]
+
+    def store(self, out: Path) -> RunStore:
+        """Return where the runs are recorded."""
+        return RunStore(out, self.root, command_line(), self.checkpoint_every)
+
+
+def usual_warmup(length: Budget) -> float:
+    """Return the share of a run that is trained on everything where none is given."""
+    return min(0.5, 1.0 / length.value) if length.unit == "epochs" else 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuringOptions:
+    """What `bench` and `advise` are told of the training that they measure."""
+
+    data: Annotated[
+        str,
+        option(
+            "NAME",
+            f"Data set: {', '.join(RECIPES)}; or hub:NAME for one of the Hugging Face hub. Or "
+            "the shape of images that are made up: 3x32x32, or 1x28x28/5 for 5 classes.",
+        ),
+    ] = "digits"
+    model: Model = None
+    root: Root = None
+    batch_size: BatchSize = None
+    precision: TrainingPrecision = Precision.FP32
+    threads: Threads = 1
+    device: Device = None
+    json: Annotated[
+        Path | None,
+        option("FILE", "Write a record of what was found."),
+    ] = None
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of the data, or of images of a shape, changed as asked for."""
+        return given(
+            bench_recipe(self.data),
+            model=find_model(self.model),
+            batch_size=self.batch_size,
+            precision=self.precision,
+        )
+
+
+def given(recipe: Recipe, **options: Any) -> Recipe:
+    """Return a recipe with the options that were given, those that are not None."""
+    return replace(recipe, **{name: value for name, value in options.items() if value is not None})

@@ -1,0 +1,39 @@
+"""The commands `pack` and `unpack`: records of a folder in one compressed file, and back."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from selective_backprop_lab.cli.command_line import console
+from selective_backprop_lab.records.pack import PACK, unpack_into
+from selective_backprop_lab.records.schema import pack_finished
+
+Packed = Annotated[
+    list[Path],
+    typer.Argument(metavar="FOLDER", help="Folders of records, as compare writes them."),
+]
+Pack = Annotated[
+    Path, typer.Argument(metavar="PACK", help=f"A pack, or the folder that holds {PACK}.")
+]
+Into = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the records go, a file each.")]
+
+
+def pack(folders: Packed) -> None:
+    """Move finished records of a folder into one compressed file.
+
+    It is a tenth of their size. Everything that reads records reads them from there, and once a
+    folder has such a file, what compare, train and the reproductions finish in it joins it.
+    """
+    for folder in folders:
+        count = pack_finished(folder)
+        console.print(f"{folder / PACK}: {count} records joined it", soft_wrap=True)
+
+
+def unpack(source: Pack, folder: Into) -> None:
+    """Write the records of a pack as files of JSON lines.
+
+    They are for reading; the pack stays as it is.
+    """
+    files = unpack_into(folder, source / PACK if source.is_dir() else source)
+    console.print(f"{folder}: {len(files)} records", soft_wrap=True)

@@ -1,0 +1,87 @@
+"""The command `train`: train one recipe with one strategy and seed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import selective_backprop as sb
+from selective_backprop_lab.cli.command_line import console, errors
+from selective_backprop_lab.cli.options import TrainingOptions, option, usual_warmup
+from selective_backprop_lab.data.folders import make_folder
+from selective_backprop_lab.records.schema import Run
+from selective_backprop_lab.runner.grid import run_grid
+from selective_backprop_lab.runner.progress import RunProgress, judged, seconds_of
+from selective_backprop_lab.runner.run_store import RunStore
+from selective_backprop_lab.strategies import STRATEGIES, StrategyOptions, parse_strategies, unused
+from selective_backprop_lab.training.run_config import RunConfig
+
+
+def train(
+    training: TrainingOptions,
+    strategy: Annotated[str, option("NAME", f"One of {', '.join(STRATEGIES)}.")] = "auto",
+    seed: Annotated[
+        int,
+        option(
+            "N",
+            "Seed of the weights, the order of the data, the augmentation and the draws.",
+            min=0,
+        ),
+    ] = 0,
+    budget: Annotated[
+        str | None,
+        option(
+            "COST",
+            "End by cost instead of epochs: 10 for the cost of 10 traditional epochs (scoring "
+            "an example 1, training on it 3), 60s for a minute.",
+        ),
+    ] = None,
+    out: Annotated[Path, option("FOLDER", "Folder for the record.")] = Path("runs/train"),
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with a run that was interrupted, from its last checkpoint; the same run as "
+            "if it had not been. Where there is none, begin.",
+        ),
+    ] = False,
+) -> None:
+    """Train one recipe with one strategy and seed, into a record.
+
+    Ctrl-C and SIGTERM end it with a checkpoint, from which --resume goes on.
+    """
+    arms = parse_strategies(strategy)
+    if len(arms) > 1:
+        raise sb.ConfigurationError(
+            f"--strategy {strategy}: train runs one strategy; compare runs several"
+        )
+    lengths = training.lengths([] if budget is None else [budget], otherwise="epochs")
+    (plan,) = training.plans(arms, [seed], lengths)
+    usual = StrategyOptions(warmup=usual_warmup(plan.length))
+    for name in unused(plan.arm, plan.settings, usual):
+        errors.print(f"--{name} makes no difference to {plan.arm}")
+    (run,) = train_all([plan], training.store(out), replace=training.again, resume=resume)
+    last = run.points[-1]
+    console.print(
+        f"{plan.arm}, seed {seed}: {judged(plan, last)} after {last.epoch:.4g} epochs; "
+        f"{last.scored:,} examples scored, {last.trained:,} trained on in {last.updates:,} "
+        f"updates: the cost of {last.cost:.2f} traditional epochs, {seconds_of(plan, last)}. "
+        f"Record: {run.path}",
+        soft_wrap=True,
+    )
+
+
+def train_all(plans: Sequence[RunConfig], store: RunStore, **options: Any) -> list[Run]:
+    """Run a grid, as `run_grid` does, and show how far it is."""
+    first, before = plans[0], plans[0].pretraining
+    for plan in filter(None, (first, before)):
+        store.data(plan)  # missing data are told of before a folder is made
+    make_folder(store.folder)
+    if before is not None:
+        console.print(
+            f"{first.recipe.model} is trained on {first.pretrained} first, for "
+            f"{before.length.words}, unless {store.folder} has it from before"
+        )
+    with RunProgress(console, plans) as progress:
+        return run_grid(plans, store, watch=progress, **options)

@@ -1,0 +1,180 @@
+"""Read CIFAR-10 and CIFAR-100 as published: pickled, or in the flat binary layout."""
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from selective_backprop_lab.data.folders import damaged, find_file, find_folder
+from selective_backprop_lab.data.splits import Part, Splits
+
+_SHAPE = (3, 32, 32)
+_PIXELS = 3 * 32 * 32
+
+
+@dataclass(frozen=True)
+class CifarLayout:
+    """How the publisher's files hold a data set: pickled, or in the flat binary layout."""
+
+    name: str
+    folders: tuple[str, str]  # pickled and binary, as the next
+    names_files: tuple[str, str]  # with the names of the classes
+    train_files: tuple[str, ...]  # binary ones end in .bin
+    test_file: str
+    train_rows: int  # images in each training file
+    classes: int
+    prefix: str  # in a pickle, of the names of what holds the labels
+    label_bytes: int  # before each image of a binary file; the last of them is the class
+    test_rows: int = 10_000
+
+
+CIFAR10 = CifarLayout(
+    name="cifar10",
+    folders=("cifar-10-batches-py", "cifar-10-batches-bin"),
+    names_files=("batches.meta", "batches.meta.txt"),
+    train_files=tuple(f"data_batch_{number}" for number in range(1, 6)),
+    test_file="test_batch",
+    train_rows=10_000,
+    classes=10,
+    prefix="",
+    label_bytes=1,
+)
+
+CIFAR100 = CifarLayout(
+    name="cifar100",
+    folders=("cifar-100-python", "cifar-100-binary"),
+    names_files=("meta", "fine_label_names.txt"),
+    train_files=("train",),
+    test_file="test",
+    train_rows=50_000,
+    classes=100,
+    prefix="fine_",
+    label_bytes=2,
+)
+
+
+def read_cifar_splits(layout: CifarLayout, root: Path | None) -> Splits:
+    """Return a data set of CIFAR's, found in the publisher's folder or the one that holds it.
+
+    Raises:
+        DataError: if a file is missing, damaged, or not what the layout says.
+    """
+    folder = find_folder(
+        root,
+        name=layout.name,
+        folders=(*layout.folders, "."),
+        files=layout.names_files,
+        source="https://www.cs.toronto.edu/~kriz/cifar.html",
+    )
+    names_file = find_file(folder, *layout.names_files)
+    pickled = names_file.name == layout.names_files[0]
+    names: Any
+    if pickled:
+        names = unpickle(names_file).get(f"{layout.prefix}label_names")
+    else:
+        names = names_file.read_text("latin1").split()
+    names = [_text(name) for name in names] if isinstance(names, list) else []
+    if len(names) != layout.classes or not all(isinstance(name, str) for name in names):
+        raise damaged(names_file, f"does not hold the names of {layout.classes} classes")
+
+    def read(file: str, rows: int) -> Part:
+        path = find_file(folder, file if pickled else f"{file}.bin")
+        pixels, labels = (_pickled if pickled else _binary)(path, rows, layout)
+        # What a pickle has for a label may be endless, and is not shown.
+        if not all(type(label) is int and 0 <= label < layout.classes for label in labels):
+            highest = layout.classes - 1
+            raise damaged(path, f"holds labels that are no whole numbers from 0 to {highest}")
+        return torch.from_numpy(pixels.reshape(-1, *_SHAPE).copy()), torch.tensor(labels)
+
+    train = [read(file, layout.train_rows) for file in layout.train_files]
+    images, labels = (torch.cat(parts) for parts in zip(*train, strict=True))
+    return Splits(images, labels, *read(layout.test_file, layout.test_rows), tuple(names))
+
+
+def _pickled(path: Path, rows: int, layout: CifarLayout) -> tuple[np.ndarray, list[Any]]:
+    record, shape = unpickle(path), (rows, _PIXELS)
+    match record.get("data"):
+        case _Pickled(
+            state=(1, found, _Pickled(arguments=("u1" | b"u1", *_)), fortran, bytes(raw))
+        ) if found == shape and len(raw) == rows * _PIXELS:
+            pixels = np.frombuffer(raw, np.uint8).reshape(shape, order="F" if fortran else "C")
+        case _:
+            raise damaged(path, f"holds no array of {rows} x {_PIXELS} bytes as its 'data'")
+    key = f"{layout.prefix}labels"
+    labels = record.get(key)
+    if not isinstance(labels, list) or len(labels) != rows:
+        raise damaged(path, f"holds no list of {rows} labels as its {key!r}")
+    return pixels, labels
+
+
+def _binary(path: Path, rows: int, layout: CifarLayout) -> tuple[np.ndarray, list[Any]]:
+    size = layout.label_bytes + _PIXELS
+    content = np.fromfile(path, np.uint8)
+    if len(content) != rows * size:
+        verdict = f"holds {len(content)} bytes, but {rows} images of {size} were expected"
+        raise damaged(path, verdict)
+    labels, pixels = np.split(content.reshape(rows, size), [layout.label_bytes], axis=1)
+    return pixels, labels[:, -1].tolist()
+
+
+def unpickle(path: Path) -> dict[Any, Any]:
+    """Return the dict in a pickle, and call nothing that it names.
+
+    Raises:
+        DataError: if the file is damaged, or holds more than plain containers and arrays.
+    """
+    file = BytesIO(path.read_bytes())
+    try:
+        record = _ArraysOnly(file, encoding="bytes").load()
+    except Exception as error:
+        # A damaged pickle may raise nearly anything: the bytes are a program.
+        raise damaged(path, f"cannot be read as a pickle: {error}") from error
+    if not isinstance(record, dict) or file.read(1):
+        raise damaged(path, "is not one pickled dict and nothing else")
+    return {_text(key): value for key, value in record.items()}
+
+
+def _text(value: Any) -> Any:
+    # Python 2 wrote bytes where Python 3 writes text.
+    return value.decode("latin1") if isinstance(value, bytes) else value
+
+
+class _Pickled:
+    """Stands in for NumPy's array and dtype: keeps what a pickle gives it, and calls nothing."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.arguments = arguments
+
+    def __setstate__(self, state: object) -> None:
+        self.state = state
+
+
+def _encode(text: str, encoding: str) -> bytes:
+    # How protocol 2 has the bytes of Python 3.
+    if encoding != "latin1":
+        raise pickle.UnpicklingError("it asks for another codec than latin1")
+    return text.encode("latin1")
+
+
+_ADMITTED: Mapping[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): _Pickled,
+    ("numpy._core.multiarray", "_reconstruct"): _Pickled,
+    ("numpy", "ndarray"): _Pickled,
+    ("numpy", "dtype"): _Pickled,
+    ("_codecs", "encode"): _encode,
+}
+
+
+# In Python, since the one in C makes room for any place of its memo that a pickle names: 32 GB.
+class _ArraysOnly(pickle._Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ADMITTED:
+            raise pickle.UnpicklingError(
+                f"it asks for {module}.{name}, which no CIFAR file needs and which was not run"
+            )
+        return _ADMITTED[module, name]

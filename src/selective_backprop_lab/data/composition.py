@@ -1,0 +1,201 @@
+"""What a training set is made up of: skewed classes, copies, near-copies and wrong labels.
+
+A published data set is balanced, free of copies and nearly free of wrong labels, as data that
+nobody has prepared never are. A `Composition` makes the one into the other.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import selective_backprop as sb
+from selective_backprop._core.types import Float64, Int64, UInt8
+from selective_backprop_lab.data.augment import Augmentation
+from selective_backprop_lab.data.datasets import ImageData, statistics_of
+from selective_backprop_lab.data.noise import NOISE, NoiseKind
+from selective_backprop_lab.data.random_bits import below, key_of, random_bits
+
+# Each names a stream of its own.
+_CLASSES, _ORDER, _COPIES, _PLACES, _SHIFTS, _LIGHT = (
+    int.from_bytes(name) for name in (b"class", b"order", b"copy", b"place", b"shift", b"light")
+)
+_AT_ONCE = 4096  # images that are shifted together: 50 MB as numbers, for CIFAR
+_DARKEST, _BRIGHTEST = 205, 307  # of 256: what levels are multiplied by, 0.8 to 1.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Composition:
+    """What is made of a data set's training examples; the test set stays as it is.
+
+    A training example is a *place*, which shows one of the data set's examples; several places may
+    show the same. Which ones depends on the settings and `seed` alone: every strategy and every
+    seed of a comparison gets the same places, with the same labels, on every platform. The default
+    leaves the data as they are.
+
+    Raises:
+        ConfigurationError: if a setting is out of its range, or has no effect without another.
+    """
+
+    # The k-th largest class has a share of the places that goes with `k ** -skew`; 0 leaves the
+    # shares as the data set has them. Which class is the largest is drawn. At least 0.
+    skew: float = 0.0
+    # The k-th example of a class, in an order that is drawn, is shown by each place of the class
+    # with odds that go with `k ** -copies`: 1 is Zipf's law. 0 shows each at most once. At least 0.
+    copies: float = 0.0
+    # Pixels, at most, by which all places but the first that show an example are shifted, each in
+    # its own direction; they are made brighter or darker by up to a fifth. 0 for exact copies.
+    near_copies: int = 0
+    # How many places there are. None: as many as the data set has examples; without copies, as
+    # many as the shares allow.
+    places: int | None = None
+    noise: float = 0.0  # share of the places with a wrong label, in [0, 1)
+    noise_kind: NoiseKind = NoiseKind.UNIFORM
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("skew", "copies"):
+            if not 0.0 <= getattr(self, name) < math.inf:
+                raise sb.ConfigurationError(
+                    f"{name}={getattr(self, name)}: the exponent must be at least 0, and finite; "
+                    "0 changes nothing, 1 is Zipf's law"
+                )
+        if self.near_copies and not self.copies:
+            raise sb.ConfigurationError(
+                f"near_copies={self.near_copies}: there are no copies to shift; give copies=1"
+            )
+        if self.noise_kind is not NoiseKind.UNIFORM and not self.noise:
+            raise sb.ConfigurationError(
+                f"noise_kind={self.noise_kind}: there are no wrong labels; give noise=1/5, say"
+            )
+        if self.places is not None and self.places < 1:
+            raise sb.ConfigurationError(f"places={self.places}: at least 1 is needed")
+        Augmentation(shift=self.near_copies)
+        NOISE[self.noise_kind](self.noise, self.seed)
+
+    def __call__(self, data: ImageData) -> ImageData:
+        """Return the data so composed, the right labels in `train_clean_labels`.
+
+        Raises:
+            ConfigurationError: if a class has too few examples for its places, or no place; or of
+                text, which has no classes.
+        """
+        if data.is_text:
+            if self != AS_PUBLISHED:
+                raise sb.ConfigurationError(
+                    f"{data.name} is text, of which no skew, copies, places or noise can be made; "
+                    "leave these options out"
+                )
+            return data
+        if self.skew or self.copies or self.places is not None:
+            rows = self.rows(data.train_labels, data.class_names)
+            images = data.train_images[rows]
+            if self.near_copies:
+                images = self._moved(images, rows)
+            mean, std = statistics_of(data.name, images)
+            labels = data.train_labels[rows]
+            data = replace(data, train_images=images, train_labels=labels, mean=mean, std=std)
+        return NOISE[self.noise_kind](self.noise, self.seed)(data)
+
+    def rows(
+        self, labels: Int64[Tensor, " example"], class_names: tuple[str, ...]
+    ) -> Int64[Tensor, " place"]:
+        """Return which example each place shows, in an order that is drawn."""
+        order = _drawn_order(key_of(_ORDER, self.seed), len(labels))
+        shown = [
+            self._shown(order[labels[order] == label], label, count)
+            for label, count in enumerate(self._counts(labels, class_names))
+        ]
+        rows = torch.cat(shown)
+        return rows[_drawn_order(key_of(_PLACES, self.seed), len(rows))]
+
+    def _counts(self, labels: Int64[Tensor, " example"], class_names: tuple[str, ...]) -> list[int]:
+        """Return how many places each class has: its share of all, to within one."""
+        there = labels.bincount(minlength=len(class_names)).double()
+        weights, allowed = there, len(labels)
+        if self.skew:
+            ranks = _drawn_order(key_of(_CLASSES, self.seed), len(there)).argsort()
+            weights = (ranks + 1).double() ** -self.skew
+            if not self.copies:
+                allowed = int((there / weights).min() * weights.sum())
+        places = allowed if self.places is None else self.places
+        bounds = (weights.cumsum(0) * (places / float(weights.sum()))).round()
+        counts = bounds.diff(prepend=bounds.new_zeros(1))
+        if self.places is None and not self.copies:
+            counts = counts.minimum(there)  # rounding may ask for one more
+        for name, count, most in zip(class_names, counts.tolist(), there.tolist(), strict=True):
+            if not count and (self.skew or most):
+                raise sb.ConfigurationError(
+                    f"skew={self.skew} leaves no place for the class {name!r} among {places}; "
+                    "give more places, or less skew"
+                )
+            if count and (not most or (count > most and not self.copies)):
+                raise sb.ConfigurationError(
+                    f"the class {name!r} has {most:.0f} examples for {count:.0f} places; give "
+                    "fewer places, or copies=1"
+                )
+        return counts.long().tolist()
+
+    def _shown(
+        self, members: Int64[Tensor, " member"], label: int, count: int
+    ) -> Int64[Tensor, " place"]:
+        """Return what the places of a class show, of its examples in order of rank."""
+        if not self.copies:
+            return members[:count]
+        bits = random_bits(key_of(_COPIES, self.seed, label), torch.arange(count), draws=1)[0]
+        reached = zipf(len(members), self.copies)
+        return members[torch.searchsorted(reached, bits / 2.0**32, right=True)]
+
+    def _moved(
+        self, images: UInt8[Tensor, "place channel height width"], rows: Int64[Tensor, " place"]
+    ) -> UInt8[Tensor, "place channel height width"]:
+        """Return images of which all but the first of each example are shifted, and lit otherwise.
+
+        `images` are changed in place.
+        """
+        again = torch.ones(len(rows), dtype=torch.bool)
+        again[torch.from_numpy(np.unique(rows.numpy(), return_index=True)[1])] = False
+        shift = Augmentation(shift=self.near_copies)
+        seed = key_of(_SHIFTS, self.seed)
+        for places in again.nonzero().flatten().split(_AT_ONCE):
+            moved = shift(images[places].float(), places, seed=seed, epoch=0).int()
+            bits = random_bits(key_of(_LIGHT, self.seed), places, draws=1)[0]
+            light = (_DARKEST + below(bits, _BRIGHTEST + 1 - _DARKEST)).int()[:, None, None, None]
+            images[places] = ((moved * light + 128) >> 8).clamp(max=255).to(torch.uint8)
+        return images
+
+    def config(self) -> dict[str, Any]:
+        """Return what a record says of it: `noise`, None for none, and what else is not default."""
+        usual = asdict(AS_PUBLISHED)
+        chosen = {name: value for name, value in asdict(self).items() if value != usual[name]}
+        noise = chosen.pop("noise", None)
+        return {"noise": noise, **({"composition": chosen} if chosen else {})}
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "Composition":
+        """Return what a record's config says."""
+        known = {field.name for field in fields(cls)}
+        chosen = {k: v for k, v in (config.get("composition") or {}).items() if k in known}
+        if "noise_kind" in chosen:
+            chosen["noise_kind"] = NoiseKind(chosen["noise_kind"])
+        return cls(noise=config.get("noise") or 0.0, **chosen)
+
+
+AS_PUBLISHED = Composition()
+
+
+def zipf(count: int, exponent: float) -> Float64[Tensor, " rank"]:
+    """Return the share of draws, in (0, 1], that fall on a rank or on one before it.
+
+    The k-th of `count` ranks is drawn with odds that go with `k ** -exponent`.
+    """
+    reached = (torch.arange(1, count + 1).double() ** -exponent).cumsum(0)
+    return reached / reached[-1]
+
+
+def _drawn_order(key: int, count: int) -> Int64[Tensor, " example"]:
+    return random_bits(key, torch.arange(count), draws=1)[0].argsort(stable=True)

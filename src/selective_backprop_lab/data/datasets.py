@@ -1,0 +1,237 @@
+"""Image data by name, held in memory as bytes, with the statistics that normalising needs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import selective_backprop as sb
+from selective_backprop._core.types import Bool, Int64, UInt8
+from selective_backprop_lab.data.cifar import CIFAR10, CIFAR100, read_cifar_splits
+from selective_backprop_lab.data.generated import (
+    make_clicks,
+    make_mnist1d,
+    make_table,
+    read_breast_cancer,
+)
+from selective_backprop_lab.data.hub import HUB, read_hub_splits
+from selective_backprop_lab.data.idx import FASHION_MNIST, MNIST, read_idx_splits
+from selective_backprop_lab.data.source_code import (
+    read_help_bytes,
+    read_source_bytes,
+    read_source_code,
+)
+from selective_backprop_lab.data.splits import Splits, limited, of_classes
+from selective_backprop_lab.data.svhn import SVHN, SVHN_EXTRA, read_svhn_splits
+from selective_backprop_lab.names import find_name
+
+# 4,096 CIFAR images are 12 MB; a histogram of them needs eight times that.
+_IMAGES_AT_ONCE = 4096
+_PORTRAIT_SIDE = 32  # pixels; a larger image is shown smaller
+_FULL_INK = 16  # scikit-learn counts inked pixels in blocks of 4 x 4
+
+
+@dataclass(frozen=True, eq=False)
+class ImageData:
+    """A data set of images: two splits, the classes, and the training images' statistics.
+
+    Images have grey levels 0 to 255; labels are class numbers from 0. Of text, levels are bytes,
+    and there is a label for each token: the one that follows it.
+    """
+
+    name: str
+    train_images: UInt8[Tensor, "train channel height width"]
+    train_labels: Int64[Tensor, " train *token"]
+    test_images: UInt8[Tensor, "test channel height width"]
+    test_labels: Int64[Tensor, " test *token"]
+    class_names: tuple[str, ...]
+    mean: tuple[float, ...]  # per channel, of the training images' levels divided by 255
+    std: tuple[float, ...]  # 1 for a channel that never changes, so that dividing is allowed
+    train_clean_labels: Int64[Tensor, " train *token"] | None = None  # before `noise` flipped some
+
+    @property
+    def flipped(self) -> Bool[Tensor, " train *token"]:
+        """Which training labels are wrong on purpose."""
+        if self.train_clean_labels is None:
+            return torch.zeros_like(self.train_labels, dtype=torch.bool)
+        return self.train_labels != self.train_clean_labels
+
+    def within(self, rows: Int64[Tensor, " row"]) -> "ImageData":
+        """Return the data with some of the training examples; statistics stay those of all."""
+        images, labels, clean = self.train_images, self.train_labels, self.train_clean_labels
+        clean = None if clean is None else clean[rows]
+        return replace(
+            self, train_images=images[rows], train_labels=labels[rows], train_clean_labels=clean
+        )
+
+    @property
+    def is_text(self) -> bool:
+        """Whether there is a label for each token, and examples are of no class."""
+        return self.train_labels.ndim > 1
+
+    @property
+    def channels(self) -> int:
+        """The number of channels of an image: 1 for grey, 3 for colour."""
+        return self.train_images.shape[1]
+
+    @property
+    def image_size(self) -> int:
+        """Height and width of an image, in pixels; all are square."""
+        return self.train_images.shape[2]
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return len(self.class_names)
+
+
+def portraits(
+    data: ImageData, indices: np.ndarray
+) -> UInt8[np.ndarray, "portrait height width channel"]:
+    """Return small images of some training examples, grey or of red, green and blue.
+
+    They have at most 32 pixels a side, each the mean of those that it stands for.
+    """
+    images = data.train_images[torch.as_tensor(indices, device=data.train_images.device)].cpu()
+    if data.channels not in (1, 3):
+        images = images[:, :1]
+    if data.image_size > _PORTRAIT_SIDE:
+        smaller = torch.nn.functional.adaptive_avg_pool2d(images.float(), _PORTRAIT_SIDE)
+        images = smaller.round().to(torch.uint8)
+    return images.permute(0, 2, 3, 1).numpy()
+
+
+def read_digits() -> Splits:
+    """Return the 1,797 digits of 8 x 8 pixels, 1,437 to train on and 360 to test on.
+
+    The split is fixed: of the examples sorted by class, every fifth is a test example. Writers are
+    in both splits. Levels of 0 to 16 are rescaled to 0 to 255.
+
+    Source:
+        Alpaydin and Kaynak 1998, Optical Recognition of Handwritten Digits (its test set), UCI
+        Machine Learning Repository, doi:10.24432/C50P49.
+    """
+    from sklearn.datasets import load_digits  # slow
+
+    digits = load_digits()
+    levels = np.rint(digits.images * (255 / _FULL_INK)).astype(np.uint8)
+    images = torch.from_numpy(levels).unsqueeze(1)
+    labels = torch.from_numpy(digits.target).to(torch.int64)
+    testing = torch.zeros(len(labels), dtype=torch.bool)
+    testing[labels.argsort(stable=True)[::5]] = True
+    names = tuple(str(name) for name in digits.target_names)
+    return Splits(images[~testing], labels[~testing], images[testing], labels[testing], names)
+
+
+DATASETS: Mapping[str, Callable[[Path | None], Splits]] = {
+    "digits": lambda root: read_digits(),  # which come with scikit-learn
+    "mnist": partial(read_idx_splits, MNIST),
+    "fashion-mnist": partial(read_idx_splits, FASHION_MNIST),
+    "cifar10": partial(read_cifar_splits, CIFAR10),
+    "cifar100": partial(read_cifar_splits, CIFAR100),
+    "svhn": partial(read_svhn_splits, SVHN),
+    "svhn-extra": partial(read_svhn_splits, SVHN_EXTRA),
+    "mnist1d": lambda root: make_mnist1d(),
+    "breast-cancer": lambda root: read_breast_cancer(),
+    "table": lambda root: make_table(),
+    "clicks": lambda root: make_clicks(),
+    "source-code": lambda root: read_source_code(),  # which comes with Python
+    "source-bytes": lambda root: read_source_bytes(),
+    "help-bytes": lambda root: read_help_bytes(),
+}
+
+TEXTS = frozenset({"source-bytes", "help-bytes"})
+"""Data sets of text, judged by bits per byte; a net is given the bytes as numbers 0 to 255."""
+
+COUNTS = frozenset({"clicks", "source-code"})
+"""Data sets of mostly noughts, which are not normalised: what is rare would be huge."""
+
+
+def load(name: str, *, root: Path | None = None, limit: int | None = None) -> ImageData:
+    """Load a data set by name.
+
+    `digits` and `breast-cancer` are embedded in scikit-learn, `source-code`, `source-bytes` and
+    `help-bytes` in Python; `mnist1d`, `table` and `clicks` are generated. The others are read from
+    disk in their publishers' layouts, which torchvision's root folder also has, and every file is
+    checked; nothing is fetched, but of `hub:NAME` or `hub:NAME:CONFIGURATION`, a data set of the
+    Hugging Face hub.
+
+    Args:
+        name: a key of `DATASETS`, or that of a data set of the hub. `mnist:5-9` is `mnist` with its
+            classes 5 to 9 alone, which are numbered from 0 then.
+        root: the folder that holds the data set's files, or one that holds the publisher's or
+            torchvision's folder of them. For the hub, the folder in which fetched files are kept.
+        limit: how many training examples to keep, of a fixed stratified order; None keeps all.
+
+    Raises:
+        ConfigurationError: if the name is unknown, the limit or a class out of range, or the
+            package `datasets` is needed and not installed.
+        DataError: if a folder or file is missing, damaged, or not what the name says.
+    """
+    name = data_name(name)
+    base = base_name(name)
+    read = partial(read_hub_splits, name) if name.startswith(HUB) else DATASETS[base]
+    try:
+        splits = read(root)
+    except OSError as error:
+        raise sb.DataError(f"{name} cannot be read: {error}") from error
+    if base != name:
+        splits = of_classes(splits, name.removeprefix(f"{base}:"))
+    if limit is not None:
+        splits = limited(splits, limit)
+    return ImageData(name, *splits, *statistics_of(name, splits.train_images))
+
+
+def data_name(name: str) -> str:
+    """Return the name of a data set as `DATASETS` has it, or one of the hub as it is.
+
+    Raises:
+        ConfigurationError: if it is neither.
+    """
+    if name.startswith(HUB):
+        return name
+    base = base_name(name)
+    more = f", and {HUB}NAME for one of the Hugging Face hub"
+    return find_name("data set", base, DATASETS, more=more) + name.removeprefix(base)
+
+
+def base_name(name: str) -> str:
+    """Return the name of a whole data set, of `mnist:5-9` for one `mnist`."""
+    return name if name.startswith(HUB) else name.partition(":")[0]
+
+
+def statistics_of(
+    name: str, images: UInt8[Tensor, "example channel height width"]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the mean and deviation that a data set's training images are normalised by."""
+    channels = images.shape[1]
+    if base_name(name) in TEXTS:
+        return (0.0,) * channels, (1.0 / 255.0,) * channels
+    if base_name(name) in COUNTS:
+        return (0.0,) * channels, (1.0,) * channels
+    return channel_statistics(images)
+
+
+def channel_statistics(
+    images: UInt8[Tensor, "example channel height width"],
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the mean and standard deviation of each channel, in units of the full level.
+
+    Levels are counted, so that the result is exact to float64 and memory stays near 100 MB. The
+    deviation is the population's, or 1 for a channel that never changes.
+    """
+    counts = torch.zeros(images.shape[1], 256, dtype=torch.float64)
+    for part in images.split(_IMAGES_AT_ONCE):
+        for channel in range(images.shape[1]):
+            counts[channel] += torch.bincount(part[:, channel].reshape(-1), minlength=256)
+    levels = torch.arange(256, dtype=torch.float64) / 255
+    total = counts.sum(dim=1)
+    mean = (levels * counts).sum(dim=1) / total
+    variance = ((levels - mean.unsqueeze(1)).square() * counts).sum(dim=1) / total
+    constant = (counts > 0).sum(dim=1) == 1
+    std = variance.sqrt().masked_fill(constant, 1.0)
+    return tuple(mean.tolist()), tuple(std.tolist())

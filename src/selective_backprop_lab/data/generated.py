@@ -1,0 +1,170 @@
+"""Data that are made rather than read: MNIST-1D, tables, and clicks.
+
+A number is kept as a level of 0 to 255, as a grey level is, and an example is an image of one
+pixel with a channel for each number: everything that is done to images can be done to it but to
+shift it. All of it is drawn by counter, so that it is the same on every platform.
+"""
+
+import numpy as np
+import scipy  # which imports its parts when they are used
+import torch
+
+from selective_backprop._core.types import Float64, Int64, UInt8
+from selective_backprop_lab.data.random_bits import key_of, random_bits
+from selective_backprop_lab.data.splits import Splits
+
+# The heights of the ten digits' templates, in the units of the paper's drawing.
+_TEMPLATES = np.array(
+    [
+        [5, 6, 6.5, 6.75, 7, 7, 7, 7, 6.75, 6.5, 6, 5],
+        [5, 3, 3, 3.4, 3.8, 4.2, 4.6, 5, 5.4, 5.8, 5, 5],
+        [5, 6, 6.5, 6.5, 6, 5.25, 4.75, 4, 3.5, 3.5, 4, 5],
+        [5, 6, 6.5, 6.5, 6, 5, 5, 6, 6.5, 6.5, 6, 5],
+        [5, 4.4, 3.8, 3.2, 2.6, 2.6, 5, 5, 5, 5, 5, 5],
+        [5, 3, 3, 3, 3, 5, 6, 6.5, 6.5, 6, 4.5, 5],
+        [5, 4, 3.5, 3.25, 3, 3, 3, 3, 3.25, 3.5, 4, 5],
+        [5, 7, 7, 6.6, 6.2, 5.8, 5.4, 5, 4.6, 4.2, 5, 5],
+        [5, 4, 3.5, 3.5, 4, 5, 5, 4, 3.5, 3.5, 4, 5],
+        [5, 4, 3.5, 3.5, 4, 5, 5, 5, 5, 4.7, 4.3, 5],
+    ]
+)
+_LENGTH, _LONGEST, _SHOWN = 12, 72, 40  # numbers of a template, of what is padded, of an example
+_PADDING, _SHIFTS = (36, 60), 48  # numbers that are added; places by which it may be moved
+_SCALE, _SHEAR, _AROUND, _EVERYWHERE = 0.4, 0.75, 0.25, 0.02  # how far it varies, and its noises
+_SPAN = 4.0  # standard deviations, to either side, that the levels reach over
+
+
+def make_mnist1d(train: int = 4000, test: int = 1000) -> Splits:
+    """Return MNIST-1D: series of 40 numbers, each a drawn template of one of ten digits, deformed.
+
+    A template is padded at its end, stretched to 72 numbers, scaled, and moved around in a circle;
+    smoothed noise fills what is left empty, noise is added everywhere, the whole is sheared, and 40
+    numbers are read off it. Classes come in turn, so that both splits are balanced. The numbers
+    are this package's own draws, those of the published file are others.
+
+    Source:
+        Greydanus and Kobak 2024, "Scaling down deep learning with MNIST-1D", arXiv:2011.14439,
+        with the parameters of its published code.
+    """
+    count = train + test
+    labels = np.arange(count) % len(_TEMPLATES)
+    shapes = _TEMPLATES - _TEMPLATES.mean(1, keepdims=True)
+    shapes /= shapes.std(1, keepdims=True)
+    shapes = (shapes - shapes[:, :1]) / 6  # which begin and end at 0
+    padding, scale, shift, shear = _uniform(b"mnist1d", count, 4)
+    padded = _LENGTH + _PADDING[0] + (padding * (_PADDING[1] - _PADDING[0] + 1)).astype(int)
+    # Where each of the 72 places lies on the padded template, whose end is padding.
+    places = np.linspace(0, 1, _LONGEST) * (padded[:, None] - 1)
+    left = np.minimum(places.astype(int), _LENGTH)
+    ends = np.concatenate([shapes, np.zeros((len(shapes), 2))], 1)[labels]
+    low, high = (np.take_along_axis(ends, left + step, 1) for step in (0, 1))
+    drawn = low + (high - low) * (places - left).clip(0, 1)
+    drawn *= (1 + _SCALE * (scale - 0.5))[:, None]
+    inside = places < _LENGTH
+    moved = (np.arange(_LONGEST) - (shift * _SHIFTS).astype(int)[:, None]) % _LONGEST
+    drawn, inside = (np.take_along_axis(each, moved, 1) for each in (drawn, inside))
+    noise = _normal(b"mnist1d noise", count, 2 * _LONGEST)
+    smooth = scipy.ndimage.gaussian_filter1d(_AROUND * noise[:, :_LONGEST], 2, axis=1)
+    series = np.where(inside, drawn, smooth) + _EVERYWHERE * noise[:, _LONGEST:]
+    series -= _SHEAR * (shear - 0.5)[:, None] * np.linspace(-0.5, 0.5, _LONGEST)
+    at = np.linspace(0, _LONGEST - 1, _SHOWN)
+    left = np.minimum(at.astype(int), _LONGEST - 2)
+    shown = series[:, left] + (series[:, left + 1] - series[:, left]) * (at - left)
+    names = tuple(str(digit) for digit in range(len(_TEMPLATES)))
+    return _splits(_levels(shown), labels, test, names)
+
+
+def read_breast_cancer() -> Splits:
+    """Return the 569 tumours of scikit-learn's breast-cancer table, each of 30 measurements.
+
+    Every fifth of each class is a test example: 455 to train on, 114 to test on.
+
+    Source:
+        Street, Wolberg and Mangasarian 1993, Breast Cancer Wisconsin (Diagnostic), UCI Machine
+        Learning Repository, doi:10.24432/C5DW2B.
+    """
+    from sklearn.datasets import load_breast_cancer  # slow
+
+    table = load_breast_cancer()
+    labels = table.target.astype(np.int64)
+    order = labels.argsort(kind="stable")
+    testing = np.zeros(len(labels), bool)
+    testing[order[::5]] = True
+    order = np.concatenate([np.flatnonzero(~testing), np.flatnonzero(testing)])
+    names = tuple(str(name) for name in table.target_names)
+    return _splits(_levels(table.data[order]), labels[order], int(testing.sum()), names)
+
+
+def make_table(train: int = 8000, test: int = 2000) -> Splits:
+    """Return a made-up table: 54 columns and 7 classes, the size of forest cover's.
+
+    A class has two clusters, normally distributed about points that are drawn; 20 columns tell
+    the classes apart, 20 are sums of these and noise, 14 are noise. It stands for a table whose
+    classes overlap; no figure of the forest-cover data is in it.
+    """
+    classes, telling, summed, idle, clusters = 7, 20, 20, 14, 2
+    count = train + test
+    labels = np.arange(count) % classes
+    centres = _normal(b"table centres", classes * clusters, telling)
+    (which,) = _uniform(b"table clusters", count, 1)
+    noise = _normal(b"table", count, telling + summed + idle)
+    told = centres[labels * clusters + (which * clusters).astype(int)] + 1.5 * noise[:, :telling]
+    mixing = _normal(b"table sums", telling, summed) / np.sqrt(telling)
+    # Not `told @ mixing`: how a matrix product is summed depends on the platform.
+    sums = sum(told[:, i, None] * mixing[i] for i in range(telling))
+    columns = [told, sums + noise[:, telling : telling + summed], noise[:, telling + summed :]]
+    names = tuple(f"type {number}" for number in range(1, classes + 1))
+    return _splits(_levels(np.concatenate(columns, 1)), labels, test, names)
+
+
+def make_clicks(train: int = 20_000, test: int = 10_000) -> Splits:
+    """Return made-up clicks: 6 fields of categories by Zipf's law, of which 2 % were clicked on.
+
+    A field has 8 to 256 categories, 504 in all, and an example has one of each field: a channel
+    for each category says which. Each category moves the odds of a click by a normal draw. How
+    many examples are clicks is exact in all, not in each split.
+    """
+    sizes = [8, 16, 32, 64, 128, 256]
+    count, share = train + test, 0.02
+    draws = _uniform(b"clicks", count, len(sizes) + 1)
+    levels = np.zeros((count, sum(sizes)), np.uint8)
+    pull, first = np.zeros(count), 0
+    effects = _normal(b"click effects", sum(sizes), 1)[:, 0]
+    for size, drawn in zip(sizes, draws, strict=False):
+        reached = np.cumsum(1 / np.arange(1, size + 1))
+        category = first + np.searchsorted(reached / reached[-1], drawn, side="right")
+        levels[np.arange(count), category] = 255
+        pull += effects[category]
+        first += size
+    # A logistic draw on top of the pull, of which the highest are clicks.
+    order = (pull + scipy.special.logit(draws[-1])).argsort(kind="stable")
+    labels = np.zeros(count, np.int64)
+    labels[order[-round(share * count) :]] = 1
+    return _splits(levels, labels, test, ("passed", "clicked"))
+
+
+def _uniform(name: bytes, count: int, draws: int) -> Float64[np.ndarray, "draw example"]:
+    """Return numbers in (0, 1)."""
+    key = key_of(int.from_bytes(name))
+    return (random_bits(key, torch.arange(count), draws=draws).double().numpy() + 0.5) / 2.0**32
+
+
+def _normal(name: bytes, count: int, draws: int) -> Float64[np.ndarray, "example draw"]:
+    return scipy.special.ndtri(_uniform(name, count, draws)).T.copy()
+
+
+def _levels(values: Float64[np.ndarray, "example number"]) -> UInt8[np.ndarray, "example number"]:
+    """Return each column's numbers as levels: its mean is the middle, 4 deviations the ends."""
+    scaled = (values - values.mean(0)) / values.std(0)
+    return np.rint((scaled / _SPAN).clip(-1, 1) * 127.5 + 127.5).astype(np.uint8)
+
+
+def _splits(
+    levels: UInt8[np.ndarray, "example number"],
+    labels: Int64[np.ndarray, " example"],
+    test: int,
+    names: tuple[str, ...],
+) -> Splits:
+    """Return the last `test` examples as the test split, the others as the training split."""
+    images, targets = torch.from_numpy(levels)[:, :, None, None], torch.from_numpy(labels)
+    return Splits(images[:-test], targets[:-test], images[-test:], targets[-test:], names)

@@ -1,0 +1,100 @@
+"""What every reader of image data returns: two splits, as the files hold them."""
+
+import re
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+import selective_backprop as sb
+from selective_backprop._core.types import Int64, UInt8
+from selective_backprop_lab.data.random_bits import key_of, random_bits
+
+# A limited training set is the same for every seed of a comparison, so this is not an option.
+_ORDER_KEY = key_of(0)
+
+
+Part = tuple[UInt8[Tensor, "example channel height width"], Int64[Tensor, " example *token"]]
+
+
+class Splits(NamedTuple):
+    """Images of grey levels 0 to 255 and class numbers from 0, in the publisher's order.
+
+    Of text, levels are bytes, and there is a label for each token.
+    """
+
+    train_images: UInt8[Tensor, "train channel height width"]
+    train_labels: Int64[Tensor, " train *token"]
+    test_images: UInt8[Tensor, "test channel height width"]
+    test_labels: Int64[Tensor, " test *token"]
+    class_names: tuple[str, ...]
+
+
+def limited(splits: Splits, limit: int) -> Splits:
+    """Return the splits with only the first `limit` training examples in stratified order.
+
+    A smaller limit gives a prefix of what a larger one gives. The test split stays whole.
+
+    Raises:
+        ConfigurationError: if `limit` is less than one example per class, or more than all.
+    """
+    total, classes = len(splits.train_labels), len(splits.class_names)
+    if splits.train_labels.ndim > 1:
+        classes = 1
+    if not classes <= limit <= total:
+        raise sb.ConfigurationError(
+            f"limit is {limit}, but must lie between {classes} (one example of each class) and "
+            f"{total} (the whole training set). Leave it out to train on everything."
+        )
+    kept = stratified_order(splits.train_labels)[:limit]
+    return splits._replace(
+        train_images=splits.train_images[kept], train_labels=splits.train_labels[kept]
+    )
+
+
+def of_classes(splits: Splits, chosen: str) -> Splits:
+    """Return the splits with only some classes, such as `5-9`, which are numbered from 0 then.
+
+    Raises:
+        ConfigurationError: if `chosen` is not two numbers of classes, the lower first.
+    """
+    if splits.train_labels.ndim > 1:
+        raise sb.ConfigurationError(
+            f"the classes {chosen!r} are asked for, but text has a label for each token and no "
+            "classes of examples; leave them out"
+        )
+    found = re.fullmatch(r"(\d+)-(\d+)", chosen)
+    first, last = map(int, found.groups()) if found else (0, 0)
+    if not first < last < len(splits.class_names):
+        raise sb.ConfigurationError(
+            f"the classes {chosen!r} are asked for: write the first and the last, such as 0-4, of "
+            f"the classes 0 to {len(splits.class_names) - 1}"
+        )
+
+    def part(images: Tensor, labels: Tensor) -> Part:
+        rows = (first <= labels) & (labels <= last)
+        return images[rows], labels[rows] - first
+
+    return Splits(
+        *part(splits.train_images, splits.train_labels),
+        *part(splits.test_images, splits.test_labels),
+        splits.class_names[first : last + 1],
+    )
+
+
+def stratified_order(labels: Int64[Tensor, " example *token"]) -> Int64[Tensor, " example"]:
+    """Order examples so that every prefix has each class's share: of equal classes to within one.
+
+    A class that is `s` of all examples, of `c` classes, is off by at most `(1 + s c) / 2` examples.
+    Within a class the order is random but always the same: it depends on the example's index
+    alone. The k-th of n examples of a class stands at (k + 1/2) / n of the way. Text, with a label
+    for each token, is of one class.
+    """
+    labels = labels if labels.ndim == 1 else torch.zeros(len(labels), dtype=torch.int64)
+    order = random_bits(_ORDER_KEY, torch.arange(len(labels)), draws=1)[0].argsort(stable=True)
+    position = torch.empty(len(labels), dtype=torch.float64)
+    for label in labels.unique():
+        members = order[labels[order] == label]
+        position[members] = (torch.arange(len(members), dtype=torch.float64) + 0.5) / len(members)
+    # Where classes are equally large their examples tie; the random order then breaks the tie.
+    return order[position[order].argsort(stable=True)]

@@ -1,0 +1,90 @@
+"""Read SVHN's cropped digits from their publisher's MATLAB files."""
+
+import struct
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import scipy  # which imports its parts when they are used
+import torch
+
+from selective_backprop_lab.data.folders import damaged, find_file, find_folder
+from selective_backprop_lab.data.splits import Part, Splits
+
+_SIDE, _CHANNELS, _CLASSES = 32, 3, 10
+_HEADER, _COMPRESSED = 128, 15  # bytes before the first variable; the tag of a compressed one
+
+
+@dataclass(frozen=True)
+class SvhnLayout:
+    """Which files hold a data set, and how many digits each must have."""
+
+    name: str
+    train: tuple[tuple[str, int], ...]
+    test: tuple[str, int] = ("test_32x32.mat", 26_032)
+
+
+SVHN = SvhnLayout(name="svhn", train=(("train_32x32.mat", 73_257),))
+SVHN_EXTRA = SvhnLayout(name="svhn-extra", train=(*SVHN.train, ("extra_32x32.mat", 531_131)))
+
+
+def read_svhn_splits(layout: SvhnLayout, root: Path | None) -> Splits:
+    """Return a data set kept in SVHN's files, in their folder or one that holds that folder.
+
+    Class numbers are the digits, where the files have 10 for a 0. The 604,388 images to train on
+    of `svhn-extra` are 1.9 GB, and reading them takes twice that.
+    """
+    folder = find_folder(
+        root,
+        name=layout.name,
+        folders=("svhn", "SVHN", "."),
+        files=(layout.train[0][0],),
+        source="http://ufldl.stanford.edu/housenumbers",
+    )
+    # All are found before the first is read, which takes its time.
+    *train, test = [(find_file(folder, file), n) for file, n in (*layout.train, layout.test)]
+    parts = [_read(path, count) for path, count in train]
+    train_images, train_labels = (torch.cat(each) for each in zip(*parts, strict=True))
+    return Splits(train_images, train_labels, *_read(*test), tuple("0123456789"))
+
+
+def _read(path: Path, count: int) -> Part:
+    if not _is_compressed(path):
+        # Without the publisher's compression there is no checksum, and damage crashes SciPy.
+        raise damaged(path, "holds variables that are not compressed, or is damaged")
+    try:
+        with warnings.catch_warnings(action="error"):  # SciPy warns where it is in doubt
+            found = scipy.io.loadmat(path, appendmat=False, variable_names=["X", "y"])
+    except Exception as error:
+        # A damaged file may make SciPy raise nearly anything.
+        raise damaged(path, f"cannot be read as a MATLAB file: {error}") from error
+    for name, shape, kinds in (
+        ("X", (_SIDE, _SIDE, _CHANNELS, count), ("uint8",)),
+        ("y", (count, 1), ("uint8", "float64")),
+    ):
+        value = np.asarray(found.get(name))
+        if value.shape != shape or value.dtype not in kinds:
+            there = f"{value.dtype} of {value.shape}"
+            expected = f"{' or '.join(kinds)} of {shape}"
+            raise damaged(path, f"holds {there} as its {name!r}, but {expected} was expected")
+    labels = found["y"].reshape(-1)
+    wrong = labels[~np.isin(labels, np.arange(1, _CLASSES + 1))]
+    if len(wrong):
+        raise damaged(path, f"holds the label {wrong[0]}, but they are from 1 to {_CLASSES}")
+    images = torch.from_numpy(found["X"]).permute(3, 2, 0, 1).contiguous()
+    return images, torch.from_numpy(labels.astype(np.int64) % _CLASSES)
+
+
+def _is_compressed(path: Path) -> bool:
+    """Return whether every variable of a file is, as its tags say."""
+    with path.open("rb") as file:
+        order = "<" if file.read(_HEADER)[-2:] == b"IM" else ">"
+        found = 0
+        while len(tag := file.read(8)) == 8:
+            kind, size = struct.unpack(f"{order}II", tag)
+            if kind != _COMPRESSED:
+                return False
+            found += 1
+            file.seek(size, 1)
+    return found > 0

@@ -1,0 +1,236 @@
+"""Networks by name: small ones of the lab, published ones, or the user's own by import path."""
+
+import hashlib
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache, partial
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch import Tensor, nn
+
+import selective_backprop as sb
+from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.names import find_name
+from selective_backprop_lab.nets.byte_lm import ByteLM
+from selective_backprop_lab.nets.published import (
+    densenet,
+    googlenet,
+    mobilenet_v2,
+    resnet18,
+    resnet20,
+    wide_resnet,
+)
+from selective_backprop_lab.nets.small import linear, perceptron, resnet9, small_cnn
+from selective_backprop_lab.nets.vision_transformer import vision_transformer
+
+ModelFactory = Callable[[int, int, int], nn.Module]
+"""Makes a net from the number of input channels, the number of classes and the image's side."""
+
+
+MODELS: Mapping[str, ModelFactory] = {
+    "linear": linear,
+    "perceptron": perceptron,
+    "small_cnn": small_cnn,
+    "tiny_cnn": partial(small_cnn, width=8),
+    "resnet9": resnet9,
+    "resnet9_narrow": partial(resnet9, width=16),
+    "vit_small": vision_transformer,
+    "vit_narrow": partial(vision_transformer, width=48, depth=4, heads=3),
+    "resnet20": resnet20,
+    "resnet8": partial(resnet20, depth=8),
+    "resnet18": resnet18,
+    "resnet18_narrow": partial(resnet18, width=16),
+    "wide_resnet_28_10": wide_resnet,
+    "wide_resnet_16_8": partial(wide_resnet, depth=16, width=8, dropout=0.4),
+    "wide_resnet_10_2": partial(wide_resnet, depth=10, width=2),
+    "densenet_121": densenet,
+    "densenet_bc_100_12": partial(densenet, depth=(16, 16, 16), width=12, he=True),
+    "densenet_narrow": partial(densenet, depth=(2, 4, 4, 2), width=8),
+    "mobilenet_v2": mobilenet_v2,
+    "mobilenet_v2_narrow": partial(mobilenet_v2, width=0.25),
+    "googlenet": googlenet,
+    "googlenet_narrow": partial(googlenet, width=0.25),
+    "byte_lm": ByteLM,
+}
+"""The nets by name. Narrow or shallow siblings of the published ones are for a CPU."""
+
+LANGUAGE_MODELS = frozenset({"byte_lm"})
+"""Those that are for text; the others are for images and tables."""
+
+
+def make_model(name: str, data: ImageData, *, seed: int) -> nn.Module:
+    """Make the net that a name stands for, shaped for a data set, on the CPU in training mode.
+
+    The same seed gives the same weights, and torch's global stream is left where it was. What a
+    factory of the user's draws from NumPy, Python or a GPU is its own affair. Weights lie channels
+    last, the memory format that convolutions are fastest in.
+
+    Args:
+        name: a key of `MODELS`, or `package.module:factory`, which is called with the number of
+            input channels, the number of classes and the image's side.
+        data: whose images it is for.
+        seed: of the weights.
+
+    Raises:
+        ConfigurationError: if the name is unknown or cannot be imported, or what it names makes
+            no `torch.nn.Module` of three arguments that can be trained and turns images into one
+            number for each class; or if it is for text and the data are none, or the reverse.
+    """
+    factory = find_factory(name)
+    if name in MODELS and (name in LANGUAGE_MODELS) != data.is_text:
+        wanted = LANGUAGE_MODELS if data.is_text else MODELS.keys() - LANGUAGE_MODELS
+        raise sb.ConfigurationError(
+            f"{data.name} is {'' if data.is_text else 'no '}text, and the model {name!r} is for "
+            f"{'images and tables' if data.is_text else 'text'}; choose {', '.join(sorted(wanted))}"
+        )
+    with torch.random.fork_rng(devices=[]):
+        # torch.manual_seed would seed the GPUs too, and nothing would put those back.
+        torch.default_generator.manual_seed(seed)
+        if name in MODELS:
+            model = factory(data.channels, data.classes, data.image_size)
+        else:
+            model = _make_users(name, factory, data)
+    model.to(memory_format=torch.channels_last)  # ty: ignore[no-matching-overload]
+    return model
+
+
+def take_over(model: nn.Module, weights: Mapping[str, Tensor], *, head: bool = False) -> None:
+    """Give a net the weights of another of its kind, all but those of its last layer.
+
+    The last layer is the last module that has parameters of its own. It stays as it is, since
+    classes may be others, and more or fewer; with `head=True`, where they are the same, it is
+    taken over too.
+
+    Raises:
+        ConfigurationError: if the nets differ in anything else.
+    """
+    layers = [
+        name
+        for name, part in model.named_modules()
+        if next(part.parameters(recurse=False), None) is not None
+    ]
+    own = {
+        name: value
+        for name, value in model.state_dict().items()
+        if not head and name.rpartition(".")[0] == layers[-1]
+    }
+    try:
+        model.load_state_dict({**weights, **own})
+    except RuntimeError as error:
+        raise sb.ConfigurationError(
+            "the net cannot go on from the one that was trained beforehand: "
+            + " ".join(str(error).split())
+        ) from error
+
+
+def find_factory(name: str) -> ModelFactory:
+    """Return what makes the nets that a name stands for, importing it if need be.
+
+    Raises:
+        ConfigurationError: if the name is unknown or cannot be imported, or names no function.
+    """
+    name = model_name(name)
+    if name in MODELS:
+        return MODELS[name]
+    module_name, _, attribute = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise sb.ConfigurationError(
+            f"the model {name!r} cannot be imported: {error}. Is its folder on PYTHONPATH?"
+        ) from error
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
+        raise sb.ConfigurationError(
+            f"{attribute} in {module_name} is {factory!r:.80}, but the model {name!r} needs a "
+            f"function of (channels_in, classes, image_size) there"
+        )
+    return factory
+
+
+def model_name(name: str) -> str:
+    """Return the name of a net as `MODELS` has it, or an import path as it is.
+
+    Raises:
+        ConfigurationError: if it is neither.
+    """
+    module, colon, attribute = name.partition(":")
+    if module and colon and attribute and not module.startswith("."):
+        return name
+    return find_name("model", name, MODELS, more=", and package.module:factory for one of your own")
+
+
+def _make_users(name: str, factory: ModelFactory, data: ImageData) -> nn.Module:
+    """Make a net of the user's and pass two blank images through it, before anything is trained."""
+    sizes = (data.channels, data.classes, data.image_size)
+    images = torch.zeros(2, data.channels, *data.train_images.shape[2:])
+    doing = f"be made with (channels_in, classes, image_size) of {sizes}"
+    try:
+        model: object = factory(*sizes)
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"it is a {type(model).__name__}, no torch.nn.Module")
+        doing = f"run on images of shape {tuple(images.shape)}"
+        training = {part: part.training for part in model.modules()}
+        with torch.no_grad():
+            outputs = model.eval()(images)
+        for part, mode in training.items():
+            part.training = mode
+        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        doing = "be trained"
+        wanted = (2, data.classes, *data.train_labels.shape[1:])
+        if shape != wanted:
+            raise ValueError(
+                f"it turns 2 images into {shape}, but one number for each of {data.classes} "
+                f"classes is needed, of shape {wanted}"
+            )
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            raise ValueError("it has no parameter that requires a gradient")
+    except Exception as error:  # the user's code may raise anything
+        raise sb.ConfigurationError(
+            f"the model {name!r} cannot {doing}: {type(error).__name__}: {error}"
+        ) from error
+    return model
+
+
+def fingerprint(name: str) -> str | None:
+    """Return the first digits of the SHA-256 of the file that a model is made in.
+
+    The file is read when this process first asks for it. None stands for the lab's own nets, and
+    for a model without such a file.
+    """
+    if name in MODELS:
+        return None
+    with suppress(sb.ConfigurationError):  # raised where the model is made
+        factory = find_factory(name)
+        named = name.partition(":")[0]
+        plain = inspect.isfunction(factory) or inspect.isclass(factory)
+        module = sys.modules.get(factory.__module__ if plain else named)
+        return None if module is None else _digest(module)
+    return None
+
+
+def refuse_changed(path: Path, model: str, before: str | None, now: str | None) -> None:
+    """Refuse to go on from what another state of a model's file has left at `path`.
+
+    Raises:
+        RecordError: if the fingerprints of then and now are both known, and differ.
+    """
+    if None not in (before, now) and before != now:
+        raise sb.RecordError(
+            f"{path}: the file of {model} has changed since this was recorded; --again runs it "
+            "anew, and where a command has no such option, move that file away"
+        )
+
+
+@cache  # the code in memory is the file as it was imported, whatever becomes of it
+def _digest(module: ModuleType) -> str | None:
+    try:
+        content = Path(module.__file__ or "").read_bytes()
+    except (AttributeError, OSError):
+        return None
+    return hashlib.sha256(content).hexdigest()[:16]

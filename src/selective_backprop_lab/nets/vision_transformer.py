@@ -1,0 +1,93 @@
+"""A vision transformer for small images: patches, pre-norm blocks, and a mean over the patches."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import selective_backprop as sb
+from selective_backprop._core.types import Float
+from selective_backprop_lab.nets.published import Images
+
+Patches = Float[Tensor, "candidate patch feature"]
+
+
+def vision_transformer(
+    channels_in: int,
+    classes: int,
+    image_size: int = 32,
+    *,
+    width: int = 384,
+    depth: int = 12,
+    heads: int = 6,
+    patch: int = 4,
+) -> nn.Module:
+    """Make a net that attends to the patches of an image, without BatchNorm and dropout.
+
+    It has `depth` blocks of attention and a perceptron. A patch of `patch` x `patch` pixels, a
+    divisor of the image's side, has `width` features, a multiple of the attention's `heads`. A
+    width of 384 has 21.3 million parameters at 12 blocks.
+
+    Source:
+        Dosovitskiy et al. 2021, arXiv:2010.11929; the mean over patches in place of a class token
+        as in Beyer et al. 2022, arXiv:2205.01580, with positions that are learned.
+    """
+    if image_size % patch or not image_size:
+        raise sb.ConfigurationError(
+            f"images of {image_size} pixels a side have no whole number of patches of {patch}; "
+            "take images whose side is a multiple of it, or another model"
+        )
+    if width % heads:
+        raise sb.ConfigurationError(
+            f"width={width}, heads={heads}: the width must be a multiple of the heads"
+        )
+    return nn.Sequential(
+        _Patches(channels_in, width, patch, (image_size // patch) ** 2),
+        *(Block(width, heads) for _ in range(depth)),
+        nn.LayerNorm(width),
+        _Mean(),
+        nn.Linear(width, classes),
+    )
+
+
+class _Patches(nn.Module):
+    """Each patch as a vector of features, to which its place is added."""
+
+    def __init__(self, channels_in: int, width: int, patch: int, count: int) -> None:
+        super().__init__()
+        self.embed = nn.Conv2d(channels_in, width, patch, stride=patch)
+        self.places = nn.Parameter(nn.init.trunc_normal_(torch.empty(count, width), std=0.02))
+
+    def forward(self, images: Images) -> Patches:
+        return self.embed(images).flatten(2).transpose(1, 2) + self.places
+
+
+class Block(nn.Module):
+    """Attention and a perceptron, each after a LayerNorm and added to what comes in.
+
+    With `causal`, each place attends to itself and to those before it.
+    """
+
+    def __init__(self, width: int, heads: int, *, causal: bool = False) -> None:
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.before_attention = nn.LayerNorm(width)
+        self.inward = nn.Linear(width, 3 * width)
+        self.outward = nn.Linear(width, width)
+        self.perceptron = nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+
+    def forward(self, patches: Patches) -> Patches:
+        """Return the places' features after the block."""
+        patches = patches + self._attended(self.before_attention(patches))
+        return patches + self.perceptron(patches)
+
+    def _attended(self, patches: Patches) -> Patches:
+        parts = self.inward(patches).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        found = functional.scaled_dot_product_attention(*parts.unbind(), is_causal=self.causal)
+        return self.outward(found.transpose(1, 2).flatten(2))
+
+
+class _Mean(nn.Module):
+    def forward(self, patches: Patches) -> Float[Tensor, "candidate feature"]:
+        return patches.mean(dim=1)

@@ -1,0 +1,188 @@
+"""What some strategies need before they can train, made by the lab and charged to them."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.flop_counter import FlopCounterMode
+
+import selective_backprop as sb
+from selective_backprop._core.types import Float
+from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.data.loader import make_loader
+from selective_backprop_lab.meter import Price
+from selective_backprop_lab.nets.models import make_model
+from selective_backprop_lab.recipe import Recipe
+
+PROXY = "tiny_cnn"
+_SUBSET = ("indices", "examples", "scores", "source", "cost")
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What a strategy is made from besides its settings."""
+
+    subset: sb.Subset | None = None  # what is left of the data set
+    reference: sb.scorers.ReferenceLosses | None = None  # of another model
+    make_proxy: Callable[[], nn.Module] | None = None  # returns a small model
+    make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None  # and its optimiser
+    cost: float = 0.0  # what all this took, in passes of traditional training
+    price: Price = field(default_factory=Price)  # what scoring costs from now on
+
+    def pack(self) -> dict[str, Any] | None:
+        """Return it in plain containers; None for a small model, which is made again at once."""
+        if self.make_proxy is not None:
+            return None
+        subset, reference = self.subset, self.reference
+        return {
+            "subset": subset and {name: getattr(subset, name) for name in _SUBSET},
+            "reference": reference and reference.losses,
+            "cost": self.cost,
+            "price": asdict(self.price),
+        }
+
+    @classmethod
+    def unpack(cls, packed: dict[str, Any]) -> "Preparation":
+        """Return what `pack()` was called on."""
+        subset, reference = packed["subset"], packed["reference"]
+        return cls(
+            subset=subset and sb.Subset(**subset),
+            reference=None if reference is None else sb.scorers.ReferenceLosses(reference),
+            cost=packed["cost"],
+            price=Price(**packed["price"]),
+        )
+
+
+@dataclass(frozen=True)
+class TrainingSetup:
+    """The training that a strategy is prepared for."""
+
+    recipe: Recipe
+    data: ImageData
+    seed: int  # of the run
+    epochs: float  # traditional ones that the run's length pays for
+    device: torch.device
+
+    def model(self, seed: int) -> nn.Module:
+        """Return a new model like the run's, of weights that no run begins with."""
+        seed = 1_000_003 * (self.seed + 1) + seed
+        return self.recipe.make_model(self.data, seed=seed).to(self.device)
+
+    def train(self, model: nn.Module, seed: int, *, epochs: float) -> float:
+        """Train a model as the recipe says, for as many whole batches as come nearest `epochs`.
+
+        Returns:
+            The epochs it was.
+        """
+        recipe, examples = self.recipe, 0
+        loader = make_loader(
+            self.data,
+            batch_size=recipe.batch_size,
+            seed=1_000_003 * (self.seed + 1) + seed,
+            augmentation=recipe.augmentation,
+        )
+        optimizer = recipe.make_optimizer(model.parameters())
+        steps = max(1, round(epochs * len(loader)))
+        model.train()
+        for epoch in range(math.ceil(steps / len(loader))):
+            loader.dataset.set_epoch(epoch)  # ty: ignore[missing-attribute]
+            first = epoch * len(loader) + 1
+            for done, (inputs, targets) in zip(range(first, steps + 1), loader, strict=False):
+                examples += len(targets)
+                for group in optimizer.param_groups:
+                    group["lr"] = recipe.learning_rate_at(done / steps)
+                outputs = model(inputs.to(self.device))
+                loss = nn.functional.cross_entropy(outputs, targets.to(self.device))
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                optimizer.step()
+        return examples / len(self.data.train_labels)
+
+    def within(self, rows: Tensor) -> "TrainingSetup":
+        """Return the same setup on some of the training examples."""
+        return replace(self, data=self.data.within(rows))
+
+
+def prepare_pruned(
+    setup: TrainingSetup, *, keep: float, models: int, share: float, gradients: bool = False
+) -> Preparation:
+    """Prune by EL2N, or GraNd, scores of models that are trained for a share of the run each."""
+    loader = make_loader(setup.data, batch_size=500, seed=0, shuffle=False)
+    seeds = iter(range(models))
+
+    def make() -> nn.Module:
+        return setup.model(next(seeds))
+
+    def train(model: nn.Module, seed: int) -> float:
+        return setup.train(model, seed, epochs=share * setup.epochs)
+
+    if gradients:
+        loss_fn = nn.CrossEntropyLoss()
+        scores = sb.grand_scores(loader, make, train, models=models, loss_fn=loss_fn)
+    else:
+        scores = sb.el2n_scores(loader, make, train, models=models)
+    subset = sb.prune(scores, keep, labels=setup.data.train_labels)
+    return Preparation(subset=subset, cost=subset.cost)
+
+
+def row_losses(losses: Float[Tensor, " row *token"]) -> Float[Tensor, " row"]:
+    """Return one loss per row: of text, the mean over its tokens."""
+    return losses if losses.ndim == 1 else losses.flatten(1).mean(1)
+
+
+@torch.no_grad()
+def example_losses(model: nn.Module, data: ImageData, device: torch.device) -> Tensor:
+    """Return the loss of every training example, unaugmented, in eval mode; on the CPU."""
+    model.eval()
+    losses = [
+        row_losses(
+            nn.functional.cross_entropy(
+                model(inputs.to(device)), targets.to(device), reduction="none"
+            )
+        ).cpu()
+        for inputs, targets in make_loader(data, batch_size=500, seed=0, shuffle=False)
+    ]
+    return torch.cat(losses)
+
+
+def prepare_reference(setup: TrainingSetup, *, share: float) -> Preparation:
+    """Take every example's loss from a model that was trained on the other half of the data.
+
+    Each half trains a model like the run's for a share of the run's epochs, over its half.
+    """
+    examples = len(setup.data.train_labels)
+    order = torch.randperm(examples, generator=torch.Generator().manual_seed(setup.seed))
+    losses, cost = torch.empty(examples), 1.0 / 3.0
+    for number, (mine, other) in enumerate((order.chunk(2), order.chunk(2)[::-1])):
+        model = setup.model(number)
+        cost += setup.within(mine).train(model, number, epochs=share * setup.epochs) / 2
+        losses[other] = example_losses(model, setup.within(other).data, setup.device)
+    return Preparation(reference=sb.scorers.ReferenceLosses(losses), cost=cost)
+
+
+def prepare_proxy(setup: TrainingSetup) -> Preparation:
+    """Let a tiny net score, trained at a fifth of the recipe's highest learning rate throughout."""
+
+    def make() -> nn.Module:
+        return make_model(PROXY, setup.data, seed=setup.seed)
+
+    def optimizer(parameters: Iterable[nn.Parameter]) -> Optimizer:
+        recipe = replace(setup.recipe, learning_rate=setup.recipe.learning_rate / 5)
+        return recipe.make_optimizer(parameters)
+
+    ratio = forward_operations(make(), setup.data) / forward_operations(setup.model(0), setup.data)
+    return Preparation(make_proxy=make, make_optimizer=optimizer, price=Price(ratio, 3.0 * ratio))
+
+
+def forward_operations(model: nn.Module, data: ImageData) -> int:
+    """Return the floating-point operations of one example's forward pass."""
+    place = next(model.parameters()).device
+    images = torch.zeros(2, data.channels, data.image_size, data.image_size, device=place)
+    model.eval()
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model(images)
+    return counter.get_total_flops() // 2

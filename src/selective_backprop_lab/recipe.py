@@ -1,0 +1,212 @@
+"""How each data set is trained: one recipe, the same for every strategy of a comparison."""
+
+import math
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import selective_backprop as sb
+from selective_backprop._core.types import Float, Float32
+from selective_backprop_lab.data.augment import Augmentation
+from selective_backprop_lab.data.datasets import ImageData, base_name, data_name
+from selective_backprop_lab.data.hub import HUB
+from selective_backprop_lab.nets.models import make_model
+
+
+class Precision(StrEnum):
+    """The numbers that training computes with; `BF16` is autocast to bfloat16."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """What autocast computes in; None without it."""
+        return torch.bfloat16 if self is Precision.BF16 else None
+
+    def autocast(self, device: torch.device) -> AbstractContextManager[object]:
+        """Return what a forward pass runs under."""
+        return torch.autocast(device.type, dtype=self.dtype) if self.dtype else nullcontext()
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """Return a model that computes in this precision wherever it is called."""
+        return model if self is Precision.FP32 else _Autocast(model, self)
+
+
+class Optimizer(StrEnum):
+    """What updates the weights."""
+
+    SGD = "sgd"
+    ADAMW = "adamw"  # its first beta is the recipe's momentum, the second 0.95
+
+
+class Rates(StrEnum):
+    """How the learning rate moves over a run."""
+
+    CYCLE = "cycle"  # rises linearly over the first fifth and falls linearly to 0
+    COSINE = "cosine"  # falls from the start along half a cosine
+    STEPS = "steps"  # falls by a factor at each of several moments, which the recipe names
+    CONSTANT = "constant"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is trained, and how; nothing in it depends on the strategy.
+
+    Raises:
+        ConfigurationError: if a number is out of its range.
+    """
+
+    data: str
+    model: str  # name or import path
+    epochs: int  # passes over the data where no other length is given
+    batch_size: int = 128  # rows of a training batch
+    learning_rate: float = 0.1  # its highest value
+    momentum: float = 0.9
+    weight_decay: float = 5e-4  # of all parameters
+    rates: Rates = Rates.CYCLE  # how the learning rate moves; what it moves with is the run's say
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    # Where the learning rate falls with `Rates.STEPS`: shares of the schedule, between 0 and 1 and
+    # rising. Epochs 60 and 120 of 200 are `(60 / 200, 120 / 200)`.
+    steps: tuple[float, ...] = (0.4, 0.6, 0.8)
+    decay: float = 0.2  # what it is multiplied by at each step, between 0 and 1
+    nesterov: bool = True
+    precision: Precision = Precision.FP32  # of all passes, those of scoring and evaluation too
+    optimizer: Optimizer = Optimizer.SGD
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "learning_rate"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise sb.ConfigurationError(f"{name}={getattr(self, name)}: it must be positive")
+        bounds = pairwise((0.0, *self.steps, 1.0))
+        if not self.steps or not all(earlier < later for earlier, later in bounds):
+            raise sb.ConfigurationError(
+                f"steps={self.steps}: write shares of the schedule that rise between 0 and 1, such "
+                "as (0.3, 0.6, 0.8), or rates=Rates.CONSTANT for none"
+            )
+        if not 0.0 < self.decay < 1.0:
+            raise sb.ConfigurationError(
+                f"decay={self.decay}: at each step the learning rate must fall to a share of it "
+                "between 0 and 1, such as 0.2 for a fifth"
+            )
+
+    def config(self) -> dict[str, Any]:
+        """Return the recipe as a record describes it; what has no effect is left out."""
+        found = asdict(self)
+        if self.rates is not Rates.STEPS:
+            del found["steps"], found["decay"]
+        if not self.momentum or self.optimizer is not Optimizer.SGD:
+            del found["nesterov"]
+        if self.optimizer is Optimizer.SGD:
+            del found["optimizer"]  # which records of before others were there do not name
+        return found
+
+    def make_model(self, data: ImageData, *, seed: int) -> nn.Module:
+        """Return the recipe's net for a data set, in its precision, on the CPU."""
+        return self.precision.wrap(make_model(self.model, data, seed=seed))
+
+    def make_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """Return the optimiser as the recipe has it, at its highest learning rate."""
+        if self.optimizer is Optimizer.ADAMW:
+            return torch.optim.AdamW(
+                parameters,
+                lr=self.learning_rate,
+                betas=(self.momentum, 0.95),
+                weight_decay=self.weight_decay,
+            )
+        return torch.optim.SGD(
+            parameters,
+            lr=self.learning_rate,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            nesterov=self.nesterov and self.momentum > 0,
+        )
+
+    def learning_rate_at(self, progress: float) -> float:
+        """Return the learning rate where a fraction `progress` of the schedule, 0 to 1, is done."""
+        progress = min(1.0, max(0.0, progress))
+        match self.rates:
+            case Rates.CYCLE:
+                rise = 0.2
+                share = progress / rise if progress < rise else (1.0 - progress) / (1.0 - rise)
+            case Rates.COSINE:
+                share = 0.5 * (1.0 + math.cos(math.pi * progress))
+            case Rates.STEPS:
+                share = self.decay ** sum(progress >= step for step in self.steps)
+            case Rates.CONSTANT:
+                share = 1.0
+        return self.learning_rate * share
+
+
+_TEXT = Recipe(
+    "source-bytes",
+    "byte_lm",
+    epochs=1,
+    batch_size=16,
+    learning_rate=2e-3,
+    weight_decay=0.1,
+    optimizer=Optimizer.ADAMW,
+)
+_CIFAR = Augmentation(shift=4, flip=True, cutout=8)
+
+RECIPES: Mapping[str, Recipe] = {
+    "digits": Recipe(
+        "digits", "small_cnn", epochs=20, batch_size=64, augmentation=Augmentation(shift=1)
+    ),
+    "mnist": Recipe("mnist", "small_cnn", epochs=5, augmentation=Augmentation(shift=2)),
+    "fashion-mnist": Recipe(
+        "fashion-mnist", "small_cnn", epochs=10, augmentation=Augmentation(shift=2, flip=True)
+    ),
+    "cifar10": Recipe("cifar10", "resnet9_narrow", epochs=10, augmentation=_CIFAR),
+    "cifar100": Recipe("cifar100", "resnet9_narrow", epochs=10, augmentation=_CIFAR),
+    "svhn": Recipe("svhn", "resnet9_narrow", epochs=10, augmentation=Augmentation(shift=2)),
+    "svhn-extra": Recipe(
+        "svhn-extra", "resnet9_narrow", epochs=5, augmentation=Augmentation(shift=2)
+    ),
+    # Numbers, not images: nothing that shifts or mirrors them makes sense.
+    "mnist1d": Recipe("mnist1d", "perceptron", epochs=50, batch_size=64),
+    "breast-cancer": Recipe("breast-cancer", "perceptron", epochs=20, batch_size=32),
+    "table": Recipe("table", "perceptron", epochs=10, batch_size=64),
+    "clicks": Recipe("clicks", "perceptron", epochs=5, batch_size=64),
+    "source-code": Recipe("source-code", "perceptron", epochs=10, batch_size=64),
+    "source-bytes": _TEXT,
+    "help-bytes": replace(_TEXT, data="help-bytes", epochs=2),
+}
+
+
+def find_recipe(data: str) -> Recipe:
+    """Return the recipe of a data set; of some of its classes, it is that of all.
+
+    One of the hub has that of the data set whose name it bears, such as `hub:uoft-cs/cifar10` that
+    of `cifar10`. Where there is none it is trained on as `svhn` is, since flipping may not do.
+
+    Raises:
+        ConfigurationError: if there is none.
+    """
+    if data.startswith(HUB):
+        path, _, _ = data.removeprefix(HUB).partition(":")
+        bare = path.rpartition("/")[2].replace("_", "-")
+        return replace(RECIPES.get(bare, RECIPES["svhn"]), data=data)
+    name = data_name(data)
+    return replace(RECIPES[base_name(name)], data=name)
+
+
+class _Autocast(nn.Module):
+    """A model under autocast, in training, scoring and evaluation alike; its logits are float32."""
+
+    def __init__(self, inner: nn.Module, precision: Precision) -> None:
+        super().__init__()
+        self.inner = inner
+        self._precision = precision
+
+    def forward(
+        self, images: Float[Tensor, "candidate ..."]
+    ) -> Float32[Tensor, "candidate logit *token"]:
+        with self._precision.autocast(images.device):
+            return self.inner(images).float()

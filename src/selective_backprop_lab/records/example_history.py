@@ -1,0 +1,186 @@
+"""What became of each training example of a run: one file beside the run's record.
+
+Of the record `<name>.jsonl` it is `<name>.examples.npz`: NumPy arrays,
+compressed, none of them pickled, written when the run ends. Its arrays are `version`, the format's,
+and the fields of `ExampleHistory`; one whose value is None is missing. The i-th entry of an array
+along `example` is of the data set's i-th example.
+
+An example is seen when the model in training passes it forward, for training (in training mode)
+or to score it (in eval mode), with the augmentation of that moment. No pass is made for this file.
+A pass of another model, such as a small proxy, counts as scoring and shows nothing. The lives are
+those of a few examples that are the same in all runs of a data set, and of those that this run
+selected most, selected least, or found hardest.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import numpy as np
+
+import selective_backprop as sb
+from selective_backprop._core.types import Int64
+from selective_backprop_lab.records.files import replacing
+
+VERSION = 1
+SUFFIX = ".examples.npz"
+EXTREMES = 18  # examples that are shown as the most selected, and as many as the least
+# Bytes, uncompressed: of some 20 million examples. A few kB of zeros would fill any memory.
+_LARGEST = 2**30
+
+# Of an array: the type of its numbers, to which an annotation adds the names of its axes.
+Float32s = Annotated[np.ndarray, np.float32]
+Int32s = Annotated[np.ndarray, np.int32]
+Int64s = Annotated[np.ndarray, np.int64]
+UInt8s = Annotated[np.ndarray, np.uint8]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ExampleHistory:
+    """What became of each example of one run; its annotations are the format of the file.
+
+    Raises:
+        ValueError: if a value is of another type or shape, or is no class or index that there is.
+    """
+
+    passes: float  # how often an example came up for training, in the mean over those not pruned
+    class_name: tuple[str, ...]  # in order of the labels
+    label: Annotated[Int64s, "example"]  # as trained on
+    prediction: Annotated[Int64s, "example"]  # the class last seen as likeliest; -1 if never seen
+    confidence: Annotated[Float32s, "example"]  # its probability; NaN if never seen
+    selected: Annotated[Int32s, "example"]  # how often it was trained on
+    scored: Annotated[Int32s, "example"]  # how often it was scored by a forward pass
+    loss_last: Annotated[Float32s, "example"]  # the loss last seen; NaN if never
+    loss_mean: Annotated[Float32s, "example"]  # over all that were seen; NaN if never
+    loss_max: Annotated[Float32s, "example"]  # the highest seen; NaN if never
+    epoch_last: Annotated[Int32s, "example"]  # in which it was last seen, from 0; -1 if never
+    looks: Annotated[Int32s, "example"]  # how often it was seen with finite outputs
+    # Of the probability of the label and of the likeliest other class, the other's share minus the
+    # label's: the mean over all looks, the k-th of which weighs k; NaN if never seen.
+    doubt: Annotated[Float32s, "example"]
+    cdf_progress: Annotated[Float32s, "evaluation"]  # share of the run done, at each evaluation
+    cdf_known: Annotated[Int64s, "evaluation"]  # how many examples had been seen by then
+    cdf_level: Annotated[Float32s, "level"]  # from 0 to 1
+    cdf_loss: Annotated[Float32s, "evaluation level"]  # quantiles of what `loss_last` was then
+    life_index: Annotated[Int64s, "life"]  # the examples whose lives follow
+    life_epoch: Annotated[Int32s, "epoch"]  # from 0
+    life_loss: Annotated[Float32s, "life epoch"]  # last seen in that epoch; NaN if not seen in it
+    life_probability: Annotated[Float32s, "life epoch"]  # that the model gave the label then
+    life_selected: Annotated[Int32s, "life epoch"]  # how often it was trained on in that epoch
+    portrait_index: Annotated[Int64s, "portrait"]  # the examples that are shown
+    # At most 32 pixels a side; missing where examples are no images.
+    portrait_image: Annotated[UInt8s, "portrait height width channel"] | None = None
+    portrait_text: tuple[str, ...] | None = None  # in words; missing where they are images
+    label_clean: Annotated[Int64s, "example"] | None = None  # before labels were flipped, if any
+
+    def __post_init__(self) -> None:
+        sizes = {"class": len(self.class_name)}
+        if self.portrait_text is not None:
+            sizes["portrait"] = len(self.portrait_text)
+        for name, array, kind, axes in self._arrays():
+            fits = array.dtype == kind and array.ndim == len(axes)
+            if not fits or any(
+                sizes.setdefault(axis, size) != size
+                for axis, size in zip(axes, array.shape, strict=True)
+            ):
+                wanted = ", ".join(f"{axis} {sizes.get(axis, '')}".strip() for axis in axes)
+                raise ValueError(
+                    f"{name} is {array.dtype} of shape {array.shape}, expected {kind.__name__} of "
+                    f"shape ({wanted})"
+                )
+        for name, least, most in (
+            *((name, 0, sizes["class"] - 1) for name in ("label", "label_clean")),
+            ("prediction", -1, sizes["class"] - 1),
+            *((name, 0, len(self) - 1) for name in ("life_index", "portrait_index")),
+        ):
+            array = getattr(self, name)
+            if array is not None and array.size and not least <= array.min() <= array.max() <= most:
+                raise ValueError(
+                    f"{name} goes from {array.min()} to {array.max()}, expected {least} to {most}"
+                )
+        image = self.portrait_image
+        if image is not None and (0 in image.shape[1:] or image.shape[3] not in (1, 3)):
+            raise ValueError(f"portrait_image is of shape {image.shape}, expected 1 or 3 channels")
+
+    def _arrays(self) -> Iterator[tuple[str, np.ndarray, type, list[str]]]:
+        """Yield each array that is there with the type and the axes of its annotation."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, np.ndarray):
+                kind: Any = get_args(field.type)[0] if field.default is None else field.type
+                _, dtype, axes = get_args(kind)
+                yield field.name, value, dtype, axes.split()
+
+    def __len__(self) -> int:
+        """Return the number of training examples."""
+        return len(self.label)
+
+
+_TEXTS = ("class_name", "portrait_text")
+
+
+def extremes(
+    selected: np.ndarray, loss_mean: np.ndarray
+) -> dict[str, Int64[np.ndarray, " example"]]:
+    """Return all examples in three orders: "most" and "least" selected first, and "hardest".
+
+    Of examples that were selected equally often, the harder one counts as selected more. One that
+    was never seen, with a mean loss of NaN, comes last.
+    """
+    return {
+        "most": np.lexsort((-loss_mean, -selected)),
+        "least": np.lexsort((loss_mean, selected)),
+        "hardest": np.argsort(-loss_mean, kind="stable"),
+    }
+
+
+def examples_path(record: str | Path) -> Path:
+    """Return the file that lies beside a record."""
+    return Path(record).with_suffix(SUFFIX)
+
+
+def write_examples(history: ExampleHistory, record: str | Path) -> Path:
+    """Write what became of a run's examples beside its record, whole or not at all.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    arrays = {name: value for name, value in vars(history).items() if value is not None}
+    path = examples_path(record)
+    with replacing(path) as file:
+        np.savez_compressed(file, version=np.int64(VERSION), **arrays)
+    return path
+
+
+def read_examples(record: str | Path) -> ExampleHistory | None:
+    """Return what became of a run's examples; None where nothing was written of them.
+
+    Raises:
+        RecordError: if the file is damaged, or of another version.
+    """
+    path = examples_path(record)
+    if not path.exists():
+        return None
+    try:
+        # NumPy does not close what it cannot read.
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            size = sum(each.file_size for each in file.zip.infolist())
+            if size > _LARGEST:
+                raise ValueError(
+                    f"it unpacks to {size / 2**20:,.0f} MiB, expected at most "
+                    f"{_LARGEST / 2**20:,.0f}"
+                )
+            found: dict[str, Any] = {name: file[name] for name in file.files}
+        version = found.pop("version").item()
+        if version == VERSION:
+            found["passes"] = float(found["passes"].item())
+            for name in found.keys() & _TEXTS:
+                found[name] = tuple(map(str, found[name].tolist()))
+            return ExampleHistory(**found)
+    except Exception as error:  # damaged bytes make the reader raise nearly anything
+        raise sb.RecordError(f"{path}: damaged, or no file of examples ({error}).") from error
+    raise sb.RecordError(
+        f"{path}: version {version}, this code reads version {VERSION}. Read it with the version "
+        "that wrote it."
+    )

@@ -1,0 +1,133 @@
+"""Packs: all records of a folder in one compressed file, `runs.jsonl.xz`.
+
+Uncompressed it is the lines of one record after the other, each beginning with its header. Records
+of one study repeat each other, so that a pack takes a tenth of their size. A record that has a file
+and is in the pack as well is read from the file.
+"""
+
+import lzma
+import os
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+
+import selective_backprop as sb
+from selective_backprop_lab.records.fields import read_value
+from selective_backprop_lab.records.files import replacing
+from selective_backprop_lab.records.lines import Identity, decode, record_name
+
+PACK = "runs.jsonl.xz"
+# Bytes, uncompressed; some 100,000 runs of the study. All of a pack is read into memory.
+_LARGEST = 2**28
+_HEADER = b'{"kind": "run"'
+
+
+def packed(folder: Path) -> Mapping[str, bytes]:
+    """Return the lines of each record of a folder's pack by name; none where there is no pack.
+
+    Raises:
+        RecordError: if the pack cannot be read.
+    """
+    path = folder / PACK
+    try:
+        state = path.stat()
+    except OSError:
+        return {}
+    return _remembered(path, state.st_mtime_ns, state.st_size)
+
+
+def pack(files: Iterable[Path]) -> None:
+    """Move records from their files into the packs of their folders, replacing those of a name.
+
+    Raises:
+        RecordError: if a pack that is there cannot be read, or would become too large to be.
+    """
+    folders: dict[Path, list[Path]] = {}
+    for file in files:
+        folders.setdefault(file.parent, []).append(file)
+    for folder, found in folders.items():
+        with _locked(folder):
+            records = dict(packed(folder)) | {file.name: file.read_bytes() for file in found}
+            content = b"".join(records[name] for name in sorted(records))
+            if len(content) > _LARGEST:
+                raise sb.RecordError(
+                    f"{folder / PACK}: would hold {len(content) / 2**20:,.0f} MiB of records, and "
+                    f"at most {_LARGEST / 2**20:.0f} are read; move some to a folder of their own."
+                )
+            with replacing(folder / PACK) as out:
+                out.write(lzma.compress(content, preset=6))
+            for file in found:
+                file.unlink()
+
+
+def unpack_into(folder: Path, source: Path) -> list[Path]:
+    """Write the records of a pack as files, and return these in order of name.
+
+    Raises:
+        RecordError: if the pack cannot be read, or a file of a record's name is there.
+    """
+    records = _split(source)
+    folder.mkdir(parents=True, exist_ok=True)
+    there = [name for name in records if (folder / name).exists()]
+    if there:
+        raise sb.RecordError(f"{folder / there[0]} is there already; name another folder")
+    for name, content in records.items():
+        (folder / name).write_bytes(content)
+    return [folder / name for name in sorted(records)]
+
+
+@lru_cache(maxsize=8)
+def _remembered(path: Path, changed: int, size: int) -> dict[str, bytes]:
+    return _split(path)
+
+
+def _split(path: Path) -> dict[str, bytes]:
+    """Return each record of a pack under its name."""
+    records: dict[str, list[bytes]] = {}
+    lines: list[bytes] = []
+    for number, line in enumerate(_lines(path), start=1):
+        if number == 1 or line.startswith(_HEADER):
+            try:
+                identity = read_value(decode(line).get("identity"), Identity, "identity")
+            except ValueError as error:
+                raise sb.RecordError(
+                    f"{path}, line {number}: no header of a record ({error})."
+                ) from error
+            lines = records.setdefault(record_name(identity), [])
+            lines.clear()
+        lines.append(line)
+    return {name: b"".join(lines) for name, lines in records.items()}
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a pack, which may unpack to thousands of times its size."""
+    room = _LARGEST
+    try:
+        with lzma.open(path) as file:
+            while line := file.readline(room + 1):
+                room -= len(line)
+                if room < 0:
+                    raise sb.RecordError(
+                        f"{path}: holds more than {_LARGEST / 2**20:.0f} MiB of records, which "
+                        "`selective-backprop pack` never writes."
+                    )
+                yield line
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise sb.RecordError(f"{path}: cannot be read as a pack of records ({error}).") from error
+
+
+@contextmanager
+def _locked(folder: Path) -> Generator[None]:
+    """Keep other processes from changing the same pack; where locks are not known, hope."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,146 @@
+"""Writing a record while its run happens, so that a crash costs one line at most."""
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from io import FileIO
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import selective_backprop as sb
+from selective_backprop_lab.records.example_history import examples_path
+from selective_backprop_lab.records.files import replacing
+from selective_backprop_lab.records.lines import encode
+from selective_backprop_lab.records.schema import (
+    SCHEMA,
+    Header,
+    Observation,
+    Point,
+    read_run,
+    record_path,
+    utc_now,
+)
+
+
+class RunWriter:
+    """Records one run while it happens; without `end` the run stays unfinished.
+
+    Example:
+        >>> import tempfile
+        >>> identity = {"strategy": {"name": "traditional"}, "seed": 0, "data": "digits"}
+        >>> header = Header.here(identity, {"data": "digits"}, device="cpu", command="…")
+        >>> with tempfile.TemporaryDirectory() as folder, RunWriter.open(folder, header) as writer:
+        ...     writer.end({"updates": 0})
+        ...     read_run(writer.path).finished
+        True
+    """
+
+    def __init__(self, path: Path, lines: Sequence[bytes]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            file.writelines(lines)
+        self.path = path
+        # Unbuffered, so that nothing can be left in memory when the process dies.
+        self._file = FileIO(path, "a")
+
+    @classmethod
+    def open(cls, folder: str | Path, header: Header, *, replace: bool = False) -> "RunWriter":
+        """Start the record of a run in a folder, which is made where it is missing.
+
+        An unfinished record of the same run makes room, and with `replace` a finished one. Neither
+        is deleted: they stay beside the new file, as `.partial` and `.replaced`, with a number
+        where there are several, and so does what became of the examples.
+
+        Raises:
+            RecordError: if this run is recorded and finished, and `replace` is not set.
+        """
+        path = record_path(folder, header)
+        first, finished = _line(header), is_finished(path)
+        if finished and not replace:
+            raise sb.RecordError(
+                f"{path} already holds this run, finished. Read it instead of running again, "
+                "choose another folder, or open it with replace=True."
+            )
+        for file in filter(Path.exists, (path, examples_path(path))):
+            _set_aside(file, ".replaced" if finished else ".partial")
+        return cls(path, [first])
+
+    @classmethod
+    def go_on(
+        cls,
+        folder: str | Path,
+        header: Header,
+        points: Sequence[Point],
+        observations: Sequence[Observation],
+    ) -> "RunWriter":
+        """Take up the record of an unfinished run where a checkpoint of the run stands.
+
+        What was recorded after the checkpoint is let go: the run comes to it again. The record
+        keeps the header that it has; `header` is for one that is lost.
+        """
+        path = record_path(folder, header)
+        with suppress(sb.RecordError):
+            header = read_run(path).header
+        # The sort is stable: what probes saw at a point follows it.
+        entries = sorted([*points, *observations], key=lambda entry: entry.progress)
+        return cls(path, [_line(entry) for entry in (header, *entries)])
+
+    def point(self, point: Point) -> None:
+        """Record an evaluation; it is on the disk when this returns."""
+        self._append(_line(point))
+
+    def observation(self, observation: Observation) -> None:
+        """Record what a probe saw; it is on the disk when this returns."""
+        self._append(_line(observation))
+
+    def end(self, meters: Mapping[str, Any], **more: Any) -> None:
+        """Record that the run is finished, and what was metered over all of it."""
+        last = {"kind": "end", "status": "finished", "ended": utc_now(), **more}
+        self._append(encode({**last, "meters": dict(meters)}))
+        self.close()
+
+    def close(self) -> None:
+        """Stop recording; without `end` before it the run counts as unfinished."""
+        self._file.close()
+
+    def __enter__(self) -> "RunWriter":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _append(self, line: bytes) -> None:
+        before = os.fstat(self._file.fileno()).st_size
+        try:
+            rest = memoryview(line)
+            while rest:
+                rest = rest[self._file.write(rest) or 0 :]
+            os.fsync(self._file.fileno())
+        except OSError:
+            # A full disk must not leave half a line in front of the next one.
+            with suppress(OSError):
+                self._file.truncate(before)
+            raise
+
+
+def is_finished(path: Path) -> bool:
+    """Return whether a finished record is there, as a file or packed, and can be read."""
+    try:
+        return read_run(path).finished
+    except sb.RecordError:
+        return False
+
+
+def _line(entry: Header | Point | Observation) -> bytes:
+    if isinstance(entry, Header):
+        known = {name: value for name, value in vars(entry).items() if value is not None}
+        return encode({"kind": "run", "schema": SCHEMA, **known})
+    return encode({"kind": type(entry).__name__.lower(), **vars(entry)})
+
+
+def _set_aside(path: Path, suffix: str) -> None:
+    place, numbers = path.with_name(f"{path.name}{suffix}"), count(2)
+    while place.exists():
+        place = path.with_name(f"{path.name}{suffix}{next(numbers)}")
+    path.rename(place)

@@ -1,0 +1,281 @@
+"""Which training examples look mislabelled by what runs recorded: ranked, listed and shown."""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mode
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jinja2 import Template
+from PIL import Image
+
+import selective_backprop as sb
+from selective_backprop_lab.analysis.loading import survey_data
+from selective_backprop_lab.analysis.tables import Column, Table
+from selective_backprop_lab.data import datasets
+from selective_backprop_lab.data.composition import Composition
+from selective_backprop_lab.data.datasets import portraits
+from selective_backprop_lab.records.example_history import ExampleHistory
+from selective_backprop_lab.records.schema import Run
+
+PICTURED = 200  # examples that are shown in pictures, at most
+_MEASURES = ("precision", "recall")
+_PAGE = Template(
+    Path(__file__).with_name("suspects.html.j2").read_text(encoding="utf-8"), autoescape=True
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What runs of the same data say of its examples together."""
+
+    suspects: sb.guide.Suspects  # the examples, ranked
+    runs: tuple[Run, ...]  # at least one
+    histories: tuple[ExampleHistory, ...]  # what became of each example, run by run
+    problems: tuple[str, ...]  # what could not be used, and what to do about it, a sentence each
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The configuration of a run, of which the parts that name the data hold for all."""
+        return self.runs[0].header.config
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes, in order of the labels."""
+        return self.histories[0].class_name
+
+    @property
+    def wrong(self) -> np.ndarray | None:
+        """Which labels were flipped on purpose, `[example]`; None where none were."""
+        first = self.histories[0]
+        return None if first.label_clean is None else first.label != first.label_clean
+
+    def mean(self, field: str) -> np.ndarray:
+        """Return the mean over runs of a field, `[example]`; NaN where it never was."""
+        values = [getattr(each, field) for each in self.histories]
+        return pd.DataFrame(values, dtype=np.float64).mean().to_numpy()
+
+    def ranked_by(self, field: str) -> sb.guide.Suspects:
+        """Rank the same examples by the mean of a loss alone."""
+        return sb.guide.audit(self.mean(field))
+
+    def rows(self, count: int) -> list[dict[str, Any]]:
+        """Return the most suspicious examples, as they are shown."""
+        found, names = self.suspects, self.class_names
+        assert found.labels is not None
+        assert found.predictions is not None
+        assert found.confidences is not None
+        count = min(count, len(found))
+        likely = found.likely(count)
+        return [
+            {
+                "rank": i + 1,
+                "index": int(found.indices[i]),
+                "suspicion": f"{found.suspicion[i]:.3f}",
+                "looks": int(found.looks[i]),
+                "label": names[found.labels[i]],
+                "prediction": "–" if found.predictions[i] < 0 else names[found.predictions[i]],
+                "confidence": "–" if np.isnan(c := found.confidences[i]) else f"{c:.0%}",
+                "likely": likely[i],
+            }
+            for i in range(count)
+        ]
+
+
+def audit_runs(places: Sequence[Path]) -> Audit:
+    """Audit runs that trained on the same data, together.
+
+    Of runs of different data, those of the data that most of them share are audited. What cannot
+    be used is left out and said.
+
+    Raises:
+        RecordError: if no run is left.
+    """
+    found = survey_data(places)
+    problems = list(found.problems)
+    seen: list[tuple[Run, ExampleHistory]] = []
+    for run in found.runs:
+        history = None if run.path is None else found.histories.get(run.path)
+        if history is None:
+            problems.append(_why_none(run))
+        else:
+            seen.append((run, history))
+    kept = _of_usual_labels(seen, problems)
+    if not kept:
+        wrong = "".join(f"\n  {problem}" for problem in problems)
+        raise sb.RecordError(f"there is no run whose examples could be audited.{wrong}")
+    runs, histories = zip(*kept, strict=True)
+    return Audit(together(histories), runs, histories, tuple(problems))
+
+
+def together(histories: Sequence[ExampleHistory]) -> sb.guide.Suspects:
+    """Rank examples by all looks of several runs; the surest of them says what it predicts."""
+    first = histories[0]
+    totals, looks = np.zeros(len(first)), np.zeros(len(first), np.int64)
+    predictions, confidences = np.full(len(first), -1), np.full(len(first), np.nan)
+    for each in histories:
+        known = np.isfinite(each.doubt)
+        totals += np.where(known, each.doubt, 0.0) * each.looks  # a run weighs as many looks
+        looks += np.where(known, each.looks, 0)
+        surer = each.confidence > np.nan_to_num(confidences, nan=-np.inf)
+        predictions = np.where(surer, each.prediction, predictions)
+        confidences = np.where(surer, each.confidence, confidences)
+    return sb.guide.Suspects.ranked(
+        totals / np.maximum(looks, 1),
+        looks,
+        labels=first.label,
+        predictions=predictions,
+        confidences=confidences,
+    )
+
+
+def _of_usual_labels(
+    seen: Sequence[tuple[Run, ExampleHistory]], problems: list[str]
+) -> list[tuple[Run, ExampleHistory]]:
+    """Return the runs with the labels that most of them trained on."""
+    keys = [zlib.crc32(history.label.tobytes()) for _, history in seen]
+    kept = [pair for pair, key in zip(seen, keys, strict=True) if key == mode(keys)]
+    problems += [
+        f"{run.name}: its examples have other labels than those of {kept[0][0].name}, and it is "
+        "left out; name it alone to audit it."
+        for (run, _), key in zip(seen, keys, strict=True)
+        if key != mode(keys)
+    ]
+    return kept
+
+
+def _why_none(run: Run) -> str:
+    """Say why nothing is known of a run's examples, and which command would record it."""
+    command = run.header.command
+    asked = command.split()[1:2]
+    if asked not in (["train"], ["compare"]):
+        return (
+            f"{run.name}: only train and compare record what becomes of examples, and it is a run "
+            f"of: {command}"
+        )
+    if run.finished:
+        why, option = "nothing can be read of its examples. To train it anew", " --again"
+    else:
+        why = (
+            "the run did not end, and what became of its examples is written when it does. To go "
+            "on with it"
+        )
+        option = " --resume" if asked == ["train"] else ""
+        command = command.replace(" --again", "")  # which begins anew
+    return f"{run.name}: {why}: {command}{option if option not in command else ''}"
+
+
+def top_table(found: Audit, count: int) -> Table:
+    """Return the most suspicious examples as a table for the terminal."""
+    rows = found.rows(count)
+    left = {"label", "prediction", "likely"}
+    columns = [Column(name, left=name in left) for name in rows[0]]
+    return Table(columns, [[str(cell) for cell in row.values()] for row in rows])
+
+
+def cuts_table(found: Audit, wrong: np.ndarray) -> Table:
+    """Return what is found at several cuts by this list, and by final and by mean loss alone."""
+    rankings = {
+        "audit": found.suspects,
+        "final loss": found.ranked_by("loss_last"),
+        "mean loss": found.ranked_by("loss_mean"),
+    }
+    rows = [
+        [f"{cuts[0].share:.0%}"]
+        + [f"{value:.1%}" for cut in cuts for value in (cut.precision, cut.recall)]
+        for cuts in zip(*(each.cuts(wrong) for each in rankings.values()), strict=True)
+        if cuts[0].inspected  # of few examples a small share is none
+    ]
+    top = found.suspects.indices[: found.suspects.suspicious]
+    called = top[np.array(found.suspects.likely()) == "wrong"]
+    return Table(
+        ["inspected", *(f"{name}:\n{what}" for name in rankings for what in _MEASURES)],
+        rows,
+        title=f"{int(wrong.sum()):,} labels were flipped on purpose ({wrong.mean():.1%})",
+        notes=[
+            f"Of the {len(some):,} {words}, {np.mean(wrong[some]) if len(some) else 0:.1%} are "
+            f"wrong; {wrong[some].sum() / wrong.sum():.1%} of the flips are among them."
+            for some, words in ((top, "with a suspicion above 0"), (called, "called likely wrong"))
+        ],
+    )
+
+
+def write_list(
+    found: Audit, folder: Path, count: int, pictures: Mapping[int, np.ndarray]
+) -> list[Path]:
+    """Write `suspects.csv`, and beside it a page of those that have a picture or a text.
+
+    Pictures go into a folder `suspects`, each named by the example's index in the data set.
+    """
+    suspects, listed = found.suspects, found.suspects.indices[:count]
+    texts = _recorded(found, "portrait_text", listed)
+    names = {index: f"suspects/{index:06}.png" for index in listed.tolist() if index in pictures}
+    if names:
+        (folder / "suspects").mkdir(exist_ok=True)
+    for index, name in names.items():
+        Image.fromarray(np.squeeze(pictures[index])).save(folder / name)
+    times = sum(each.selected[listed].astype(np.int64) for each in found.histories)
+    extra: dict[str, Sequence[object]] = {
+        "mean_loss": [f"{each:.4f}" for each in found.mean("loss_mean")[listed]],
+        "times_trained": np.asarray(times).tolist(),
+    }
+    for title, shown in (("picture", names), ("text", texts)):
+        if shown:
+            extra[title] = [shown.get(index, "") for index in listed.tolist()]
+    table, page = folder / "suspects.csv", folder / "suspects.html"
+    suspects.write_csv(table, limit=count, class_names=found.class_names, extra=extra)
+    items = [
+        row | {"picture": names.get(row["index"]), "text": texts.get(row["index"])}
+        for row in found.rows(count)
+        if row["index"] in names or row["index"] in texts
+    ]
+    if not items:
+        return [table]
+    text = _PAGE.render(items=items, examples=suspects.examples, listed=len(listed))
+    page.write_text(text, encoding="utf-8")
+    return [table, page]
+
+
+def pictures(found: Audit, root: Path | None, problems: list[str]) -> Mapping[int, np.ndarray]:
+    """Return pictures of the most suspicious examples, and note what was in the way."""
+    if found.histories[0].portrait_image is None:
+        return {}
+    wanted = found.suspects.indices[:PICTURED]
+    try:
+        data = _data_of(found, root)
+    except ValueError as error:  # the data are missing, or the record says what cannot be
+        recorded = _recorded(found, "portrait_image", wanted)
+        problems.append(
+            f"only {len(recorded)} of the {len(wanted)} most suspicious have pictures, those that "
+            f"were recorded: {error}."
+        )
+        return recorded
+    return dict(zip(wanted.tolist(), portraits(data, wanted), strict=True))
+
+
+def _recorded(found: Audit, field: str, wanted: np.ndarray) -> dict[int, Any]:
+    """Return the pictures or texts that runs recorded of some examples, by index."""
+    among = set(wanted.tolist())
+    return {
+        index: each
+        for history in found.histories
+        if (shown := getattr(history, field)) is not None
+        for index, each in zip(history.portrait_index.tolist(), shown, strict=True)
+        if index in among
+    }
+
+
+def _data_of(found: Audit, root: Path | None) -> datasets.ImageData:
+    """Return the data that the runs trained on, if it is found here."""
+    config, labels = found.config, found.histories[0].label
+    clean = datasets.load(config.get("data", ""), root=root, limit=config.get("limit"))
+    data = Composition.of(config)(clean)
+    if not np.array_equal(data.train_labels.numpy(), labels):
+        raise sb.DataError(
+            f"the {config['data']} that is found has other labels than what the run trained on; "
+            "name the folder of that data with --root"
+        )
+    return data

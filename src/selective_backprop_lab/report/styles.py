@@ -1,0 +1,202 @@
+"""How every strategy and phase looks: the same colour in each figure, whoever else is in it.
+
+The colours of the strategies met most are Okabe and Ito's, which readers with any common colour
+blindness can tell apart, with a mid grey for traditional training: it is what the rest is read
+against, and grey is legible on white and on black. Relatives are of one hue. Lengths of one
+strategy share its colour and differ in their dashes.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from selective_backprop_lab.analysis.grouping import BASELINE, Comparison, RunGroup
+from selective_backprop_lab.analysis.statistics import leaders
+
+_GREY = "#7a7a7a"
+# Named strategies keep their colour for good; others take what is left, in order of name.
+_OWN = {
+    BASELINE: _GREY,
+    "random-backprop": "#56b4e9",
+    "random-scored": "#0072b2",
+    "selective-backprop": "#d55e00",
+    "stale-sb": "#009e73",
+    "stale-sb-spread": "#6fd3a8",
+    "predicted-sb": "#cc79a7",
+    "predicted-sb-gp": "#9c3f78",
+    "predicted-sb-crossing": "#f0a8d8",
+    "recorded-sb": "#c8102e",
+    "proxy-sb": "#ff9473",
+    "diet-sb": "#9a5b2e",
+    "el2n": "#7a4fd0",
+    "el2n-random": "#b79df2",
+    "grand": "#c94fe0",
+    "kath18": "#e69f00",
+    "kath18-published": "#e34f00",
+    "kath18-loss": "#cfb53b",
+    "kath18-loss-gated": "#a08a1f",
+    "top-k": "#ff4f7b",
+    "low-k": "#4a63d9",
+    "rho-loss": "#00b5c4",
+    "infobatch": "#7d8f00",
+    "kakurenbo": "#a9c430",
+    "easy-skip": "#2f8f2f",
+    "tail-sft": "#1b7a8c",
+    "token-selection": "#8a5a2b",
+    "auto": "#35b835",
+}
+_PALETTE = ("#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0072b2", "#b8a200")
+BANDED = 3  # curves whose bands can be told apart; of more there are none
+_TANGLE = 6  # curves that can still be followed
+LEADERS = 5  # whose curves are shown where there is a crowd
+_LOG_FROM = 4.0  # highest over lowest mean error; an axis that shows more is logarithmic
+_FAR = 4.0  # times the distance from the lowest to the third quartile: what lies beyond is cut off
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+# Pale, so that no phase is taken for a strategy: brown is what selection costs, blue is training.
+# Neighbours differ in lightness too.
+PHASE_COLOURS = {
+    "prepare": "#5e4b3c",
+    "load": "#dddbe0",
+    "score": "#ab8d73",
+    "select": "#7f644e",
+    "forward": "#b2b6d2",
+    "backward": "#7e84ad",
+    "step": "#585d83",
+    "other": "#e9e7ec",
+}
+PHASES = tuple(PHASE_COLOURS)  # in the order of the work
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a strategy at one length is drawn."""
+
+    colour: str  # as #rrggbb
+    dash: str  # in Plotly's words
+    width: float
+    shown: bool = True  # at first, on a page; a click on its name shows or hides it
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """The line as Plotly takes it."""
+        return {"color": self.colour, "dash": self.dash, "width": self.width}
+
+    def faded(self, opacity: float) -> str:
+        """Return the colour as CSS writes it, seen through."""
+        red, green, blue = (int(self.colour[i : i + 2], 16) for i in (1, 3, 5))
+        return f"rgba({red},{green},{blue},{opacity})"
+
+
+@dataclass(frozen=True)
+class Span:
+    """The part of an error axis that is shown."""
+
+    low: float
+    high: float
+    wide: bool  # wide enough for a logarithmic axis to help
+
+    @property
+    def positive(self) -> bool:
+        """Whether a logarithmic axis is possible."""
+        return self.low > 0
+
+    @property
+    def linear(self) -> tuple[float, float]:
+        """The ends of a linear axis."""
+        margin = 0.06 * (self.high - self.low) or 0.1 * self.high or 1.0
+        return max(0.0, self.low - margin), self.high + margin
+
+    @property
+    def log(self) -> tuple[float, float]:
+        """The ends of a logarithmic axis."""
+        return 0.88 * self.low, 1.08 * self.high
+
+
+def span(means: Iterable[float], reach: Iterable[float] = ()) -> Span | None:
+    """Return what an error axis shows: all means, and what intervals reach where that is asked for.
+
+    Along a curve intervals are left out: the band of two seeds is so wide that it would flatten
+    every line. An interval that reaches down to nothing is cut at a part of the lowest mean.
+
+    Returns:
+        None if no mean is finite.
+    """
+    seen = [mean for mean in means if math.isfinite(mean)]
+    if not seen:
+        return None
+    lowest, highest = min(seen), max(seen)
+    ends = [max(end, 0.5 * lowest) for end in reach]
+    return Span(
+        low=min([lowest, *ends]),
+        high=max([highest, *ends]),
+        wide=lowest > 0 and highest / lowest > _LOG_FROM,
+    )
+
+
+def ceiling(values: Iterable[float]) -> float:
+    """Return the highest value that an axis has to show: a few far above the rest are cut off.
+
+    NaN where no value is finite.
+    """
+    known = np.array([value for value in values if math.isfinite(value)])
+    if not len(known):
+        return math.nan
+    lowest, upper = np.quantile(known, [0.0, 0.75])
+    far = known > lowest + _FAR * (upper - lowest)
+    return float(known.max() if upper == lowest else known[~far].max())
+
+
+def styles(comparison: Comparison) -> dict[str, Style]:
+    """Return a style for the label of each group: colour by name, dashes by length."""
+    lengths, shown = comparison.lengths, _shown_at_first(comparison)
+    colours = strategy_colours(group.name for group in comparison.groups)
+    return {
+        group.label: Style(
+            colour=colours[group.name],
+            dash=_DASHES[lengths.index(group.length) % len(_DASHES)],
+            width=2.4 if group.is_baseline else 2.0,
+            shown=group in shown,
+        )
+        for group in comparison.groups
+    }
+
+
+def _shown_at_first(comparison: Comparison) -> Sequence[RunGroup]:
+    """Return the groups whose curves are shown at first: all, where that is no tangle.
+
+    Else the longest groups that rival each other; of a crowd, those that end lowest.
+    """
+    if len(comparison.groups) <= _TANGLE:
+        return comparison.groups
+    if comparison.is_crowd:
+        return leaders(comparison, LEADERS)
+    for length in comparison.lengths:
+        rivals = [group for group in comparison.groups if group.length == length]
+        if len(rivals) > 1:
+            return rivals
+    return comparison.groups
+
+
+def phase_table(groups: Sequence[RunGroup]) -> pd.DataFrame:
+    """Return the seconds that each phase took of a whole run, as a mean over runs.
+
+    There is a row for each group, and a column for each phase that took time: the known ones in
+    order of the work, then any others.
+    """
+    runs = [pd.DataFrame([run.points[-1].phases for run in group.runs]) for group in groups]
+    totals = pd.DataFrame([own.fillna(0.0).mean() for own in runs]).fillna(0.0)
+    order = [*PHASES, *sorted(set(totals) - set(PHASES))]
+    return totals[[phase for phase in order if phase in totals and totals[phase].any()]]
+
+
+def strategy_colours(names: Iterable[str]) -> dict[str, str]:
+    """Return a colour for each strategy."""
+    unique = sorted(set(names))
+    colours = {name: _OWN[name] for name in unique if name in _OWN}
+    free = [colour for colour in _PALETTE if colour not in colours.values()] or list(_PALETTE)
+    others = [name for name in unique if name not in _OWN]
+    return colours | {name: free[i % len(free)] for i, name in enumerate(others)}

@@ -1,0 +1,161 @@
+"""What is seen while runs train: a bar over all and for each that is under way, or plain lines."""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Column
+
+from selective_backprop_lab.data.datasets import TEXTS, base_name
+from selective_backprop_lab.records.schema import Point
+from selective_backprop_lab.training.run_config import RunConfig
+
+QUIET = 30.0  # seconds between two plain lines of runs that are not at their end, at least
+
+
+class RunProgress:
+    """Show how far runs are; use it as a context, and call it with each evaluation.
+
+    A line is printed for each run that ends. On a terminal bars stand below, one over all and one
+    for each run under way; elsewhere a long run has a line every now and then.
+
+    Args:
+        console: where to.
+        configs: all that will run.
+        weight: returns how long a run takes, in any unit.
+        name: returns what a run is called; None for its strategy and seed, and its length where
+            there are several.
+        clock: returns seconds, never going backwards.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        configs: Sequence[RunConfig],
+        *,
+        weight: Callable[[RunConfig], float] = lambda config: config.evaluations,
+        name: Callable[[RunConfig], str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._console, self._clock, self._weight = console, clock, weight
+        several = len({config.length for config in configs}) > 1
+        self._name = name or (lambda config: _usual_name(config, with_length=several))
+        self._runs, self._ended = len(configs), 0
+        self._evaluated: Counter[RunConfig] = Counter()
+        self._under_way: dict[RunConfig, TaskID] = {}
+        self._begun = self._printed = clock()
+        one_line = Column(no_wrap=True, overflow="ellipsis")
+        self._bars = Progress(
+            TextColumn("{task.description}", table_column=one_line),
+            BarColumn(bar_width=24 if console.width >= 100 else 8),
+            TextColumn("{task.fields[news]}", table_column=Column(no_wrap=True)),
+            console=console,
+            disable=not console.is_terminal,
+            get_time=clock,
+            speed_estimate_period=math.inf,
+        )
+        self._all = self._bars.add_task("all", total=sum(map(weight, configs)), news="")
+
+    def __call__(self, config: RunConfig, point: Point | None) -> None:
+        """Take in an evaluation, or None for a run that is recorded already."""
+        name, whole = self._name(config), self._bars.tasks[0]
+        share = self._weight(config) / (config.evaluations if point else 1)
+        # What was done before, in this run or another process, says nothing of the pace.
+        if point is None or point.seconds > self._clock() - self._begun:
+            self._bars.update(self._all, total=(whole.total or 0.0) - share)
+        else:
+            self._bars.update(self._all, advance=share)
+        if point is None:
+            self._ended += 1
+            self._print(f"{name}: recorded already, not run again")
+        else:
+            self._evaluated[config] += 1
+            self._show(config, name, point)
+        self._bars.update(self._all, news=f"{self._ended} of {self._runs} runs{self._words_left}")
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until all is done at the pace so far; None before anything is known."""
+        return self._bars.tasks[0].time_remaining
+
+    @property
+    def _words_left(self) -> str:
+        return f", about {spell(self.left)} left" if self.left else ""
+
+    def _show(self, config: RunConfig, name: str, point: Point) -> None:
+        words = _describe(config, point)
+        if self._evaluated[config] == config.evaluations:
+            self._ended += 1
+            if config in self._under_way:
+                self._bars.remove_task(self._under_way.pop(config))
+            took = f"{seconds_of(config, point)}, {point.updates:,} updates"
+            self._print(f"{name}: {words}, {took}{self._words_left}")
+            return
+        if config not in self._under_way:
+            self._under_way[config] = self._bars.add_task(name, total=config.evaluations, news="")
+        news = f"{judged(config, point)}, cost {point.cost:.2f}"
+        self._bars.update(self._under_way[config], completed=self._evaluated[config], news=news)
+        if not self._console.is_terminal and self._clock() - self._printed >= QUIET:
+            self._print(f"{name}: {point.progress:.0%} done, {words}{self._words_left}")
+
+    def _print(self, line: str) -> None:
+        self._printed = self._clock()
+        self._console.print(line, soft_wrap=True, highlight=False)
+
+    def __enter__(self) -> "RunProgress":
+        self._bars.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bars.stop()
+
+
+def seconds_of(config: RunConfig, point: Point) -> str:
+    """Return a run's seconds in words: of CPU time on a CPU, whose cores do other work as well."""
+    if config.device == "cpu":
+        return f"{point.cpu_seconds:.1f} CPU s"
+    return f"{point.seconds:.1f} s"
+
+
+def judged(config: RunConfig, point: Point) -> str:
+    """Return how good a run is, in words: its error, or of text bits per byte."""
+    if base_name(config.recipe.data) in TEXTS:
+        return f"{point.test_loss / math.log(2.0):.3f} bits per byte"
+    return f"error {point.test_error:.2f} %"
+
+
+def spell(seconds: float | None) -> str:
+    """Return a duration in words: `2 h 05 min`, `14 min`, `40 s`; `unknown` for None."""
+    if seconds is None:
+        return "unknown"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
+
+
+def _usual_name(config: RunConfig, *, with_length: bool) -> str:
+    return f"{config.arm}, seed {config.seed}" + (f", {config.length.words}" if with_length else "")
+
+
+def _describe(config: RunConfig, point: Point) -> str:
+    """Return the error and the cost of a run so far, and what it saves."""
+    rate = point.trained / point.candidates if point.candidates else None
+    # Held against training on every example for as many epochs; a run of a given cost has no such
+    # number, and is held against training on the candidates that came up.
+    in_epochs = config.length.unit == "epochs"
+    full = point.progress * config.length.value if in_epochs else point.epoch
+    saved = 1.0 - point.cost / full if full else None
+    return (
+        f"{judged(config, point)}, rate {_percent(rate)}, cost {point.cost:.2f} epochs, "
+        f"saved {_percent(saved)}"
+    )
+
+
+def _percent(share: float | None) -> str:
+    if share is None or not math.isfinite(share):
+        return "–"
+    return f"{100 * share:.0f} %".replace("-0 %", "0 %").replace("-", "−")

@@ -1,0 +1,110 @@
+"""Where runs are recorded, and what their data are read from."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+import selective_backprop as sb
+from selective_backprop_lab.data import datasets
+from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.nets.models import fingerprint, refuse_changed
+from selective_backprop_lab.records.files import replacing
+from selective_backprop_lab.records.lines import SUFFIX
+from selective_backprop_lab.records.schema import Run, is_recorded, read_run
+from selective_backprop_lab.training.run import TrainingRun
+from selective_backprop_lab.training.run_config import RunConfig
+
+
+@dataclass(frozen=True)
+class RunStore:
+    """Where runs are recorded, and what their data are read from."""
+
+    folder: Path  # of the records
+    root: Path | None = None  # of the data sets' files; None for those that need none
+    command: str = ""  # what was typed, for the records
+    every: float | None = None  # seconds of training between two checkpoints; None for the default
+
+    def data(self, config: RunConfig) -> ImageData:
+        """Return what a run trains on, composed as it says."""
+        return config.composition(load_data(config.recipe.data, self.root, config.limit))
+
+    def weights(self, config: RunConfig) -> dict[str, Tensor] | None:
+        """Return the weights of the net that a run goes on from; None where it begins anew.
+
+        That net is trained when it is first asked for, once for all runs of the folder, and kept
+        beside the records.
+
+        Raises:
+            ConfigurationError: if its data have other images than the run's.
+            RecordError: if they are kept and cannot be read.
+        """
+        plan = config.pretraining
+        if plan is None:
+            return None
+        model_file = fingerprint(plan.recipe.model) or ""  # a net of the user's may change
+        path = self.folder / f"{plan.record_name.removesuffix(SUFFIX)}{model_file}.weights"
+        if not path.exists():
+            before, after = self.data(plan), self.data(config)
+            if before.train_images.shape[1:] != after.train_images.shape[1:]:
+                raise sb.ConfigurationError(
+                    f"examples of {before.name} are {_shape(before)} and those of {after.name} "
+                    f"{_shape(after)}, so no net can go from the one to the other"
+                )
+            run = TrainingRun(plan, before)
+            while not run.finished:
+                run.advance()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as file:
+                torch.save(run.model.state_dict(), file)
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # damaged bytes can make the reader raise anything
+            raise sb.RecordError(
+                f"{path}: cannot be read as weights ({error}). Move that file away to train them "
+                "anew."
+            ) from error
+
+    def path(self, config: RunConfig) -> Path:
+        """Return the file of a run's record."""
+        return self.folder / config.record_name
+
+    def read(self, config: RunConfig) -> Run:
+        """Return a run's record, finished or not.
+
+        Raises:
+            RecordError: if it is missing or damaged.
+        """
+        return read_run(self.path(config))
+
+    def has_finished(self, config: RunConfig) -> bool:
+        """Return whether a run's record is finished, and holds what its probes saw.
+
+        Raises:
+            RecordError: if there is one that was damaged, or is of a model whose file has changed.
+        """
+        path, model = self.path(config), config.recipe.model
+        try:
+            run = read_run(path) if is_recorded(path) else None
+        except sb.RecordError as error:
+            raise sb.RecordError(f"{error} To run it anew, move that file away.") from error
+        if run is None or not run.finished:
+            return False
+        seen = {observation.probe for observation in run.observations}
+        if any(probe.words not in seen for probe in config.probes):
+            return False
+        if run.header.model_file is not None:
+            refuse_changed(path, model, run.header.model_file, fingerprint(model))
+        return True
+
+
+def _shape(data: ImageData) -> str:
+    return " x ".join(map(str, data.train_images.shape[1:]))
+
+
+@lru_cache(maxsize=2)
+def load_data(name: str, root: Path | None, limit: int | None) -> ImageData:
+    """Return a data set, remembering the last two."""
+    return datasets.load(name, root=root, limit=limit)

@@ -1,0 +1,269 @@
+"""The strategies that can be compared, by name."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import selective_backprop as sb
+from selective_backprop_lab.names import find_name
+from selective_backprop_lab.preparation import (
+    Preparation,
+    TrainingSetup,
+    prepare_proxy,
+    prepare_pruned,
+    prepare_reference,
+)
+
+
+@dataclass(frozen=True)
+class StrategyOptions:
+    """What the strategies of one comparison have in common.
+
+    Raises:
+        ConfigurationError: if a value is out of its range, whether a strategy uses it or not.
+    """
+
+    rate: float = 1 / 3  # share of the candidates that selective strategies train on
+    draw: sb.selectors.Draw = sb.selectors.Draw.EXACT  # a number per window, or a coin each
+    warmup: float = 0.1  # fraction of a run that selection by loss trains on everything first
+    # The same of random selection, which needs none: a comparison may give every arm the same.
+    random_warmup: float = 0.0
+    history: int = 1024  # recent losses that a loss is ranked among
+    stale: int = 3  # for how many epochs a score is good where it is reused or predicted from
+    keep: float = 0.7  # share of the data set that pruning leaves
+    models: int = 2  # young models that pruning scores by
+    # Fraction of the run for which each young model, and a reference over its half of the data,
+    # is trained.
+    young: float = 0.1
+
+    def __post_init__(self) -> None:
+        tenth = "0.1 is a tenth"
+        for name, fits, wanted in (
+            ("rate", 0.0 < self.rate <= 1.0, "a share in (0, 1]; 1/3 trains on a third"),
+            ("keep", 0.0 < self.keep <= 1.0, "a share in (0, 1]; 1/3 keeps a third"),
+            ("warmup", 0.0 <= self.warmup < 1.0, f"a fraction of a run in [0, 1); {tenth}"),
+            ("random_warmup", 0.0 <= self.random_warmup < 1.0, "a fraction of a run in [0, 1)"),
+            ("young", 0.0 < self.young < 1.0, f"a fraction of a run in (0, 1); {tenth}"),
+            ("stale", self.stale >= 2 and not self.stale % 1, "a whole number, at least 2"),
+            ("models", self.models >= 1 and not self.models % 1, "a whole number, at least 1"),
+        ):
+            if not fits:
+                raise sb.ConfigurationError(f"{name}={getattr(self, name)}: it must be {wanted}")
+
+    @property
+    def schedule(self) -> sb.Schedule:
+        """When selection by loss acts: after the warm-up."""
+        return sb.Schedule(start=self.warmup)
+
+    @property
+    def random_schedule(self) -> sb.Schedule:
+        """When random selection acts."""
+        return sb.Schedule(start=self.random_warmup)
+
+
+@dataclass(frozen=True)
+class StrategySpec:
+    """A strategy by its name in the lab: how it is made, and what it needs before it can train."""
+
+    make: Callable[[StrategyOptions, Preparation], sb.Strategy]
+    options: tuple[str, ...] = ()  # the fields of `StrategyOptions` that make a difference to it
+    # Makes what it needs, and says what that cost; None where it needs nothing.
+    prepare: Callable[[TrainingSetup, StrategyOptions], Preparation] | None = None
+    young: bool = False  # whether other models train for a share of the run's epochs before it
+    classifies: bool = False  # whether it is of examples that have one class each, not of text
+    # Chooses, of each training batch, the tokens that the loss counts; None where all do.
+    tokens: sb.TokenSelection | None = None
+    # Counts the changes of what the name stands for, so that a record of before one is not taken
+    # for a run of today.
+    revision: int = 1
+
+
+_RANKED = ("rate", "draw", "warmup", "history")
+_RANDOM = ("rate", "draw", "random_warmup")
+
+
+def _simple(make: Callable[[StrategyOptions], sb.Strategy], *options: str) -> StrategySpec:
+    """Return a strategy that needs nothing."""
+    return StrategySpec(lambda given, preparation: make(given), options)
+
+
+def _ranked(given: StrategyOptions) -> dict[str, Any]:
+    """Return the options of a strategy that ranks losses and selects after the warm-up."""
+    return {"draw": given.draw, "history": given.history, "schedule": given.schedule}
+
+
+def _remembering(make: Callable[..., sb.Strategy], **more: object) -> StrategySpec:
+    """Return a strategy that uses a score for several epochs."""
+    return _simple(
+        lambda given: make(given.rate, epochs=given.stale, **_ranked(given), **more),
+        *_RANKED,
+        "stale",
+    )
+
+
+def _pruned(
+    name: str,
+    make: Callable[[StrategyOptions], sb.Strategy],
+    *options: str,
+    gradients: bool = False,
+) -> StrategySpec:
+    """Return a strategy that trains on what pruning leaves."""
+    return StrategySpec(
+        lambda given, preparation: replace(make(given), name=name, subset=preparation.subset),
+        (*options, "keep", "models", "young"),
+        lambda setup, given: prepare_pruned(
+            setup, keep=given.keep, models=given.models, share=given.young, gradients=gradients
+        ),
+        young=True,
+        classifies=True,
+    )
+
+
+def _sb(given: StrategyOptions) -> sb.Strategy:
+    return sb.selective_backprop(
+        given.rate,
+        draw=given.draw,
+        history=given.history,
+        warmup_epochs=0,
+        start=given.warmup,
+    )
+
+
+def _auto(given: StrategyOptions) -> sb.Strategy:
+    # A run of an epoch or two is no longer than its first epoch and what that leaves unknown.
+    return sb.auto() if given.warmup < 0.5 else sb.auto(schedule=sb.Schedule())
+
+
+def _crossing(rate: float, **more: Any) -> sb.Strategy:
+    return sb.predicted_sb(rate, predictor=sb.scorers.Crossing(rate), **more)
+
+
+def _rho_loss(given: StrategyOptions, preparation: Preparation) -> sb.Strategy:
+    assert preparation.reference is not None
+    return sb.rho_loss(preparation.reference, given.rate, schedule=given.schedule)
+
+
+def _proxy(given: StrategyOptions, preparation: Preparation) -> sb.Strategy:
+    make_proxy, make_optimizer = preparation.make_proxy, preparation.make_optimizer
+    assert make_proxy is not None
+    assert make_optimizer is not None
+    return sb.proxy_sb(make_proxy, make_optimizer, rate=given.rate, **_ranked(given))
+
+
+def _random(given: StrategyOptions) -> sb.Strategy:
+    return sb.random_backprop(given.rate, draw=given.draw, schedule=given.random_schedule)
+
+
+def _scored(given: StrategyOptions) -> sb.Strategy:
+    return sb.random_scored(given.rate, draw=given.draw, schedule=given.random_schedule)
+
+
+def _recorded(given: StrategyOptions) -> sb.Strategy:
+    return sb.recorded_sb(given.rate, draw=given.draw, schedule=given.schedule)
+
+
+STRATEGIES: Mapping[str, StrategySpec] = {
+    "traditional": _simple(lambda _: sb.traditional()),
+    "random-backprop": _simple(_random, *_RANDOM),
+    "random-scored": _simple(_scored, *_RANDOM),
+    "selective-backprop": _simple(_sb, *_RANKED),
+    "stale-sb": _remembering(sb.stale_sb),
+    "stale-sb-spread": _remembering(sb.stale_sb, spread=True),
+    "predicted-sb": _remembering(sb.predicted_sb),
+    "predicted-sb-gp": _remembering(sb.predicted_sb, predictor=sb.scorers.GaussianProcess()),
+    "predicted-sb-crossing": _remembering(_crossing),
+    "recorded-sb": _simple(_recorded, "rate", "draw", "warmup"),
+    "proxy-sb": StrategySpec(
+        _proxy, _RANKED, lambda setup, given: prepare_proxy(setup), classifies=True
+    ),
+    "diet-sb": _pruned("diet-sb", _sb, *_RANKED),
+    "el2n": _pruned("el2n", lambda _: sb.traditional()),
+    "el2n-random": _pruned("el2n-random", _random, *_RANDOM),
+    "grand": _pruned("grand", lambda _: sb.traditional(), gradients=True),
+    "kath18": replace(_simple(lambda s: sb.kath18(1 / s.rate), "rate"), classifies=True),
+    # As its authors ran it on CIFAR: 640 candidates for batches of 128, tau from 1.5 on.
+    "kath18-published": replace(
+        _simple(
+            lambda _: sb.kath18(5.0, schedule=sb.Schedule(gate=sb.VarianceGate(threshold=1.5)))
+        ),
+        classifies=True,
+    ),
+    "kath18-loss": _simple(
+        lambda s: sb.kath18(1 / s.rate, measure="loss", bias=0.0, schedule=s.schedule),
+        "rate",
+        "warmup",
+    ),
+    # Of revision 1 the gate paid for its looks.
+    "kath18-loss-gated": replace(
+        _simple(lambda s: sb.kath18(1 / s.rate, measure="loss", bias=0.0), "rate"), revision=2
+    ),
+    "top-k": _simple(lambda s: sb.top_k(s.rate, schedule=s.schedule), "rate", "warmup"),
+    "low-k": _simple(lambda s: sb.low_k(s.rate, schedule=s.schedule), "rate", "warmup"),
+    "rho-loss": StrategySpec(
+        _rho_loss,
+        ("rate", "warmup", "young"),
+        lambda setup, given: prepare_reference(setup, share=given.young),
+        young=True,
+    ),
+    "infobatch": _simple(lambda _: sb.infobatch()),
+    "kakurenbo": _simple(lambda s: sb.kakurenbo(schedule=s.schedule), "warmup"),
+    "easy-skip": _simple(lambda _: sb.easy_skip()),
+    "tail-sft": _simple(lambda s: sb.tail_sft(s.rate, schedule=s.schedule), "rate", "warmup"),
+    # Of revision 1 it never ended, weighed rows, and waited for two losses of each example.
+    "auto": replace(_simple(_auto), revision=2),
+    # At the rate of Rho-1. Images are of one token each, so it takes the hardest of a batch; the
+    # head of a language model is trained by `TokenLoss`.
+    "token-selection": replace(
+        _simple(lambda _: replace(sb.traditional(), name="token-selection")),
+        tokens=sb.TokenSelection(rate=0.6),
+        revision=2,  # in 1 the head's backward pass ran over all tokens
+    ),
+}
+
+ALIASES: Mapping[str, str] = {"random-k": "random-scored"}
+"""Other names of the same strategy, which is run once."""
+
+DEFAULT_STRATEGIES = (
+    "traditional",
+    "random-backprop",
+    "random-scored",
+    "selective-backprop",
+    "auto",
+)
+
+
+def find_strategy(name: str) -> StrategySpec:
+    """Return the strategy of a name.
+
+    Raises:
+        ConfigurationError: if there is none.
+    """
+    return STRATEGIES[_canonical(name)]
+
+
+def _canonical(name: str) -> str:
+    """Return the name under which a strategy is run."""
+    found = find_name("strategy", name, (*STRATEGIES, *ALIASES))
+    return ALIASES.get(found, found)
+
+
+def unused(name: str, settings: StrategyOptions, usual: StrategyOptions) -> list[str]:
+    """Return what of the settings is not as usual and makes no difference to a strategy."""
+    used = find_strategy(name).options
+    changed = [name for name, value in vars(settings).items() if value != getattr(usual, name)]
+    return [option for option in changed if option not in used]
+
+
+def parse_strategies(names: str) -> tuple[str, ...]:
+    """Return the strategies of a comma-separated list, or all of them for `all`.
+
+    Raises:
+        ConfigurationError: if one of them does not exist, or none is named.
+    """
+    if names.strip() == "all":
+        return tuple(STRATEGIES)
+    given = (name.strip() for name in names.split(",") if name.strip())
+    chosen = tuple(dict.fromkeys(map(_canonical, given)))
+    if not chosen:
+        raise sb.ConfigurationError(f"no strategy is named; there are {', '.join(STRATEGIES)}")
+    return chosen

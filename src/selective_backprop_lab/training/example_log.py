@@ -1,0 +1,268 @@
+"""Following every training example of a run, from the passes that training makes anyway.
+
+What a pass shows is only kept when it happens. It is counted later, many batches at once, while the
+run's clock stands still, so that following costs the run next to nothing and the host waits for a
+GPU once in many batches.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import selective_backprop as sb
+from selective_backprop._core.types import Float, Float32, Int64
+from selective_backprop_lab.data.datasets import ImageData, portraits
+from selective_backprop_lab.records.example_history import EXTREMES, ExampleHistory, extremes
+
+LEVELS = 41  # quantiles of the loss that are kept of each evaluation
+_HELD = 2**20  # numbers of logits that may wait to be counted
+_CELLS = 2**21  # an example in an epoch; of so many the life is followed, at 5 bytes each
+_FEWEST = 256  # examples that are followed however long the run is
+_LONGEST = 1000  # epochs that a life may have
+_SAME_FOR_ALL = 32  # lives that every run of a data set has
+_OWN = (("most", 8), ("least", 8), ("hardest", 16))  # lives that are this run's choice
+# What is kept of each example, and where it begins: the columns of `ExampleHistory` of these names,
+# and the sums that its means are made of.
+_COLUMNS = {
+    "prediction": np.int64(-1),
+    "confidence": np.float32(np.nan),
+    "selected": np.int32(0),
+    "scored": np.int32(0),
+    "loss_last": np.float32(np.nan),
+    "loss_max": np.float32(np.nan),
+    "epoch_last": np.int32(-1),
+    "looks": np.int32(0),
+    "loss_sum": np.float64(0.0),
+    "doubt_sum": np.float64(0.0),
+}
+
+
+class _Pass(NamedTuple):
+    """One batch that was passed forward."""
+
+    epoch: int
+    trained: bool
+    indices: Tensor
+    logits: Tensor | None  # None where another model was asked
+
+
+class ExampleLog:
+    """Keeps what the passes of a run show of each training example.
+
+    Args:
+        labels: of the training examples, on the CPU.
+        epochs: how many the run may have; of a long run, fewer lives are followed.
+
+    Attributes:
+        columns: arrays of one number per example, by name.
+        followed: the examples whose lives are kept, as indices, in a random order that is the
+            same for all runs of a data set.
+    """
+
+    def __init__(self, labels: Int64[Tensor, " example"], *, epochs: float) -> None:
+        self._labels = labels.cpu()
+        examples = len(labels)
+        self.columns = {name: np.full(examples, first) for name, first in _COLUMNS.items()}
+        share = int(_CELLS / max(1.0, min(epochs, _LONGEST)))
+        order = torch.randperm(examples, generator=torch.Generator().manual_seed(examples))
+        self.followed = order[: max(_FEWEST, share)].numpy()
+        self._place = np.full(examples, -1, np.int64)
+        self._place[self.followed] = np.arange(len(self.followed))
+        # Of each epoch, what it showed of the examples that are followed: the loss last seen, and
+        # how often they were trained on.
+        self._lives: dict[int, dict[str, np.ndarray]] = {}
+        self._cdf: list[tuple[float, int, np.ndarray]] = []
+        self._waiting: list[_Pass] = []
+        self._held = 0
+        self.epoch = 0
+
+    def begin(self, epoch: int) -> None:
+        """Say which epoch the next passes belong to, from 0."""
+        self.epoch = epoch
+
+    def score(self, indices: Tensor, logits: Float[Tensor, "candidate class"] | None) -> None:
+        """Take note of a batch that is scored; without logits where another model is asked."""
+        self._wait(indices, logits, trained=False)
+
+    def train(self, indices: Tensor, logits: Float[Tensor, "row class"]) -> None:
+        """Take note of a batch that is trained on."""
+        self._wait(indices, logits, trained=True)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what waits to be counted is as much as should wait."""
+        return self._held >= _HELD
+
+    def settle(self) -> None:
+        """Count what was kept; waits for the device, so not while the run's clock goes."""
+        passes, self._waiting, self._held = self._waiting, [], 0
+        for name, trained in (("selected", True), ("scored", False)):
+            rows = [each.indices.cpu() for each in passes if each.trained is trained]
+            if rows:
+                np.add.at(self.columns[name], torch.cat(rows).numpy(), 1)
+        shown = [each for each in passes if each.logits is not None]
+        if shown:
+            self._read(shown)
+
+    def evaluate(self, progress: float) -> None:
+        """Note how the losses last seen are spread, when a share `progress` of the run is done."""
+        self.settle()
+        known = self.columns["loss_last"]
+        known = known[np.isfinite(known)]
+        levels = np.linspace(0, 1, LEVELS)
+        found = np.quantile(known, levels) if len(known) else np.full(LEVELS, np.nan)
+        self._cdf.append((progress, len(known), found.astype(np.float32)))
+
+    def history(self, data: ImageData, *, passes: float) -> ExampleHistory:
+        """Return what became of the examples of `data`, which came up `passes` times each."""
+        self.settle()
+        ends = extremes(self.columns["selected"], self.loss_mean)
+        followed = self._place >= 0
+        lives = [self.followed[:_SAME_FOR_ALL]]
+        lives += [ends[name][followed[ends[name]]][:count] for name, count in _OWN]
+        chosen = np.unique(np.concatenate(lives))
+        shown = [ends["most"][:EXTREMES], ends["least"][:EXTREMES], chosen]
+        shown = np.unique(np.concatenate(shown))
+        clean = data.train_clean_labels
+        columns: dict[str, Any] = {
+            name: column for name, column in self.columns.items() if not name.endswith("_sum")
+        }
+        return ExampleHistory(
+            passes=passes,
+            class_name=data.class_names,
+            label=data.train_labels.cpu().numpy(),
+            label_clean=clean.cpu().numpy() if clean is not None and data.flipped.any() else None,
+            loss_mean=self.loss_mean,
+            doubt=self.doubt,
+            portrait_index=shown,
+            # Of tables, text and series, an example is a single pixel of many channels.
+            portrait_image=portraits(data, shown) if data.image_size > 1 else None,
+            **columns,
+            **self.spread(),
+            **self.lives(chosen),
+        )
+
+    @property
+    def loss_mean(self) -> Float32[np.ndarray, " example"]:
+        """The mean of all losses seen; NaN if none was."""
+        return _divided(self.columns["loss_sum"], self.columns["looks"])
+
+    @property
+    def doubt(self) -> Float32[np.ndarray, " example"]:
+        """How much the label was doubted in the mean, the k-th look weighing k; NaN if never."""
+        looks = self.columns["looks"].astype(np.float64)
+        return _divided(self.columns["doubt_sum"], looks * (looks + 1) / 2)
+
+    def spread(self) -> dict[str, Any]:
+        """Return the quantiles of the loss at each evaluation, as a file of examples has them."""
+        progress, known, found = zip(*self._cdf, strict=True) if self._cdf else ((), (), ())
+        return {
+            "cdf_progress": np.array(progress, np.float32),
+            "cdf_known": np.array(known, np.int64),
+            "cdf_level": np.linspace(0, 1, LEVELS, dtype=np.float32),
+            "cdf_loss": np.array(found, np.float32).reshape(len(found), LEVELS),
+        }
+
+    def lives(self, indices: np.ndarray) -> dict[str, Any]:
+        """Return the lives of some followed examples, as a file of examples has them."""
+        epochs, places = sorted(self._lives), self._place[indices]
+
+        def table(name: str, kind: type) -> np.ndarray:
+            columns = [self._lives[epoch][name][places] for epoch in epochs]
+            return np.array(columns, kind).T.reshape(len(indices), len(epochs))
+
+        loss = table("loss", np.float32)
+        return {
+            "life_index": np.asarray(indices, np.int64),
+            "life_epoch": np.array(epochs, np.int32),
+            "life_loss": loss,
+            "life_probability": np.exp(-loss),
+            "life_selected": table("selected", np.int32),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that was seen, as tensors and numbers."""
+        self.settle()
+        return {
+            "columns": _tensors(self.columns),
+            "cdf": [(at, known, torch.from_numpy(found)) for at, known, found in self._cdf],
+            "lives": {epoch: _tensors(life) for epoch, life in self._lives.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`."""
+        self.columns = _arrays(state["columns"])
+        self._cdf = [(at, known, found.numpy()) for at, known, found in state["cdf"]]
+        self._lives = {epoch: _arrays(life) for epoch, life in state["lives"].items()}
+
+    def _wait(self, indices: Tensor, logits: Tensor | None, *, trained: bool) -> None:
+        logits = None if logits is None else logits.detach()
+        self._waiting.append(_Pass(self.epoch, trained, indices, logits))
+        self._held += len(indices) if logits is None else logits.numel()
+
+    def _read(self, passes: list[_Pass]) -> None:
+        """Take losses and predictions from logits, in the order in which they were seen."""
+        columns = self.columns
+        logits = torch.cat([each.logits for each in passes if each.logits is not None]).float()
+        rows = torch.cat([each.indices.cpu() for each in passes])
+        labels = self._labels[rows].to(logits.device)
+        logs = logits.log_softmax(1)
+        losses = -logs.gather(1, labels.unsqueeze(1)).squeeze(1).cpu().numpy()
+        best, prediction = (found.cpu().numpy() for found in logs.max(1))
+        index = rows.numpy()
+        # Where an example occurs twice, NumPy lets the last entry stand.
+        columns["loss_last"][index] = losses
+        np.fmax.at(columns["loss_max"], index, losses)
+        look = sb.guide.look_at(logits, labels)
+        known = look.known.cpu().numpy()
+        told, doubts = index[known], look.doubts.cpu().numpy()[known]
+        columns["prediction"][told] = prediction[known]
+        columns["confidence"][told] = np.exp(best[known])
+        np.add.at(columns["loss_sum"], told, losses[known])
+        weights = columns["looks"][told] + _occurrence(told)
+        np.add.at(columns["doubt_sum"], told, weights * doubts)
+        np.add.at(columns["looks"], told, 1)
+        lengths = [len(each.indices) for each in passes]
+        epochs = np.repeat([each.epoch for each in passes], lengths)
+        trained = np.repeat([each.trained for each in passes], lengths)
+        columns["epoch_last"][index] = epochs
+        places = self._place[index]
+        for epoch in np.unique(epochs[epochs < _LONGEST]).tolist():
+            here = (epochs == epoch) & (places >= 0)
+            self._live(epoch, places[here], losses[here], trained[here])
+
+    def _live(
+        self, epoch: int, places: np.ndarray, losses: np.ndarray, trained: np.ndarray
+    ) -> None:
+        """Add to the lives of followed examples what an epoch showed of them."""
+        count = len(self.followed)
+        empty = {"loss": np.full(count, np.nan, np.float32), "selected": np.zeros(count, np.uint8)}
+        life = self._lives.setdefault(epoch, empty)
+        life["loss"][places] = losses
+        counts = life["selected"] + np.bincount(places[trained], minlength=count)
+        life["selected"] = np.minimum(counts, np.iinfo(np.uint8).max).astype(np.uint8)
+
+
+def _tensors(arrays: dict[str, np.ndarray]) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(array).clone() for name, array in arrays.items()}
+
+
+def _arrays(tensors: dict[str, Tensor]) -> dict[str, np.ndarray]:
+    return {name: tensor.numpy().copy() for name, tensor in tensors.items()}
+
+
+def _divided(total: np.ndarray, count: np.ndarray) -> Float32[np.ndarray, " example"]:
+    """Return totals per count, NaN where there is none."""
+    with np.errstate(invalid="ignore"):
+        return (total / count).astype(np.float32)
+
+
+def _occurrence(index: np.ndarray) -> np.ndarray:
+    """Return for each entry the how manieth of its value it is, from 1."""
+    order = np.argsort(index, kind="stable")
+    _, starts, counts = np.unique(index[order], return_index=True, return_counts=True)
+    found = np.empty(len(index), np.int64)
+    found[order] = np.arange(len(index)) - np.repeat(starts, counts) + 1
+    return found

@@ -1,0 +1,278 @@
+"""A run with its record and its checkpoints, which may take several sittings to finish.
+
+Kept are the last checkpoint and the one before, each whole or refused, none of them code.
+"""
+
+import io
+import time
+import zipfile
+import zlib
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import selective_backprop as sb
+from selective_backprop._core.errors import warn
+from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.nets.models import refuse_changed
+from selective_backprop_lab.records.example_history import write_examples
+from selective_backprop_lab.records.files import replacing
+from selective_backprop_lab.records.lines import decode, encode
+from selective_backprop_lab.records.provenance import versions
+from selective_backprop_lab.records.schema import Point, record_path
+from selective_backprop_lab.records.writer import RunWriter, is_finished
+from selective_backprop_lab.training.run import TrainingRun
+from selective_backprop_lab.training.run_config import RunConfig
+from selective_backprop_lab.training.stopping import Stop
+
+SECONDS = 30.0  # of training between two checkpoints, at least
+FORMAT = 3  # of checkpoints
+SUFFIX = ".checkpoint"
+SHARE = 0.01  # of a run's time that writing checkpoints takes, at most
+
+
+class ResumableRun:
+    """A run that is recorded and kept while it happens, up to its end or an interruption.
+
+    Args:
+        run: the run, before its first update.
+        folder: of records and checkpoints.
+        command: what was typed, for the record.
+        every: seconds of training between two checkpoints; infinite for none. None is half a
+            minute, or as many more as keep the time that they take below a hundredth of the run's.
+        resume: whether the run goes on from its checkpoint, if there is one.
+        replace: whether a finished record of the same run may make room.
+        clock: returns seconds, never going backwards.
+
+    Raises:
+        RecordError: if its checkpoint is of another run or version, or of a model that has
+            changed, or its record cannot be written.
+    """
+
+    def __init__(
+        self,
+        run: TrainingRun,
+        folder: Path,
+        *,
+        command: str = "",
+        every: float | None = None,
+        resume: bool = True,
+        replace: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.run, self._every, self._clock = run, every, clock
+        header = run.config.header(command)
+        self._model_file = header.model_file
+        path = record_path(folder, header)
+        self.checkpoints = Checkpoints(path, identity_of(run.config, run.data))
+        self._elapsed, self._sittings, self._took = 0.0, 1, 0.0
+        # A finished record that lacks what a probe would have seen makes room as well.
+        anew = not resume or replace or is_finished(path)
+        found = None if anew else self.checkpoints.load()
+        with _told(path):
+            if found is None:
+                # What begins anew must not go on, after a crash, from where another run stood.
+                self.checkpoints.clear()
+                replace = replace or bool(run.config.probes)
+                self._writer = RunWriter.open(folder, header, replace=replace)
+            else:
+                self._go_on(*found)
+                self._writer = RunWriter.go_on(folder, header, run.points, run.observations)
+        self._saved = self._elapsed
+        self._since: float | None = None  # at rest
+
+    def _go_on(self, checkpoint: Path, state: dict[str, Any]) -> None:
+        model = self.run.config.recipe.model
+        try:
+            refuse_changed(checkpoint, model, state["model_file"], self._model_file)
+            self.run.load_state_dict(state["run"])
+            self._elapsed, self._sittings = state["elapsed"], state["sittings"] + 1
+        except sb.RecordError:
+            raise
+        except Exception as error:  # whatever a state of something else makes torch raise
+            raise sb.RecordError(
+                f"{checkpoint} does not fit this run of the model {model!r} "
+                f"({type(error).__name__}: {error}). Make the model as it was, or move that file "
+                "and the one before it away to begin anew."
+            ) from error
+
+    def advance(self, stop: Stop) -> Point | None:
+        """Train until the next evaluation, and record it; None where the run was stopped."""
+        self._since = self._clock()
+        point = self.run.advance(lambda: self._pause(stop))
+        if point is not None:
+            with _told(self._writer.path):
+                self._record(point)
+        self._elapse()
+        self._since = None
+        return point
+
+    def _record(self, point: Point) -> None:
+        self._writer.point(point)
+        for observation in self.run.look():
+            self._writer.observation(observation)
+        self._elapse()
+        if self.run.finished:
+            meters = self.run.meters()
+            history = self.run.history()
+            if history is not None:
+                write_examples(history, self._writer.path)
+            self._writer.end(meters, elapsed=self._elapsed, sittings=self._sittings)
+            self.checkpoints.clear()
+
+    def save(self) -> None:
+        """Write a checkpoint, if anything was trained; a warning says so where that fails."""
+        if not self.run.meter.updates:
+            return
+        began = self._clock()
+        with self.run.meter.paused():
+            self._elapse()
+            state = {
+                "run": self.run.state_dict(),
+                "elapsed": self._elapsed,
+                "sittings": self._sittings,
+                "model_file": self._model_file,
+            }
+            try:
+                self.checkpoints.save(state)
+            except sb.RecordError as error:
+                warn(f"{error}. The run goes on, and its last checkpoint is the one before")
+        self._took, self._saved = self._clock() - began, self._elapsed
+        if self._since is not None:
+            self._since = self._clock()  # saving is no time of the run's
+
+    def close(self) -> None:
+        """Stop recording."""
+        self._writer.close()
+
+    def _pause(self, stop: Stop) -> bool:
+        self._elapse()
+        every = max(SECONDS, self._took / SHARE) if self._every is None else self._every
+        if self._elapsed - self._saved >= every:
+            self.save()
+        return stop.asked
+
+    def _elapse(self) -> None:
+        if self._since is not None:
+            now = self._clock()
+            self._elapsed, self._since = self._elapsed + now - self._since, now
+
+
+def identity_of(config: RunConfig, data: ImageData) -> dict[str, Any]:
+    """Return what a checkpoint must be of to go on with a run, in plain words and numbers."""
+    found = versions()
+    return {
+        "run": config.identity(),
+        "data": {
+            "examples": len(data.train_labels),
+            "shape": list(data.train_images.shape[1:]),
+            "labels": zlib.crc32(data.train_labels.cpu().numpy().tobytes()),
+        },
+        "probes": [probe.words for probe in config.probes],
+        "versions": {name: found[name] for name in ("torch", "selective_backprop")},
+    }
+
+
+@contextmanager
+def _told(path: Path) -> Generator[None]:
+    """Say which file could not be written, and what that costs."""
+    try:
+        yield
+    except OSError as error:
+        raise sb.RecordError(
+            f"{path} cannot be written: {error.strerror or error}. What was recorded before is "
+            "kept; see to that, or name another folder, and run the same again."
+        ) from error
+
+
+class Checkpoints:
+    """The last two checkpoints of one run, beside its record.
+
+    Args:
+        record: the run's record.
+        identity: what a checkpoint must be of to be loaded here: names, and numbers or texts,
+            nested in mappings.
+    """
+
+    def __init__(self, record: Path, identity: Mapping[str, Any]) -> None:
+        self.path = record.with_suffix(SUFFIX)
+        self.before = record.with_suffix(SUFFIX + ".before")  # the one before the last
+        # As plain as a line of a record, which enumerations and tuples are not.
+        self._identity = decode(encode({"format": FORMAT, **identity}))
+
+    def save(self, state: Mapping[str, Any]) -> None:
+        """Write a checkpoint; whatever happens, a whole one is on the disk if there was one.
+
+        Raises:
+            RecordError: if it cannot be written; the last one is then left as it was.
+        """
+        content = io.BytesIO()  # torch hides why it cannot write into a file
+        torch.save({"identity": self._identity, "state": dict(state)}, content)
+        try:
+            with replacing(self.path, before=self.before) as file:
+                file.write(content.getbuffer())
+        except OSError as error:
+            raise sb.RecordError(
+                f"{self.path} cannot be written: {error.strerror or error}"
+            ) from error
+
+    def load(self) -> tuple[Path, dict[str, Any]] | None:
+        """Return the last whole checkpoint, its file and its state; None if there is none.
+
+        Warns where one is damaged, and the one before it, or none, is used instead.
+
+        Raises:
+            RecordError: if it is of another run, or of another version; the difference is named.
+        """
+        for path, otherwise in (
+            (self.path, "the one before it is used, if there is one"),
+            (self.before, "the run begins anew"),
+        ):
+            if not path.exists():
+                continue
+            try:
+                identity, state = _read(path)
+            except Exception as error:  # foreign bytes make the reader raise nearly anything
+                warn(
+                    f"{path} is damaged, or holds something else than tensors, numbers and text "
+                    f"({error}), and is not loaded; {otherwise}"
+                )
+            else:
+                self._check(path, identity)
+                return path, state
+        return None
+
+    def clear(self) -> None:
+        """Take them away: the run is over."""
+        for path in (self.path, self.before):
+            path.unlink(missing_ok=True)
+
+    def _check(self, path: Path, found: Mapping[str, Any]) -> None:
+        here, there = dict(_flat(self._identity)), dict(_flat(found))
+        for name in dict.fromkeys([*here, *there]):
+            if here.get(name) != there.get(name):
+                raise sb.RecordError(
+                    f"{path} is of another run: {name} is {there.get(name)!r} there and "
+                    f"{here.get(name)!r} here. Go on with what it was written with, or move that "
+                    "file and the one before it away to begin anew."
+                )
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    with zipfile.ZipFile(path) as file:  # torch itself does not look at the checksums
+        damaged = file.testzip()
+    if damaged:
+        raise ValueError(f"the checksum of {damaged} does not fit")
+    found = torch.load(path, map_location="cpu", weights_only=True)
+    return dict(found["identity"]), dict(found["state"])
+
+
+def _flat(nested: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in nested.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value

@@ -1,0 +1,500 @@
+"""One run: a recipe trained with one strategy and seed, a slice at a time, recorded as it goes."""
+
+import math
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import selective_backprop as sb
+from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.data.loader import make_loader, make_test_loader
+from selective_backprop_lab.data.splits import stratified_order
+from selective_backprop_lab.meter import Meter
+from selective_backprop_lab.nets.byte_lm import ByteLM
+from selective_backprop_lab.nets.models import take_over
+from selective_backprop_lab.preparation import Preparation, TrainingSetup, row_losses
+from selective_backprop_lab.records.example_history import ExampleHistory
+from selective_backprop_lab.records.schema import Observation, Point
+from selective_backprop_lab.strategies import find_strategy
+from selective_backprop_lab.training.callbacks import Scene
+from selective_backprop_lab.training.example_log import ExampleLog
+from selective_backprop_lab.training.lr_schedule import Follows
+from selective_backprop_lab.training.run_config import RunConfig
+
+_PROBED = 10_000  # training labels, at most, that a run's training error is taken on
+
+
+class TrainingRun:
+    """A run at work: `advance` trains until the next evaluation, and evaluates.
+
+    Runs can take turns within one process: each keeps torch's random streams of its own, on its
+    GPU too, and leaves the global ones as it found them. A run of a net that is trained beforehand
+    takes that net's `weights`. With `log_examples`, it keeps what becomes of each training example,
+    but of text.
+
+    Raises:
+        ConfigurationError: if the strategy needs classes and the data are text, or the strategy
+            cannot be made.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        data: ImageData,
+        *,
+        weights: Mapping[str, Tensor] | None = None,
+        log_examples: bool = False,
+    ) -> None:
+        assert (weights is None) == (config.pretrained is None)
+        self.config, self.data = config, data
+        self._device = torch.device(config.device)
+        recipe = config.recipe
+        self.meter = Meter(len(data.train_labels), self._device)
+        with self.meter.beside():
+            self.model = recipe.make_model(data, seed=config.seed).to(self._device)
+            if weights is not None:
+                take_over(self.model, weights, head=data.is_text)
+        self._loss_fn = nn.CrossEntropyLoss(reduction="none")
+        self._weighing: Callable[[Any, Any], Any] | None = None
+        self._optimizer = recipe.make_optimizer(self.model.parameters())
+        self._log = _start_log(config, data) if log_examples and not data.is_text else None
+        self._spec = find_strategy(config.arm)
+        if data.is_text and self._spec.classifies:
+            raise sb.ConfigurationError(
+                f"{config.arm} needs examples of one class each, and {data.name} is text; compare "
+                "strategies that go by losses, such as selective-backprop, infobatch and auto"
+            )
+        # None without a language model's head to save work in.
+        self._lm = next((part for part in self.model.modules() if isinstance(part, ByteLM)), None)
+        self._token_loss = (
+            sb.TokenLoss(self._lm.head, self._spec.tokens)
+            if self._lm is not None and self._spec.tokens is not None
+            else None
+        )
+        self._preparation: Preparation | None = None
+        self._loader: sb.SelectiveLoader | None = None
+        if self._spec.prepare is None:  # refused here, before any run of a comparison has trained
+            self._make_loader(Preparation())
+        # A batch of text has many tokens, each with a row of logits.
+        self._test = make_test_loader(data, batch_size=recipe.batch_size if data.is_text else 1000)
+        self._streams = _RandomStreams(config.seed, self._device)
+        self._batches = self._train()
+        self._losses = torch.zeros((), device=self._device)
+        self._seen = sb.Stats()
+        self.points: list[Point] = []
+        self.observations: list[Observation] = []
+        scene = Scene(self.model, data, self._device)
+        self._probes = {probe.words: probe.start(scene) for probe in config.probes}
+
+    @property
+    def progress(self) -> float:
+        """Fraction of the run that is done, 0 to 1."""
+        if self.config.length.unit != "epochs":
+            return self._spent()
+        return 0.0 if self._loader is None else self._loader.progress or 0.0
+
+    @property
+    def done(self) -> float:
+        """The share of its evaluations that a run has come to, by which runs take turns."""
+        return len(self.points) / self.config.evaluations
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last evaluation is done."""
+        return len(self.points) >= self.config.evaluations
+
+    def advance(self, pause: Callable[[], bool] = lambda: False) -> Point | None:
+        """Train until the next evaluation is due, evaluate, and return what is known then.
+
+        `pause` is called after each update, and may take the state. Where it says to stop, None is
+        returned, and `advance` takes the run up again.
+        """
+        due = (len(self.points) + 1) / self.config.evaluations
+        with self._streams.own():
+            self.model.train()
+            self.meter.start()
+            # The last evaluation waits for the very end, leftover rows included.
+            while (due >= 1.0 or self.progress < due) and next(self._batches, None) is not None:
+                if pause():
+                    self.meter.stop()
+                    return None
+                if self._log is not None and self._log.is_full:
+                    with self.meter.paused():
+                        self._log.settle()
+            self.meter.stop()
+            point = self._evaluate()
+            if self._log is not None:
+                self._log.evaluate(point.progress)
+        self.points.append(point)
+        return point
+
+    def look(self) -> list[Observation]:
+        """Ask the run's probes what they see, after an evaluation."""
+        progress = self.points[-1].progress
+        self.model.eval()
+        with self._streams.apart():
+            looks = [(words, probe.look(progress)) for words, probe in self._probes.items()]
+        found = [
+            Observation(probe=words, progress=progress, seen=seen)
+            for words, seen in looks
+            if seen is not None
+        ]
+        self.observations.extend(found)
+        return found
+
+    def meters(self) -> dict[str, Any]:
+        """Return what the whole run was metered at, for the end of its record."""
+        return {
+            **asdict(self.loader.stats),
+            "prepared_cost": self.meter.prepared,
+            "peak_memory_bytes": self.meter.peak_memory,
+            "class_shares": self._class_shares(),
+            "train_error": self._train_error(),
+            # Text is judged by bits per byte, which have no least step.
+            **({} if self.data.is_text else {"test_examples": len(self.data.test_labels)}),
+        }
+
+    def _train_error(self) -> float:
+        """Return the error, in percent, on training examples as trained on, unaugmented."""
+        labels = self.data.train_labels
+        count = _PROBED * len(labels) // labels.numel()
+        part = self.data.within(stratified_order(labels)[:count])
+        loader = make_loader(part, batch_size=1000, seed=0, shuffle=False)
+        return evaluate(self.model, loader, self._device).error
+
+    def _class_shares(self) -> list[float]:
+        """Return each class's share of the training examples, by the right labels; none of text."""
+        if self.data.is_text:
+            return []
+        clean = self.data.train_clean_labels
+        labels = self.data.train_labels if clean is None else clean
+        return (labels.bincount(minlength=self.data.classes).double() / len(labels)).tolist()
+
+    def history(self) -> ExampleHistory | None:
+        """Return what became of each training example so far; None where none was logged."""
+        if self._log is None:
+            return None
+        subset = self._preparation.subset if self._preparation else None
+        drawn_from = self.data.train_labels if subset is None else subset
+        return self._log.history(self.data, passes=self.loader.stats.candidates / len(drawn_from))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that the rest of the run depends on, between two updates or at rest."""
+        loader = self.loader.state_dict()
+        return {
+            "outfit": self._preparation.pack() if self._preparation else None,
+            "model": self.model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "loader": loader,
+            "streams": self._streams.state_dict(),
+            "meter": self.meter.state_dict(),
+            "points": [asdict(point) for point in self.points],
+            "observations": [asdict(observation) for observation in self.observations],
+            "losses": self._losses,
+            "probes": {words: probe.state_dict() for words, probe in self._probes.items()},
+            "examples": None if self._log is None else self._log.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from the `state_dict()` of the same run on the same data, before the first step.
+
+        What the strategy needs is not prepared again where the state holds it. Where this raises,
+        the run is of no more use.
+        """
+        if self._loader is None and state["outfit"] is not None:
+            self._make_loader(Preparation.unpack(state["outfit"]))
+        self.model.load_state_dict(state["model"])
+        self.points = [Point(**point) for point in state["points"]]
+        self.observations = [Observation(**each) for each in state["observations"]]
+        self.loader.load_state_dict(state["loader"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._streams.load_state_dict(state["streams"])
+        self.meter.load_state_dict(state["meter"])
+        self._losses.copy_(state["losses"])
+        self._seen = self.loader.stats
+        for words, probe in self._probes.items():
+            probe.load_state_dict(state["probes"][words])
+        if self._log is not None and state["examples"] is not None:
+            self._log.load_state_dict(state["examples"])
+        else:
+            self._log = None  # half a history would be a wrong one
+
+    @property
+    def loader(self) -> sb.SelectiveLoader:
+        """The loader; what the strategy needs is prepared when it is first asked for."""
+        return self._make_loader(self._prepare()) if self._loader is None else self._loader
+
+    def _make_loader(self, preparation: Preparation) -> sb.SelectiveLoader:
+        config, recipe = self.config, self.config.recipe
+        strategy = self._spec.make(config.settings, preparation)
+        needs = strategy.needs
+        self._records = needs is not None and needs.recordings
+        budgeted = config.length.unit != "epochs"
+        loader = sb.SelectiveLoader(
+            make_loader(
+                self.data,
+                batch_size=recipe.batch_size,
+                seed=config.seed,
+                augmentation=recipe.augmentation,
+                with_indices=True,
+            ),
+            self.model,
+            self._loss_fn,
+            strategy,
+            outputs=self._outputs,
+            epochs=None if budgeted else config.length.value,
+            progress=self._spent if budgeted else None,
+            with_selection=True,
+            generator=torch.Generator().manual_seed(config.seed),
+            stopwatch=self.meter.stopwatch,
+            quiet=True,
+        )
+        if strategy.schedule.gate is not None:
+            self._weighing = loader.loss_fn  # which shows the gate what training computes
+        self._preparation, self._loader = preparation, loader
+        return loader
+
+    def _outputs(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """Return what a scorer takes losses of."""
+        inputs, targets, indices = batch
+        logits = model(inputs)
+        # With gradients, a proxy learns from a batch that is trained on.
+        if self._log is not None and not torch.is_grad_enabled():
+            self._log.score(indices, logits if model is self.model else None)
+        return logits, targets
+
+    def _prepare(self) -> Preparation:
+        """Prepare what the strategy needs, on its own bill."""
+        config = self.config
+        assert self._spec.prepare is not None
+        length = config.length
+        setup = TrainingSetup(config.recipe, self.data, config.seed, length.value, self._device)
+        with self.meter.stopwatch.phase("prepare"):
+            found = self._spec.prepare(setup, config.settings)
+        self.meter.prepared, self.meter.price = found.cost, found.price
+        if self._exhausted:
+            raise sb.ConfigurationError(
+                f"preparing {config.arm} costs {found.cost:.2f} traditional epochs, all of "
+                f"{length.words}; give it a larger one"
+            )
+        return found
+
+    @property
+    def _exhausted(self) -> bool:
+        return self.config.length.unit != "epochs" and self._spent() >= 1.0
+
+    def _spent(self) -> float:
+        length = self.config.length
+        used = self.meter.seconds if length.unit == "seconds" else self._cost(self._seen)
+        return min(1.0, used / length.value)
+
+    def _cost(self, stats: sb.Stats) -> float:
+        return self.meter.cost(stats.scored, stats.checked)
+
+    def _train(self) -> Iterator[int]:
+        """Train to the end of the run, yielding the size of each batch."""
+        length, loader = self.config.length, self.loader
+        epochs = length.value if length.unit == "epochs" else math.inf
+        while loader.next_epoch < epochs and not self._exhausted:
+            if self._log is not None:
+                self._log.begin(loader.next_epoch)
+            loader.set_epoch(loader.next_epoch)
+            for (inputs, targets, _), selection in loader:
+                self._seen = loader.stats
+                for probe in self._probes.values():
+                    probe.selected(selection.indices)
+                # Counted first: a learning rate belongs to the progress that its batch completes,
+                # as the loader counts it where epochs end the run.
+                self.meter.updated(len(targets))
+                learning_rate = self.config.recipe.learning_rate_at(self._schedule_share())
+                for group in self._optimizer.param_groups:
+                    group["lr"] = learning_rate
+                self._step(inputs, targets, selection)
+                yield len(targets)
+                if self._exhausted:
+                    return
+            self._seen = loader.stats  # also in an epoch that yields no batch
+
+    def _step(self, inputs: Tensor, targets: Tensor, selection: sb.Selection) -> None:
+        phase = self.meter.stopwatch.phase
+        with phase("forward"):
+            loss = self._loss(inputs, targets, selection)
+        with phase("backward"):
+            self._optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+        with phase("step"):
+            self._optimizer.step()
+            self._losses += loss.detach()
+
+    def _loss(self, inputs: Tensor, targets: Tensor, selection: sb.Selection) -> Tensor:
+        """Return what a batch is trained by."""
+        if self._lm is not None and self._token_loss is not None:
+            with self.config.recipe.precision.autocast(inputs.device):
+                return self._token_loss(self._lm.body(inputs), targets).loss
+        logits = self.model(inputs)
+        if self._log is not None and selection.indices is not None:
+            self._log.train(selection.indices, logits)
+        if self._weighing is not None:
+            return self._weighing(logits, targets).mean()
+        losses = self._loss_fn(logits, targets)
+        rows = row_losses(losses)
+        if self._records:
+            self.loader.record(selection, rows, targets=targets)
+        if self._spec.tokens is not None:
+            return self._spec.tokens(losses, targets).loss
+        return (selection.weights * rows).mean()
+
+    def _schedule_share(self) -> float:
+        """Return the share of its schedule that the run has come to; above 1 once it is over.
+
+        The update that is being taken is counted already.
+        """
+        config, stats = self.config, self.loader.stats
+        length, examples = config.length.value, len(self.data.train_labels)
+        match config.lr_follows:
+            case Follows.EPOCHS:
+                ends = min(stats.epoch + 1, length)  # a budget may end within an epoch
+                return (stats.epoch + ends) / 2 / length
+            case Follows.CANDIDATES:
+                timed = config.length.unit == "seconds"
+                return stats.candidates / ((config.recipe.epochs if timed else length) * examples)
+            case Follows.UPDATES:
+                # The last update of an epoch is on what is left for it.
+                updates = math.ceil(examples / config.recipe.batch_size)
+                return self.meter.updates / (length * updates)
+            case Follows.SECONDS:
+                return self.meter.seconds / length
+            case Follows.RUN:
+                return self.progress
+
+    def _evaluate(self) -> Point:
+        with self.meter.beside():
+            found = evaluate(self.model, self._test, self._device)
+        stats, meter = self.loader.stats, self.meter
+        updates, candidates, rows = meter.updates, stats.candidates, meter.trained
+        if self.points:  # since the last one
+            updates -= self.points[-1].updates
+            candidates -= self.points[-1].candidates
+            rows -= self.points[-1].trained
+        point = Point(
+            progress=1.0 if len(self.points) + 1 == self.config.evaluations else self.progress,
+            epoch=stats.candidates / len(self.data.train_labels),
+            cost=self._cost(stats),
+            seconds=meter.seconds,
+            cpu_seconds=meter.cpu_seconds,
+            updates=meter.updates,
+            candidates=stats.candidates,
+            loaded=stats.loaded,
+            scored=stats.scored + stats.checked,
+            trained=meter.trained,
+            test_error=found.error,
+            test_loss=found.loss,
+            train_loss=float(self._losses) / updates if updates else math.nan,
+            rate=rows / candidates if candidates else math.nan,
+            phases=meter.phases,
+            overhead=meter.overhead,
+            class_errors=found.class_errors,
+            ranking=found.ranking,
+        )
+        self._losses.zero_()
+        return point
+
+
+class _RandomStreams:
+    """torch's random streams as a run sees them, on its GPU too; they begin at a seed."""
+
+    def __init__(self, seed: int, device: torch.device) -> None:
+        self._gpus = [device] if device.type == "cuda" else []
+        self._states = [
+            torch.Generator(place).manual_seed(seed).get_state()
+            for place in (torch.device("cpu"), *self._gpus)
+        ]
+        self._in_use = False
+
+    @contextmanager
+    def own(self) -> Generator[None]:
+        """Let the body draw from the run's streams; the global ones stay where they were."""
+        with self.apart():
+            torch.set_rng_state(self._states[0])
+            for gpu, state in zip(self._gpus, self._states[1:], strict=True):
+                torch.cuda.set_rng_state(state, gpu)
+            self._in_use = True
+            try:
+                yield
+            finally:
+                self._states, self._in_use = self._now(), False
+
+    @contextmanager
+    def apart(self) -> Generator[None]:
+        """Let the body draw what it wants, and put the global streams back."""
+        with torch.random.fork_rng(self._gpus):
+            yield
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the run's streams stand, within `own` too."""
+        return {"states": self._now() if self._in_use else list(self._states)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`; not within `own`."""
+        self._states = [stream.cpu() for stream in state["states"]]
+
+    def _now(self) -> list[Tensor]:
+        return [torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in self._gpus)]
+
+
+def _start_log(config: RunConfig, data: ImageData) -> ExampleLog:
+    # An epoch that is drawn from at some rate costs no less than this share of a traditional one.
+    longest = {"epochs": 1.0, "cost": 1.0 / config.settings.rate, "seconds": math.inf}
+    return ExampleLog(data.train_labels, epochs=config.length.value * longest[config.length.unit])
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How a model does on a set of examples."""
+
+    error: float  # percent
+    loss: float  # mean cross-entropy; of text, over all tokens
+    class_errors: tuple[float, ...] | None  # percent; NaN without examples of it; None of text
+    ranking: float | None  # of two classes, the area under the curve, 0 to 1
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, loader: Any, device: torch.device) -> Evaluation:
+    """Return how a model does on a loader's examples."""
+    model.eval()
+    loss = torch.zeros((), dtype=torch.float64, device=device)
+    labels, misses, margins = list[Tensor](), list[Tensor](), list[Tensor]()
+    for inputs, targets in loader:
+        inputs, targets = inputs.to(device), targets.to(device)
+        outputs: Tensor = model(inputs)
+        loss += nn.functional.cross_entropy(outputs, targets, reduction="sum")
+        labels.append(targets.flatten())
+        misses.append((outputs.argmax(1) != targets).flatten())
+        margins.append(outputs[:, -1] - outputs[:, 0])
+        classes, is_text = outputs.shape[1], targets.ndim > 1
+    label, missed = torch.cat(labels), torch.cat(misses)
+    counts, wrong = (each.bincount(minlength=classes) for each in (label, label[missed]))
+    return Evaluation(
+        error=100.0 * int(missed.sum()) / len(label),
+        loss=float(loss) / len(label),
+        class_errors=None if is_text else tuple((100.0 * wrong.double() / counts).tolist()),
+        ranking=None if is_text or classes != 2 else area_under_curve(torch.cat(margins), label),
+    )
+
+
+def area_under_curve(scores: Tensor, labels: Tensor) -> float:
+    """Return how often an example of class 1 has a higher score than one of class 0.
+
+    Ties count as a half. NaN where a class is missing.
+    """
+    scores, labels = scores.double().cpu(), labels.cpu()
+    _, place, count = scores.unique(return_inverse=True, return_counts=True)
+    ranks = (count.cumsum(0) - (count - 1) / 2)[place]  # from 1; equal scores share their mean
+    positive = int(labels.sum())
+    pairs = positive * (len(labels) - positive)
+    above = float(ranks[labels == 1].sum()) - positive * (positive + 1) / 2
+    return above / pairs if pairs else math.nan

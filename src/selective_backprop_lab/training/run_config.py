@@ -1,0 +1,172 @@
+"""What decides how a run goes, how its record describes it, and what the record is known by."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import selective_backprop as sb
+from selective_backprop_lab.budget import Budget
+from selective_backprop_lab.data.composition import AS_PUBLISHED, Composition
+from selective_backprop_lab.nets.models import fingerprint
+from selective_backprop_lab.preparation import Preparation
+from selective_backprop_lab.recipe import Recipe, find_recipe
+from selective_backprop_lab.records.lines import record_name
+from selective_backprop_lab.records.schema import Header
+from selective_backprop_lab.strategies import StrategyOptions, find_strategy
+from selective_backprop_lab.training.callbacks import Probe
+from selective_backprop_lab.training.lr_schedule import Follows, check_pace, followed
+
+VERSION = 1
+"""Counts the changes of defaults: a run of other defaults is another run."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides how a run goes, and so everything its record must say."""
+
+    recipe: Recipe
+    arm: str  # name of the strategy
+    settings: StrategyOptions
+    seed: int  # of the weights, the order of the data, the augmentation and the draws
+    length: Budget
+    evaluations: int = 20  # how often the test set is looked at, evenly over the run
+    limit: int | None = None  # training examples, a fixed and stratified part; None for all
+    device: str = "cpu"
+    composition: Composition = AS_PUBLISHED  # what is made of the training data
+    pretrained: str | None = None  # data that the net is trained on beforehand; None for no such
+    lr_follows: Follows = Follows.RUN  # selection follows the run in any case
+    probes: tuple[Probe, ...] = ()  # no part of what is trained, nor of `description`
+
+    def __post_init__(self) -> None:
+        length = self.length
+        if not 0 < length.value < math.inf:
+            raise sb.ConfigurationError(
+                f"{length.words}: the length of a run must be positive and finite"
+            )
+        if length.unit == "epochs" and length.value != int(length.value):
+            raise sb.ConfigurationError(f"{length.words}: runs have whole epochs")
+        if self.evaluations < 1:
+            raise sb.ConfigurationError(
+                f"evaluations={self.evaluations}: a run is judged by at least one"
+            )
+        if self.pretrained is not None:
+            find_recipe(self.pretrained)
+        strategy = find_strategy(self.arm)
+        if strategy.prepare is None:  # refuses now what it would refuse when it trains
+            strategy.make(self.settings, Preparation())
+        check_pace(self.lr_follows, length)
+        if strategy.young and length.unit == "seconds":
+            raise sb.ConfigurationError(
+                f"{self.arm} trains other models for a share of the run's epochs, and a budget in "
+                "seconds has none; give it epochs or a budget of cost"
+            )
+
+    def description(self) -> dict[str, Any]:
+        """Return the run as its record describes it, defaults and all."""
+        recipe, length = self.recipe.config(), self.length
+        options = {name: getattr(self.settings, name) for name in find_strategy(self.arm).options}
+        in_epochs = length.unit == "epochs"
+        return {
+            "data": recipe.pop("data"),
+            "model": recipe.pop("model"),
+            "limit": self.limit,
+            **self.composition.config(),
+            **({"pretrained": self.pretrained} if self.pretrained else {}),
+            "arm": self.arm,
+            "seed": self.seed,
+            "strategy": {"name": self.arm, **options},
+            **(
+                {"epochs": length.value}
+                if in_epochs
+                else {"budget": length.value, "budget_unit": length.unit}
+            ),
+            "recipe": {key: value for key, value in recipe.items() if key != "epochs"},
+            "schedules_follow": followed(self.lr_follows, length, self.recipe.epochs),
+            "evaluations": self.evaluations,
+        }
+
+    def identity(self) -> dict[str, Any]:
+        """Return what the run is known by: what was chosen, without what is as by default.
+
+        An option that is added later therefore leaves the records of before as they are. Threads,
+        device and versions are provenance: they do not tell runs apart.
+        """
+        recipe, length = self.recipe, self.length
+        usual = replace(
+            self,
+            recipe=Recipe(recipe.data, recipe.model, recipe.epochs),
+            settings=StrategyOptions(),
+            limit=None,
+            composition=AS_PUBLISHED,
+            pretrained=None,
+            lr_follows=Follows.RUN,
+        )
+        chosen = _differing(self.description(), usual.description())
+        options = chosen.pop("strategy", {})
+        revision = find_strategy(self.arm).revision
+        return {
+            "version": VERSION,
+            "data": recipe.data,
+            "model": recipe.model,
+            "strategy": {
+                "name": self.arm,
+                **options,
+                **({"revision": revision} if revision > 1 else {}),
+            },
+            "seed": self.seed,
+            "length": {length.unit: length.value},
+            "evaluations": self.evaluations,
+            **chosen,
+        }
+
+    @property
+    def pretraining(self) -> "RunConfig | None":
+        """The run whose weights this one begins with, but for the last layer's; None for none.
+
+        It is traditional and has the recipe of its own data, all of them, and always the same
+        seed, so that all strategies and seeds of a comparison begin with the same weights.
+        """
+        if self.pretrained is None:
+            return None
+        recipe = replace(
+            find_recipe(self.pretrained),
+            model=self.recipe.model,
+            precision=self.recipe.precision,
+        )
+        return RunConfig(
+            recipe,
+            "traditional",
+            StrategyOptions(),
+            seed=0,
+            length=Budget("epochs", float(recipe.epochs)),
+            evaluations=1,
+            device=self.device,
+        )
+
+    @property
+    def record_name(self) -> str:
+        """The name of the file that the run is recorded in."""
+        return record_name(self.identity())
+
+    def header(self, command: str) -> Header:
+        """Return the first line of the record of this run, were it to start now by `command`."""
+        return Header.here(
+            self.identity(),
+            self.description(),
+            device=self.device,
+            command=command,
+            model_file=fingerprint(self.recipe.model),
+        )
+
+
+def _differing(described: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a description is not as usual; of a mapping in it, what differs there."""
+    found = {}
+    for name, value in described.items():
+        if isinstance(value, Mapping):
+            if inner := _differing(value, usual.get(name, {})):
+                found[name] = inner
+        elif name not in usual or usual[name] != value:
+            found[name] = value
+    return found
