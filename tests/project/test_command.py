@@ -40,7 +40,7 @@ def test_what_the_command_looks_for_is_what_its_extra_installs():
 def test_a_fault_in_the_lab_itself_is_no_missing_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "selective_backprop_lab.cli.main", None)
     monkeypatch.delattr("selective_backprop_lab.cli.main", raising=False)
-    with pytest.raises(ModuleNotFoundError, match=r"selective_backprop\.lab\.cli"):
+    with pytest.raises(ModuleNotFoundError, match=r"selective_backprop_lab\.cli"):
         command.main()
 
 

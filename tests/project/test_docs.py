@@ -17,7 +17,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 CORE = [
     module.name
     for module in pkgutil.walk_packages(sb.__path__, "selective_backprop.")
-    if not module.name.startswith(("selective_backprop_lab", "selective_backprop.integrations"))
+    if not module.name.startswith("selective_backprop.integrations")
 ]
 
 

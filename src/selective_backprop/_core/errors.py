@@ -14,7 +14,7 @@ SelectionWarning           something works, but not as well as was asked (UserWa
 import sys
 import warnings
 
-PACKAGE = __name__.partition(".")[0]
+PACKAGE = __name__.partition(".")[0]  # the name of the lab begins with it
 
 
 class SelectiveBackpropError(Exception):
@@ -63,7 +63,7 @@ def warn(message: str) -> None:
     found = frame = sys._getframe(1)
     while frame is not None:  # to the end: the last match is the outermost
         name = frame.f_globals.get("__name__", "")
-        if name.partition(".")[0] == PACKAGE and frame.f_back is not None:
+        if name.startswith(PACKAGE) and frame.f_back is not None:
             found = frame.f_back
         frame = frame.f_back
     warnings.warn_explicit(

@@ -19,7 +19,7 @@ class LengthWatch:
 
     def note(self, length: int, caller: FrameType) -> None:
         """Note who was told which length; the adapters and the lab know what they do with it."""
-        if caller.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
+        if caller.f_globals.get("__name__", "").startswith(PACKAGE):
             return
         line = caller.f_code, caller.f_lineno
         if self._begun:
