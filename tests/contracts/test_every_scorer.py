@@ -40,8 +40,6 @@ SCORERS = {
     sb.scorers.Forward: [
         sb.scorers.Forward(),
         sb.scorers.Forward(training=True),
-        sb.scorers.Forward(inference_mode=True),
-        sb.scorers.Forward(training=True, inference_mode=True),
         sb.scorers.Forward("error-norm"),
     ],
     sb.experimental.Int8: [
@@ -49,18 +47,14 @@ SCORERS = {
         sb.experimental.Int8(
             sb.scorers.Forward("error-norm"), 1, 2, 2, sb.experimental.Check(1, least=0)
         ),
-        sb.experimental.Int8(
-            sb.experimental.LowResolution(sb.scorers.Forward(inference_mode=True)), 3, check=None
-        ),
+        sb.experimental.Int8(sb.experimental.LowResolution(sb.scorers.Forward()), 3, check=None),
     ],
     sb.experimental.LowPrecision: [
         sb.experimental.LowPrecision(sb.scorers.Forward()),
         sb.experimental.LowPrecision(
             sb.scorers.Forward("error-norm"), torch.float16, sb.experimental.Check(2, 3, least=0)
         ),
-        sb.experimental.LowPrecision(
-            sb.scorers.Forward(training=True, inference_mode=True), torch.float16, check=None
-        ),
+        sb.experimental.LowPrecision(sb.scorers.Forward(training=True), torch.float16, check=None),
         sb.experimental.LowPrecision(
             sb.scorers.Proxy(make_small_model, make_optimizer), check=None
         ),
@@ -91,7 +85,7 @@ SCORERS = {
     ],
     sb.scorers.Stale: [
         sb.scorers.Stale(sb.scorers.Forward()),
-        sb.scorers.Stale(sb.scorers.Forward(inference_mode=True), 3, True, True),
+        sb.scorers.Stale(sb.scorers.Forward(), 3, True, True),
     ],
 }
 ALL = [scorer for examples in SCORERS.values() for scorer in examples] + fixture_extend.SCORERS

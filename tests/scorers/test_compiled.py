@@ -139,7 +139,6 @@ def test_a_pass_leaves_the_model_as_it_was(fails):
 @pytest.mark.parametrize(
     "scorer",
     [
-        sb.scorers.Forward(inference_mode=True),
         sb.scorers.Forward("error-norm"),
         sb.experimental.LowResolution(sb.scorers.Forward(), check=None),
         sb.experimental.Pipelined(sb.scorers.Forward(), 2, check=None),

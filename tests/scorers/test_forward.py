@@ -45,22 +45,6 @@ def test_in_training_mode_scores_come_from_batch_statistics():
     assert not torch.allclose(scores, losses(model, BATCH))
 
 
-def test_under_inference_mode_buffers_are_put_back_and_scores_can_be_selected_by():
-    model = net()
-    state = copy.deepcopy(model.state_dict())
-    running = start(model, sb.scorers.Forward(inference_mode=True, training=True))
-    history = sb.selectors.History(8)
-    selector = sb.selectors.Percentile(1).start(sb.scorers.Context(4, 8))
-    for _ in range(3):
-        scores = running.score(BATCH, INDICES)
-        assert scores.is_inference()
-        history.file(scores)
-        assert len(selector.select(scores, history, torch.Generator()).rows) == 4
-    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
-    assert not any(buffer.is_inference() for buffer in model.buffers())
-    losses(model, BATCH).mean().backward()
-
-
 class Precision(nn.Module):
     """A model that remembers the type of its outputs."""
 
@@ -89,7 +73,6 @@ def test_the_pass_runs_in_the_precision_in_force():
     "scorer",
     [
         sb.scorers.Forward(),
-        sb.scorers.Forward(inference_mode=True),
         sb.experimental.LowPrecision(sb.scorers.Forward(), check=None),
     ],
 )

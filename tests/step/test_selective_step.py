@@ -266,7 +266,6 @@ def test_random_numbers_that_no_module_announces_are_refused_at_the_first_step(n
     "scorer",
     [
         sb.experimental.LowPrecision(sb.scorers.Forward()),
-        sb.scorers.Forward(inference_mode=True),
         None,
     ],
 )

@@ -52,8 +52,6 @@ class Forward(AbstractScorer):
             targets that are class numbers or probabilities.
         training: score in the modes that the modules are in, which are those of training
             (dropout on, batch statistics), instead of eval mode.
-        inference_mode: use `torch.inference_mode` instead of `no_grad`; a little faster, but a
-            model that caches tensors across calls would then fail to train.
 
     Raises:
         ConfigurationError: if the measure is unknown, a flag is no bool, or, at the start, the
@@ -66,11 +64,10 @@ class Forward(AbstractScorer):
 
     measure: Measure | MeasureName = Measure.LOSS
     training: bool = False
-    inference_mode: bool = False
 
     def __post_init__(self) -> None:
         settle(self, choose, "measure", kind=Measure)
-        settle(self, check_flag, "training", "inference_mode")
+        settle(self, check_flag, "training")
 
     @property
     def needs(self) -> Needs:
@@ -108,8 +105,6 @@ class Forward(AbstractScorer):
                 if not self.training:
                     stack.enter_context(eval_mode(model, modules))
                 stack.enter_context(buffers.kept(modules))
-                if self.inference_mode:
-                    stack.enter_context(torch.inference_mode())
                 stack.enter_context(uncached_autocast(device))
                 losses = losses_of(model, batch)
             scores = check_losses(losses, None if indices is None else indices.shape[0])

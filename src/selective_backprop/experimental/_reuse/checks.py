@@ -18,11 +18,6 @@ def check_reusable_scorer(scorer: AbstractScorer | None) -> Forward:
             f"reused activations need a strategy that scores by a forward pass of the model "
             f"itself, Forward(), and this one has {scorer!r}"
         )
-    if scorer.inference_mode:
-        raise ConfigurationError(
-            f"{scorer!r} scores in inference mode, so that its "
-            "activations cannot be trained on; write Forward(), or leave out reuse="
-        )
     return replace(scorer, training=True)
 
 
