@@ -14,9 +14,9 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
 import selective_backprop as sb
+from selective_backprop_lab.analysis.estimates import ENOUGH_SEEDS, Estimate, estimate
 from selective_backprop_lab.analysis.grouping import Comparison, RunGroup
 from selective_backprop_lab.records.schema import Point, Run
 
@@ -50,43 +50,7 @@ AXIS_LABELS: dict[Axis, str] = AXIS_WORDS | {
     "candidates": "candidates: examples that came up",
 }
 FACTORS = (1.1, 1.2, 1.4)
-ENOUGH_SEEDS = 3  # for an interval, and so for a verdict
-_CONFIDENCE = 0.95
 _SAME = 1e-9  # of progress: two seeds' last evaluations may differ by rounding
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds and its 95 % interval."""
-
-    mean: float
-    half_width: float  # NaN where too few seeds leave the spread unknown
-    seeds: int
-
-    @property
-    def low(self) -> float:
-        """The interval's lower end."""
-        return self.mean - self.half_width
-
-    @property
-    def high(self) -> float:
-        """The interval's upper end."""
-        return self.mean + self.half_width
-
-    @property
-    def ends(self) -> tuple[float, ...]:
-        """The ends of the interval, none below zero; nothing where the spread is unknown."""
-        return tuple(max(0.0, end) for end in (self.low, self.high) if math.isfinite(end))
-
-    def against(self, limit: float = 0.0) -> Literal["lower", "higher", "unresolved", "untold"]:
-        """Judge on which side of a limit the interval lies; "untold" where there is no interval."""
-        if math.isinf(self.mean) and self.seeds >= ENOUGH_SEEDS:  # never, with any seed
-            return "higher" if self.mean > 0 else "lower"
-        if math.isnan(self.half_width):
-            return "untold"
-        if self.low > limit:
-            return "higher"
-        return "lower" if self.high < limit else "unresolved"
 
 
 @dataclass(frozen=True)
@@ -198,27 +162,6 @@ def _last(run: Run) -> Sequence[Point]:
     if not run.points:
         raise sb.RecordError(f"{run.name} has no evaluation, so no final error.")
     return last_tenth(run)
-
-
-def estimate(values: Sequence[float], resolution: float = 0.0) -> Estimate:
-    """Return the mean of one value per seed, with Student's 95 % interval.
-
-    There is none below three seeds. One narrower than the resolution, which is the least difference
-    between two values that can be seen, is widened to it.
-    """
-    n = len(values)
-    if n == 0:
-        return Estimate(math.nan, math.nan, 0)
-    mean = statistics.fmean(values)
-    if n < ENOUGH_SEEDS or not all(map(math.isfinite, values)):
-        return Estimate(mean, math.nan, n)
-    half_width = t_quantile(n) * statistics.stdev(values) / math.sqrt(n)
-    return Estimate(mean, max(half_width, resolution), n)
-
-
-def t_quantile(seeds: int) -> float:
-    """Return how many standard errors an interval over so many seeds reaches to either side."""
-    return float(stdtrit(seeds - 1, (1 + _CONFIDENCE) / 2))
 
 
 def by_seed(group: RunGroup, measure: Callable[[Run], float] = final_error) -> pd.Series:

@@ -1,0 +1,109 @@
+"""What may be asked of evaluations: where runs end, how soon they get there, and the way between.
+
+Each question takes evaluations of one arm at one length, as rows of `records.frame`, and answers
+with one number for each seed; `estimate` makes of them what may be said. Nothing picks a best
+evaluation or a best seed.
+"""
+
+import math
+
+import numpy as np
+import pandas as pd
+
+import selective_backprop as sb
+from selective_backprop_lab.analysis.estimates import Estimate, estimate
+
+BY_SEED = "seed"
+
+
+def last_tenth(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the last tenth of each run's evaluations, at least one."""
+    return runs[runs.evaluation >= runs.evaluations - np.ceil(runs.evaluations / 10)]
+
+
+def final(runs: pd.DataFrame, column: str = "error") -> pd.Series:
+    """Return the mean of a column over the last tenth of the evaluations, by seed.
+
+    Not the best evaluation: choosing among noisy ones by their test error flatters, and flatters
+    the strategy with the noisier curve more.
+
+    Raises:
+        RecordError: if a run has no evaluation.
+    """
+    if (empty := runs[runs.evaluations == 0]).size:
+        raise sb.RecordError(f"{empty.run.iloc[0]} has no evaluation, so no final {column}.")
+    return last_tenth(runs).groupby(BY_SEED)[column].mean()
+
+
+def at_end(runs: pd.DataFrame, column: str) -> pd.Series:
+    """Return what a column holds at the last evaluation, by seed."""
+    return runs.groupby(BY_SEED)[column].last()
+
+
+def metered(runs: pd.DataFrame, name: str) -> pd.Series:
+    """Return what was counted over whole runs, by seed; NaN where it was not."""
+    of_runs = runs.drop_duplicates(BY_SEED).set_index(BY_SEED).meters
+    return of_runs.map(lambda meters: meters.get(name, math.nan)).astype(float)
+
+
+def reached(runs: pd.DataFrame, target: float, axis: str = "seconds") -> pd.Series:
+    """Return where on an axis an evaluation first showed an error or less, by seed.
+
+    Nothing is interpolated: the answer is late by up to the distance between two evaluations.
+    Infinite for a seed that never got there.
+    """
+    found = runs[runs.error <= target].groupby(BY_SEED)[axis].first()
+    return found.reindex(runs[BY_SEED].unique(), fill_value=math.inf)
+
+
+def span(*groups: pd.DataFrame, axis: str = "cost") -> tuple[float, float]:
+    """Return the part of an axis that the evaluations of all runs cover; (0, 0) if there is none."""
+    ends = [group.groupby(BY_SEED)[axis].agg(["first", "last"]) for group in groups]
+    both = pd.concat(ends)
+    if both.empty or both["first"].max() >= both["last"].min():
+        return 0.0, 0.0
+    return float(both["first"].max()), float(both["last"].min())
+
+
+def mean_error(runs: pd.DataFrame, start: float, end: float, *, axis: str = "cost") -> pd.Series:
+    """Return the area under the error curve between two places on an axis, per unit, by seed.
+
+    It is low for a strategy that learns early. The curve is linear between evaluations. NaN where
+    a run has no evaluation at or before `start`, or none at or after `end`.
+    """
+
+    def of_seed(run: pd.DataFrame) -> float:
+        x, y = run[axis].to_numpy(float), run.error.to_numpy(float)
+        if not len(x) or end <= start or x[0] > start or x[-1] < end:
+            return math.nan
+        places = np.concatenate([[start], x[(start < x) & (x < end)], [end]])
+        heights = np.interp(places, x, y)
+        return float(np.diff(places) @ (heights[1:] + heights[:-1])) / 2 / (end - start)
+
+    found = {seed: of_seed(run) for seed, run in runs.groupby(BY_SEED)}
+    return pd.Series(found, dtype=float).rename_axis(BY_SEED)
+
+
+def difference(one: pd.Series, other: pd.Series) -> pd.Series:
+    """Return how much higher one is than another, over the seeds that both have.
+
+    Seeds share initial weights and the order of the data, so that the difference is less noisy
+    than the difference of two means.
+    """
+    return (one - other).dropna()
+
+
+def resolution(*groups: pd.DataFrame) -> float:
+    """Return how many points of error one test example makes; 0 where records do not say."""
+    examples = (meters.get("test_examples") for each in groups for meters in each.meters)
+    return max((100.0 / count for count in examples if count), default=0.0)
+
+
+def final_error(runs: pd.DataFrame) -> Estimate:
+    """Return the final error over seeds, known to no less than one test example."""
+    return estimate([*final(runs)], resolution(runs))
+
+
+def final_difference(one: pd.DataFrame, other: pd.DataFrame) -> Estimate:
+    """Return how much higher one ends than another, in points, seed by seed."""
+    return estimate([*difference(final(one), final(other))], resolution(one, other))
