@@ -57,7 +57,7 @@ def reached(runs: pd.DataFrame, target: float, axis: str = "seconds") -> pd.Seri
 
 
 def span(*groups: pd.DataFrame, axis: str = "cost") -> tuple[float, float]:
-    """Return the part of an axis that the evaluations of all runs cover; (0, 0) if there is none."""
+    """Return the part of an axis that all runs' evaluations cover; (0, 0) if there is none."""
     ends = [group.groupby(BY_SEED)[axis].agg(["first", "last"]) for group in groups]
     both = pd.concat(ends)
     if both.empty or both["first"].max() >= both["last"].min():
