@@ -1,19 +1,23 @@
 """The tables that pages show of the records of benchmarks, by kind.
 
-Each takes the path of a record from the root, and returns Markdown.
+Each is made of a record's rows, and returns what its heading says and its lines.
 """
 
 import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from selective_backprop_lab.analysis.estimates import estimate
 from selective_backprop_lab.analysis.tables import with_interval
-from selective_backprop_lab.bench.rounds import Median
 
 ROOT = Path(__file__).parents[1]
+CLOCK = "process CPU time, one thread, interleaved rounds"
 SHORT = "plain, shortened"
+# The examples' own learning rates.
+RATES = {"a fifth of the labels random": 0.003, "all labels right": 0.03}
 # Of the rules that are measured, those that a reader compares.
 RULES = (
     "audit",
@@ -27,438 +31,402 @@ RULES = (
     "probability of another class minus the label's",
 )
 SHOWN = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
-MESSAGES = ("message_bytes", "gradient_bytes")
+Row = dict[str, Any]
+Rows = list[Row]
+Told = tuple[str, list[str]]
 
 
-def gates(file: str) -> str:
-    """Return the table of a benchmark's record, with what it ran on."""
-    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
-    hardware, versions = record["hardware"], record["versions"]
-    lines = [
-        f"**{record['net']} · batch {record['batch_size']} · {record['clock']} · "
-        f"{hardware['cpu']}, {hardware['cores']} cores · torch {versions['torch']} · code "
-        f"{record['code_version']}**",
-        "",
-        "| gate | at most | ratio | 95 % interval | rounds | verdict |",
-        "| :-- | --: | --: | --: | --: | :-- |",
+def rows_of(record: Row) -> Rows:
+    """Return the rows of a record, also of one that was written before records had rows."""
+    if "rows" in record:
+        return record["rows"]
+    about = {key: value for key, value in record.items() if not isinstance(value, dict | list)}
+    about |= {"shares": record.get("shares"), "candidates": record.get("losses")}
+    return [
+        about | row
+        for name, rows in OLDER.items()
+        for each in record.get(name, ())
+        for row in rows(each)
     ]
-    for gate in record["gates"]:
-        digits = 5 if gate["limit"] < 0.01 else 4
-        low, median, high = (f"{gate[key]:.{digits}f}" for key in ("low", "median", "high"))
-        limit = f"{gate['limit']:.{digits}f}"
-        lines.append(
-            f"| {gate['claim']} ({gate['gate']}) | {limit} | {median} | {low} to {high} | "
-            f"{gate['rounds']} | {gate['verdict']} |"
-        )
-    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
 
 
-def small(file: str) -> str:
-    """Return the tables of what strategies add where steps are small, in two versions or one."""
-    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
-    found: dict[str, dict[str, dict[str, Any]]] = {}
-    for each in record["workloads"]:
-        found.setdefault(each["workload"], {}).setdefault(each["strategy"], {})[each["version"]] = (
-            each
-        )
-    strategies = list(next(iter(found.values())))
-    lines = [
-        _heading(record, f"microseconds per candidate batch · {record['clock']}"),
-        "",
-        f"| | bare batch | {' | '.join(strategies)} |",
-        "| :-- | --: |" + " --: |" * len(strategies),
-    ]
-    for workload, arms in found.items():
-        bare = arms[strategies[0]]["after"]["bare_next_us"]
-        cells = []
-        for name in strategies:
-            added = [version["added_us"] for version in arms[name].values()]
-            medians = " → ".join(f"{each['median']:.0f}" for each in added)
-            cells.append(f"{medians} ({added[-1]['low']:.0f} to {added[-1]['high']:.0f})")
-        lines.append(f"| {workload} | {bare:.0f} | {' | '.join(cells)} |")
-    lines += [
-        "",
-        "| CPU seconds for each example that is trained on | traditional, in the bare loader's | "
-        "`auto`, in traditional's | `auto`, in the bare loader's |",
-        "| :-- | --: | --: | --: |",
-    ]
-    for workload, arms in found.items():
-        pairs = [("traditional", "bare"), ("auto", "traditional"), ("auto", "bare")]
-        ratios = [arms[name]["after"]["per_example_against"][other] for name, other in pairs]
-        cells = [f"{r['median']:.2f} ({r['low']:.2f} to {r['high']:.2f})" for r in ratios]
-        lines.append(f"| {workload} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
+def _workload(each: Row) -> Iterator[Row]:
+    about = {name: each[name] for name in ("workload", "version", "strategy")}
+    yield about | {"quantity": "bare batch", "median": each["bare_next_us"]}
+    yield about | {"quantity": "added", **each["added_us"]}
+    for other, ratio in each["per_example_against"].items():
+        yield about | {"quantity": f"example, in {other}'s", **ratio}
 
 
-def tokens(file: str) -> str:
-    """Return the table of what steps on chosen tokens take of a plain step."""
-    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
-    net, found = record["net"], record["vocabularies"]
-    what = (
-        f"{net['blocks']} blocks of width {net['features']}, batches of {net['rows']} rows of "
-        f"{net['length']} tokens · {record['clock']}"
+def _vocabulary(each: Row) -> Iterator[Row]:
+    plain = {"choice": "plain", "share": each["plain_ms"], "bytes": each["plain_bytes"]}
+    for arm in (plain, *each["arms"]):
+        about = {"words": each["words"], "choice": arm["choice"], "rate": arm.get("rate", 1.0)}
+        yield about | {"quantity": "step", **arm["share"]}
+        yield about | {"quantity": "memory of two steps", "median": arm["bytes"]}
+
+
+def _opening(each: Row) -> Iterator[Row]:
+    names = {"median": "cpu_seconds", "low": "fewest_cpu_seconds", "high": "most_cpu_seconds"}
+    yield each | {ours: each[theirs] for ours, theirs in names.items()}
+
+
+def _beta(each: Row) -> Iterator[Row]:
+    for place, tenth in enumerate(each["deciles"], 1):
+        yield {"beta": each["beta"], "tenth": place, **tenth, "median": tenth["kept"]["loader"]}
+
+
+def _net(each: Row) -> Iterator[Row]:
+    for quantity, seconds in each["seconds"].items():
+        yield each | {"quantity": quantity, **seconds}
+
+
+def _as_it_is(each: Row) -> Iterator[Row]:
+    yield each
+
+
+OLDER: dict[str, Callable[[Row], Iterator[Row]]] = {
+    "gates": lambda each: iter([each | {"quantity": each["gate"]}]),
+    "workloads": _workload,
+    "vocabularies": _vocabulary,
+    "openings": _opening,
+    "betas": _beta,
+    "nets": _net,
+    **dict.fromkeys(("trainings", "memories", "scorers", "cases", "runs"), _as_it_is),
+}
+
+
+def grid(heads: str, rows: Iterable[str], left: Sequence[int] = (0,)) -> list[str]:
+    """Return the lines of a table, given its heads and rows with ` | ` between the cells.
+
+    The columns whose numbers are in `left` hold words.
+    """
+    columns = range(len(heads.split(" | ")))
+    sides = " | ".join(":--" if place in left else "--:" for place in columns)
+    return [f"| {line} |".replace("|  |", "| |") for line in (heads, sides, *rows)]
+
+
+def where(rows: Rows, **wanted: Any) -> Rows:
+    """Return the rows with some values."""
+    return [row for row in rows if all(row.get(key) == value for key, value in wanted.items())]
+
+
+def each_of(rows: Rows, name: str) -> list[Any]:
+    """Return the different values of a column, in their order."""
+    return list(dict.fromkeys(row[name] for row in rows if name in row))
+
+
+def spread(row: Row, digits: int, times: float = 1.0) -> str:
+    """Return a median with its interval."""
+    median, low, high = (f"{times * row[key]:.{digits}f}" for key in ("median", "low", "high"))
+    return f"{median} ({low} to {high})"
+
+
+def gates(rows: Rows) -> Told:
+    """Return what selection costs, beside its limits."""
+
+    def line(row: Row) -> str:
+        digits = 5 if row["limit"] < 0.01 else 4
+        numbers = "{limit:.xf} | {median:.xf} | {low:.xf} to {high:.xf}".replace("x", str(digits))
+        cells = "{claim} ({quantity}) | " + numbers + " | {rounds} | {verdict}"
+        return cells.format(**row)
+
+    heads = "gate | at most | ratio | 95 % interval | rounds | verdict"
+    what = f"{rows[0]['net']} · batch {rows[0]['batch_size']} · {CLOCK}"
+    return what, grid(heads, map(line, rows), left=(0, 5))
+
+
+def small(rows: Rows) -> Told:
+    """Return what strategies add where steps are small, in two versions or one."""
+    strategies, added, ratios = each_of(rows, "strategy"), [], []
+    for name in each_of(rows, "workload"):
+        own = where(rows, workload=name)
+        now = [row for row in own if row.get("version", "after") == "after"]
+        cells = [name, f"{where(now, quantity='bare batch')[0]['median']:.0f}"]
+        for strategy in strategies:
+            *before, last = where(own, strategy=strategy, quantity="added")
+            cells.append("".join(f"{each['median']:.0f} → " for each in before) + spread(last, 0))
+        added.append(" | ".join(cells))
+        pairs = (("traditional", "bare"), ("auto", "traditional"), ("auto", "bare"))
+        found = [where(now, strategy=s, quantity=f"example, in {o}'s")[0] for s, o in pairs]
+        ratios.append(" | ".join([name, *(spread(each, 2) for each in found)]))
+    heads = (
+        "CPU seconds for each example that is trained on | traditional, in the bare loader's | "
+        "`auto`, in traditional's | `auto`, in the bare loader's"
     )
-    heads = " | ".join(f"{each['words']:,} words: of a plain step | MiB" for each in found)
-    plain = " | ".join(
-        f"{each['plain_ms']['median']:.0f} ms | {each['plain_bytes'] / 2**20:.0f}" for each in found
+    first = grid(f" | bare batch | {' | '.join(strategies)}", added)
+    return f"microseconds per candidate batch · {CLOCK}", [*first, "", *grid(heads, ratios)]
+
+
+def tokens(rows: Rows) -> Told:
+    """Return what steps on chosen tokens take of a plain step."""
+    lines: dict[tuple[str, float], str] = {}
+    for row in where(rows, quantity="step"):
+        own = {key: row[key] for key in ("words", "choice", "rate")}
+        memory = where(rows, quantity="memory of two steps", **own)[0]["median"] / 2**20
+        plain = row["choice"] == "plain"
+        taken = f"{row['median']:.0f} ms" if plain else spread(row, 2)
+        arm = row["choice"], row["rate"]
+        lines.setdefault(arm, f"{arm[0]} | {'' if plain else format(arm[1], 'g')}")
+        lines[arm] += f" | {taken} | {memory:.0f}"
+    words = each_of(rows, "words")
+    heads = " | ".join(f"{count:,} words: of a plain step | MiB" for count in words)
+    what = "4 blocks of width 256, batches of 8 rows of 128 tokens"
+    return f"{what} · {CLOCK}", grid(f"chosen | rate | {heads}", lines.values())
+
+
+def opening(rows: Rows) -> Told:
+    """Return what opening an epoch takes."""
+    line = (
+        "{wrong:.0%} | {frequent:.0%} | {median:.2f} | {low:.2f} to {high:.2f} | "
+        "{peak_bytes_per_example:.1f}"
     )
-    lines = [
-        _heading(record, what),
-        "",
-        f"| chosen | rate | {heads} |",
-        "| :-- | --: |" + " --: | --: |" * len(found),
-        f"| plain | | {plain} |",
-    ]
-    for arms in zip(*(each["arms"] for each in found), strict=True):
-        shares = [Median(**arm["share"]) for arm in arms]
-        cells = [
-            f"{share.median:.2f} ({share.low:.2f} to {share.high:.2f}) | {arm['bytes'] / 2**20:.0f}"
-            for share, arm in zip(shares, arms, strict=True)
-        ]
-        lines.append(f"| {arms[0]['choice']} | {arms[0]['rate']:g} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
+    heads = "wrong labels | most frequent class | CPU seconds | from, to | bytes each at the peak"
+    what = "{examples:,} examples, {rounds} epochs".format(**rows[0])
+    return what, grid(heads, (line.format(**row) for row in rows), ())
 
 
-def opening(file: str) -> str:
-    """Return the table of what opening an epoch takes."""
-    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
-    lines = [
-        _heading(record, f"{record['examples']:,} examples, {record['rounds']} epochs"),
-        "",
-        "| wrong labels | most frequent class | CPU seconds | from, to | bytes each at the peak |",
-        "| --: | --: | --: | --: | --: |",
-    ]
-    for each in record["openings"]:
-        lines.append(
-            f"| {each['wrong']:.0%} | {each['frequent']:.0%} | {each['cpu_seconds']:.2f} | "
-            f"{each['fewest_cpu_seconds']:.2f} to {each['most_cpu_seconds']:.2f} | "
-            f"{each['peak_bytes_per_example']:.1f} |"
-        )
-    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
-
-
-def examples(file: str) -> str:
-    """Return the table of what the examples show, at their own rate and at each one's best."""
-    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
-    found = record["trainings"]
-    seeds, rates = (sorted({each[key] for each in found}) for key in ("seed", "lr"))
-    what = f"examples/, mean over {len(seeds)} seeds, learning rates {', '.join(map(str, rates))}"
-    lines = [
-        _heading(record, what),
-        "",
-        "| labels | training | epochs | passes | CPU s | test error % | at its best rate |",
-        "| :-- | :-- | --: | --: | --: | --: | --: |",
-    ]
-    for data, rate in record["rates"].items():
+def examples(rows: Rows) -> Told:
+    """Return what the examples show, at their own rate and at each one's best."""
+    seeds, rates = (sorted(each_of(rows, key)) for key in ("seed", "lr"))
+    lines = []
+    for data in each_of(rows, "data"):
         ends: dict[str, list[float]] = {}
-        for arm in dict.fromkeys(each["arm"] for each in found):
-            own = [each for each in found if (each["data"], each["arm"]) == (data, arm)]
-            errors = {lr: [100 * each["error"] for each in own if each["lr"] == lr] for lr in rates}
+        for arm in each_of(rows, "arm"):
+            own = where(rows, data=data, arm=arm)
+            errors = {lr: [100 * row["error"] for row in where(own, lr=lr)] for lr in rates}
             best = min(rates, key=lambda lr: fmean(errors[lr]))
             ends[arm] = errors[best]
-            usual = [each for each in own if each["lr"] == rate]
-            passes, seconds = (fmean(e[key] for e in usual) for key in ("passes", "cpu_seconds"))
-            lines.append(
-                f"| {data} | {arm} | {usual[0]['epochs']} | {passes:.1f} | {seconds:.1f} | "
-                f"{with_interval(estimate(errors[rate]))} | "
-                f"{with_interval(estimate(errors[best]))} ({best}) |"
+            usual = where(own, lr=RATES[data])
+            passes, seconds = (
+                fmean(row[key] for row in usual) for key in ("passes", "cpu_seconds")
             )
+            ours, its_best = (with_interval(estimate(errors[lr])) for lr in (RATES[data], best))
+            cells = f"{data} | {arm} | {own[0]['epochs']} | {passes:.1f} | {seconds:.1f} | "
+            lines.append(f"{cells}{ours} | {its_best} ({best})")
         apart = [one - other for one, other in zip(ends["selective"], ends[SHORT], strict=True)]
         gain = with_interval(estimate(apart), signed=True)
-        lines.append(f"| | selective, against {SHORT} | | | | | {gain} |")
-    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
+        lines.append(f" | selective, against {SHORT} | | | | | {gain}")
+    heads = "labels | training | epochs | passes | CPU s | test error % | at its best rate"
+    what = f"mean over {len(seeds)} seeds, learning rates {', '.join(map(str, rates))}"
+    return f"examples/, {what}", grid(heads, lines, (0, 1))
 
 
-def zero(file: str) -> str:
-    """Return the table of trainings with and without rows of gradient zero."""
-    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
-    lines = [
-        _heading(record, f"examples/grpo.py, {record['steps']} steps"),
-        "",
-        "| seed | reward at the end | curves at most apart | rows trained on | CPU seconds |",
-        "| --: | --: | --: | --: | --: |",
-    ]
-    for each in record["trainings"]:
-        rows, seconds = each["rows"], each["cpu_seconds"]
-        lines.append(
-            f"| {each['seed']} | {each['reward']:.3f} | {each['furthest']:.3f} | "
-            f"{rows[0]:,} → {rows[1]:,} | {seconds[0]:.1f} → {seconds[1]:.1f} |"
-        )
-    lines += [
-        "",
-        f"| rest, in {record['epochs']} epochs of all prompts | answers generated | CPU seconds | "
-        "reward at the end |",
-        "| :-- | --: | --: | --: |",
-    ]
-    for rests in dict.fromkeys(each["rests"] for each in record["memories"]):
-        arms = [each for each in record["memories"] if each["rests"] == rests]
-        answers, seconds = (fmean(a[name] for a in arms) for name in ("answers", "cpu_seconds"))
-        ends = sorted(each["end"] for each in arms)
-        lines.append(
-            f"| {rests} | {answers:,.0f} | {seconds:.1f} | {ends[0]:.2f} to {ends[-1]:.2f} |"
-        )
-    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
-
-
-def bench(file: str) -> str:
-    """Return the tables of a record of `selective-backprop bench`."""
-    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
-    lines = [
-        _heading(record, f"{record['config']['model']} on {record['config']['data']}"),
-        "",
-        "| scorer | cost, in eval forwards | 95 % interval | overlap of the highest third |",
-        "| :-- | --: | --: | --: |",
-    ]
-    for name, scorer in record["scorers"].items():
-        lines.append(f"| {name} | {_median(scorer['cost'])} | {scorer['overlap']:.1%} |")
-    lines += [
-        "",
-        "| strategy | an epoch, in traditional ones | 95 % interval | over its limit |",
-        "| :-- | --: | --: | --: |",
-    ]
-    for name, strategy in record["strategies"].items():
-        over = strategy["over_limit"]["median"]
-        lines.append(f"| {name} | {_median(strategy['relative'])} | {over:.3f} |")
-    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
-
-
-def agreement(file: str) -> str:
-    """Return the table of how far cheap scorers agreed with exact scores in training."""
-    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
-    what = f"{record['net']} on {record['examples']} examples of {record['data']}, one seed"
-    epochs = len(record["scorers"][0]["epochs"])
-    lines = [
-        _heading(record, what),
-        "",
-        f"| scorer | mean | {' | '.join(f'epoch {n + 2}' for n in range(epochs))} | a twentieth of "
-        "the batches below | lowest |",
-        "| :-- |" + " --: |" * (epochs + 3),
-    ]
-    for each in record["scorers"]:
-        values = [each["mean"], *each["epochs"], each["twentieth"], each["lowest"]]
-        lines.append(f"| {each['scorer']} | {' | '.join(f'{value:.1%}' for value in values)} |")
-    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
-
-
-def choice(file: str) -> str:
-    """Return the table of how often the loader keeps the losses of a stream, and what it should."""
-    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
-    what = (
-        f"{record['losses']:,} losses of {record['net']} on {record['examples']} examples of "
-        f"{record['data']}, batch {record['batch_size']}, the last {record['history']} losses "
-        f"remembered, {record['coin_seeds']} seeds"
+def zero(rows: Rows) -> Told:
+    """Return trainings with and without rows of gradient zero."""
+    remembered = [row for row in rows if "rests" in row]
+    trained = [row for row in rows if "rests" not in row]
+    line = (
+        "{seed} | {reward:.3f} | {furthest:.3f} | {rows[0]:,} → {rows[1]:,} | "
+        "{cpu_seconds[0]:.1f} → {cpu_seconds[1]:.1f}"
     )
-    heads = " | ".join(f"β = {each['beta']:g}: paper, code | kept" for each in record["betas"])
-    lines = [
-        _heading(record, what),
-        "",
-        f"| tenth of the losses | {heads} |",
-        "| :-- |" + " --: | --: |" * len(record["betas"]),
-    ]
-    for tenth, deciles in enumerate(
-        zip(*(each["deciles"] for each in record["betas"]), strict=True)
-    ):
-        cells = [
-            f"{each['odds']['paper']:.1%}, {each['odds']['authors']:.1%} | "
-            f"{each['kept']['loader']:.2%} ± {each['error']:.2%}"
-            for each in deciles
-        ]
-        lines.append(f"| {tenth + 1} | {' | '.join(cells)} |")
-    cells = [
-        f"{each['largest']['paper']:.2%}, {each['largest']['authors']:.2%} | "
-        for each in record["betas"]
-    ]
-    lines.append(f"| largest difference of what is kept | {'| '.join(cells)}|")
-    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
-
-
-def ranks(file: str) -> str:
-    """Return the table of what ranks exchange beside what DDP does."""
-    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
-    what = (
-        f"{record['ranks']} processes with {record['backend']} · batch {record['batch_size']} each "
-        f"from windows of {record['window']} · {record['clock']}, {record['rounds']}"
+    heads = "seed | reward at the end | curves at most apart | rows trained on | CPU seconds"
+    first, lines = grid(heads, (line.format(**row) for row in trained), ()), []
+    for rests in each_of(remembered, "rests"):
+        arms = where(remembered, rests=rests)
+        answers, seconds = (fmean(arm[name] for arm in arms) for name in ("answers", "cpu_seconds"))
+        ends = sorted(arm["end"] for arm in arms)
+        lines.append(f"{rests} | {answers:,.0f} | {seconds:.1f} | {ends[0]:.2f} to {ends[-1]:.2f}")
+    heads = (
+        f"rest, in {remembered[0]['epochs']} epochs of all prompts | answers generated | "
+        "CPU seconds | reward at the end"
     )
-    lines = [
-        _heading(record, what),
-        "",
-        "| net | message | exchange, ms | gradients | their sum, ms | training step, ms |",
-        "| :-- | --: | --: | --: | --: | --: |",
-    ]
-    for net in record["nets"]:
-        exchange, reduce, step = (
-            f"{1e3 * each['median']:.2f} ({1e3 * each['low']:.2f} to {1e3 * each['high']:.2f})"
-            for each in net["seconds"].values()
-        )
-        message, gradients = (f"{net[key] / 1e3:.1f} kB" for key in MESSAGES)
-        lines.append(f"| {net['net']} | {message} | {exchange} | {gradients} | {reduce} | {step} |")
-    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
+    return f"examples/grpo.py, {trained[0]['steps']} steps", [*first, "", *grid(heads, lines)]
 
 
-def traits(file: str) -> str:
-    """Return the table of what `data_traits` found beside what data were made up of."""
-    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
-    cases = record["cases"]
-    spent = [case["cpu_seconds"] for case in cases]
+def agreement(rows: Rows) -> Told:
+    """Return how far cheap scorers agreed with exact scores in training."""
+    lines = []
+    for row in rows:
+        shares = (row["mean"], *row["epochs"], row["twentieth"], row["lowest"])
+        lines.append(" | ".join([row["scorer"], *(f"{share:.1%}" for share in shares)]))
+    epochs = " | ".join(f"epoch {n + 2}" for n in range(len(rows[0]["epochs"])))
+    heads = f"scorer | mean | {epochs} | a twentieth of the batches below | lowest"
+    what = "{net} on {examples} examples of {data}, one seed".format(**rows[0])
+    return what, grid(heads, lines)
+
+
+def choice(rows: Rows) -> Told:
+    """Return how often the loader keeps the losses of a stream, and what it should."""
+    line = "{odds[paper]:.1%}, {odds[authors]:.1%} | {median:.2%} ± {error:.2%}"
     lines = [
-        _heading(record, f"one thread · {min(spent):.1f} to {max(spent):.1f} CPU seconds each"),
-        "",
-        "| data | made | repeats: true | exact | exact or near | effective classes: true | found | "
-        "wrong labels: true | found | at most |",
-        "| :-- | :-- |" + " --: |" * 8,
+        " | ".join([str(tenth), *(line.format(**row) for row in where(rows, tenth=tenth))])
+        for tenth in each_of(rows, "tenth")
     ]
-    for case in cases:
-        found = case["found"]
-        cells = [
-            f"{case['repeats']:.1%}",
-            *(_share(found[key]) for key in ("copies", "near_copies")),
-            f"{case['effective_classes']:.2f}",
-            f"{found['effective_classes']:.2f}",
-            f"{case['wrong']:.1%}",
-            _share(found["wrong_labels"])
-            + (
-                "" if found["wrong_labels"] is None else f" ± {2 * found['wrong_labels_error']:.1%}"
-            ),
-            _share(found["wrong_labels_at_most"]),
-        ]
-        made = " ".join(
-            f"--{name.replace('_', '-')} {value}" for name, value in case["settings"].items()
+    last, betas = "largest difference of what is kept", each_of(rows, "beta")
+    for beta in betas:
+        paper, authors = (
+            max(abs(row["median"] - row["odds"][name]) for row in where(rows, beta=beta))
+            for name in ("paper", "authors")
         )
+        last += f" | {paper:.2%}, {authors:.2%} | "
+    heads = " | ".join(f"β = {beta:g}: paper, code | kept" for beta in betas)
+    what = (
+        "{candidates:,} losses of {net} on {examples} examples of {data}, batch {batch_size}, the "
+        "last {history} losses remembered, {coin_seeds} seeds"
+    )
+    return what.format(**rows[0]), grid(f"tenth of the losses | {heads}", [*lines, last])
+
+
+def ranks(rows: Rows) -> Told:
+    """Return what ranks exchange beside what DDP does."""
+    lines = []
+    for net in each_of(rows, "net"):
+        own = where(rows, net=net)
+        exchange, reduce, step = (spread(row, 2, 1e3) for row in own)
+        message, sums = (own[0][f"{name}_bytes"] / 1e3 for name in ("message", "gradient"))
+        lines.append(f"{net} | {message:.1f} kB | {exchange} | {sums:.1f} kB | {reduce} | {step}")
+    heads = "net | message | exchange, ms | gradients | their sum, ms | training step, ms"
+    what = (
+        "{ranks} processes with {backend} · batch {batch_size} each from windows of {window} · "
+        "{clock}, {rounds}"
+    )
+    return what.format(**rows[0]), grid(heads, lines)
+
+
+def traits(rows: Rows) -> Told:
+    """Return what `data_traits` found beside what data were made up of."""
+    lines = []
+    for row in rows:
+        found, settings = row["found"], row["settings"].items()
+        copies, near, wrong, most = (
+            _share(found[key])
+            for key in ("copies", "near_copies", "wrong_labels", "wrong_labels_at_most")
+        )
+        if found["wrong_labels"] is not None:
+            wrong += f" ± {2 * found['wrong_labels_error']:.1%}"
+        made = " ".join(f"--{key.replace('_', '-')} {each}" for key, each in settings)
         made = f"`{made}`" if made else "as published"  # as code, so that "--" is no dash
-        lines.append(f"| {case['data']} | {made} | {' | '.join(cells)} |")
-    known = [case for case in cases if case["found"]["wrong_labels"] is not None]
-    errors = [abs(case["found"]["wrong_labels"] - case["wrong"]) for case in known]
-    lines += [
-        "",
-        f"Wrong labels were told in {len(known)} of {len(cases)} cases, with a mean error of "
-        f"{100 * fmean(errors):.1f} points and a largest of {100 * max(errors):.1f}.",
-    ]
-    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
+        classes = f"{row['effective_classes']:.2f} | {found['effective_classes']:.2f}"
+        cells = f"{row['data']} | {made} | {row['repeats']:.1%} | {copies} | {near} | {classes}"
+        lines.append(f"{cells} | {row['wrong']:.1%} | {wrong} | {most}")
+    known = [row for row in rows if row["found"]["wrong_labels"] is not None]
+    errors = [100 * abs(row["found"]["wrong_labels"] - row["wrong"]) for row in known]
+    heads = (
+        "data | made | repeats: true | exact | exact or near | effective classes: true | found | "
+        "wrong labels: true | found | at most"
+    )
+    spent = [row["cpu_seconds"] for row in rows]
+    last = (
+        f"Wrong labels were told in {len(known)} of {len(rows)} cases, with a mean error of "
+        f"{fmean(errors):.1f} points and a largest of {max(errors):.1f}."
+    )
+    what = f"one thread · {min(spent):.1f} to {max(spent):.1f} CPU seconds each"
+    return what, [*grid(heads, lines, (0, 1)), "", last]
 
 
 def _share(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
 
 
-def audit(file: str) -> str:
-    """Return the table of what is found of flipped labels, by rule and share inspected."""
-    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
-    arms = list(dict.fromkeys(run["arm"] for run in record["runs"]))
-    seeds = sorted({run["seed"] for run in record["runs"]})
-    what = (
-        f"{record['net']}, {record['epochs']} epochs on {record['examples']} examples of "
-        f"{record['data']}, {record['noise']:.0%} of the labels flipped · seeds "
-        f"{', '.join(map(str, seeds))}"
-    )
-    shares = " | ".join(f"first {share:.0%}" for share in SHOWN)
-    lines = [
-        _heading(record, what),
-        "",
-        f"| strategy | rule | {shares} | wrong in the first fifth, against final loss |",
-        "| :-- | :-- |" + " --: |" * (len(SHOWN) + 1),
-    ]
-    for arm in arms:
-        runs = [run for run in record["runs"] if run["arm"] == arm]
+def audit(rows: Rows) -> Told:
+    """Return what is found of flipped labels, by rule and share inspected."""
+
+    def found(run: Row, rule: str, share: float) -> tuple[int, int]:
+        return run["found"][rule][run["shares"].index(share)], round(share * run["examples"])
+
+    def cut(runs: Rows, rule: str, share: float) -> str:
+        """Return precision, and recall in brackets, in per cent."""
+        hits = [found(run, rule, share) for run in runs]
+        precision = fmean(hit / inspected for hit, inspected in hits)
+        recall = fmean(hit / run["wrong"] for (hit, _), run in zip(hits, runs, strict=True))
+        return f"{100 * precision:.1f} ({100 * recall:.1f})"
+
+    def gain(runs: Rows, rule: str) -> str:
+        """Return how much more of the first fifth is wrong than by final loss, in points."""
+        if rule == "final loss":
+            return "–"
+        pairs = [(found(run, rule, 0.2), found(run, "final loss", 0.2)) for run in runs]
+        gains = [100 * (ours - theirs) / inspected for (ours, inspected), (theirs, _) in pairs]
+        return with_interval(estimate(gains), signed=True)
+
+    lines, last = [], []
+    for arm in each_of(rows, "arm"):
+        runs = where(rows, arm=arm)
         for rule in RULES:
-            cells = [_cut(record, runs, rule, share) for share in SHOWN]
-            lines.append(f"| {arm} | {rule} | {' | '.join(cells)} | {_gain(record, runs, rule)} |")
-    lines += ["", *(_above_zero(record, arm) for arm in arms)]
-    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
-
-
-def rare(file: str) -> str:
-    """Return the table of what is said of wrong and of right labels, rare classes apart."""
-    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
-    runs = record["runs"]
-    seeds = sorted({run["seed"] for run in runs})
+            cuts = " | ".join(cut(runs, rule, share) for share in SHOWN)
+            lines.append(f"{arm} | {rule} | {cuts} | {gain(runs, rule)}")
+        tops = [(run["above_zero"]["examples"], run["above_zero"]["wrong"], run) for run in runs]
+        share = fmean(examples / run["examples"] for examples, _, run in tops)
+        precision = fmean(wrong / examples for examples, wrong, _ in tops)
+        recall = fmean(wrong / run["wrong"] for _, wrong, run in tops)
+        last.append(
+            f"- {arm}: {share:.1%} of the examples have a suspicion above 0; {precision:.1%} of "
+            f"those are wrong, and {recall:.1%} of what is wrong is among them."
+        )
+    shares = " | ".join(f"first {share:.0%}" for share in SHOWN)
+    heads = f"strategy | rule | {shares} | wrong in the first fifth, against final loss"
     what = (
-        f"{record['net']}, {record['epochs']} epochs on {record['examples']} examples of "
-        f"{record['data']}, skew {record['skew']:g}, {record['noise']:.0%} of the labels "
-        f"flipped · seeds {', '.join(map(str, seeds))} together"
+        "{net}, {epochs} epochs on {examples} examples of {data}, {noise:.0%} of the labels flipped"
     )
-    shares = " | ".join(
-        f"{said}: {what}"
-        for said in ("suspected", "likely wrong")
-        for what in ("precision", "of the wrong", "of the right")
-    )
-    lines = [
-        _heading(record, what),
-        "",
-        f"| strategy | labels | wrong, right | {shares} | unknown: wrong, right |",
-        "| :-- | :-- | --: |" + " --: |" * 7,
-    ]
-    for arm in dict.fromkeys(run["arm"] for run in runs):
+    seeds = ", ".join(map(str, sorted(each_of(rows, "seed"))))
+    return f"{what.format(**rows[0])} · seeds {seeds}", [*grid(heads, lines, (0, 1)), "", *last]
+
+
+def rare(rows: Rows) -> Told:
+    """Return what is said of wrong and of right labels, rare classes apart."""
+    cells = []
+    for arm in each_of(rows, "arm"):
         for group, name in (("rarest", "the rarest three"), ("others", "the others")):
-            counts = [run["likely"][group] for run in runs if run["arm"] == arm]
+            counts = [run["likely"][group] for run in where(rows, arm=arm)]
             sums = {
                 kind: [sum(each[kind][i] for each in counts) for i in (0, 1)] for kind in counts[0]
             }
             total = [sum(column) for column in zip(*sums.values(), strict=True)]
             suspected = [there - not_so for there, not_so in zip(total, sums[""], strict=True)]
-            cells = []
+            shares = []
             for found in (suspected, sums["wrong"]):
                 parts = zip((found[0], *found), (sum(found), *total), strict=True)
-                cells += [f"{100 * part / whole:.1f}" if whole else "–" for part, whole in parts]
+                shares += [f"{100 * part / whole:.1f}" if whole else "–" for part, whole in parts]
             ends = [f"{each[0]}, {each[1]}" for each in (total, sums["unknown"])]
-            lines.append(f"| {arm} | {name} | {ends[0]} | {' | '.join(cells)} | {ends[1]} |")
-    return "\n".join([*lines, "", f"Made by\n\n    {record['command'].strip()}", ""])
-
-
-def _cut(record: dict[str, Any], runs: list[dict[str, Any]], rule: str, share: float) -> str:
-    """Return precision, and recall in brackets, in per cent."""
-    place = record["shares"].index(share)
-    inspected = round(share * record["examples"])
-    precision = fmean(run["found"][rule][place] / inspected for run in runs)
-    recall = fmean(run["found"][rule][place] / run["wrong"] for run in runs)
-    return f"{100 * precision:.1f} ({100 * recall:.1f})"
-
-
-def _gain(record: dict[str, Any], runs: list[dict[str, Any]], rule: str) -> str:
-    """Return how much more of the first fifth is wrong than by final loss, in points."""
-    if rule == "final loss":
-        return "–"
-    place = record["shares"].index(0.2)
-    inspected = round(0.2 * record["examples"])
-    gains = [run["found"][rule][place] - run["found"]["final loss"][place] for run in runs]
-    return with_interval(estimate([100 * gain / inspected for gain in gains]), signed=True)
-
-
-def _above_zero(record: dict[str, Any], arm: str) -> str:
-    """Say how many examples have a suspicion above 0, and how many of those are wrong."""
-    runs = [run for run in record["runs"] if run["arm"] == arm]
-    share = fmean(run["above_zero"]["examples"] / record["examples"] for run in runs)
-    precision = fmean(run["above_zero"]["wrong"] / run["above_zero"]["examples"] for run in runs)
-    recall = fmean(run["above_zero"]["wrong"] / run["wrong"] for run in runs)
-    return (
-        f"- {arm}: {share:.1%} of the examples have a suspicion above 0; {precision:.1%} of those "
-        f"are wrong, and {recall:.1%} of what is wrong is among them."
+            cells.append(" | ".join([arm, name, ends[0], *shares, ends[1]]))
+    shares = " | ".join(
+        f"{said}: {what}"
+        for said in ("suspected", "likely wrong")
+        for what in ("precision", "of the wrong", "of the right")
     )
+    heads = f"strategy | labels | wrong, right | {shares} | unknown: wrong, right"
+    what = (
+        "{net}, {epochs} epochs on {examples} examples of {data}, skew {skew:g}, {noise:.0%} of "
+        "the labels flipped"
+    )
+    seeds = ", ".join(map(str, sorted(each_of(rows, "seed"))))
+    return f"{what.format(**rows[0])} · seeds {seeds} together", grid(heads, cells, (0, 1))
 
 
-def _median(found: dict[str, float]) -> str:
-    return f"{found['median']:.3f} | {found['low']:.3f} to {found['high']:.3f}"
+def bench(record: Row) -> Told:
+    """Return what a record of `selective-backprop bench` says."""
+    cost = "{name} | {median:.3f} | {low:.3f} to {high:.3f} | {last}"
+    scorers = [
+        cost.format(name=name, last=f"{each['overlap']:.1%}", **each["cost"])
+        for name, each in record["scorers"].items()
+    ]
+    strategies = [
+        cost.format(name=name, last=f"{each['over_limit']['median']:.3f}", **each["relative"])
+        for name, each in record["strategies"].items()
+    ]
+    first = "scorer | cost, in eval forwards | 95 % interval | overlap of the highest third"
+    second = "strategy | an epoch, in traditional ones | 95 % interval | over its limit"
+    what = f"{record['config']['model']} on {record['config']['data']}"
+    return what, [*grid(first, scorers), "", *grid(second, strategies)]
 
 
-def _heading(record: dict[str, Any], what: str) -> str:
+def written(kind: str, file: str) -> str:
+    """Return the table of a record, with what it ran on and the command that made it."""
+    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
+    what, lines = bench(record) if kind == "bench" else KINDS[kind](rows_of(record))
     hardware, versions = record["hardware"], record["versions"]
-    return (
+    heading = (
         f"**{what} · {hardware['cpu']}, {hardware['cores']} cores · torch {versions['torch']} · "
         f"code {record['code_version']}**"
     )
+    made_by = f"Made by\n\n    {record['command'].strip()}"
+    return "\n".join([heading, "", *lines, "", made_by, ""])
 
 
-TABLES = {
-    "gates": gates,
-    "small": small,
-    "opening": opening,
-    "examples": examples,
-    "zero": zero,
-    "tokens": tokens,
-    "bench": bench,
-    "agreement": agreement,
-    "choice": choice,
-    "ranks": ranks,
-    "traits": traits,
-    "audit": audit,
-    "rare": rare,
+KINDS: dict[str, Callable[[Rows], Told]] = {
+    **{"gates": gates, "small": small, "opening": opening, "examples": examples, "zero": zero},
+    **{"tokens": tokens, "agreement": agreement, "choice": choice, "ranks": ranks},
+    **{"traits": traits, "audit": audit, "rare": rare},
 }
+TABLES = {kind: partial(written, kind) for kind in (*KINDS, "bench")}

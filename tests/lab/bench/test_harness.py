@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import selective_backprop as sb
-from selective_backprop_lab.bench import harness
+from selective_backprop_lab.bench import rounds as rounds_module
 from selective_backprop_lab.bench.harness import (
     LEAST,
     Findings,
@@ -137,7 +137,7 @@ def test_rounds_end_when_the_time_is_up_or_every_ratio_is_known(
     workload, monkeypatch, seconds, known, rounds
 ):
     moments, told = iter(range(0, 10**6, 10)), []
-    monkeypatch.setattr(harness, "are_known", lambda *_, **__: known)
+    monkeypatch.setattr(rounds_module, "_are_known", lambda *_: known)
     findings = measure(
         workload,
         ["forward"],
