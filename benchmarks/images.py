@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import selective_backprop as sb
-from benchmarks.case import Quantity, Rounds
+from benchmarks.case import Quantity, Rounds, Row
 from selective_backprop_lab.nets.small import resnet9
 
 BATCH, RATE = 128, 1 / 3
@@ -117,6 +117,7 @@ def gate(
     under: str,
     *,
     scale: float = 1.0,
+    about: Row = NET,
     **arms: Callable[[], None],
 ) -> Rounds:
     """Return arms and the ratio of two of them, which may not exceed a limit.
@@ -128,10 +129,11 @@ def gate(
         over: the arm that is held against the others.
         under: the arms, joined by `+`, whose sum it is held against.
         scale: times the ratio, where arms do the work more than once.
+        about: columns of its row.
         arms: what is timed, by name.
     """
 
     def ratio(spent: Mapping[str, float]) -> float:
         return scale * spent[over] / sum(spent[each] for each in under.split("+"))
 
-    return Rounds(arms, [Quantity(name, ratio, limit=limit)], {**NET, "claim": claim})
+    return Rounds(arms, [Quantity(name, ratio, limit=limit)], {**about, "claim": claim})

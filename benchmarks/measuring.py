@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from benchmarks.case import FEWEST, Case, Quantity, Rounds, Row, row_of
+from benchmarks.case import FEWEST, Case, Once, Quantity, Rounds, Row, row_of
 from selective_backprop_lab.bench.rounds import enough_rounds, summarise
 
 SECONDS = 600.0  # after which rounds end, however wide the intervals are
@@ -30,18 +30,25 @@ def measure(
         seconds: wall seconds that rounds go on; of things that are measured once, after which no
             other begins.
         rounds: how many to take; None for as many as it needs.
-        known: rows that are there already; what was measured once and is among them is left out.
+        known: rows that are there already; what is among them is not measured again.
         clock: returns seconds; by default this process's CPU seconds.
     """
     begun = time.monotonic()
     for item in case.items(**settings):
         name = {"case": case.name} | item.about
+        if any(_is_of(row, name, item) for row in known):
+            continue
         if isinstance(item, Rounds):
             yield from (name | row for row in _in_rounds(item, seconds, rounds, clock))
-            continue
-        late = seconds < SECONDS and time.monotonic() - begun > seconds
-        if not late and not any(row.items() >= name.items() for row in known):
+        elif seconds >= SECONDS or time.monotonic() - begun < seconds:
             yield from [name | row for row in item.find()]
+
+
+def _is_of(row: Row, name: Row, item: Rounds | Once) -> bool:
+    """Return whether a row is of what has a name, and in rounds its first quantity."""
+    if isinstance(item, Rounds):
+        name = name | item.quantities[0].about | {"quantity": item.quantities[0].name}
+    return row.items() >= name.items()
 
 
 def _in_rounds(

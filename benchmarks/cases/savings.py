@@ -105,5 +105,6 @@ def reuse(*, width: int = 384, depth: int = 6) -> Iterator[Rounds]:
         1 / (1 + 0.6 * (BOUND - 1)),
         "reuse",
         "plain",
+        about={"net": f"vision transformer, width {width}", "batch_size": CANDIDATES // 3},
         **arms,
     )

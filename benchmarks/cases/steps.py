@@ -1,6 +1,5 @@
 """Gates of selecting, of whole steps and of epochs, against what they cannot do without."""
 
-import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -35,20 +34,10 @@ KEPT = 43  # of a batch
 
 @case(*RULES)
 def selection() -> Iterator[Rounds]:
-    """Selecting 128 of 1,024 recent losses, against plain Python and against a step."""
+    """Selecting 128 candidates by 1,024 recent losses, against a training step."""
     losses = torch.rand(4096).split(BATCH)
     for draw in sb.selectors.Draw:
         ours, net, (batch,) = selecting(losses, draw), Net(), Images(BATCH).batches(BATCH)
-        yield gate(
-            f"selection {draw}",
-            "selecting 128 of 1,024 recent losses, against plain Python",
-            1 / 30,
-            "ours",
-            "plain",
-            ours=ours,
-            plain=selecting_plainly([part.tolist() for part in losses], draw),
-            scale=4 / len(losses),  # plain Python selects from four batches
-        )
         yield gate(
             f"selection {draw} in a step",
             "selecting 128 candidates, against a traditional step at batch 128",
@@ -74,26 +63,6 @@ def selecting(losses: Sequence[Tensor], draw: sb.selectors.Draw) -> Callable[[],
             running.select(part, history, generator)
 
     select()
-    return select
-
-
-def selecting_plainly(losses: list[list[float]], draw: sb.selectors.Draw) -> Callable[[], None]:
-    """Return what selects from the first four batches in plain Python, with a full history."""
-    import reference  # of the tests
-
-    history, chance = reference.LossHistory(1024), random.Random(0).random
-    for part in losses:
-        history.add(part)
-
-    def select() -> None:
-        for part in losses[:4]:
-            odds = reference.selection_probabilities(history, part, 2)
-            if draw is sb.selectors.Draw.EXACT:
-                order = sorted(range(len(odds)), key=lambda _: chance())
-                reference.sample_systematically(reference.tilted_odds(odds, KEPT), order, chance())
-            else:
-                reference.toss_coins(odds, [chance() for _ in odds])
-
     return select
 
 

@@ -151,17 +151,6 @@ def test_rounds_end_when_the_time_is_up_or_every_ratio_is_known(
     assert findings.strategies["selective-backprop"].phases["score"] > 0
 
 
-def test_the_range_of_the_fewest_rounds_is_a_95_percent_interval_of_the_median():
-    all_on_one_side = 2 * 0.5**LEAST
-    assert 1 - all_on_one_side >= 0.95
-
-
-def test_steps_alone_are_timed_by_phase(workload):
-    steps = time_steps(workload, 2)
-    assert len(steps) == 2
-    assert {"load", "forward", "backward", "step"} <= set(steps[0].phases)
-
-
 @pytest.mark.parametrize(
     ("precision", "dtype"), [(Precision.FP32, torch.float32), (Precision.BF16, torch.bfloat16)]
 )
