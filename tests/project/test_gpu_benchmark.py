@@ -1,32 +1,19 @@
 """Measuring on a GPU in one go: parts that fail or take too long are noted, and stop nothing."""
 
-import importlib.util
-import json
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
-
-
-@pytest.fixture(scope="module")
-def gpu():
-    spec = importlib.util.spec_from_file_location("gpu_benchmark", SOURCE)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["gpu_benchmark"] = module  # where its dataclasses look for it
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(SOURCE.parent)  # as for a script
-        spec.loader.exec_module(module)
-    yield module
-    del sys.modules["gpu_benchmark"]
+from benchmarks.cases import bench, gpu
+from selective_backprop_lab.bench.harness import Findings, ScorerCost, StrategyCost
+from selective_backprop_lab.bench.rounds import Median
 
 
 def test_every_test_marked_cuda_is_collected_where_the_packages_of_development_are_missing(
-    gpu, request
+    request,
 ):
     missing = ("beartype", "hypothesis", "jaxtyping", "xdist")
     code = (
@@ -49,83 +36,72 @@ def test_every_test_marked_cuda_is_collected_where_the_packages_of_development_a
     assert "tests/project/test_cuda.py::test_what_makes_the_host_wait_is_noticed" in found.stdout
 
 
-def test_no_test_needs_cuda_without_the_mark(gpu):
+def test_no_test_needs_cuda_without_the_mark():
     asks = re.compile(r"cuda\.(is_available|device_count)\(")
     files = (gpu.ROOT / "tests").rglob("test_*.py")
     assert not [file.name for file in files if asks.search(file.read_text(encoding="utf-8"))]
 
 
-def part(gpu, code, record=None):
+def part(code, record=None):
     return gpu.Part("a part", [sys.executable, "-c", code], record)
 
 
-def test_a_part_that_fails_leaves_its_last_lines(gpu):
-    found = gpu.run(part(gpu, "print('far'); raise SystemExit('so far')"), limit=60)
-    assert (found.status, found.output) == (1, ["far", "so far"])
-    assert "status 1" in gpu.said(found)
+def test_a_part_that_fails_leaves_its_last_lines(capsys):
+    (row,) = gpu.run(part("print('far'); raise SystemExit('so far')"), limit=60)
+    assert (row["median"], row["verdict"], row["output"]) == (1, "fail", ["far", "so far"])
+    assert capsys.readouterr().out == "far\nso far\n"
 
 
-def test_a_part_that_takes_too_long_is_ended(gpu):
-    found = gpu.run(part(gpu, "while True: pass"), limit=0.0)
-    assert found.status is None
-    assert gpu.said(found) == "took too long"
+def test_a_part_that_takes_too_long_is_ended():
+    (row,) = gpu.run(part("while True: pass"), limit=0.0)
+    assert row["median"] == gpu.TOO_LONG
 
 
-def test_what_an_earlier_run_wrote_is_not_taken_for_this_ones(gpu, tmp_path):
-    record = tmp_path / "old.json"
-    record.write_text("{}")
-    gpu.run(part(gpu, "raise SystemExit(1)", record), limit=60)
-    assert not record.exists()
+def test_what_a_part_measured_stands_beside_how_it_ended(tmp_path):
+    record = tmp_path / "a.json"
+    code = f'open({str(record)!r}, \'w\').write(\'{{"rows": [{{"quantity": "x"}}]}}\'); exit(1)'
+    ended, found = gpu.run(part(code, record), limit=60)
+    assert (ended["median"], ended["verdict"]) == (0, "pass")  # it is a limit that was not kept
+    assert found == {"quantity": "x"}
 
 
-@pytest.fixture
-def measured(tmp_path):
-    def ratio(median):
-        return {"median": median, "low": median - 0.01, "high": median + 0.01, "rounds": 9}
-
-    def write(precision):
-        record = tmp_path / f"{precision}.json"
-        found = {
-            "config": {"model": "resnet18", "precision": precision},
-            "scorers": {
-                name: {"of_full": ratio(share)}
-                for name, share in {"bf16": 0.2, "forward": 0.2, "fp32": 1.0}.items()
-            },
-            "strategies": {
-                "traditional": {"relative": ratio(1.0)},
-                "selective-backprop": {"relative": ratio(0.5)},
-                "int8-sb": {"relative": ratio(0.395)},
-                "int8-sb scored": {"relative": ratio(0.6)},
-            },
-        }
-        record.write_text(json.dumps(found))
-        return record
-
-    return write
+def test_parts_are_chosen_by_the_beginnings_of_their_names():
+    names = [each.about["part"] for each in gpu.gpu.items(device="cpu", parts=("tests", "vit"))]
+    assert names == ["tests", "vit_narrow in bf16", "vit_narrow in fp32"]
 
 
-def test_demands_are_judged_by_the_whole_interval(gpu, measured):
-    found = list(gpu.demands(measured("bf16")))
-    assert [each["verdict"] for each in found] == ["pass", "fail", "unresolved"]
-    assert [each["limit"] for each in found] == [0.3, 0.4, 0.4]
-    assert found[0]["claim"] == "scoring in bf16, of an fp32 forward"
-    assert found[2]["of"] == "resnet18 in bf16"
-    assert len(list(gpu.demands(measured("fp32")))) == 1
-
-
-def test_what_came_of_every_part_is_written(gpu, measured, tmp_path):
-    outcome = gpu.run(part(gpu, "print('fine')"), limit=60)
-    parts = [gpu.Part("one", [], measured("bf16")), gpu.Part("two", [], tmp_path / "none.json")]
-    gpu.write(tmp_path / "gpu.json", [outcome], parts)
-    record = json.loads((tmp_path / "gpu.json").read_text())
-    assert [each["output"] for each in record["parts"]] == [["fine"]]
-    assert len(record["demands"]) == 3
-    assert {"command", "written", "code_version", "versions", "hardware"} <= record.keys()
-
-
-def test_each_model_is_measured_in_each_precision_those_at_stake_first(gpu, tmp_path):
+def test_each_model_is_measured_in_each_precision_those_at_stake_first(tmp_path):
     found = list(gpu.benches("cuda", 30.0, tmp_path))
     assert [each.name.split(" in ")[1] for each in found] == ["bf16", "bf16", "fp32", "fp32"]
     assert len({each.record for each in found}) == 4
-    assert all("--device=cuda" in each.command for each in found)
+    assert all("device=cuda" in each.command for each in found)
     assert any("vit_small" in each.name for each in found)
+
+
+@pytest.mark.parametrize(("precision", "demands"), [("bf16", 3), ("fp32", 1)])
+def test_demands_are_of_scoring_in_bf16_and_of_selective_epochs_in_bf16(
+    precision, demands, monkeypatch
+):
+    def ratio(median):
+        return Median(median, median - 0.01, median + 0.01, rounds=9)
+
+    scorers = {"bf16": 0.2, "fp32": 1.0} if precision == "fp32" else {"forward": 0.2, "fp32": 1.0}
+    epochs = {"traditional": 1.0, "selective-backprop": 0.5, "int8-sb": 0.395}
+    findings = Findings(
+        config={},
+        rounds=9,
+        step={},
+        backward=ratio(2.0),
+        scorers={n: ScorerCost(ratio(m), ratio(m), 0.9, 0.8) for n, m in scorers.items()},
+        strategies={n: StrategyCost(ratio(m), ratio(m), ratio(m), {}) for n, m in epochs.items()},
+        remarks={"fp32": "slow"},
+    )
+    monkeypatch.setattr(bench, "measure", lambda *_, **__: findings)
+    (item,) = bench.bench.items(
+        model="tiny_cnn", data="1x8x8/3", batch_size=8, device="cpu", precision=precision
+    )
+    rows = item.find()
+    judged = [row["verdict"] for row in rows if "verdict" in row]
+    assert judged == ["pass", "fail", "unresolved"][:demands]
+    assert len(rows) == 5
+    assert "slow" in [row.get("remark") for row in rows]

@@ -3,19 +3,17 @@
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
 
 import selective_backprop as sb
-from selective_backprop_lab.bench.rounds import Median, summarise, take_rounds
+from selective_backprop_lab.bench.rounds import LEAST, Median, enough_rounds, summarise, take_rounds
 from selective_backprop_lab.bench.timed_loops import ScoringTrial, Spent, TimedLoop, TimedLoops
 from selective_backprop_lab.bench.workload import WINDOWS, Workload
 
-LEAST = 6  # rounds, however few seconds there are: fewer have no 95 % interval
-KNOWN = 0.01  # half-width of an interval, relative to its median, that is narrow enough
 SCORED = 2  # training batches of a round that are selected after scoring
 BASELINE, EXACT = "traditional", "scorer forward"
 DIVERGED = (
@@ -96,11 +94,7 @@ def measure(
     tell: Callable[[int, float], None],
     now: Callable[[], float] = time.perf_counter,
 ) -> Findings:
-    """Time training and the named scorers, until the ratios are known or the time is up.
-
-    No further round begins after so many wall `seconds`, once there are `LEAST`. After each, `tell`
-    is called with the number of rounds and the seconds so far.
-    """
+    """Time training and the named scorers, as long as `enough_rounds` says."""
     clock, words = _clock(workload)
     timed_loops = TimedLoops(workload, clock)
     plain = timed_loops.traditional()
@@ -126,15 +120,8 @@ def measure(
         for name, loop in loops.items()
     }
     arms |= {f"scorer {name}": each.run for name, each in trials.items() if each.run is not None}
-    rounds: list[Round] = []
-    begun = None
-    for found in take_rounds(arms):
-        rounds.append(found)
-        begun = now() if begun is None else begun
-        spent = now() - begun if len(rounds) > 1 else 0.0
-        tell(len(rounds), spent)
-        if len(rounds) >= LEAST and (spent >= seconds or are_known(rounds, arms)):
-            break
+    ratios = [partial(_against_traditional, name) for name in arms]
+    rounds = enough_rounds(arms, ratios, seconds=seconds, least=LEAST, tell=tell, now=now)
     starts = {name: _start(loop, name, rounds) for name, loop in loops.items()}
     return conclude(workload, Timed(rounds, strategies, starts, trials, words), names)
 
@@ -155,12 +142,8 @@ def strategies_of(
     return found
 
 
-def are_known(rounds: Sequence[Round], names: Iterable[str]) -> bool:
-    """Return whether what arms take is known well enough, relative to traditional training."""
-    return all(
-        summarise([each[name].seconds / each[BASELINE].seconds for each in rounds]).within(KNOWN)
-        for name in names
-    )
+def _against_traditional(name: str, found: Round) -> float:
+    return found[name].seconds / found[BASELINE].seconds
 
 
 def _clock(workload: Workload) -> tuple[Callable[[], float], str]:

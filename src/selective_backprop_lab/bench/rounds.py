@@ -1,13 +1,16 @@
-"""Ratios of seconds, measured in interleaved rounds."""
+"""What arms take in interleaved rounds: medians of ratios, and how well they are known."""
 
 import math
 import random
 import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 FOUND = TypeVar("FOUND")
+KNOWN = 0.01  # half-width of an interval, relative to its median, that is narrow enough
+LEAST = 6  # rounds, however few seconds there are: fewer have no 95 % interval
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,12 @@ class Median:
         """Return whether both ends of the interval are within a share of the median of it."""
         return max(self.high - self.median, self.median - self.low) <= share * self.median
 
+    def verdict(self, limit: float) -> str:
+        """Return "pass" or "fail" where all of the interval is on one side of a limit."""
+        if self.high <= limit:
+            return "pass"
+        return "fail" if self.low > limit else "unresolved"
+
 
 def take_rounds(arms: Mapping[str, Callable[[], FOUND]]) -> Iterator[dict[str, FOUND]]:
     """Run all arms once per round, in a new order each round, without end.
@@ -51,6 +60,47 @@ def take_rounds(arms: Mapping[str, Callable[[], FOUND]]) -> Iterator[dict[str, F
         shuffle(order)
         found = {name: arms[name]() for name in order}
         yield {name: found[name] for name in arms}
+
+
+def enough_rounds(
+    arms: Mapping[str, Callable[[], FOUND]],
+    ratios: Sequence[Callable[[Mapping[str, FOUND]], float]],
+    *,
+    seconds: float,
+    least: int = LEAST,
+    most: float = math.inf,
+    tell: Callable[[int, float], None] = lambda rounds, spent: None,
+    now: Callable[[], float] = time.perf_counter,
+) -> list[dict[str, FOUND]]:
+    """Take rounds until every ratio is known within `KNOWN`, or the time is up.
+
+    Args:
+        arms: what to run, by name.
+        ratios: of what the arms of a round returned.
+        seconds: after the first round, after which no other begins.
+        least: rounds that are taken in any case.
+        most: rounds after which no other begins.
+        tell: called after each round with the number of rounds and the seconds so far.
+        now: returns seconds.
+    """
+    rounds: list[dict[str, FOUND]] = []
+    begun = None
+    for found in take_rounds(arms):
+        rounds.append(found)
+        begun = now() if begun is None else begun
+        spent = now() - begun if len(rounds) > 1 else 0.0
+        tell(len(rounds), spent)
+        up = spent >= seconds or len(rounds) >= most
+        if len(rounds) >= min(least, most) and (up or _are_known(rounds, ratios)):
+            break
+    return rounds
+
+
+def _are_known(
+    rounds: Sequence[Mapping[str, FOUND]],
+    ratios: Sequence[Callable[[Mapping[str, FOUND]], float]],
+) -> bool:
+    return all(summarise([ratio(each) for each in rounds]).within(KNOWN) for ratio in ratios)
 
 
 def summarise(values: Sequence[float]) -> Median:

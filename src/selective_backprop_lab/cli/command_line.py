@@ -1,6 +1,5 @@
 """The line that was typed: how it is written, where it runs, how it ends, and what it writes."""
 
-import json
 import math
 import shlex
 import signal
@@ -17,8 +16,7 @@ from typer.core import TyperGroup
 import selective_backprop as sb
 from selective_backprop_lab.data.folders import make_folder, writing_out
 from selective_backprop_lab.nets.models import model_name
-from selective_backprop_lab.records.files import replacing
-from selective_backprop_lab.records.provenance import provenance
+from selective_backprop_lab.records.provenance import write_record
 from selective_backprop_lab.records.schema import utc_now
 from selective_backprop_lab.training.stopping import sigterm_leaves
 
@@ -90,14 +88,8 @@ def save_record(path: Path | None, found: Mapping[str, Any]) -> None:
     """Write what was measured as JSON, with the command, the code and the machine."""
     if path is None:
         return
-    record = {
-        "command": command_line(),
-        "written": utc_now(),
-        **provenance(),
-        **_finite(found),
-    }
-    with writing_out(path, "--json"), replacing(path) as file:
-        file.write(f"{json.dumps(record, indent=1, allow_nan=False)}\n".encode())
+    with writing_out(path, "--json"):
+        write_record(path, command_line(), {"written": utc_now(), **_finite(found)})
 
 
 def folder_of(place: Path) -> Path:

@@ -1,9 +1,11 @@
 """Which code ran, with which versions, on what hardware: what a number needs to mean anything."""
 
+import json
 import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypedDict
@@ -12,6 +14,7 @@ import numpy
 import torch
 
 import selective_backprop as sb
+from selective_backprop_lab.records.files import replacing
 
 _PACKAGE = Path(sb.__file__).resolve().parent
 _GIB = 2**30
@@ -32,6 +35,14 @@ class Hardware(TypedDict, total=False):
 def provenance() -> dict[str, Any]:
     """Return what every record of a measurement says: code, versions and hardware."""
     return {"code_version": code_version(), "versions": versions(), "hardware": hardware()}
+
+
+def write_record(path: Path, command: str, found: Mapping[str, Any]) -> None:
+    """Write a record as JSON: the command, what ran on what, and what was found."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    record = {"command": command, **provenance(), **found}
+    with replacing(path) as file:
+        file.write(f"{json.dumps(record, indent=1, default=str)}\n".encode())
 
 
 def hardware() -> Hardware:

@@ -11,7 +11,6 @@ from selective_backprop_lab.bench.workload import (
     bench_recipe,
     made_up,
     make_workload,
-    window_of,
 )
 from selective_backprop_lab.recipe import Precision
 
@@ -75,10 +74,3 @@ def test_images_that_are_made_up_are_the_same_every_time_and_of_every_class():
 def test_shapes_that_no_net_takes_are_refused(shape):
     with pytest.raises(sb.ConfigurationError, match="square images"):
         made_up(shape, 4)
-
-
-@pytest.mark.parametrize("rate", [0.0, 1.5])
-def test_rates_out_of_range_are_refused(rate):
-    with pytest.raises(sb.ConfigurationError, match=r"\(0, 1\]"):
-        window_of(8, rate)
-    assert window_of(8, 1.0) == 8

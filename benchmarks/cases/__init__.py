@@ -1,0 +1,1 @@
+"""What `scripts/bench` measures, a module for each subject. Read `../case.py` to add one."""

@@ -1,0 +1,224 @@
+"""What the guide says of data, beside what they were made up of."""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import selective_backprop as sb
+from benchmarks.case import Once, Row, case, value
+from benchmarks.training import train
+from selective_backprop_lab.data import datasets
+from selective_backprop_lab.data.composition import Composition
+from selective_backprop_lab.data.loader import make_loader
+from selective_backprop_lab.data.noise import NoiseKind
+from selective_backprop_lab.recipe import find_recipe
+
+GUIDE = "src/selective_backprop/guide"
+# What data are made into, as settings of `Composition`.
+NEAR, SKEWED = {"copies": 1, "near_copies": 2}, {"skew": 1.5, "copies": 1, "places": 8000}
+NEIGHBOUR = {"noise_kind": NoiseKind.NEIGHBOUR}
+FEW = ({}, NEAR, SKEWED, {"noise": 0.1}, {"noise": 0.2, **NEIGHBOUR})
+MANY = (
+    *({}, {"copies": 1}, NEAR, SKEWED, {"noise": 0.05}, {"noise": 0.05, **NEIGHBOUR}),
+    *({"noise": 0.1}, {"noise": 0.1, **NEIGHBOUR}, {"noise": 0.2}, {"noise": 0.2, **NEIGHBOUR}),
+    {**SKEWED, "noise": 0.1},
+)
+MADE: dict[str, tuple[dict[str, Any], ...]] = {
+    "digits": MANY,
+    "mnist": MANY,
+    "fashion-mnist": FEW,
+    "cifar10": FEW,
+}
+SHARES = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)  # of the examples that are inspected
+ARMS: dict[str, Callable[[], sb.Strategy]] = {
+    "traditional": sb.traditional,
+    "selective-backprop": lambda: sb.selective_backprop(rate=1 / 3),
+    "random-backprop": lambda: sb.random_backprop(rate=1 / 3),
+    "easy-skip": sb.easy_skip,
+}
+RAREST = 3  # classes
+KINDS = ("wrong", "rare class", "hard", "unknown", "")
+
+
+@case(GUIDE)
+def traits(
+    *,
+    data: tuple[str, ...] = tuple(MADE),
+    root: Path = Path("data"),
+    look: float = 60.0,
+) -> Iterator[Once]:
+    """What `data_traits` finds in data that were made repetitive, skewed and mislabelled."""
+    for name in data:
+        for settings in MADE[name]:
+            yield Once(
+                {"data": name, "settings": settings},
+                lambda name=name, settings=settings: traits_of(name, settings, root, look),
+            )
+
+
+def traits_of(name: str, settings: dict[str, Any], root: Path, seconds: float) -> list[Row]:
+    """Return what one composition is made up of, and what is found."""
+    clean, composition = datasets.load(name, root=root), Composition(**settings)
+    data = composition(clean)
+    repeats = 0.0
+    if composition.places is not None or composition.copies:
+        rows = composition.rows(clean.train_labels, clean.class_names)
+        repeats = 1 - len(rows.unique()) / len(rows)
+    right = data.train_labels if data.train_clean_labels is None else data.train_clean_labels
+    shares = right.bincount().double() / len(right)
+    begun = time.process_time()
+    found = sb.guide.data_traits(make_loader(data, batch_size=128, seed=0), seconds=seconds)
+    spent = time.process_time() - begun
+    return [
+        value("a look", spent, "CPU seconds")
+        | {"examples": len(data.train_labels), "cpu_seconds": spent, "repeats": repeats}
+        | {"effective_classes": float(torch.special.entr(shares).sum().exp())}
+        | {"wrong": float(data.flipped.double().mean()), "found": asdict(found)}
+    ]
+
+
+@case(GUIDE)
+def audit(
+    *,
+    data: str = "digits",
+    root: Path = Path("data"),
+    model: str = "",
+    limit: int = 0,
+    epochs: int = 0,
+    noise: float = 0.2,
+    skew: float = 0.0,
+    arms: tuple[str, ...] = ("traditional", "selective-backprop"),
+    seeds: tuple[int, ...] = (0,),
+) -> Iterator[Once]:
+    """How well mislabelled examples are found, by several rules, on labels flipped on purpose.
+
+    A look is a training forward or a pass that scores. Each rule gives every example a number;
+    recorded is how many of the highest are wrong. An empty model and 0 stand for the recipe's.
+    """
+    recipe = find_recipe(data)
+    recipe = replace(recipe, epochs=epochs or recipe.epochs, model=model or recipe.model)
+    clean = datasets.load(data, root=root, limit=limit or None)
+    about = {"data": data, "net": recipe.model, "epochs": recipe.epochs}
+    about |= {"noise": noise, "skew": skew}
+    for seed, arm in itertools.product(seeds, arms):
+
+        def find(seed: int = seed, arm: str = arm) -> list[Row]:
+            composed = Composition(skew=skew, noise=noise, seed=seed)(clean)
+            looks = Looks(composed.train_labels)
+            net = train(composed, recipe, ARMS[arm](), seed=seed, see=looks.see)
+            return [found_by_rules(composed, looks, final_losses(net, composed))]
+
+        yield Once(about | {"arm": arm, "seed": seed}, find)
+
+
+class Looks:
+    """Sums over all looks at each example of what the rules are made of."""
+
+    def __init__(self, labels: Tensor) -> None:
+        examples = len(labels)
+        self.labels = labels
+        self.doubts, self.trained = sb.guide.Doubts(examples), sb.guide.Doubts(examples)
+        names = ("loss", "late", "margin", "doubt", "other", "count")
+        self.sums = {name: torch.zeros(examples, dtype=torch.float64) for name in names}
+        self.last = torch.full((examples,), torch.nan)
+
+    def see(self, indices: Tensor, logits: Tensor, epoch: int, trained: bool) -> None:
+        """Take note of a batch that is passed forward."""
+        labels = self.labels[indices]
+        losses = nn.functional.cross_entropy(logits, labels, reduction="none")
+        column = labels.unsqueeze(1)
+        rival = logits.scatter(1, column, -torch.inf).max(1).values
+        own = torch.exp(-losses)
+        values = {
+            "loss": losses,
+            "late": (1 - 2 * own) * (self.sums["count"][indices] + 1),
+            "margin": logits.gather(1, column).squeeze(1) - rival,
+            "doubt": sb.guide.look_at(logits, labels).doubts,
+            "other": torch.exp(rival - logits.logsumexp(1)) - own,
+            "count": torch.ones_like(losses),
+        }
+        for name, each in values.items():
+            self.sums[name].index_add_(0, indices, each.double())
+        self.last[indices] = losses
+        self.doubts.note(indices, logits, labels)
+        if trained:
+            self.trained.note(indices, logits, labels)
+
+    def rules(self, final: Tensor) -> dict[str, np.ndarray]:
+        """Return what each rule makes of each example: the higher, the more suspicious."""
+        sums = {name: each.numpy() for name, each in self.sums.items()}
+        count = np.maximum(1.0, sums["count"])
+        weight = (count + 1) / 2  # of a look in the mean, where the k-th weighs k
+        return {
+            "audit": in_order(sb.guide.audit(self.doubts)),
+            "audit, training alone": in_order(sb.guide.audit(self.trained)),
+            "audit of losses": (sums["late"] / weight - 1) / (sums["count"] + 1),
+            "audit, all looks alike": (sums["doubt"] - 1) / (sums["count"] + 1),
+            "final loss": np.nan_to_num(self.last.numpy(), nan=-1.0),
+            "loss of the final model": final.numpy(),
+            "mean loss": sums["loss"] / count,
+            "area under the margin": -sums["margin"] / count,
+            "probability of another class minus the label's": sums["other"] / count,
+        }
+
+
+def in_order(suspects: sb.guide.Suspects) -> np.ndarray:
+    """Return a list of suspects as one number per example."""
+    found = np.full(suspects.examples, -np.inf)
+    found[suspects.indices] = suspects.suspicion
+    return found
+
+
+@torch.no_grad()
+def final_losses(model: nn.Module, data: datasets.ImageData) -> Tensor:
+    """Return the losses of one more pass, in eval mode and without augmentation."""
+    model.eval()
+    losses = nn.CrossEntropyLoss(reduction="none")
+    batches = make_loader(data, batch_size=1000, seed=0, shuffle=False)
+    return torch.cat([losses(model(images), labels) for images, labels in batches])
+
+
+def found_by_rules(data: datasets.ImageData, looks: Looks, final: Tensor) -> Row:
+    """Return what each rule finds, and what is said of wrong and of right labels."""
+    wrong, found = data.flipped.numpy(), {}
+    for name, scores in looks.rules(final).items():
+        hits = np.cumsum(wrong[np.argsort(-scores, kind="stable")])
+        found[name] = [int(hits[round(share * len(wrong)) - 1]) for share in SHARES]
+    suspects = sb.guide.audit(looks.doubts)
+    top = suspects.indices[: suspects.suspicious]
+    return {
+        "examples": len(wrong),
+        "wrong": int(wrong.sum()),
+        "shares": SHARES,
+        "found": found,
+        "above_zero": {"examples": len(top), "wrong": int(wrong[top].sum())},
+        "likely": told(suspects, data.train_labels.numpy(), wrong),
+    }
+
+
+def told(
+    suspects: sb.guide.Suspects, labels: np.ndarray, wrong: np.ndarray
+) -> dict[str, dict[str, list[int]]]:
+    """Count the wrong and the right labels by what is said of them, rare classes apart.
+
+    Those are the three that have the fewest examples by the labels that were trained on. "" is said
+    of what is not suspected.
+    """
+    said = np.full(len(labels), "", dtype=object)
+    likely = [each.partition(":")[0] for each in suspects.likely()]
+    said[suspects.indices[: len(likely)]] = likely
+    rare = np.isin(labels, np.argsort(np.bincount(labels), kind="stable")[:RAREST])
+    return {
+        group: {
+            kind: [int((among & (said == kind) & each).sum()) for each in (wrong, ~wrong)]
+            for kind in KINDS
+        }
+        for group, among in (("rarest", rare), ("others", ~rare))
+    }

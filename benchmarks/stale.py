@@ -1,0 +1,75 @@
+"""Which records are of code that has changed since, in the files that they measured."""
+
+import json
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.case import find_cases
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("records/bench", "records/audit")
+# What made the records that do not name their cases.
+MADE_BY = {
+    "agreement": ["choice.agreement"],
+    "auto": ["steps.auto"],
+    "choice": ["choice.kept"],
+    "data-traits": ["guide.traits"],
+    "examples": ["examples.trainings"],
+    "gates": ["steps", "savings"],
+    "import": ["imports"],
+    "opening": ["size.opening"],
+    "ranks": ["ranks"],
+    "resnet9": ["bench"],
+    "savings": ["savings"],
+    "size": ["size.stream", "size.ledger"],
+    "small": ["small"],
+    "tokens": ["tokens"],
+    "zero-rows": ["examples.zero_rows"],
+    "audit": ["guide.audit"],
+}
+
+
+def states_of(records: Sequence[str] = (), root: Path = ROOT) -> Iterator[str]:
+    """Yield a line for each record: whether it is stale, and which files have changed."""
+    paths = [root / name for name in records] or [
+        path for folder in FOLDERS for path in sorted((root / folder).glob("*.json"))
+    ]
+    for path in paths:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        files = measured_by(path, record)
+        yield f"{path.relative_to(root)}: {state_of(record['code_version'], files, root)}"
+
+
+def measured_by(path: Path, record: dict[str, Any]) -> list[str]:
+    """Return the files and folders that the cases of a record measure; none if they are gone."""
+    made_by = MADE_BY.get(path.stem) or MADE_BY.get(path.parent.name, [])
+    names = record["cases"] if "rows" in record else made_by
+    return sorted({file for case in find_cases(list(names)) for file in case.measures})
+
+
+def state_of(version: str, files: Sequence[str], root: Path = ROOT) -> str:
+    """Say whether files have changed since a version of the code, as a record tells it."""
+    if not files:
+        return "no case measures it any more"
+    commit = version.split()[1] if version.startswith("git ") else "0+unknown"
+    if _git(root, "cat-file", "-e", f"{commit}^{{commit}}") is None:
+        return f"unknown: {version} is not in the history that is here"
+    changed = _git(root, "diff", "--name-only", commit, "HEAD", "--", *files)
+    if changed is None:
+        return f"unknown: {version} cannot be compared"
+    if "uncommitted" in version:
+        return f"unknown: {version}"
+    names = changed.splitlines()
+    if not names:
+        return "current"
+    return (
+        f"stale: {len(names)} files since {commit}, {', '.join(names[:3])}{' …' * (len(names) > 3)}"
+    )
+
+
+def _git(root: Path, *command: str) -> str | None:
+    """Return what git prints in a folder; None where it fails."""
+    done = subprocess.run(["git", "-C", str(root), *command], capture_output=True, text=True)
+    return done.stdout if done.returncode == 0 else None

@@ -1,0 +1,65 @@
+"""The one loop of cases that train by a lab recipe."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import selective_backprop as sb
+from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.data.loader import make_loader
+from selective_backprop_lab.recipe import Recipe
+
+Seen = Callable[[Tensor, Tensor, int, bool], None]
+
+
+def train(
+    data: ImageData,
+    recipe: Recipe,
+    strategy: sb.Strategy,
+    *,
+    seed: int = 0,
+    see: Seen = lambda indices, logits, epoch, trained: None,
+) -> nn.Module:
+    """Train a recipe's net on what a strategy selects, and return the net.
+
+    `see` is called with the indices and the logits of every batch that is passed forward, the
+    epoch, and whether it is trained on or only scored.
+    """
+    torch.manual_seed(seed)
+    model = recipe.make_model(data, seed=seed)
+    optimizer = recipe.make_optimizer(model.parameters())
+    epoch = 0
+
+    def outputs(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+        images, labels, indices = batch
+        logits = model(images)
+        see(indices, logits.detach(), epoch, False)
+        return logits, labels
+
+    augmentation, size = recipe.augmentation, recipe.batch_size
+    loader = sb.SelectiveLoader(
+        make_loader(data, batch_size=size, seed=seed, augmentation=augmentation, with_indices=True),
+        model,
+        nn.CrossEntropyLoss(),
+        strategy,
+        outputs=outputs,
+        epochs=recipe.epochs,
+        with_selection=True,
+        generator=torch.Generator().manual_seed(seed),
+        quiet=True,
+    )
+    for epoch in range(recipe.epochs):
+        loader.set_epoch(epoch)
+        for (images, labels, _), selection in loader:
+            for group in optimizer.param_groups:
+                group["lr"] = recipe.learning_rate_at(loader.progress or 0.0)
+            logits = model(images)
+            losses = nn.functional.cross_entropy(logits, labels, reduction="none")
+            optimizer.zero_grad()
+            (selection.weights * losses).mean().backward()
+            optimizer.step()
+            loader.record(selection, losses)
+            see(selection.indices, logits.detach(), epoch, True)
+    return model

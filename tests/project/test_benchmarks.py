@@ -1,0 +1,203 @@
+"""The runner of benchmarks: rounds of ratios, one record of rows, and which records are stale."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import case as cases
+from benchmarks.__main__ import line_of, main, with_settings
+from benchmarks.case import Case, Once, Quantity, Rounds, case, find_cases, modules, value
+from benchmarks.measuring import FEWEST, measure
+from benchmarks.stale import ROOT, measured_by, state_of, states_of
+from selective_backprop_lab.records.measurements import COLUMNS, measurements
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def spend(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def drifting(clock: Clock, limit: float) -> Case:
+    drift = [1.0]
+
+    def slow() -> None:
+        drift[0] *= 1.1  # a machine that gets slower has the same ratio all the time
+        clock.spend(3 * drift[0])
+
+    @case()
+    def ratios():
+        arms = {"slow": slow, "fast": lambda: clock.spend(drift[0])}
+        ratio = Quantity("slow / fast", lambda spent: spent["slow"] / spent["fast"], limit=limit)
+        yield Rounds(arms, [ratio], {"net": "linear"})
+
+    return ratios
+
+
+@pytest.mark.parametrize(("limit", "verdict"), [(3.4, "pass"), (2.7, "fail"), (3.0, "unresolved")])
+def test_a_ratio_is_taken_within_each_round_and_judged_by_its_whole_interval(limit, verdict):
+    clock = Clock()
+    (row,) = measure(drifting(clock, limit), {}, seconds=0, clock=clock)
+    assert 3 / 1.1 <= row["low"] <= row["median"] <= row["high"] <= 3.3 * 1.001
+    assert (row["rounds"], row["verdict"]) == (FEWEST, verdict)
+    assert (row["case"], row["net"]) == ("test_benchmarks.ratios", "linear")
+    assert row["seconds"]["slow"] > row["seconds"]["fast"]
+    assert f"limit {limit}" in line_of(row)
+
+
+def test_rounds_go_on_until_the_ratio_is_known_or_as_often_as_asked_for():
+    clock, disturbed = Clock(), iter([2.0] * 12)
+    arms = {"noisy": lambda: clock.spend(next(disturbed, 1.0)), "even": lambda: clock.spend(1.0)}
+
+    @case()
+    def noisy():
+        yield Rounds(arms, [Quantity("ratio", lambda spent: spent["noisy"] / spent["even"])])
+
+    (row,) = measure(noisy, {}, clock=clock)
+    assert row["rounds"] > FEWEST
+    assert row["high"] - row["low"] <= 0.02
+    assert "verdict" not in row
+    (row,) = measure(noisy, {}, rounds=2, clock=clock)
+    assert row["rounds"] == 2
+    assert not list(measure(noisy, {}, known=[row]))
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """A module with one case that counts how often it measures something once."""
+    ran = []
+
+    @case("src/selective_backprop/selectors")
+    def kept(*, seeds: tuple[int, ...] = (0, 1), net: str = "linear", rounds: int = 5):
+        "How many are kept."
+        for seed in seeds:
+            yield Once(
+                {"seed": seed}, lambda: [ran.append(net) or value("kept", 0.5, "share", 1.0)]
+            )
+
+    monkeypatch.setattr("benchmarks.__main__.find_cases", lambda names: [kept])
+    return ran
+
+
+def test_a_record_of_the_same_code_and_settings_is_gone_on_with(counted, tmp_path, monkeypatch):
+    file, line = tmp_path / "a.json", ["kept", "--set", "net=deep", "--rounds", "7", "--out"]
+    monkeypatch.setattr("benchmarks.__main__.code_version", lambda: "git 1")
+    monkeypatch.setattr("selective_backprop_lab.records.provenance.code_version", lambda: "git 1")
+    assert main([*line, str(file)]) == 0
+    record = json.loads(file.read_text())
+    assert record["cases"] == {
+        "test_benchmarks.kept": {"seeds": [0, 1], "net": "deep", "rounds": 7}
+    }
+    record["rows"].pop()
+    file.write_text(json.dumps(record))
+    counted.clear()
+    assert main([*line, str(file)]) == 0
+    assert counted == ["deep"]  # the one that was missing
+    found = measurements(tmp_path)
+    assert list(found.columns[: len(COLUMNS)]) == list(COLUMNS)
+    assert found.seed.tolist() == [0, 1]
+    assert found.verdict.tolist() == ["pass"] * 2
+    assert set(found.command) == {f"scripts/bench {' '.join(line)} {file}"}
+    monkeypatch.setattr("benchmarks.__main__.code_version", lambda: "git 2")
+    assert main([*line, str(file)]) == 0
+    assert counted == ["deep"] * 3  # of other code, nothing is kept
+
+
+def test_settings_are_read_as_what_stands_there(counted):
+    found = [case(), lambda *, seeds=(0,), share=0.5, name="": iter(())]
+    made = found[0](found[1])
+    ((_, settings),) = with_settings([made], {"seeds": "3,4", "share": "1"}, rounds=None)
+    assert settings == {"seeds": (3, 4), "share": 1.0, "name": ""}
+    with pytest.raises(SystemExit, match="there are name, seeds, share"):
+        with_settings([made], {"shares": "1"}, rounds=None)
+
+
+def test_something_over_its_limit_is_a_failure(monkeypatch):
+    @case()
+    def too_much():
+        yield Once({}, lambda: [value("memory", 9.0, "bytes", 8.0)])
+
+    monkeypatch.setattr("benchmarks.__main__.find_cases", lambda names: [too_much])
+    assert main([]) == 1
+
+
+def test_all_cases_say_what_they_measure_where_it_is_there():
+    there = find_cases(modules())
+    assert len({each.name for each in there}) >= 20
+    for each in there:
+        assert each.about.endswith(".")
+        assert each.measures
+        assert all((ROOT / path).exists() for path in each.measures)
+    assert find_cases(["steps.auto"])[0].name == "steps.auto"
+    for unknown in ("nothing", "steps.nothing"):
+        with pytest.raises(SystemExit, match=f"no case '{unknown}'"):
+            find_cases([unknown])
+
+
+def test_the_list_names_cases_and_their_settings(capsys):
+    assert main(["--list"]) == 0
+    printed = capsys.readouterr().out
+    assert "steps.size " in printed
+    assert "large=100000000" in printed
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A history of two commits, the second of which changes `a.py`."""
+
+    def git(*command: str) -> str:
+        name = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        done = subprocess.run(
+            ["git", "-C", str(tmp_path), *name, *command],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return done.stdout.strip()
+
+    git("init", "-q")
+    for text in ("one", "two"):
+        (tmp_path / "a.py").write_text(text)
+        (tmp_path / "b.py").write_text("same")
+        git("add", ".")
+        git("commit", "-q", "-m", text)
+    return tmp_path, git("rev-parse", "HEAD~1")[:12]
+
+
+def test_a_record_is_stale_where_a_file_that_it_measured_has_changed(repository):
+    root, commit = repository
+    assert state_of(f"git {commit}", ["b.py"], root) == "current"
+    assert (
+        state_of(f"git {commit}", ["a.py", "b.py"], root) == f"stale: 1 files since {commit}, a.py"
+    )
+    assert state_of(f"git {commit} + uncommitted changes", ["b.py"], root).startswith("unknown")
+    for version in ("git 0123456789ab", "0.2.0", "0+unknown"):
+        assert "not in the history" in state_of(version, ["a.py"], root)
+    assert state_of(f"git {commit}", [], root) == "no case measures it any more"
+
+
+def test_every_committed_record_has_a_line_and_names_its_cases(tmp_path):
+    lines = list(states_of())
+    assert len(lines) >= 20
+    gone = [line for line in lines if "no case" in line]
+    assert [line.partition(":")[0] for line in gone] == ["records/bench/kill.json"]
+    fresh = {"rows": [], "cases": {"steps.auto": {}}}
+    assert "src/selective_backprop/strategies" in measured_by(tmp_path / "new.json", fresh)
+
+
+def test_the_command_runs_where_only_some_packages_are():
+    missing = ("pandas", "rich", "typer", "matplotlib", "scipy")
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({missing})); sys.path.insert(0, 'src'); "
+        "from benchmarks.__main__ import main; sys.exit(main(['gpu', '--set', 'parts=none']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert "they are tests" in done.stderr
+    assert cases.FOLDER.is_dir()
