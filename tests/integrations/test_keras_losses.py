@@ -7,8 +7,8 @@ from fixture_keras import QUIET, digits, keras, make_model, values
 from torch import nn
 
 import selective_backprop as sb
-from selective_backprop.integrations._keras_losses import CompiledLoss
-from selective_backprop.integrations._keras_untouched import Untouched
+from selective_backprop.integrations._keras._losses import CompiledLoss
+from selective_backprop.integrations._keras._untouched import Untouched
 from selective_backprop.integrations.keras import SelectiveFit
 
 pytestmark = QUIET

@@ -5,7 +5,7 @@ import torch
 from fixture_keras import QUIET, digits, keras, make_loader, make_model, same, values
 
 import selective_backprop as sb
-from selective_backprop.integrations._keras_state import Backup
+from selective_backprop.integrations._keras._state import Backup
 from selective_backprop.integrations.keras import SelectiveFit
 
 pytestmark = QUIET

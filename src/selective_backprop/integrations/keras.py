@@ -16,8 +16,8 @@ from selective_backprop._loader.log import Log
 from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.rows import Leftovers
-from selective_backprop.integrations._keras_backend import keras
-from selective_backprop.integrations._keras_checks import (
+from selective_backprop.integrations._keras._backend import keras
+from selective_backprop.integrations._keras._checks import (
     build,
     check_model,
     check_scorer,
@@ -26,18 +26,18 @@ from selective_backprop.integrations._keras_checks import (
     first_batch,
     try_losses,
 )
-from selective_backprop.integrations._keras_data import (
+from selective_backprop.integrations._keras._data import (
     join_arrays,
     load_rows,
     refuse_beside_loader,
     refuse_others,
     split_off,
 )
-from selective_backprop.integrations._keras_feed import Feed, Recording
-from selective_backprop.integrations._keras_losses import CompiledLoss
-from selective_backprop.integrations._keras_state import FIELDS, find_backup
-from selective_backprop.integrations._keras_untouched import Untouched
-from selective_backprop.integrations._keras_watch import Watch, foresee
+from selective_backprop.integrations._keras._feed import Feed, Recording
+from selective_backprop.integrations._keras._losses import CompiledLoss
+from selective_backprop.integrations._keras._state import FIELDS, find_backup
+from selective_backprop.integrations._keras._untouched import Untouched
+from selective_backprop.integrations._keras._watch import Watch, foresee
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._collective import check_loss, check_strategy
 

@@ -32,7 +32,11 @@ from selective_backprop._core.errors import BatchError, ConfigurationError
 from selective_backprop._core.isolation import kept_random_streams
 from selective_backprop._core.types import Scores
 from selective_backprop._sampling.draws import Selection
-from selective_backprop.integrations._model_losses import LENGTHS, ModelLosses, OwnLosses
+from selective_backprop.integrations._transformers._model_losses import (
+    LENGTHS,
+    ModelLosses,
+    OwnLosses,
+)
 
 Lengths: TypeAlias = list[Sequence[int]]  # of the documents of each row
 Selected: TypeAlias = tuple[dict[str, Tensor], Selection]  # padded documents

@@ -5,9 +5,9 @@ from typing import Any
 
 from selective_backprop._core.errors import warn
 from selective_backprop._core.stats import ScoreStats, Stats
-from selective_backprop.integrations._keras_backend import keras
-from selective_backprop.integrations._keras_feed import Feed
-from selective_backprop.integrations._keras_state import Backup, pack, unpack
+from selective_backprop.integrations._keras._backend import keras
+from selective_backprop.integrations._keras._feed import Feed
+from selective_backprop.integrations._keras._state import Backup, pack, unpack
 
 
 class Watch(keras.callbacks.Callback):

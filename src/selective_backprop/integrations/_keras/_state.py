@@ -11,7 +11,7 @@ import torch
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._loader.selective_loader import SelectiveLoader
-from selective_backprop.integrations._keras_backend import keras
+from selective_backprop.integrations._keras._backend import keras
 
 FIELDS = ("epoch", "loader", "seeds", "torch", "numpy", "python")
 KEPT = 2  # states: Keras may be interrupted before it writes its own of the same epoch

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._core.options import check_flag, check_number, check_whole
 from selective_backprop._loader.selective_loader import SelectiveLoader
-from selective_backprop.integrations._keras_backend import keras
+from selective_backprop.integrations._keras._backend import keras
 
 
 class Rows(Dataset[Any]):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from selective_backprop._batches.losses import check_entropies, least_entropies
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop.integrations._keras_backend import keras
+from selective_backprop.integrations._keras._backend import keras
 
 CROSS_ENTROPIES = {  # by the names of classes and functions alike
     "binarycrossentropy": "binary",

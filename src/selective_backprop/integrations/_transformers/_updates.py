@@ -13,7 +13,7 @@ from selective_backprop._core.errors import BatchError, ConfigurationError
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._sampling.draws import Selection
-from selective_backprop.integrations._documents import Packing
+from selective_backprop.integrations._transformers._documents import Packing
 
 WEIGHTS, INDICES = "selection_weights", "selection_indices"
 

@@ -11,9 +11,9 @@ from torch.utils.data import DataLoader, IterableDataset
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._sampling.draws import Selection
-from selective_backprop.integrations._keras_backend import keras
-from selective_backprop.integrations._keras_data import as_it_is
-from selective_backprop.integrations._keras_losses import CompiledLoss, spread, the_only
+from selective_backprop.integrations._keras._backend import keras
+from selective_backprop.integrations._keras._data import as_it_is
+from selective_backprop.integrations._keras._losses import CompiledLoss, spread, the_only
 
 
 class Feed:

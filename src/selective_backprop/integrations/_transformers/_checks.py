@@ -8,8 +8,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.isolation import kept_random_streams
-from selective_backprop.integrations._model_losses import loss_of_numbers
-from selective_backprop.integrations._shard import check_accelerator
+from selective_backprop.integrations._accelerate._shard import check_accelerator
+from selective_backprop.integrations._transformers._model_losses import loss_of_numbers
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._collective import check_loss
 

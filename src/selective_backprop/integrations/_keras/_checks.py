@@ -10,10 +10,10 @@ from selective_backprop._batches.losses import check_losses
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.isolation import eval_mode, kept_random_streams
 from selective_backprop._core.types import LossesOf
-from selective_backprop.integrations._keras_backend import keras
-from selective_backprop.integrations._keras_feed import Recording
-from selective_backprop.integrations._keras_losses import CompiledLoss, apply
-from selective_backprop.integrations._keras_untouched import all_modules
+from selective_backprop.integrations._keras._backend import keras
+from selective_backprop.integrations._keras._feed import Recording
+from selective_backprop.integrations._keras._losses import CompiledLoss, apply
+from selective_backprop.integrations._keras._untouched import all_modules
 from selective_backprop.strategies import Strategy
 
 

@@ -18,8 +18,11 @@ from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.rows import Leftovers
 from selective_backprop._sampling.draws import Selection
-from selective_backprop.integrations._documents import PADDING, find_packing
-from selective_backprop.integrations._model_losses import (
+from selective_backprop.integrations._accelerate._shard import own_shard
+from selective_backprop.integrations._rank_files import load_state, rank_file, save_state
+from selective_backprop.integrations._transformers._checks import collate_two, find_padding
+from selective_backprop.integrations._transformers._documents import PADDING, find_packing
+from selective_backprop.integrations._transformers._model_losses import (
     ModelLosses,
     OwnLosses,
     RowLosses,
@@ -27,10 +30,7 @@ from selective_backprop.integrations._model_losses import (
     find_target,
     has_fused_head,
 )
-from selective_backprop.integrations._rank_files import load_state, rank_file, save_state
-from selective_backprop.integrations._shard import own_shard
-from selective_backprop.integrations._trainer_checks import collate_two, find_padding
-from selective_backprop.integrations._updates import Updates, candidates_per_epoch
+from selective_backprop.integrations._transformers._updates import Updates, candidates_per_epoch
 from selective_backprop.strategies import Strategy
 
 
