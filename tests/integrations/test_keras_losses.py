@@ -199,9 +199,8 @@ def test_weights_make_the_mean_of_weighted_losses_of_each_example(axes):
     model.compile(keras.optimizers.SGD(0.5), loss="mse")
     before = [torch.tensor(weight, requires_grad=True) for weight in model.get_weights()]
     strategy = sb.kath18(2.0, measure="loss", schedule=sb.Schedule())
-    generator = torch.Generator().manual_seed(3)
-    trainer = SelectiveFit(model, strategy, generator=generator)
-    trainer.fit(
+    torch.manual_seed(3)  # the seed of both draws
+    SelectiveFit(model, strategy).fit(
         *(inputs, targets),
         batch_size=rows,
         epochs=1,
@@ -223,7 +222,6 @@ def test_weights_make_the_mean_of_weighted_losses_of_each_example(axes):
         strategy,
         losses=lambda _, chosen: each(chosen),
         with_selection=True,
-        generator=generator,
     )
     batch, selection = next(iter(twin))
     assert len(selection.weights.unique()) > 1
@@ -243,11 +241,9 @@ def test_weights_multiply_the_positions_that_count_and_their_number_divides():
     model.compile(keras.optimizers.SGD(0.5), loss=loss)
     before = [torch.tensor(weight, requires_grad=True) for weight in model.get_weights()]
     strategy = sb.kath18(2.0, measure="loss", schedule=sb.Schedule())
-    generator = torch.Generator().manual_seed(3)
+    torch.manual_seed(3)
     options = {"epochs": 1, "steps_per_epoch": 1, "shuffle": False, "verbose": 0}
-    SelectiveFit(model, strategy, generator=generator).fit(
-        inputs, targets, batch_size=rows, **options
-    )
+    SelectiveFit(model, strategy).fit(inputs, targets, batch_size=rows, **options)
 
     def each(chosen):
         logits = (chosen[0] @ before[0] + before[1]).movedim(-1, 1)
@@ -261,7 +257,6 @@ def test_weights_multiply_the_positions_that_count_and_their_number_divides():
         strategy,
         losses=lambda _, chosen: each(chosen).sum(1) / (chosen[1] != -1).sum(1).clamp(min=1),
         with_selection=True,
-        generator=generator,
     )
     batch, selection = next(iter(twin))
     assert len(selection.weights.unique()) > 1

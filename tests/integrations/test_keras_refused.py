@@ -209,12 +209,6 @@ def test_asking_before_the_first_fit():
             ask()
 
 
-def test_an_old_keras_is_named_with_the_one_that_is_needed(monkeypatch):
-    monkeypatch.setattr(keras, "__version__", "3.5.0")
-    with pytest.raises(sb.ConfigurationError, match=r"3\.5\.0.* 3\.6"):
-        _backend.load_keras()
-
-
 def test_another_backend_is_named_with_what_to_do(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(sb.ConfigurationError, match=r"backend is jax.* KERAS_BACKEND=torch"):

@@ -206,13 +206,6 @@ def test_a_part_of_the_module_or_losses_of_one_s_own_can_be_named():
         assert same_weights(module, plain)
 
 
-def test_the_rate_is_one_where_everything_is_trained_on_whatever_waits_for_the_next_epoch():
-    module, trainer = Digits(sb.traditional(), batch_size=48), make_trainer()
-    trainer.fit(module)
-    assert module.batches_by_epoch() == [8, 8, 9]  # of 400 rows, 16 wait, then 32, then none
-    assert float(trainer.callback_metrics["selection/rate"]) == 1.0
-
-
 def test_rate_cost_and_scores_are_logged():
     _, trainer = fit(SIZED["selective"], max_epochs=2)
     logged, stats = trainer.callback_metrics, passes_of(trainer).loader.stats

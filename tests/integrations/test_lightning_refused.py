@@ -1,6 +1,5 @@
 """What cannot work is refused before anything is trained on, with what to write instead."""
 
-import math
 from types import SimpleNamespace
 
 import pytest
@@ -20,7 +19,6 @@ from unhooked import unhooked
 
 from selective_backprop.integrations._lightning._shards import as_lightning_would
 from selective_backprop.integrations._lightning._trainer import check_trainer
-from selective_backprop.integrations._lightning._version import check_version
 from selective_backprop.integrations.lightning import LightningLoader, selected_loss
 
 pytestmark = quietly
@@ -50,14 +48,6 @@ def test_a_trainer_that_cannot_work_is_refused(strategy, options, message):
     with pytest.raises(sb.ConfigurationError, match=message):
         make_trainer(**options).fit(module)
     assert not module.trained
-
-
-@pytest.mark.parametrize("wrong", ["16", True, math.nan, math.inf, [16], 2.5, 0])
-def test_a_size_of_batches_that_is_none_is_refused_before_there_is_a_trainer(wrong):
-    module = Digits(SELECTIVE)
-    options = {"batch_size": wrong}
-    with unhooked(), pytest.raises(sb.ConfigurationError, match="batch_size="):
-        LightningLoader(loader_of(TRAIN), module, module.loss_fn, SELECTIVE, **options)
 
 
 @pytest.mark.parametrize("wrong", ["0", None, [0]])
@@ -143,15 +133,6 @@ def test_a_module_of_the_other_package_is_told_what_to_import():
         LightningLoader(
             loader_of(), pytorch_lightning.LightningModule(), nn.CrossEntropyLoss(), SELECTIVE
         )
-
-
-def test_versions_are_read_and_one_that_is_too_old_is_named():
-    for version in ("2.6.0", "2.6.6", "2.10.1", "3.0.0rc1", "2.7dev"):
-        check_version(version)
-    with pytest.raises(sb.ConfigurationError, match=r"2.5.6 .*2.6 .*pip install"):
-        check_version("2.5.6")
-    with pytest.raises(ImportError, match=r"not installed.*pip install"):
-        check_version(None)
 
 
 def test_a_loader_is_dealt_out_to_the_ranks_as_lightning_would(monkeypatch):

@@ -4,18 +4,15 @@ import warnings
 from contextlib import nullcontext
 from typing import Any
 
-import torch
 from torch.utils.data import DataLoader
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.stats import Stats
-from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._core.types import LossesOf, OutputsOf
 from selective_backprop._loader.log import Log
 from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop._pipeline.rows import Leftovers
 from selective_backprop.integrations._keras._backend import keras
 from selective_backprop.integrations._keras._checks import (
     build,
@@ -64,10 +61,7 @@ class SelectiveFit:
             of the compiled loss: for several outputs, or a model with its own `train_step`.
         outputs: `callable(model, batch)` that returns `(logits, targets)`, for strategies that
             use the error norm, if the compiled loss does not show that outputs are classes.
-        leftovers: as for `SelectiveLoader`.
-        generator: as for `SelectiveLoader`.
         nonfinite: as for `SelectiveLoader`.
-        stopwatch: as for `SelectiveLoader`.
         log: called after each training step.
 
     Raises:
@@ -81,10 +75,7 @@ class SelectiveFit:
         *,
         losses: LossesOf | None = None,
         outputs: OutputsOf | None = None,
-        leftovers: Leftovers | str = Leftovers.CARRY,
-        generator: torch.Generator | None = None,
         nonfinite: NonFinite | str = NonFinite.RAISE,
-        stopwatch: Stopwatch | None = None,
         log: Log | None = None,
     ) -> None:
         if not isinstance(model, keras.Model):
@@ -92,13 +83,7 @@ class SelectiveFit:
         self._model, self._strategy = model, check_strategy(strategy)
         check_scorer(strategy)
         self._losses, self._outputs = losses, outputs
-        self._options: dict[str, Any] = {
-            "leftovers": leftovers,
-            "generator": generator,
-            "nonfinite": nonfinite,
-            "stopwatch": stopwatch,
-        }
-        self._log = log
+        self._nonfinite, self._log = nonfinite, log
         self._watch: Watch | None = None
         self._loaded: dict[str, Any] | None = None
 
@@ -264,8 +249,8 @@ class SelectiveFit:
             losses=losses,
             outputs=None if outputs is None else Untouched(outputs),
             with_selection=True,
+            nonfinite=self._nonfinite,
             **length,
-            **self._options,
         )
         axes = 1 if compiled is None else compiled.axes
         feed = Feed(

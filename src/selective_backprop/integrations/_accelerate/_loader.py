@@ -7,21 +7,18 @@ from typing import Any
 from accelerate import Accelerator
 from accelerate.data_loader import DataLoaderStateMixin
 from accelerate.state import GradientState
-from torch import Tensor, nn
+from torch import nn
 
 from selective_backprop._batches.losses import LossFunction
 from selective_backprop._batches.serialization import pack_batch, unpack_batch
 from selective_backprop._batches.structure import move_batch
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.saved_state import Saved
-from selective_backprop._core.stats import ScoreStats, Stats
 from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._loader.weighted_loss import WeighingLoss
-from selective_backprop._memory.ledger import Ledger
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.integrations._accelerate._shard import own_shard
-from selective_backprop.integrations._rank_files import load_state, rank_file, save_state
-from selective_backprop.scorers._agreement import Agreement
+from selective_backprop.integrations._saved import load_state, rank_file, save_state
 from selective_backprop.strategies import Strategy
 
 END = object()
@@ -85,16 +82,6 @@ class AcceleratedLoader(DataLoaderStateMixin):
         accelerator.register_load_state_pre_hook(self._load)
 
     @property
-    def dataset(self) -> Any:
-        """The data set of the loader inside."""
-        return self._loader.dataset
-
-    @property
-    def batch_size(self) -> int | None:
-        """Rows of a full training batch of this process."""
-        return self._loader.batch_size
-
-    @property
     def loss_fn(self) -> WeighingLoss:
         """The given loss, for the loop to call; as `SelectiveLoader.loss_fn`."""
         loss = self._loader.loss_fn
@@ -102,50 +89,15 @@ class AcceleratedLoader(DataLoaderStateMixin):
         self._loss = loss
         return loss
 
-    @property
-    def ledger(self) -> Ledger | None:
-        """The scores and losses of each example; as `SelectiveLoader.ledger`."""
-        return self._loader.ledger
+    def __getattr__(self, name: str) -> Any:
+        """Return what the `SelectiveLoader` inside has: `record`, `stats`, `ledger` and the rest.
 
-    @property
-    def agreement(self) -> Agreement | None:
-        """What the last check of a cheap scorer found; as `SelectiveLoader.agreement`."""
-        return self._loader.agreement
-
-    @property
-    def next_epoch(self) -> int:
-        """The number of the epoch that the next iteration starts or continues."""
-        return self._loader.next_epoch
-
-    @property
-    def progress(self) -> float | None:
-        """The fraction of training whose candidates have arrived; None if unknown."""
-        return self._loader.progress
-
-    @property
-    def stats(self) -> Stats:
-        """Counts of examples; a batch that was fetched ahead counts as handed out."""
-        return self._loader.stats
-
-    @property
-    def scores(self) -> ScoreStats | None:
-        """Statistics of the scores; as `SelectiveLoader.scores`."""
-        return self._loader.scores
-
-    def set_epoch(self, epoch: int) -> None:
-        """Number the next epoch; unlike a prepared loader, this one counts epochs by itself."""
-        self._loader.set_epoch(epoch)
-
-    def record(
-        self,
-        selection: Selection,
-        losses: Tensor,
-        outputs: tuple[Any, Any] | None = None,
-        *,
-        targets: Any = None,
-    ) -> None:
-        """Remember losses that training computed anyway; as `SelectiveLoader.record`."""
-        self._loader.record(selection, losses, outputs, targets=targets)
+        A batch that was fetched ahead counts there as handed out. `set_epoch` is seldom needed:
+        unlike a prepared loader, this one counts epochs by itself.
+        """
+        if name.startswith("_"):  # also before `__init__` has set `_loader`
+            raise AttributeError(name)
+        return getattr(self._loader, name)
 
     def __len__(self) -> int:
         """Return the number of batches of the running epoch, or else of the next.

@@ -13,8 +13,8 @@ from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.stats import Stats
 from selective_backprop._loader.candidate_scheduler import CandidateScheduler, end_of
 from selective_backprop.integrations._lightning._passes import Passes
-from selective_backprop.integrations._lightning._streams import read_streams, save_streams
 from selective_backprop.integrations._lightning._trainer import check_trainer
+from selective_backprop.integrations._saved import read_streams, save_streams
 
 
 class SelectionCallback(Callback):

@@ -1,10 +1,9 @@
 """The loader that Lightning iterates, and the loss of a batch that it yields."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor, nn
@@ -12,11 +11,10 @@ from torch.utils.data import DataLoader
 
 from selective_backprop._batches.losses import LossFunction, find_losses, find_outputs
 from selective_backprop._core.errors import ConfigurationError, LoaderError
-from selective_backprop._core.options import check_flag, check_pad, check_whole, choose
+from selective_backprop._core.options import check_flag, check_pad, choose
 from selective_backprop._core.types import LossesOf, OutputsOf
 from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop._pipeline.rows import Leftovers
 from selective_backprop._pipeline.source import open_source
 from selective_backprop.integrations._lightning._callback import SelectionCallback, find_callback
 from selective_backprop.integrations._lightning._passes import Passes
@@ -53,11 +51,7 @@ class LightningLoader:
             takes; by default the module itself.
         losses: as for `SelectiveLoader`; called with `net`.
         outputs: as for `SelectiveLoader`; called with `net`.
-        batch_size: as for `SelectiveLoader`.
-        leftovers: as for `SelectiveLoader`.
         pad: as for `SelectiveLoader`.
-        whole: as for `SelectiveLoader`.
-        generator: as for `SelectiveLoader`.
         nonfinite: as for `SelectiveLoader`.
         shard: deal the examples out to the ranks. A loader with a `DistributedSampler` is left as
             it is; pass False if another sampler deals them out.
@@ -78,11 +72,7 @@ class LightningLoader:
         net: nn.Module | None = None,
         losses: LossesOf | None = None,
         outputs: OutputsOf | None = None,
-        batch_size: int | None = None,
-        leftovers: Leftovers | str = Leftovers.CARRY,
         pad: Mapping[str, float] | None = None,
-        whole: Collection[str] = (),
-        generator: torch.Generator | None = None,
         nonfinite: NonFinite | str = NonFinite.RAISE,
         shard: bool = True,
     ) -> None:
@@ -95,16 +85,7 @@ class LightningLoader:
         self._loader, self._module, self._net = loader, module, net
         self._loss_fn, self._losses, self._outputs = loss_fn, losses, outputs
         self._shard = check_flag("shard", shard)
-        self._make = partial(
-            SelectiveLoader,
-            batch_size=check_whole("batch_size", batch_size, optional=True),
-            leftovers=choose("leftovers", leftovers, Leftovers),
-            pad=check_pad(pad),
-            whole=whole,
-            generator=generator,
-            nonfinite=self._nonfinite,
-            with_selection=True,
-        )
+        self._pad = check_pad(pad)
 
     @property
     def dataset(self) -> Any:
@@ -165,7 +146,7 @@ class LightningLoader:
             losses = seen(losses, mean=mean if scored else None)
         epochs, progress = length_of_training(trainer, self._strategy)
         device = trainer.strategy.root_device
-        loader = self._make(
+        loader = SelectiveLoader(
             as_lightning_would(self._loader, trainer, shard=self._shard),
             self._module if self._net is None else self._net,
             self._loss_fn,
@@ -174,7 +155,10 @@ class LightningLoader:
             outputs=None if outputs is None else seen(outputs),
             epochs=epochs,
             progress=progress,
+            pad=self._pad,
             device=device,
+            nonfinite=self._nonfinite,
+            with_selection=True,
         )
         sized = _knows_length(loader) and knows_lengths(
             self._strategy, self._nonfinite, by_steps=progress is not None

@@ -16,13 +16,14 @@ import torch
 from torch import Tensor
 
 from selective_backprop._batches.losses import check_losses
-from selective_backprop._batches.serialization import on_device, pack_batch, unpack_batch
+from selective_backprop._batches.serialization import pack_batch
 from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._core.saved_state import FLOATS, Saved
 from selective_backprop._core.stats import STATS_RANGES, Stats
 from selective_backprop._loader.selective_loader import Epoch, SelectiveLoader
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.integrations._lightning._seen import Mean
+from selective_backprop.integrations._saved import unpack_selected
 
 
 class Fetched(NamedTuple):
@@ -235,7 +236,7 @@ class Passes:
         loader, ahead, taken, length, ended, before, scores = Saved(state).fields(
             "loader", "ahead", "taken", "length", "ended", "before", "scores"
         )
-        batches = [self._unpack(packed) for packed in ahead.items()]
+        batches = [Fetched(*unpack_selected(packed, self._device)) for packed in ahead.items()]
         steps, most, over = taken.whole(), length.maybe(Saved.whole), ended.flag()
         stats = before.record(Stats, **STATS_RANGES)
         total, count = scores.items(2)
@@ -247,14 +248,3 @@ class Passes:
         if loader.value["mid_epoch"] is not None or over:
             self._taken, self._length, self._ended, self.before = steps, most, over, stats
             self.scores.total, self.scores.count = mean
-
-    def _unpack(self, saved: Saved) -> Fetched:
-        with saved.inside():
-            batch = unpack_batch(saved.value)
-            if (
-                not isinstance(batch, tuple)
-                or len(batch) != 2
-                or not isinstance(batch[1], Selection)
-            ):
-                raise saved.refuse("a batch with its selection")
-            return Fetched(*on_device(batch, self._device))

@@ -8,14 +8,9 @@ from transformers import Trainer
 from selective_backprop._core.options import check_pad
 from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop._pipeline.rows import Leftovers
 from selective_backprop.integrations._transformers._checks import check_trainer
 from selective_backprop.integrations._transformers._model_losses import RowLosses, model_inputs
-from selective_backprop.integrations._transformers._selection import (
-    Keeper,
-    TrainerOptions,
-    TrainerSelection,
-)
+from selective_backprop.integrations._transformers._selection import Keeper, TrainerSelection
 from selective_backprop.integrations._transformers._updates import take_keys
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._collective import check_strategy
@@ -45,7 +40,6 @@ class SelectiveTrainer(Trainer):
             for a batch; by default the model's own loss of its labels.
         pad: right-padding value by key, for tensors whose width differs from batch to batch; the
             usual keys have defaults.
-        leftovers: what becomes of an incomplete window at an epoch's end, as in `SelectiveLoader`.
         nonfinite: what to do with losses that are not finite, as in `SelectiveLoader`.
         options: as for the Trainer, by name.
 
@@ -59,7 +53,6 @@ class SelectiveTrainer(Trainer):
         strategy: Strategy,
         losses: RowLosses | None = None,
         pad: Mapping[str, float] | None = None,
-        leftovers: Leftovers | str = Leftovers.CARRY,
         nonfinite: NonFinite | str = NonFinite.RAISE,
         **options: Any,
     ) -> None:
@@ -67,8 +60,7 @@ class SelectiveTrainer(Trainer):
         check_pad(pad)
         super().__init__(*args, **options)
         check_trainer(self, strategy, losses)
-        selection_options = TrainerOptions(strategy, losses, pad, leftovers, nonfinite)
-        self.selection = TrainerSelection(self, selection_options)
+        self.selection = TrainerSelection(self, strategy, losses, pad, nonfinite)
         self.add_callback(Keeper(self.selection))
 
     @property
