@@ -142,18 +142,17 @@ def test_a_loader_is_dealt_out_to_the_ranks_as_lightning_would(monkeypatch):
     monkeypatch.setenv("PL_GLOBAL_SEED", "7")
     monkeypatch.setenv("PL_SEED_WORKERS", "1")
     loader = loader_of(drop_last=True)
-    dealt = as_lightning_would(loader, trainer, shard=True)
+    dealt = as_lightning_would(loader, trainer)
     expected = DistributedSampler(TRAIN, 2, 0, shuffle=True, seed=7)
     assert [index for batch in dealt.batch_sampler for index in batch] == list(expected)[:192]
     assert len(dealt) == 12
     assert (dealt.worker_init_fn is None, loader.worker_init_fn is None) == (False, True)
     assert len(loader) == 25
     own = DataLoader(TRAIN, 16, sampler=expected)
-    assert as_lightning_would(own, trainer, shard=True).batch_sampler is own.batch_sampler
+    assert as_lightning_would(own, trainer).batch_sampler is own.batch_sampler
     weighted = DataLoader(TRAIN, 16, sampler=WeightedRandomSampler(torch.ones(400), 400))
-    assert as_lightning_would(weighted, trainer, shard=False).sampler is weighted.sampler
-    with pytest.raises(sb.LoaderError, match=r"BatchSampler of WeightedRandomSampler.*shard=False"):
-        as_lightning_would(weighted, trainer, shard=True)
+    with pytest.raises(sb.LoaderError, match=r"WeightedRandomSampler.*DistributedSampler"):
+        as_lightning_would(weighted, trainer)
 
 
 def test_losses_of_another_number_than_rows_are_refused():

@@ -37,8 +37,6 @@ class Interrupt(transformers.TrainerCallback):
     [
         (text.selective(1 / 2, warmup_epochs=1), {}),
         (text.selective(1 / 3), {"gradient_accumulation_steps": 2, "save_steps": 3}),
-        (sb.stale_sb(rate=1 / 2, epochs=2), {"max_steps": 25}),
-        (sb.recorded_sb(rate=1 / 2), {"max_steps": 25}),
         (sb.infobatch(), {"max_steps": 25}),
         (sb.infobatch(), {"num_train_epochs": 4}),
         (text.selective(1 / 2, warmup_epochs=1), {"save_steps": 6}),
@@ -51,8 +49,6 @@ class Interrupt(transformers.TrainerCallback):
     ids=[
         "sb",
         "accumulated",
-        "stale",
-        "recorded",
         "infobatch",
         "epochs of unknown length",
         "last batch",
@@ -103,12 +99,6 @@ def test_a_checkpoint_of_more_processes_is_refused(tmp_path):
     saved.rename(saved.with_name("selection-0-of-2.pt"))
     with pytest.raises(sb.ConfigurationError, match=r"another number of .* \(selection-0-of-2"):
         trained(tmp_path, text.selective(), resume=True)
-
-
-def test_a_checkpoint_of_another_strategy_is_refused(tmp_path):
-    trained(tmp_path, text.selective(1 / 2), max_steps=7)
-    with pytest.raises(sb.ConfigurationError, match=r"state .*strategy"):
-        trained(tmp_path, text.selective(1 / 4), resume=True)
 
 
 def test_what_cannot_be_gone_on_from_is_not_saved(tmp_path):

@@ -15,6 +15,8 @@ from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._sampling.draws import Selection
 
+INSTEAD = "Train anew, or load the model's weights alone."
+
 
 def rank_file(folder: str | Path, name: str, rank: int, ranks: int) -> Path:
     """Return the path of a rank's state in a checkpoint."""
@@ -36,21 +38,17 @@ def load_state(path: Path) -> dict[str, Any]:
         ConfigurationError: if the file is missing or cannot be read.
     """
     if not path.is_file():
-        there = sorted(file.name for file in path.parent.glob("*-of-*.pt"))
+        there = ", ".join(sorted(file.name for file in path.parent.glob("*-of-*.pt")))
+        why = f", or by another number of processes ({there} is there)" if there else ""
         raise ConfigurationError(
-            f"{path} is missing, so selection cannot go on from this checkpoint. It was saved "
-            "without selection, or by another number of processes"
-            f" ({', '.join(there)} is there). Train anew, or load the model's weights alone."
-            if there
-            else f"{path} is missing, so selection cannot go on from this checkpoint, which was "
-            "saved without it. Train anew, or load the model's weights alone."
+            f"{path} is missing, so selection cannot go on from this checkpoint, which was saved "
+            f"without it{why}. {INSTEAD}"
         )
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged bytes may make the reader raise anything
         raise ConfigurationError(
-            f"{path} is damaged, so selection cannot go on from this checkpoint: {error}. Train "
-            "anew, or load the model's weights alone."
+            f"{path} is damaged, so selection cannot go on from this checkpoint: {error}. {INSTEAD}"
         ) from error
 
 

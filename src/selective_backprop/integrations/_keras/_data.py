@@ -16,12 +16,7 @@ from selective_backprop.integrations._keras._backend import keras
 
 
 class Rows(Dataset[Any]):
-    """A data set of rows of arrays, read a batch at a time.
-
-    Args:
-        parts: `(inputs, targets)`, with or without weights; each a tensor or a structure of
-            tensors.
-    """
+    """A data set of rows of `(inputs, targets)`, maybe with weights, read a batch at a time."""
 
     def __init__(self, parts: tuple[Any, ...]) -> None:
         self.parts = parts
@@ -83,13 +78,7 @@ def refuse_beside_loader(**given: Any) -> None:
 
 
 def join_arrays(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> tuple[Any, ...]:
-    """Return inputs, targets and, if any, weights as tensors.
-
-    Args:
-        x: arrays of one row per example, in any structure.
-        y: as x; None only where the loss needs no targets.
-        sample_weight: weights of examples, or None.
-        class_weight: weights by class number, or None.
+    """Return inputs, targets and, if any, weights as tensors; all may be structures of arrays.
 
     Raises:
         ConfigurationError: if they are of different lengths, hold no numbers, or both weights
@@ -128,9 +117,7 @@ def as_tensor(array: Any) -> Tensor:
 def weigh_classes(y: Any, class_weight: Mapping[int, float]) -> Tensor:
     """Return the weight of each example's class, 1 for classes that are not named, `[example]`.
 
-    Args:
-        y: class numbers, `[example]` or `[example, 1]`, or one-hot rows.
-        class_weight: weights by class number.
+    The targets are class numbers, `[example]` or `[example, 1]`, or one-hot rows.
 
     Raises:
         ConfigurationError: if the model has several targets, or none.

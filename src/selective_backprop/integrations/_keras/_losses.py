@@ -41,9 +41,6 @@ class CompiledLoss:
     An example's loss is the mean over its positions, if it has several; those that Keras masks or
     that `ignore_class` names are left out. Its sample weight multiplies it, as in training.
 
-    Args:
-        model: a compiled model with one output and one loss.
-
     Attributes:
         axes: how many axes the last losses had before they were averaged.
 

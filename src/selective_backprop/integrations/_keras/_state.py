@@ -21,13 +21,7 @@ KEPT = 2  # states: Keras may be interrupted before it writes its own of the sam
 
 
 def pack(epoch: int, loader: SelectiveLoader, model: Any) -> dict[str, Any]:
-    """Return the state of selection, with what Keras does not save of a model in training.
-
-    Args:
-        epoch: number of the next epoch of `fit`.
-        loader: the loader that selects.
-        model: the model in training.
-    """
+    """Return the state at an epoch's start, with what Keras does not save of a model."""
     return {
         "epoch": epoch,
         "loader": loader.state_dict(),
@@ -69,9 +63,6 @@ def _seeds(model: Any) -> list[Any]:
 
 class Backup:
     """States of the last epochs, in the folder of Keras's own backup.
-
-    Args:
-        folder: the folder of `keras.callbacks.BackupAndRestore`.
 
     Raises:
         ConfigurationError: if the folder is not on this machine.

@@ -11,14 +11,14 @@ from torch.utils.data import DataLoader
 
 from selective_backprop._batches.losses import LossFunction, find_losses, find_outputs
 from selective_backprop._core.errors import ConfigurationError, LoaderError
-from selective_backprop._core.options import check_flag, check_pad, choose
-from selective_backprop._core.types import LossesOf, OutputsOf
+from selective_backprop._core.options import check_pad, choose
+from selective_backprop._core.types import LossesOf
 from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.source import open_source
 from selective_backprop.integrations._lightning._callback import SelectionCallback, find_callback
 from selective_backprop.integrations._lightning._passes import Passes
-from selective_backprop.integrations._lightning._seen import AsTrained, Mean, transfer_hooks
+from selective_backprop.integrations._lightning._seen import AsTrained, transfer_hooks
 from selective_backprop.integrations._lightning._shards import as_lightning_would
 from selective_backprop.integrations._lightning._trainer import (
     check_fractions,
@@ -50,11 +50,8 @@ class LightningLoader:
         net: the part of the module that maps a batch's inputs to the outputs that `loss_fn`
             takes; by default the module itself.
         losses: as for `SelectiveLoader`; called with `net`.
-        outputs: as for `SelectiveLoader`; called with `net`.
         pad: as for `SelectiveLoader`.
         nonfinite: as for `SelectiveLoader`.
-        shard: deal the examples out to the ranks. A loader with a `DistributedSampler` is left as
-            it is; pass False if another sampler deals them out.
 
     Raises:
         ConfigurationError: if an option, or a combination of them, cannot work; options of the
@@ -71,20 +68,17 @@ class LightningLoader:
         *,
         net: nn.Module | None = None,
         losses: LossesOf | None = None,
-        outputs: OutputsOf | None = None,
         pad: Mapping[str, float] | None = None,
         nonfinite: NonFinite | str = NonFinite.RAISE,
-        shard: bool = True,
     ) -> None:
         if isinstance(loader, (LightningLoader, SelectiveLoader)):
             raise LoaderError(f"the loader is a {type(loader).__name__}; wrap the one inside it")
         self._strategy = check_strategy(strategy)
         open_source(loader)  # refuse now a loader that cannot be wrapped later
         self._nonfinite = choose("nonfinite", nonfinite, NonFinite)
-        _check_module(module, self._strategy, net, losses, outputs)
+        _check_module(module, self._strategy, net, losses)
         self._loader, self._module, self._net = loader, module, net
-        self._loss_fn, self._losses, self._outputs = loss_fn, losses, outputs
-        self._shard = check_flag("shard", shard)
+        self._loss_fn, self._losses = loss_fn, losses
         self._pad = check_pad(pad)
 
     @property
@@ -135,19 +129,15 @@ class LightningLoader:
         return find_callback(trainer).passes_of(self, trainer, partial(self._begin, trainer))
 
     def _begin(self, trainer: Trainer) -> Passes:
-        mean = Mean()
         seen = partial(AsTrained, precision=trainer.precision_plugin, hooks=transfer_hooks(trainer))
-        losses, outputs = None, find_outputs(self._losses, self._outputs)
+        losses, outputs = None, find_outputs(self._losses, None)
         if self._loss_fn is not None or self._losses is not None:
             excess = self._strategy.selector.terms.confidence
-            losses = find_losses(self._loss_fn, self._losses, self._outputs, excess=excess)
-            needs = self._strategy.needs
-            scored = needs is not None and needs.passes and not needs.recordings
-            losses = seen(losses, mean=mean if scored else None)
+            losses = seen(find_losses(self._loss_fn, self._losses, None, excess=excess))
         epochs, progress = length_of_training(trainer, self._strategy)
         device = trainer.strategy.root_device
         loader = SelectiveLoader(
-            as_lightning_would(self._loader, trainer, shard=self._shard),
+            as_lightning_would(self._loader, trainer),
             self._module if self._net is None else self._net,
             self._loss_fn,
             self._strategy,
@@ -165,7 +155,7 @@ class LightningLoader:
         )
         if not sized:
             check_fractions(trainer, self._strategy)
-        return Passes(loader, device, sized=sized, mean=mean)
+        return Passes(loader, device, sized=sized)
 
 
 def selected_loss(module: LightningModule, losses: Tensor, targets: Tensor | None = None) -> Tensor:
@@ -199,7 +189,7 @@ def _knows_length(loader: SelectiveLoader) -> bool:
     return True
 
 
-def _check_module(module: Any, strategy: Strategy, net: Any, losses: Any, outputs: Any) -> None:
+def _check_module(module: Any, strategy: Strategy, net: Any, losses: Any) -> None:
     if not isinstance(module, LightningModule):
         hint = "pass self, and the part that makes the outputs as net="
         origins = {kind.__module__.partition(".")[0] for kind in type(module).__mro__}
@@ -211,8 +201,7 @@ def _check_module(module: Any, strategy: Strategy, net: Any, losses: Any, output
     needs = strategy.needs
     if needs is None or not needs.model or not (needs.passes or needs.rescores):
         return
-    given = net is not None or losses is not None or outputs is not None
-    if not given and not is_overridden("forward", module):
+    if net is None and losses is None and not is_overridden("forward", module):
         raise ConfigurationError(
             f"{strategy.name} scores candidates with the model, and {type(module).__name__} has no "
             "forward(). Name the part of it that makes the outputs, net=self.net, or pass "

@@ -96,8 +96,8 @@ def knows_lengths(strategy: Strategy, nonfinite: NonFinite, *, by_steps: bool) -
 
     Args:
         strategy: what to select and when.
-        nonfinite: what to do with losses that are not finite.
-        by_steps: whether the number of steps ends training.
+        nonfinite: `SKIP` leaves out rows, so that no number is known.
+        by_steps: whether `max_steps` may end training, so that fractions of it are no epochs.
     """
     needs, terms, schedule = strategy.needs, strategy.selector.terms, strategy.schedule
     if terms.keeps_everything:

@@ -39,8 +39,6 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
         "go on from what it saves. Use save_strategy='steps'.": (
             getattr(args, "enable_jit_checkpoint", False)
         ),
-        "past_index keeps a model's memory from one batch to the next, and selection regroups "
-        "batches. Leave it out.": getattr(args, "past_index", -1) >= 0,
     }
     for reason, applies in refusals.items():
         if applies:
@@ -86,13 +84,8 @@ def collate_two(loader: DataLoader[Any]) -> Any:
 def find_padding(batch: Any, tokenizer: Any, given: Mapping[str, float] | None) -> dict[str, float]:
     """Return the padding value by key, for joining rows of different lengths.
 
-    Collators that pad to a batch's longest row leave batches of different widths. Known keys get
-    their usual padding.
-
-    Args:
-        batch: some examples, collated, which show the keys; None for the user's values alone.
-        tokenizer: knows the padding token; None for 0.
-        given: the user's own values, which take precedence.
+    Collators that pad to a batch's longest row leave batches of different widths. The keys of a
+    collated batch get their usual padding, with the tokenizer's token; `given` takes precedence.
     """
     given = dict(given or {})
     if not isinstance(batch, Mapping):

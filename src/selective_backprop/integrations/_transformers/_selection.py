@@ -34,18 +34,7 @@ from selective_backprop.strategies import Strategy
 
 
 class TrainerSelection:
-    """Select in a Trainer's own loader.
-
-    Args:
-        trainer: the Trainer.
-        strategy: as for `SelectiveTrainer`.
-        losses: as for `SelectiveTrainer`.
-        pad: as for `SelectiveTrainer`.
-        nonfinite: as for `SelectiveTrainer`.
-
-    Attributes:
-        loader: the selective loader of the current or last training; None before the first.
-    """
+    """Select in a Trainer's own loader, with the options of a `SelectiveTrainer`."""
 
     def __init__(
         self,
@@ -185,14 +174,14 @@ class TrainerSelection:
         if not self._records:
             yield
             return
-        heard: list[Any] = []
-        hook = model.register_forward_hook(lambda *of, **_: heard.append(of[-1]))
+        outputs: list[Any] = []
+        hook = model.register_forward_hook(lambda *of, **_: outputs.append(of[-1]))
         try:
             yield
         finally:
             hook.remove()
-        if heard:
-            self.record(selection, heard[0], batch)
+        if outputs:
+            self.record(selection, outputs[0], batch)
 
     def record(self, selection: Selection, outputs: Any, batch: Mapping[str, Any]) -> None:
         """Record the losses that training computed, if the strategy selects by them."""
@@ -292,11 +281,7 @@ class TrainerSelection:
 
 
 class Keeper(TrainerCallback):
-    """Save selection beside each checkpoint, and keep the Trainer's count of epochs right.
-
-    Args:
-        selection: the Trainer's selection.
-    """
+    """Save selection beside each checkpoint, and keep the Trainer's count of epochs right."""
 
     def __init__(self, selection: TrainerSelection) -> None:
         self._selection = selection

@@ -195,9 +195,7 @@ def take_keys(batch: dict[str, Any]) -> tuple[dict[str, Any], Selection | None]:
 def candidates_per_epoch(loader: DataLoader[Any], subset: int | None) -> int | None:
     """Return how many examples come up in an epoch; None if that is unknown.
 
-    Args:
-        loader: the candidates' loader.
-        subset: number of examples in the subset that is drawn from; None for the whole data set.
+    With a `subset`, as many examples are drawn from in place of the whole data set.
     """
     batches = loader.batch_sampler
     if type(batches) is not BatchSampler or isinstance(loader.dataset, IterableDataset):
