@@ -100,11 +100,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
         return getattr(self._loader, name)
 
     def __len__(self) -> int:
-        """Return the number of batches of the running epoch, or else of the next.
-
-        Raises:
-            TypeError: if it cannot be known in advance.
-        """
+        """Return the batches of the running epoch, or else the next; raise TypeError if unknown."""
         return len(self._loader) + self._over
 
     def __iter__(self) -> Iterator[Any]:

@@ -68,11 +68,7 @@ def own_shard(accelerator: Accelerator, loader: DataLoader[Any]) -> DataLoader[A
 
 
 def check_accelerator(accelerator: Accelerator) -> None:
-    """Refuse options that selection does not support, or was not tested with.
-
-    Raises:
-        ConfigurationError: if one is set; the message names it and says why.
-    """
+    """Refuse options that selection does not support, or was not tested with."""
     engine = UNTESTED.get(accelerator.distributed_type)
     if engine is not None:
         raise ConfigurationError(

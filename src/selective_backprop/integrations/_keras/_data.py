@@ -40,11 +40,7 @@ def as_it_is(batch: Any) -> Any:
 
 
 def refuse_others(x: Any) -> None:
-    """Refuse data other than arrays and data loaders that can be wrapped.
-
-    Raises:
-        LoaderError: if `x` is anything else.
-    """
+    """Refuse data other than arrays and data loaders that can be wrapped."""
     if isinstance(x, SelectiveLoader):
         raise LoaderError(
             "x is a SelectiveLoader; pass the DataLoader inside, which is wrapped here"
@@ -58,11 +54,7 @@ def refuse_others(x: Any) -> None:
 
 
 def refuse_beside_loader(**given: Any) -> None:
-    """Refuse arguments of `fit` that a data loader decides itself.
-
-    Raises:
-        ConfigurationError: if one is given.
-    """
+    """Refuse arguments of `fit` that a data loader decides itself."""
     instead = {
         "y": "let the loader yield (x, y)",
         "batch_size": "set the loader's",

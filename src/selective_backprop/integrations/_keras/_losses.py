@@ -214,11 +214,7 @@ def the_only(values: Any, what: str) -> Any:
 
 
 def _find_loss(model: Any) -> Any:
-    """Return the compiled loss as an object of Keras or a function.
-
-    Raises:
-        ConfigurationError: if there is not exactly one, or the model computes another.
-    """
+    """Return the compiled loss as an object of Keras or a function."""
     for name in ("compute_loss", "train_step"):
         if getattr(type(model), name) is not getattr(keras.Model, name):
             raise ConfigurationError(

@@ -92,11 +92,7 @@ class LightningLoader:
         return self._passes().loader
 
     def __len__(self) -> int:
-        """Return the number of batches of the current epoch, or else of the next.
-
-        Raises:
-            TypeError: if that is not known ahead in every epoch.
-        """
+        """Return the batches of the current epoch, or else the next; raise TypeError if unknown."""
         return self._passes().length()
 
     def __bool__(self) -> bool:

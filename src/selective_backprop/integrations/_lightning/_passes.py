@@ -117,11 +117,7 @@ class Passes:
         return (self.selection.weights * losses).mean()
 
     def check_loss(self) -> None:
-        """Refuse a step that leaves out the weights or losses that the strategy needs.
-
-        Raises:
-            ConfigurationError: if the losses did not go through `loss`.
-        """
+        """Refuse a step that leaves out the weights or losses that the strategy needs."""
         if self.filed or not self._lives_on_losses:
             return
         raise ConfigurationError(

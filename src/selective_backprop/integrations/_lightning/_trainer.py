@@ -13,11 +13,7 @@ from selective_backprop.strategies import Strategy
 
 
 def check_trainer(trainer: Trainer, module: LightningModule) -> None:
-    """Refuse a training in which selection cannot work, before anything is loaded.
-
-    Raises:
-        ConfigurationError: if an option of the trainer, or `training_step`, rules selection out.
-    """
+    """Refuse a training in which selection cannot work, before anything is loaded."""
     if not isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):
         raise ConfigurationError(
             f"Trainer(strategy=...) is a {type(trainer.strategy).__name__}, which shards the model "
@@ -46,11 +42,7 @@ def check_trainer(trainer: Trainer, module: LightningModule) -> None:
 
 
 def check_fractions(trainer: Trainer, strategy: Strategy) -> None:
-    """Refuse options that are fractions of an epoch, if its length is not known.
-
-    Raises:
-        ConfigurationError: if the trainer is given one.
-    """
+    """Refuse options that are fractions of an epoch, if its length is not known."""
     for name in ("limit_train_batches", "val_check_interval"):
         value = getattr(trainer, name)
         if isinstance(value, float) and value != 1.0:

@@ -15,11 +15,7 @@ from selective_backprop.strategies._collective import check_loss
 
 
 def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
-    """Refuse options of a Trainer that selection cannot honour.
-
-    Raises:
-        ConfigurationError: if one is set; the message says why, and what to set instead.
-    """
+    """Refuse options of a Trainer that selection cannot honour."""
     check_accelerator(trainer.accelerator)
     args = trainer.args
     sampling = getattr(args, "train_sampling_strategy", None)
