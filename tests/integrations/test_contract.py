@@ -1,6 +1,7 @@
 """Laws that every adapter keeps. A new one needs a driver in `fixture_adapters`, nothing else."""
 
 import copy
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from unhooked import unhooked
 import selective_backprop as sb
 from selective_backprop import integrations
 
+ROOT = Path(__file__).parents[2]
 every_adapter = pytest.mark.parametrize("driver", DRIVERS, ids=lambda driver: driver.framework)
 STRATEGIES = {
     "everything": sb.traditional(),
@@ -28,9 +30,12 @@ def same(one, other):
     return len(one) == len(other) and all(map(torch.equal, one, other))
 
 
-def test_every_adapter_has_a_driver():
-    doors = Path(integrations.__file__).parent.glob("[!_]*.py")
-    assert sorted(door.stem for door in doors) == [driver.framework for driver in DRIVERS]
+def test_every_adapter_has_a_driver_a_page_and_an_extra():
+    doors = {door.stem for door in Path(integrations.__file__).parent.glob("[!_]*.py")}
+    assert doors == {driver.framework for driver in DRIVERS}
+    assert doors <= {page.stem for page in (ROOT / "docs").glob("*.md")}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert doors <= project["optional-dependencies"].keys()
 
 
 @every_adapter
