@@ -125,11 +125,6 @@ def test_a_pass_that_is_left_behind_gives_way_to_the_next():
     assert accelerate.state.GradientState().active_dataloader is None
 
 
-def test_losses_that_would_be_lost_are_refused():
-    with pytest.raises(sb.ConfigurationError, match=r"loss_fn = loader\.loss_fn"):
-        Training(sb.auto()).run()
-
-
 def test_a_checkpoint_without_selection_is_refused(tmp_path):
     Training(None).accelerator.save_state(str(tmp_path))
     accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)

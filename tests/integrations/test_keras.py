@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from fixture_keras import QUIET, digits, keras, make_loader, make_model, same, values
+from fixture_keras import QUIET, digits, keras, make_model, same, values
 
 import selective_backprop as sb
 from selective_backprop.integrations.keras import SelectiveFit
@@ -90,13 +90,6 @@ def test_a_schedule_in_fractions_counts_steps_where_fit_does():
     trainer, _, _ = train(strategy, *digits(), batch_size=16, epochs=4, steps_per_epoch=5)
     assert trainer.stats.kept == 20 * 16
     assert trainer.stats.candidates == pytest.approx(10 * 16 + 2 * 10 * 16, abs=32)
-
-
-def test_the_users_workers_load():
-    _, _, steps = train(
-        SB, make_loader(*digits(), num_workers=1, persistent_workers=True), epochs=2
-    )
-    assert steps == [20, 6]
 
 
 def test_what_selection_did_is_in_the_logs_from_the_first_epoch_on(tmp_path):

@@ -247,20 +247,6 @@ def test_manual_optimisation_and_clipped_gradients_go_as_ever():
     assert not same_weights(clipped, automatic)
 
 
-def test_the_trainer_s_estimate_of_steps_can_be_asked_for_when_optimisers_are_made():
-    class Scheduled(Digits):
-        def configure_optimizers(self):
-            self.estimate = self.trainer.estimated_stepping_batches
-            return super().configure_optimizers()
-
-    for strategy, estimate in ((SIZED["selective"], 3 * 25), (COINS, -1)):
-        module, plain = Scheduled(strategy), fit(strategy, limit_val_batches=0)[0]
-        torch.manual_seed(0)
-        make_trainer(limit_val_batches=0).fit(module)
-        assert module.estimate == estimate
-        assert same_weights(module, plain)
-
-
 @pytest.mark.parametrize("accumulated", [1, 2])
 @pytest.mark.parametrize(
     "strategy",

@@ -251,22 +251,6 @@ def test_confidence_is_read_from_losses_of_labels_that_are_not_smoothed(tmp_path
     assert made.selective_loader.class_visits.visits
 
 
-def test_lengths_that_were_grouped_stay_grouped(tmp_path):
-    def spread(**options):
-        made = text.trainer(
-            tmp_path,
-            text.selective(1 / 2),
-            model=text.speaker(),
-            data=text.spoken(),
-            **options,
-        )
-        loader = made.get_train_dataloader()
-        spans = [batch["attention_mask"].sum(1).float().std() for batch in loader]
-        return torch.stack(spans).mean()
-
-    assert spread(train_sampling_strategy="group_by_length") < 0.6 * spread()
-
-
 def test_a_trainer_of_somebody_else_s_is_made_selective_by_deriving_from_both(tmp_path):
     seen = []
 
@@ -283,20 +267,3 @@ def test_a_trainer_of_somebody_else_s_is_made_selective_by_deriving_from_both(tm
         text.classifier(), args, text.collate, text.classified(48), strategy=text.selective()
     ).train()
     assert seen == [["attention_mask", "input_ids", "labels"]] * 3
-
-
-def test_evaluation_is_left_alone(tmp_path):
-    made = text.trainer(
-        tmp_path,
-        text.selective(),
-        options={"eval_dataset": text.classified(12)},
-        max_steps=2,
-        eval_strategy="steps",
-        eval_steps=1,
-    )
-    made.train()
-    losses = [log["eval_loss"] for log in made.state.log_history if "eval_loss" in log]
-    assert len(losses) == 2
-    assert losses[-1] == pytest.approx(
-        float(text.held_out_loss(made.model, text.classified(12))), abs=1e-5
-    )
