@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "selective_backprop"
 ELSEWHERE = {  # function: what holds its warning
-    "integrations/_keras_watch.py:_go_on": "tests/integrations/test_keras.py, where Keras is",
+    "integrations/_keras/_watch.py:_go_on": "tests/integrations/test_keras.py, where Keras is",
     "lab/training/resumable_run.py:save": "tests/lab/training/test_resumable_run.py",
     "lab/training/resumable_run.py:load": "tests/lab/training/test_checkpoint.py",
 }

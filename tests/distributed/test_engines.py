@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 STARTS = {
     "accelerate": [
         *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
-        "examples/accelerate_ddp.py",
+        "examples/accelerate_digits.py",
     ],
     "lightning": ["examples/lightning_ddp.py"],
     "ray": ["examples/ray_ddp.py"],

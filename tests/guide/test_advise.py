@@ -188,7 +188,7 @@ def test_on_data_that_auto_gains_on_it_is_advised_with_the_lines_to_write(traits
     [
         (CLEAN, FAST, 20, "plain training at the same cost"),
         (WRONG, FAST, 4, "4 epochs"),
-        (replace(CLEAN, wrong_labels=None), FAST, 20, "could not be told"),
+        (replace(CLEAN, wrong_labels=None), FAST, 20, "is not known"),
         (COPIED, replace(FAST, auto=11.0), None, "2.2 times as long"),
         (WRONG, replace(FAST, auto=10.0, kept=0.4), None, "2.5 times as long"),
     ],

@@ -154,15 +154,6 @@ def test_looks_that_are_not_finite_are_not_noted(wrong):
         assert getattr(found, name).tolist() == getattr(expected, name).tolist()
 
 
-def test_what_earlier_versions_noted_as_not_finite_is_left_out():
-    doubts = sb.guide.Doubts(2)
-    doubts.note(torch.arange(2), torch.tensor([[0.0, 2.0], [2.0, 0.0]]), torch.tensor([0, 0]))
-    state = doubts.state_dict()
-    state["columns"]["total"][0] = math.nan
-    doubts.load_state_dict(state)
-    assert sb.guide.audit(doubts).indices.tolist() == [1]
-
-
 def test_doubts_go_on_from_their_state(tmp_path):
     outputs, labels = torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.tensor([0, 0])
     whole, first = sb.guide.Doubts(2), sb.guide.Doubts(2)

@@ -14,8 +14,8 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Rando
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.integrations import _shard
-from selective_backprop.integrations._shard import own_shard
+from selective_backprop.integrations._accelerate import _shard
+from selective_backprop.integrations._accelerate._shard import own_shard
 
 
 def accelerator(**options):

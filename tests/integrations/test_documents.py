@@ -6,7 +6,7 @@ import torch
 pytest.importorskip("transformers")
 
 import selective_backprop as sb
-from selective_backprop.integrations._documents import Documents, find_lengths
+from selective_backprop.integrations._transformers._documents import Documents, find_lengths
 
 ROWS = [
     {"input_ids": [1, 2, 3, 4, 5], "labels": [1, 2, -100, 4, 5]},

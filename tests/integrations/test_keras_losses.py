@@ -7,8 +7,8 @@ from fixture_keras import QUIET, digits, keras, make_model, values
 from torch import nn
 
 import selective_backprop as sb
-from selective_backprop.integrations._keras_losses import CompiledLoss
-from selective_backprop.integrations._keras_untouched import Untouched
+from selective_backprop.integrations._keras._losses import CompiledLoss
+from selective_backprop.integrations._keras._untouched import Untouched
 from selective_backprop.integrations.keras import SelectiveFit
 
 pytestmark = QUIET
@@ -188,87 +188,56 @@ def test_scoring_leaves_statistics_seeds_and_modes_as_they_were(training):
         assert all(map(torch.equal, buffers, [b for m in modules for b in m.buffers()]))
 
 
-@pytest.mark.parametrize("axes", [1, 2])
-def test_weights_make_the_mean_of_weighted_losses_of_each_example(axes):
-    """Also where an example has several positions, of which there are as many as rows."""
+def check_weighted_step(loss, inputs, targets, each, counted, *, outputs):
+    """One weighted step of Keras's is that on the weighted sum of losses, by the number counted."""
     keras.utils.set_random_seed(0)
-    rows, positions = 8, 8
-    shape = (rows * 4, 3) if axes == 1 else (rows * 4, positions, 3)
-    inputs, targets = torch.randn(shape), torch.randn(*shape[:-1], 1)
-    model = keras.Sequential([keras.layers.Input(shape[1:]), keras.layers.Dense(1)])
-    model.compile(keras.optimizers.SGD(0.5), loss="mse")
-    before = [torch.tensor(weight, requires_grad=True) for weight in model.get_weights()]
-    strategy = sb.kath18(2.0, measure="loss", schedule=sb.Schedule())
-    generator = torch.Generator().manual_seed(3)
-    trainer = SelectiveFit(model, strategy, generator=generator)
-    trainer.fit(
-        *(inputs, targets),
-        batch_size=rows,
-        epochs=1,
-        steps_per_epoch=1,
-        shuffle=False,
-        verbose=0,
-    )
-
-    # The same rows, by the loader itself around a plain function of the weights.
-    def each(chosen):
-        x, y = chosen
-        return (x @ before[0] + before[1] - y).square().flatten(1).mean(1)
-
-    data = torch.utils.data.TensorDataset(inputs, targets)
-    twin = sb.SelectiveLoader(
-        torch.utils.data.DataLoader(data, batch_size=rows),
-        nn.Linear(1, 1),
-        None,
-        strategy,
-        losses=lambda _, chosen: each(chosen),
-        with_selection=True,
-        generator=generator,
-    )
-    batch, selection = next(iter(twin))
-    assert len(selection.weights.unique()) > 1
-    (selection.weights * each(batch)).mean().backward()
-    for weight, start in zip(model.get_weights(), before, strict=True):
-        assert np.allclose(weight, (start - 0.5 * start.grad).detach().numpy(), atol=1e-6)
-
-
-def test_weights_multiply_the_positions_that_count_and_their_number_divides():
-    keras.utils.set_random_seed(0)
-    rows, positions = 8, 5
-    inputs = torch.randn(rows * 4, positions, 3)
-    targets = torch.arange(rows * 4 * positions).reshape(-1, positions) % 3
-    targets[torch.rand(targets.shape) < 0.5] = -1
-    model = keras.Sequential([keras.layers.Input((positions, 3)), keras.layers.Dense(3)])
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
+    model = keras.Sequential([keras.layers.Input(inputs.shape[1:]), keras.layers.Dense(outputs)])
     model.compile(keras.optimizers.SGD(0.5), loss=loss)
     before = [torch.tensor(weight, requires_grad=True) for weight in model.get_weights()]
     strategy = sb.kath18(2.0, measure="loss", schedule=sb.Schedule())
-    generator = torch.Generator().manual_seed(3)
+    torch.manual_seed(3)  # the seed of both draws
     options = {"epochs": 1, "steps_per_epoch": 1, "shuffle": False, "verbose": 0}
-    SelectiveFit(model, strategy, generator=generator).fit(
-        inputs, targets, batch_size=rows, **options
-    )
+    SelectiveFit(model, strategy).fit(inputs, targets, batch_size=8, **options)
 
-    def each(chosen):
-        logits = (chosen[0] @ before[0] + before[1]).movedim(-1, 1)
-        return nn.functional.cross_entropy(logits, chosen[1], reduction="none", ignore_index=-1)
+    def sums(batch):
+        return each(batch[0] @ before[0] + before[1], batch[1]).flatten(1).sum(1)
 
-    data = torch.utils.data.TensorDataset(inputs, targets)
+    # The same rows, by the loader itself around a plain function of the weights.
     twin = sb.SelectiveLoader(
-        torch.utils.data.DataLoader(data, batch_size=rows),
+        torch.utils.data.DataLoader(torch.utils.data.TensorDataset(inputs, targets), batch_size=8),
         nn.Linear(1, 1),
         None,
         strategy,
-        losses=lambda _, chosen: each(chosen).sum(1) / (chosen[1] != -1).sum(1).clamp(min=1),
+        losses=lambda _, batch: sums(batch) / counted(batch[1]).flatten(1).sum(1).clamp(min=1),
         with_selection=True,
-        generator=generator,
     )
     batch, selection = next(iter(twin))
     assert len(selection.weights.unique()) > 1
-    weighted = selection.weights.unsqueeze(1) * each(batch)
-    (weighted.sum() / (batch[1] != -1).sum()).backward()
+    ((selection.weights * sums(batch)).sum() / counted(batch[1]).sum()).backward()
     for weight, start in zip(model.get_weights(), before, strict=True):
         assert np.allclose(weight, (start - 0.5 * start.grad).detach().numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(32, 3), (32, 8, 3)], ids=["one", "as many as rows"])
+def test_weights_multiply_the_losses_of_each_example_and_of_its_positions(shape):
+    inputs, targets = torch.randn(shape), torch.randn(*shape[:-1], 1)
+    each = nn.MSELoss(reduction="none")
+    check_weighted_step("mse", inputs, targets, each, torch.ones_like, outputs=1)
+
+
+def test_weights_multiply_the_positions_that_count_and_their_number_divides():
+    targets = torch.arange(32 * 5).reshape(-1, 5) % 3
+    targets[torch.rand(targets.shape) < 0.5] = -1
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
+    entropies = nn.CrossEntropyLoss(reduction="none", ignore_index=-1)
+    check_weighted_step(
+        loss,
+        torch.randn(32, 5, 3),
+        targets,
+        lambda logits, classes: entropies(logits.movedim(-1, 1), classes),
+        lambda classes: classes != -1,
+        outputs=3,
+    )
 
 
 def test_recorded_losses_are_those_of_the_training_forward():

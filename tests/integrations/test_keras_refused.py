@@ -12,7 +12,7 @@ from fixture_keras import QUIET, digits, keras, make_loader, make_model
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.integrations import _keras_backend
+from selective_backprop.integrations._keras import _backend
 from selective_backprop.integrations.keras import SelectiveFit
 
 pytestmark = QUIET
@@ -209,16 +209,10 @@ def test_asking_before_the_first_fit():
             ask()
 
 
-def test_an_old_keras_is_named_with_the_one_that_is_needed(monkeypatch):
-    monkeypatch.setattr(keras, "__version__", "3.5.0")
-    with pytest.raises(sb.ConfigurationError, match=r"3\.5\.0.* 3\.6"):
-        _keras_backend.load_keras()
-
-
 def test_another_backend_is_named_with_what_to_do(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(sb.ConfigurationError, match=r"backend is jax.* KERAS_BACKEND=torch"):
-        _keras_backend.load_keras()
+        _backend.load_keras()
 
 
 def test_a_backend_that_is_not_there_is_named_when_the_adapter_is_imported():

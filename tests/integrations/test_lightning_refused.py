@@ -1,6 +1,5 @@
 """What cannot work is refused before anything is trained on, with what to write instead."""
 
-import math
 from types import SimpleNamespace
 
 import pytest
@@ -20,7 +19,6 @@ from unhooked import unhooked
 
 from selective_backprop.integrations._lightning._shards import as_lightning_would
 from selective_backprop.integrations._lightning._trainer import check_trainer
-from selective_backprop.integrations._lightning._version import check_version
 from selective_backprop.integrations.lightning import LightningLoader, selected_loss
 
 pytestmark = quietly
@@ -50,14 +48,6 @@ def test_a_trainer_that_cannot_work_is_refused(strategy, options, message):
     with pytest.raises(sb.ConfigurationError, match=message):
         make_trainer(**options).fit(module)
     assert not module.trained
-
-
-@pytest.mark.parametrize("wrong", ["16", True, math.nan, math.inf, [16], 2.5, 0])
-def test_a_size_of_batches_that_is_none_is_refused_before_there_is_a_trainer(wrong):
-    module = Digits(SELECTIVE)
-    options = {"batch_size": wrong}
-    with unhooked(), pytest.raises(sb.ConfigurationError, match="batch_size="):
-        LightningLoader(loader_of(TRAIN), module, module.loss_fn, SELECTIVE, **options)
 
 
 @pytest.mark.parametrize("wrong", ["0", None, [0]])
@@ -145,15 +135,6 @@ def test_a_module_of_the_other_package_is_told_what_to_import():
         )
 
 
-def test_versions_are_read_and_one_that_is_too_old_is_named():
-    for version in ("2.6.0", "2.6.6", "2.10.1", "3.0.0rc1", "2.7dev"):
-        check_version(version)
-    with pytest.raises(sb.ConfigurationError, match=r"2.5.6 .*2.6 .*pip install"):
-        check_version("2.5.6")
-    with pytest.raises(ImportError, match=r"not installed.*pip install"):
-        check_version(None)
-
-
 def test_a_loader_is_dealt_out_to_the_ranks_as_lightning_would(monkeypatch):
     trainer = Trainer(
         accelerator="cpu", strategy="ddp", devices=2, logger=False, enable_checkpointing=False
@@ -161,18 +142,17 @@ def test_a_loader_is_dealt_out_to_the_ranks_as_lightning_would(monkeypatch):
     monkeypatch.setenv("PL_GLOBAL_SEED", "7")
     monkeypatch.setenv("PL_SEED_WORKERS", "1")
     loader = loader_of(drop_last=True)
-    dealt = as_lightning_would(loader, trainer, shard=True)
+    dealt = as_lightning_would(loader, trainer)
     expected = DistributedSampler(TRAIN, 2, 0, shuffle=True, seed=7)
     assert [index for batch in dealt.batch_sampler for index in batch] == list(expected)[:192]
     assert len(dealt) == 12
     assert (dealt.worker_init_fn is None, loader.worker_init_fn is None) == (False, True)
     assert len(loader) == 25
     own = DataLoader(TRAIN, 16, sampler=expected)
-    assert as_lightning_would(own, trainer, shard=True).batch_sampler is own.batch_sampler
+    assert as_lightning_would(own, trainer).batch_sampler is own.batch_sampler
     weighted = DataLoader(TRAIN, 16, sampler=WeightedRandomSampler(torch.ones(400), 400))
-    assert as_lightning_would(weighted, trainer, shard=False).sampler is weighted.sampler
-    with pytest.raises(sb.LoaderError, match=r"BatchSampler of WeightedRandomSampler.*shard=False"):
-        as_lightning_would(weighted, trainer, shard=True)
+    with pytest.raises(sb.LoaderError, match=r"WeightedRandomSampler.*DistributedSampler"):
+        as_lightning_would(weighted, trainer)
 
 
 def test_losses_of_another_number_than_rows_are_refused():

@@ -43,18 +43,6 @@ def noted(folder, strategy, **options):
     return made, noting
 
 
-@pytest.mark.parametrize("model", [text.classifier, text.speaker])
-def test_traditional_training_is_the_plain_trainer_s_bit_for_bit(tmp_path, model):
-    data = text.classified(30) if model is text.classifier else text.spoken(30)
-    ended = []
-    for strategy in (None, sb.traditional()):
-        made = text.trainer(tmp_path, strategy, model=model(), data=data)
-        made.train()  # at once, since building it seeds the dropout
-        ended.append(made)
-    assert ended[0].state.global_step == ended[1].state.global_step == 16
-    assert torch.equal(*map(text.weights, ended))
-
-
 @pytest.mark.parametrize("accumulated", [1, 3])
 @pytest.mark.parametrize("epochs", [3, 2.5])
 def test_steps_are_counted_exactly_and_the_learning_rate_ends_at_nothing(
@@ -251,19 +239,6 @@ def test_rows_of_batches_of_different_widths_are_padded_with_what_they_mean(tmp_
     assert len(widths) > 3
 
 
-def test_losses_that_training_computes_are_recorded_by_themselves(tmp_path):
-    made = text.trainer(
-        tmp_path, sb.recorded_sb(rate=1 / 2), num_train_epochs=1, max_steps=20, learning_rate=0.0
-    )
-    made.train()
-    stats = made.selective_loader.stats
-    assert stats.scored == 0
-    assert stats.kept == 80 < stats.candidates
-    # nothing was learned, so what is recorded is what the model says of each example
-    ledger = made.selective_loader.state_dict()["parts"]["ledger"]
-    assert ledger
-
-
 def test_confidence_is_read_from_losses_of_labels_that_are_not_smoothed(tmp_path):
     data = text.classified(8)
     model = text.classifier(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -274,38 +249,6 @@ def test_confidence_is_read_from_losses_of_labels_that_are_not_smoothed(tmp_path
     expected = [model(**text.collate([row])).loss.item() for row in data]
     assert found.tolist() == pytest.approx(expected, rel=1e-4)
     assert made.selective_loader.class_visits.visits
-
-
-def test_lengths_that_were_grouped_stay_grouped(tmp_path):
-    def spread(**options):
-        made = text.trainer(
-            tmp_path,
-            text.selective(1 / 2),
-            model=text.speaker(),
-            data=text.spoken(),
-            **options,
-        )
-        loader = made.get_train_dataloader()
-        spans = [batch["attention_mask"].sum(1).float().std() for batch in loader]
-        return torch.stack(spans).mean()
-
-    assert spread(train_sampling_strategy="group_by_length") < 0.6 * spread()
-
-
-def test_a_language_model_learns_from_what_is_selected_about_as_well_in_fewer_steps(tmp_path):
-    data = text.spoken()
-    train, test = [row for place, row in enumerate(data) if place % 5], data[::5]
-    before = text.held_out_loss(text.speaker(), test)
-    losses = {}
-    for strategy in (None, text.selective(1 / 2, warmup_epochs=1)):
-        made = text.trainer(
-            tmp_path, strategy, model=text.speaker(), data=train, num_train_epochs=3
-        )
-        made.train()
-        losses[strategy is None] = text.held_out_loss(made.model, test)
-    assert before > 4.5
-    assert max(losses.values()) < before - 1.5
-    assert losses[False] < losses[True] + 0.3  # with two thirds of the steps
 
 
 def test_a_trainer_of_somebody_else_s_is_made_selective_by_deriving_from_both(tmp_path):
@@ -324,20 +267,3 @@ def test_a_trainer_of_somebody_else_s_is_made_selective_by_deriving_from_both(tm
         text.classifier(), args, text.collate, text.classified(48), strategy=text.selective()
     ).train()
     assert seen == [["attention_mask", "input_ids", "labels"]] * 3
-
-
-def test_evaluation_is_left_alone(tmp_path):
-    made = text.trainer(
-        tmp_path,
-        text.selective(),
-        options={"eval_dataset": text.classified(12)},
-        max_steps=2,
-        eval_strategy="steps",
-        eval_steps=1,
-    )
-    made.train()
-    losses = [log["eval_loss"] for log in made.state.log_history if "eval_loss" in log]
-    assert len(losses) == 2
-    assert losses[-1] == pytest.approx(
-        float(text.held_out_loss(made.model, text.classified(12))), abs=1e-5
-    )

@@ -11,7 +11,7 @@ from torch import nn
 from transformers.trainer_pt_utils import LabelSmoother
 
 import selective_backprop as sb
-from selective_backprop.integrations._model_losses import (
+from selective_backprop.integrations._transformers._model_losses import (
     ModelLosses,
     OwnLosses,
     Target,

@@ -6,7 +6,6 @@ import torch
 pytest.importorskip("transformers")
 
 import fixture_text as text
-from torch.utils.data import IterableDataset
 
 import selective_backprop as sb
 
@@ -74,19 +73,3 @@ def test_a_loss_of_ones_own_that_is_no_cross_entropy_is_refused_at_the_first_bat
         with pytest.raises(sb.LossError, match=named + ".*recorded_sb"):
             made.train()
         assert torch.equal(text.weights(made), before)
-
-
-class Told(IterableDataset):
-    def __iter__(self):
-        yield from text.classified(48)
-
-
-def test_a_stream_has_no_indices_to_select_by_and_no_length(tmp_path):
-    made = text.trainer(tmp_path, sb.random_backprop(1 / 2), data=Told(), max_steps=3)
-    with pytest.raises(sb.LoaderError, match="as a stream"):
-        made.train()
-    pad = {"input_ids": 0, "attention_mask": 0}
-    made = text.trainer(tmp_path, text.selective(), data=Told(), max_steps=9, options={"pad": pad})
-    made.train()
-    assert made.state.global_step == 9
-    assert made.selective_loader.stats.candidates == 72

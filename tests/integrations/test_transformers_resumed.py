@@ -6,7 +6,6 @@ import torch
 pytest.importorskip("transformers")
 
 import fixture_text as text
-import transformers
 
 import selective_backprop as sb
 
@@ -23,22 +22,11 @@ def trained(folder, strategy, resume=None, **options):
     return made
 
 
-class Interrupt(transformers.TrainerCallback):
-    def __init__(self, step):
-        self.step = step
-
-    def on_step_end(self, args, state, control, **_):
-        if state.global_step == self.step:
-            raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize(
     ("strategy", "options"),
     [
         (text.selective(1 / 2, warmup_epochs=1), {}),
         (text.selective(1 / 3), {"gradient_accumulation_steps": 2, "save_steps": 3}),
-        (sb.stale_sb(rate=1 / 2, epochs=2), {"max_steps": 25}),
-        (sb.recorded_sb(rate=1 / 2), {"max_steps": 25}),
         (sb.infobatch(), {"max_steps": 25}),
         (sb.infobatch(), {"num_train_epochs": 4}),
         (text.selective(1 / 2, warmup_epochs=1), {"save_steps": 6}),
@@ -51,8 +39,6 @@ class Interrupt(transformers.TrainerCallback):
     ids=[
         "sb",
         "accumulated",
-        "stale",
-        "recorded",
         "infobatch",
         "epochs of unknown length",
         "last batch",
@@ -82,15 +68,6 @@ def test_a_training_that_is_over_is_not_gone_on_with(tmp_path):
     assert torch.equal(text.weights(resumed), text.weights(whole))
 
 
-def test_the_last_checkpoint_of_a_training_that_died_is_found(tmp_path):
-    strategy = text.selective(1 / 2, warmup_epochs=1)
-    whole = trained(tmp_path / "whole", strategy)
-    with pytest.raises(KeyboardInterrupt):
-        trained(tmp_path / "died", strategy, options={"callbacks": [Interrupt(16)]})
-    resumed = trained(tmp_path / "died", strategy, resume=True)
-    assert torch.equal(text.weights(resumed), text.weights(whole))
-
-
 def test_a_checkpoint_without_selection_is_refused_before_anything_is_loaded(tmp_path):
     trained(tmp_path, None, max_steps=7)
     with pytest.raises(sb.ConfigurationError, match="saved without it"):
@@ -103,12 +80,6 @@ def test_a_checkpoint_of_more_processes_is_refused(tmp_path):
     saved.rename(saved.with_name("selection-0-of-2.pt"))
     with pytest.raises(sb.ConfigurationError, match=r"another number of .* \(selection-0-of-2"):
         trained(tmp_path, text.selective(), resume=True)
-
-
-def test_a_checkpoint_of_another_strategy_is_refused(tmp_path):
-    trained(tmp_path, text.selective(1 / 2), max_steps=7)
-    with pytest.raises(sb.ConfigurationError, match=r"state .*strategy"):
-        trained(tmp_path, text.selective(1 / 4), resume=True)
 
 
 def test_what_cannot_be_gone_on_from_is_not_saved(tmp_path):

@@ -186,19 +186,6 @@ def test_weights_of_one_change_nothing_but_rounding(tmp_path):
     assert not torch.equal(ended[0], text.weights(sft.trainer(tmp_path)))
 
 
-def test_the_old_name_of_the_chunked_loss_trains_alike(tmp_path):
-    ended = []
-    for name in ("nll", "chunked_nll"):
-        if name == "chunked_nll":
-            with pytest.warns(FutureWarning, match="chunked_nll"):
-                made = sft.trainer(tmp_path, text.selective(), loss_type=name, max_steps=1)
-        else:
-            made = sft.trainer(tmp_path, text.selective(), max_steps=1)
-        made.train()
-        ended.append(text.weights(made))
-    assert torch.equal(*ended)
-
-
 def test_one_s_own_losses_take_what_the_fused_head_returns(tmp_path):
     def entropies(outputs, batch):
         return outputs["entropy"].sum(1) / outputs["label_mask"].sum(1)
@@ -270,14 +257,3 @@ def test_transformers_own_trainer_packs_selected_examples_too(tmp_path):
         made.train()
         assert made.selective_loader.batch_size == size
         assert_remembered(made.selective_loader.ledger.recorded, made, least=size)
-
-
-def test_metrics_and_counts_are_logged(tmp_path):
-    made = sft.trainer(
-        tmp_path, text.selective(), max_steps=2, logging_strategy="steps", logging_steps=1, **PACKED
-    )
-    made.train()
-    first = made.state.log_history[0]
-    assert first["selection_rate"] == pytest.approx(1 / 2, abs=0.05)
-    assert 0 < first["num_tokens"] <= 4 * 96
-    assert "mean_token_accuracy" in first

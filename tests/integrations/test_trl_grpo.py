@@ -128,20 +128,6 @@ def test_the_policy_is_that_of_the_trainer_to_rounding(tmp_path, monkeypatch, lo
     torch.testing.assert_close(fewer, plain, rtol=0, atol=1e-6)
 
 
-def test_options_that_treat_each_completion_by_itself_go_with_it(tmp_path):
-    options = {
-        "importance_sampling_level": "sequence",
-        "off_policy_mask_threshold": 0.01,
-        "scale_rewards": "batch",
-        "loss_type": "grpo",
-    }
-    kind, rows = recipe()
-    _, plain = train(GRPOTrainer, tmp_path, **options)
-    _, fewer = train(kind, tmp_path, **options)
-    assert min(rows) < 8
-    torch.testing.assert_close(fewer, plain, rtol=0, atol=1e-6)
-
-
 def test_a_batch_in_which_all_tokens_are_the_tool_s_changes_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
 

@@ -10,7 +10,7 @@ from fixture_doors import Numbered, select
 from torch.utils.data import DataLoader
 
 import selective_backprop as sb
-from selective_backprop.integrations._updates import Updates, take_keys
+from selective_backprop.integrations._transformers._updates import Updates, take_keys
 
 
 class Named(Numbered):

@@ -37,6 +37,12 @@ def strategy(name, chosen=CHOSEN):
     return find_strategy(name).make(chosen, FITTED)
 
 
+def test_every_strategy_of_the_library_can_be_compared():
+    names = {name.replace("_", "-") for name in sb.strategies.__all__} - {"Strategy"}
+    elsewhere = {"drop-zero", "pruned", *ALIASES}  # for losses of 0; by the names of its scores
+    assert names - elsewhere <= set(STRATEGIES)
+
+
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_an_arm_is_called_after_its_strategy(name):
     assert name.startswith(strategy(name).name)

@@ -75,38 +75,6 @@ def test_who_gives_losses_alone_has_no_margins() -> None:
         )
 
 
-def test_the_gentle_selector_keeps_the_hardest_three_times_as_often_at_a_floor_of_a_half() -> None:
-    generator, history = torch.Generator().manual_seed(0), sb.selectors.History(1024)
-    running = Gentle(1 / 4).start(sb.selectors.Context(16, 64))
-    history.file(torch.rand(1024, generator=generator))
-    kept = torch.zeros(64)
-    for _ in range(500):
-        scores = torch.rand(64, generator=generator)
-        rows = running.select(scores, history, generator).rows
-        kept += torch.zeros(64).index_fill_(0, scores.argsort().argsort()[rows], 1.0)
-    assert (kept[-8:].sum() / kept[:8].sum()).item() == pytest.approx(1.44 / 0.56, rel=0.15)
-    with pytest.raises(sb.ConfigurationError, match="floor > 0"):
-        Gentle(1 / 4, floor=0)
-
-
-def test_windows_take_turns_and_go_on_with_them_after_an_interruption() -> None:
-    scores, generator = torch.arange(64.0), torch.Generator().manual_seed(0)
-
-    def begin() -> sb.selectors.RunningSelector:
-        return fixture_extend.NAMES["TakingTurns"](1 / 4).start(sb.selectors.Context(16, 64))
-
-    def takes_the_highest(running: sb.selectors.RunningSelector) -> bool:
-        rows = running.select(scores, sb.selectors.History(1024), generator).rows
-        assert len(rows) == 16
-        return rows.tolist() == list(range(48, 64))
-
-    running = begin()
-    assert [takes_the_highest(running) for _ in range(5)] == [False, True, False, True, False]
-    resumed = begin()
-    resumed.load_state_dict(running.state_dict())
-    assert takes_the_highest(resumed)
-
-
 def test_cheap_scorers_take_a_scorer_of_ones_own() -> None:
     images, labels = tasks.digits()
     pooled = nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(16, 10))

@@ -153,6 +153,12 @@ def test_a_named_method_is_its_combination(method):
     assert strategy == sb.Strategy(*parts)
 
 
+def test_every_method_is_named_in_the_package_and_among_these_combinations():
+    methods = set(sb.strategies.__all__) - {"Strategy"}
+    assert methods <= set(sb.__all__)
+    assert {name for _, name, *_ in COMBINATIONS} == {name.replace("_", "-") for name in methods}
+
+
 def test_a_strategy_for_a_part_of_the_data_set_differs_in_that_alone():
     strategy = sb.top_k(0.5)
     within = strategy.within(SUBSET)

@@ -4,20 +4,16 @@ import warnings
 from contextlib import nullcontext
 from typing import Any
 
-import torch
 from torch.utils.data import DataLoader
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.stats import Stats
-from selective_backprop._core.stopwatch import Stopwatch
-from selective_backprop._core.types import LossesOf, OutputsOf
-from selective_backprop._loader.log import Log
+from selective_backprop._core.types import LossesOf
 from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop._pipeline.rows import Leftovers
-from selective_backprop.integrations._keras_backend import keras
-from selective_backprop.integrations._keras_checks import (
+from selective_backprop.integrations._keras._backend import keras
+from selective_backprop.integrations._keras._checks import (
     build,
     check_model,
     check_scorer,
@@ -26,18 +22,18 @@ from selective_backprop.integrations._keras_checks import (
     first_batch,
     try_losses,
 )
-from selective_backprop.integrations._keras_data import (
+from selective_backprop.integrations._keras._data import (
     join_arrays,
     load_rows,
     refuse_beside_loader,
     refuse_others,
     split_off,
 )
-from selective_backprop.integrations._keras_feed import Feed, Recording
-from selective_backprop.integrations._keras_losses import CompiledLoss
-from selective_backprop.integrations._keras_state import FIELDS, find_backup
-from selective_backprop.integrations._keras_untouched import Untouched
-from selective_backprop.integrations._keras_watch import Watch, foresee
+from selective_backprop.integrations._keras._feed import Feed, Recording
+from selective_backprop.integrations._keras._losses import CompiledLoss
+from selective_backprop.integrations._keras._state import FIELDS, find_backup
+from selective_backprop.integrations._keras._untouched import Untouched
+from selective_backprop.integrations._keras._watch import Watch, foresee
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._collective import check_loss, check_strategy
 
@@ -62,13 +58,7 @@ class SelectiveFit:
         strategy: what to select and when, such as `sb.selective_backprop(rate=1/3)`.
         losses: `callable(model, batch)` that returns one loss per example, `[candidate]`, in place
             of the compiled loss: for several outputs, or a model with its own `train_step`.
-        outputs: `callable(model, batch)` that returns `(logits, targets)`, for strategies that
-            use the error norm, if the compiled loss does not show that outputs are classes.
-        leftovers: as for `SelectiveLoader`.
-        generator: as for `SelectiveLoader`.
         nonfinite: as for `SelectiveLoader`.
-        stopwatch: as for `SelectiveLoader`.
-        log: called after each training step.
 
     Raises:
         ConfigurationError: if the model is no `keras.Model`, or the strategy cannot work with it.
@@ -80,25 +70,13 @@ class SelectiveFit:
         strategy: Strategy,
         *,
         losses: LossesOf | None = None,
-        outputs: OutputsOf | None = None,
-        leftovers: Leftovers | str = Leftovers.CARRY,
-        generator: torch.Generator | None = None,
         nonfinite: NonFinite | str = NonFinite.RAISE,
-        stopwatch: Stopwatch | None = None,
-        log: Log | None = None,
     ) -> None:
         if not isinstance(model, keras.Model):
             raise ConfigurationError(f"a keras.Model is needed, got {type(model).__name__}")
         self._model, self._strategy = model, check_strategy(strategy)
         check_scorer(strategy)
-        self._losses, self._outputs = losses, outputs
-        self._options: dict[str, Any] = {
-            "leftovers": leftovers,
-            "generator": generator,
-            "nonfinite": nonfinite,
-            "stopwatch": stopwatch,
-        }
-        self._log = log
+        self._losses, self._nonfinite = losses, nonfinite
         self._watch: Watch | None = None
         self._loaded: dict[str, Any] | None = None
 
@@ -201,8 +179,6 @@ class SelectiveFit:
                 validation_batch_size=validation_batch_size or batch_size,
                 validation_freq=validation_freq,
             )
-        if self._log is not None:
-            self._log(feed.loader, now=True)
         return history
 
     def state_dict(self) -> dict[str, Any]:
@@ -250,9 +226,7 @@ class SelectiveFit:
             found = compiled.excess
         losses = Untouched(found)  # ty: ignore[invalid-argument-type]
         try_losses(losses, model, first)
-        outputs = self._outputs
-        if outputs is None and compiled is not None and compiled.has_classes:
-            outputs = compiled.classes
+        has_classes = compiled is not None and compiled.has_classes
         length: dict[str, Any] = {"progress": lambda: self._watched.progress(epochs, steps)}
         if steps is None and foresee(source) is not None:
             length = {"epochs": epochs}
@@ -262,10 +236,10 @@ class SelectiveFit:
             None,
             strategy,
             losses=losses,
-            outputs=None if outputs is None else Untouched(outputs),
+            outputs=Untouched(compiled.classes) if has_classes else None,
             with_selection=True,
+            nonfinite=self._nonfinite,
             **length,
-            **self._options,
         )
         axes = 1 if compiled is None else compiled.axes
         feed = Feed(
@@ -274,7 +248,6 @@ class SelectiveFit:
             weighs=axes if weighs else None,
             recording=recording,
             endless=steps is not None,
-            after=self._log,
         )
         return feed, recording
 

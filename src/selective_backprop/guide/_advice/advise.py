@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 from selective_backprop._batches.losses import LossFunction, find_losses, is_no_cross_entropy
 from selective_backprop._core.errors import LossError, SelectionWarning
 from selective_backprop._core.options import check_number, check_whole, find_device
-from selective_backprop._core.types import LossesOf, OutputsOf
+from selective_backprop._core.types import LossesOf
 from selective_backprop._pipeline.source import open_source
 from selective_backprop.guide._advice.epoch_cost import EpochCost, measure_epochs
 from selective_backprop.guide._advice.training_copy import TrainingCopy, copy_training, kept_streams
@@ -59,7 +59,6 @@ def advise(
     data: DataLoader[Any] | Dataset[Any] | None = None,
     seconds: float = 40.0,
     losses: LossesOf | None = None,
-    outputs: OutputsOf | None = None,
     device: torch.device | str | int | None = None,
 ) -> Advice:
     """Say whether `auto` pays on a model and its data, and what an epoch costs on this machine.
@@ -79,7 +78,6 @@ def advise(
             for `loader`. Give the training data without augmentation, where the loader has some.
         seconds: about how long it may take, above 0; a few steps are taken in any case.
         losses: as for `SelectiveLoader`.
-        outputs: as for `SelectiveLoader`.
         device: where batches are moved to; by default where the model is.
 
     Raises:
@@ -89,7 +87,7 @@ def advise(
     seconds = check_number("seconds", seconds, "60 is a minute", above=0)
     epochs = check_whole("epochs", epochs, optional=True)
     source, where = open_source(loader), find_device(model, device)
-    losses_of = find_losses(loss_fn, losses, outputs, excess=True)
+    losses_of = find_losses(loss_fn, losses, None, excess=True)
     with kept_streams(loader, where), warnings.catch_warnings():
         warnings.simplefilter("ignore", SelectionWarning)  # about the loader that is timed
         copied = TrainingCopy(*copy_training(model, optimizer), losses_of, where)
@@ -128,13 +126,13 @@ def judge(
         "examples are repeated": traits.repetitive,
         "some classes are rare": traits.skewed,
     }
-    found = [words for words, holds in kinds.items() if holds]
+    found = [kind for kind, holds in kinds.items() if holds]
     if not found:
         why = "On such data plain training at the same cost does as well (docs/auto.md)."
         if traits.mislabelled:
             why = f"With wrong labels auto lost in {SHORT} epochs (docs/auto.md): train for longer."
         elif traits.wrong_labels is None:
-            why = "Whether labels are wrong could not be told: if many are, take auto."
+            why = "Whether labels are wrong is not known: if many are, take auto."
         return answer("Do not select: there is nothing here that auto gains on.", why)
     if cost.per_example * min(cost.kept, 1 - SKIPPED) >= 1:
         slow = (

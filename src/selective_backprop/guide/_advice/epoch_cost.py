@@ -43,7 +43,7 @@ class EpochCost:
         return self.auto / self.plain / self.kept
 
     def __str__(self) -> str:
-        """Return what was measured, in words."""
+        """Return what was measured, in a sentence."""
         return (
             f"a plain epoch takes {self.plain:.2g} s, one with auto {self.auto:.2g} s, in which it "
             f"trains on {self.kept:.0%} of the examples"

@@ -39,7 +39,7 @@ SKEWED = 0.8  # of the classes: there are no more in effect, where some are rare
 
 @dataclass(frozen=True)
 class DataTraits:
-    """What training data are made up of, as far as can be told from a sample.
+    """What training data are made up of, as far as a sample shows.
 
     Attributes:
         sample: how many examples were looked at.
@@ -81,7 +81,7 @@ class DataTraits:
         return (self.wrong_labels or 0.0) - 2 * (self.wrong_labels_error or 0.0) >= MANY
 
     def __str__(self) -> str:
-        """Return what was found, in words."""
+        """Return what was found, in a sentence."""
         repeated = self.copies if self.near_copies is None else self.near_copies
         said = ["copies unknown" if repeated is None else f"{repeated:.0%} are copies"]
         if self.classes is not None:

@@ -35,7 +35,7 @@ def estimate_wrong_labels(
     Where a classifier is as sure as can be, what disagrees with it is wrong, if wrong labels are
     as frequent there as elsewhere. The classifier is a ridge regression on random features, which
     predicts each example without having seen it. Where more examples, of which it is less sure,
-    disagree much more often, hard ones cannot be told from wrong ones, and there is only a bound;
+    disagree much more often, hard ones cannot be separated from wrong ones: there is only a bound;
     likewise where even the surest are hardly better than one guess for all.
 
     None is returned for fewer than two classes or more than `MOST_CLASSES`, or fewer than

@@ -135,7 +135,7 @@ class Suspects:
         """
         if self.labels is None:
             raise ConfigurationError(
-                "what examples likely are is told by their classes, which losses alone do not "
+                "what examples likely are depends on their classes, which losses alone do not "
                 "show; give Doubts to audit"
             )
         count = self.suspicious if count is None else min(count, len(self))

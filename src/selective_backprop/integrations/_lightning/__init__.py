@@ -1,5 +1,5 @@
 """The parts of the adapter for Lightning; importing any of them checks Lightning's version."""
 
-from selective_backprop.integrations._lightning._version import check_version, installed_version
+from selective_backprop.integrations._versions import require
 
-check_version(installed_version())
+require("lightning", "2.6")

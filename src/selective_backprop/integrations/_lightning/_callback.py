@@ -12,9 +12,10 @@ from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.stats import Stats
 from selective_backprop._loader.candidate_scheduler import CandidateScheduler, end_of
+from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop.integrations._lightning._passes import Passes
-from selective_backprop.integrations._lightning._streams import read_streams, save_streams
 from selective_backprop.integrations._lightning._trainer import check_trainer
+from selective_backprop.integrations._saved import read_streams, save_streams
 
 
 class SelectionCallback(Callback):
@@ -27,8 +28,7 @@ class SelectionCallback(Callback):
     - `selection/cost`, the cost of scoring and training since training began, and
       `selection/plain_cost`, what training on every candidate would have cost; the unit is a
       forward pass of one example, and a backward pass counts as two;
-    - `selection/score_mean`: the mean score of the candidates that were scored in the epoch, or
-      the mean of recorded losses if the strategy selects by those.
+    - `selection/score_mean`: the mean of the scores that candidates are held against.
 
     Lightning's checkpoints include the state of selection and each rank's random streams, which
     Lightning itself leaves out. `trainer.fit(..., ckpt_path=...)` goes on from there, within an
@@ -52,11 +52,6 @@ class SelectionCallback(Callback):
 
     def passes_of(self, loader: Any, trainer: Trainer, make: Callable[[], Passes]) -> Passes:
         """Return the passes of this training; the first call makes them.
-
-        Args:
-            loader: the `LightningLoader` that calls this.
-            trainer: its trainer.
-            make: makes the passes.
 
         Raises:
             ConfigurationError: if the checkpoint's state does not fit them.
@@ -128,14 +123,9 @@ class SelectionCallback(Callback):
         if passes is None:
             return
         stopping = trainer.max_steps != -1 and trainer.global_step >= trainer.max_steps
-        before = passes.settle(resumable=stopping)
+        before = passes.end_pass(resumable=stopping)
         if not trainer.barebones:
-            values = measure(before, passes.loader.stats)
-            values["score_mean"] = passes.scores.take()
-            pl_module.log_dict(
-                {f"selection/{name}": value for name, value in values.items() if value is not None},
-                sync_dist=trainer.world_size > 1,
-            )
+            pl_module.log_dict(measure(before, passes.loader), sync_dist=trainer.world_size > 1)
         if passes.sized and passes.length() != self._announced:
             trainer.reload_dataloaders_every_n_epochs = 1
 
@@ -207,14 +197,16 @@ class SelectionCallback(Callback):
         self._announced = passes.length() if passes is not None and passes.sized else None
 
 
-def measure(before: Stats, after: Stats) -> dict[str, Tensor | float | None]:
-    """Return the values to log; the rate is that between the two, None if there is none."""
-    rate = after.since(before).rate
-    return {
-        "rate": None if math.isnan(rate) else rate,
+def measure(before: Stats, loader: SelectiveLoader) -> dict[str, float]:
+    """Return what to log: the rate since `before`, the costs so far, and the mean score."""
+    after, scores = loader.stats, loader.scores
+    values = {
+        "rate": after.since(before).rate,
         "cost": float(after.cost),
         "plain_cost": float(after.plain_cost),
+        "score_mean": math.nan if scores is None else scores.mean,
     }
+    return {f"selection/{name}": value for name, value in values.items() if not math.isnan(value)}
 
 
 def find_callback(trainer: Trainer) -> SelectionCallback:

@@ -1,10 +1,9 @@
 """The loader that Lightning iterates, and the loss of a batch that it yields."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor, nn
@@ -12,15 +11,14 @@ from torch.utils.data import DataLoader
 
 from selective_backprop._batches.losses import LossFunction, find_losses, find_outputs
 from selective_backprop._core.errors import ConfigurationError, LoaderError
-from selective_backprop._core.options import check_flag, check_pad, check_whole, choose
-from selective_backprop._core.types import LossesOf, OutputsOf
+from selective_backprop._core.options import check_pad, choose
+from selective_backprop._core.types import LossesOf
 from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop._pipeline.rows import Leftovers
 from selective_backprop._pipeline.source import open_source
 from selective_backprop.integrations._lightning._callback import SelectionCallback, find_callback
 from selective_backprop.integrations._lightning._passes import Passes
-from selective_backprop.integrations._lightning._seen import AsTrained, Mean, transfer_hooks
+from selective_backprop.integrations._lightning._seen import AsTrained, transfer_hooks
 from selective_backprop.integrations._lightning._shards import as_lightning_would
 from selective_backprop.integrations._lightning._trainer import (
     check_fractions,
@@ -52,15 +50,8 @@ class LightningLoader:
         net: the part of the module that maps a batch's inputs to the outputs that `loss_fn`
             takes; by default the module itself.
         losses: as for `SelectiveLoader`; called with `net`.
-        outputs: as for `SelectiveLoader`; called with `net`.
-        batch_size: as for `SelectiveLoader`.
-        leftovers: as for `SelectiveLoader`.
         pad: as for `SelectiveLoader`.
-        whole: as for `SelectiveLoader`.
-        generator: as for `SelectiveLoader`.
         nonfinite: as for `SelectiveLoader`.
-        shard: deal the examples out to the ranks. A loader with a `DistributedSampler` is left as
-            it is; pass False if another sampler deals them out.
 
     Raises:
         ConfigurationError: if an option, or a combination of them, cannot work; options of the
@@ -77,34 +68,18 @@ class LightningLoader:
         *,
         net: nn.Module | None = None,
         losses: LossesOf | None = None,
-        outputs: OutputsOf | None = None,
-        batch_size: int | None = None,
-        leftovers: Leftovers | str = Leftovers.CARRY,
         pad: Mapping[str, float] | None = None,
-        whole: Collection[str] = (),
-        generator: torch.Generator | None = None,
         nonfinite: NonFinite | str = NonFinite.RAISE,
-        shard: bool = True,
     ) -> None:
         if isinstance(loader, (LightningLoader, SelectiveLoader)):
             raise LoaderError(f"the loader is a {type(loader).__name__}; wrap the one inside it")
         self._strategy = check_strategy(strategy)
         open_source(loader)  # refuse now a loader that cannot be wrapped later
         self._nonfinite = choose("nonfinite", nonfinite, NonFinite)
-        _check_module(module, self._strategy, net, losses, outputs)
+        _check_module(module, self._strategy, net, losses)
         self._loader, self._module, self._net = loader, module, net
-        self._loss_fn, self._losses, self._outputs = loss_fn, losses, outputs
-        self._shard = check_flag("shard", shard)
-        self._make = partial(
-            SelectiveLoader,
-            batch_size=check_whole("batch_size", batch_size, optional=True),
-            leftovers=choose("leftovers", leftovers, Leftovers),
-            pad=check_pad(pad),
-            whole=whole,
-            generator=generator,
-            nonfinite=self._nonfinite,
-            with_selection=True,
-        )
+        self._loss_fn, self._losses = loss_fn, losses
+        self._pad = check_pad(pad)
 
     @property
     def dataset(self) -> Any:
@@ -117,11 +92,7 @@ class LightningLoader:
         return self._passes().loader
 
     def __len__(self) -> int:
-        """Return the number of batches of the current epoch, or else of the next.
-
-        Raises:
-            TypeError: if that is not known ahead in every epoch.
-        """
+        """Return the batches of the current epoch, or else the next; raise TypeError if unknown."""
         return self._passes().length()
 
     def __bool__(self) -> bool:
@@ -154,19 +125,15 @@ class LightningLoader:
         return find_callback(trainer).passes_of(self, trainer, partial(self._begin, trainer))
 
     def _begin(self, trainer: Trainer) -> Passes:
-        mean = Mean()
         seen = partial(AsTrained, precision=trainer.precision_plugin, hooks=transfer_hooks(trainer))
-        losses, outputs = None, find_outputs(self._losses, self._outputs)
+        losses, outputs = None, find_outputs(self._losses, None)
         if self._loss_fn is not None or self._losses is not None:
             excess = self._strategy.selector.terms.confidence
-            losses = find_losses(self._loss_fn, self._losses, self._outputs, excess=excess)
-            needs = self._strategy.needs
-            scored = needs is not None and needs.passes and not needs.recordings
-            losses = seen(losses, mean=mean if scored else None)
+            losses = seen(find_losses(self._loss_fn, self._losses, None, excess=excess))
         epochs, progress = length_of_training(trainer, self._strategy)
         device = trainer.strategy.root_device
-        loader = self._make(
-            as_lightning_would(self._loader, trainer, shard=self._shard),
+        loader = SelectiveLoader(
+            as_lightning_would(self._loader, trainer),
             self._module if self._net is None else self._net,
             self._loss_fn,
             self._strategy,
@@ -174,14 +141,17 @@ class LightningLoader:
             outputs=None if outputs is None else seen(outputs),
             epochs=epochs,
             progress=progress,
+            pad=self._pad,
             device=device,
+            nonfinite=self._nonfinite,
+            with_selection=True,
         )
         sized = _knows_length(loader) and knows_lengths(
             self._strategy, self._nonfinite, by_steps=progress is not None
         )
         if not sized:
             check_fractions(trainer, self._strategy)
-        return Passes(loader, device, sized=sized, mean=mean)
+        return Passes(loader, device, sized=sized)
 
 
 def selected_loss(module: LightningModule, losses: Tensor, targets: Tensor | None = None) -> Tensor:
@@ -215,7 +185,7 @@ def _knows_length(loader: SelectiveLoader) -> bool:
     return True
 
 
-def _check_module(module: Any, strategy: Strategy, net: Any, losses: Any, outputs: Any) -> None:
+def _check_module(module: Any, strategy: Strategy, net: Any, losses: Any) -> None:
     if not isinstance(module, LightningModule):
         hint = "pass self, and the part that makes the outputs as net="
         origins = {kind.__module__.partition(".")[0] for kind in type(module).__mro__}
@@ -227,8 +197,7 @@ def _check_module(module: Any, strategy: Strategy, net: Any, losses: Any, output
     needs = strategy.needs
     if needs is None or not needs.model or not (needs.passes or needs.rescores):
         return
-    given = net is not None or losses is not None or outputs is not None
-    if not given and not is_overridden("forward", module):
+    if net is None and losses is None and not is_overridden("forward", module):
         raise ConfigurationError(
             f"{strategy.name} scores candidates with the model, and {type(module).__name__} has no "
             "forward(). Name the part of it that makes the outputs, net=self.net, or pass "

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from selective_backprop._batches.losses import check_losses
-from selective_backprop._batches.serialization import on_device, pack_batch, unpack_batch
+from selective_backprop._batches.serialization import pack_batch
 from selective_backprop._core.errors import ConfigurationError, LoaderError
-from selective_backprop._core.saved_state import FLOATS, Saved
+from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.stats import STATS_RANGES, Stats
 from selective_backprop._loader.selective_loader import Epoch, SelectiveLoader
 from selective_backprop._sampling.draws import Selection
-from selective_backprop.integrations._lightning._seen import Mean
+from selective_backprop.integrations._saved import unpack_selected
 
 
 class Fetched(NamedTuple):
@@ -39,24 +39,17 @@ class Passes:
         loader: yields each batch with its selection.
         device: the batches' device.
         sized: whether the length of every epoch is known before it begins.
-        mean: the mean of scores; of recorded losses if the strategy selects by those.
 
     Attributes:
-        loader: as given.
-        sized: as given.
-        scores: as `mean`.
         selection: that of the batch that is trained on; None before the first.
         filed: whether that batch's losses went through `loss`.
         idle: whether no batch was fetched from the loader yet.
         before: the loader's counts when the current pass began.
     """
 
-    def __init__(
-        self, loader: SelectiveLoader, device: torch.device, *, sized: bool, mean: Mean
-    ) -> None:
+    def __init__(self, loader: SelectiveLoader, device: torch.device, *, sized: bool) -> None:
         self.loader = loader
         self.sized = sized
-        self.scores = mean
         self.selection: Selection | None = None
         self.filed = False
         self.idle = True
@@ -68,8 +61,7 @@ class Passes:
         self._length: int | None = None
         self._ended = False
         needs, terms = loader.strategy.needs, loader.strategy.selector.terms
-        self._records = needs is not None and needs.recordings
-        self._lives_on_losses = terms.reweights or self._records
+        self._lives_on_losses = terms.reweights or (needs is not None and needs.recordings)
 
     def length(self) -> int:
         """Return the number of batches of the current pass, or else of the next.
@@ -122,16 +114,10 @@ class Passes:
         self.filed = True
         if self.selection.indices is not None:
             self.loader.record(self.selection, losses, targets=targets)
-        if self._records:
-            self.scores.add(losses)
         return (self.selection.weights * losses).mean()
 
     def check_loss(self) -> None:
-        """Refuse a step that leaves out the weights or losses that the strategy needs.
-
-        Raises:
-            ConfigurationError: if the losses did not go through `loss`.
-        """
+        """Refuse a step that leaves out the weights or losses that the strategy needs."""
         if self.filed or not self._lives_on_losses:
             return
         raise ConfigurationError(
@@ -141,7 +127,7 @@ class Passes:
             "losses, targets), from selective_backprop.integrations.lightning."
         )
 
-    def settle(self, *, resumable: bool) -> Stats:
+    def end_pass(self, *, resumable: bool) -> Stats:
         """End the pass with Lightning's epoch, and return the counts from before it.
 
         Candidates after the last full batch are scored, and wait or are dropped, as at the end of
@@ -220,7 +206,6 @@ class Passes:
             "length": self._length,
             "ended": self._ended,
             "before": asdict(self.before),
-            "scores": (torch.as_tensor(self.scores.total).clone(), self.scores.count),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -232,29 +217,15 @@ class Passes:
             ConfigurationError: if the state is of a loader that was built otherwise, or damaged;
                 nothing is changed in that case.
         """
-        loader, ahead, taken, length, ended, before, scores = Saved(state).fields(
-            "loader", "ahead", "taken", "length", "ended", "before", "scores"
+        loader, ahead, taken, length, ended, before = Saved(state).fields(
+            "loader", "ahead", "taken", "length", "ended", "before"
         )
-        batches = [self._unpack(packed) for packed in ahead.items()]
+        batches = [Fetched(*unpack_selected(packed, self._device)) for packed in ahead.items()]
         steps, most, over = taken.whole(), length.maybe(Saved.whole), ended.flag()
         stats = before.record(Stats, **STATS_RANGES)
-        total, count = scores.items(2)
-        mean = total.tensor(*FLOATS, shape=(), nan=True).to(self._device), count.whole()
         with loader.inside():
             self.loader.load_state_dict(loader.value)
         self._reset()
         self._ahead.extend(batches)
         if loader.value["mid_epoch"] is not None or over:
             self._taken, self._length, self._ended, self.before = steps, most, over, stats
-            self.scores.total, self.scores.count = mean
-
-    def _unpack(self, saved: Saved) -> Fetched:
-        with saved.inside():
-            batch = unpack_batch(saved.value)
-            if (
-                not isinstance(batch, tuple)
-                or len(batch) != 2
-                or not isinstance(batch[1], Selection)
-            ):
-                raise saved.refuse("a batch with its selection")
-            return Fetched(*on_device(batch, self._device))

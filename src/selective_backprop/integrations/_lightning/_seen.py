@@ -9,29 +9,9 @@ import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.plugins import Precision
 from lightning.pytorch.utilities.model_helpers import is_overridden
-from torch import Tensor, nn
+from torch import nn
 
 from selective_backprop._batches.structure import map_tensors
-
-
-@dataclass
-class Mean:
-    """A running mean that never waits for the device."""
-
-    total: Tensor | float = 0.0
-    count: int = 0
-
-    def add(self, values: Any) -> None:
-        """Add a tensor of values; ignore anything else, which a later check refuses."""
-        if isinstance(values, Tensor) and values.numel():
-            self.total = self.total + values.detach().float().sum()
-            self.count += values.numel()
-
-    def take(self) -> Tensor | float | None:
-        """Return the mean of the values since the last call; None if there were none."""
-        total, count = self.total, self.count
-        self.total, self.count = 0.0, 0
-        return total / count if count else None
 
 
 @dataclass(frozen=True)
@@ -40,18 +20,11 @@ class AsTrained:
 
     The trainer's precision converts the inputs and applies to the forward pass. The batch's
     transfer hooks run on a copy, since the batch itself goes through them later, in training.
-
-    Args:
-        function: the function to call.
-        precision: the trainer's precision plugin.
-        hooks: the hooks that a batch goes through before a step.
-        mean: adds up the returned values; None to leave them.
     """
 
     function: Callable[[nn.Module, Any], Any]
     precision: Precision
     hooks: tuple[Callable[[Any], Any], ...] = ()
-    mean: Mean | None = None
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
         """Return the function's result."""
@@ -61,10 +34,7 @@ class AsTrained:
         for hook in self.hooks:
             batch = hook(batch)
         with self.precision.forward_context():
-            values = self.function(model, batch)
-        if self.mean is not None:
-            self.mean.add(values)
-        return values
+            return self.function(model, batch)
 
 
 def transfer_hooks(trainer: Trainer) -> tuple[Callable[[Any], Any], ...]:

@@ -13,11 +13,7 @@ from selective_backprop.strategies import Strategy
 
 
 def check_trainer(trainer: Trainer, module: LightningModule) -> None:
-    """Refuse a training in which selection cannot work, before anything is loaded.
-
-    Raises:
-        ConfigurationError: if an option of the trainer, or `training_step`, rules selection out.
-    """
+    """Refuse a training in which selection cannot work, before anything is loaded."""
     if not isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):
         raise ConfigurationError(
             f"Trainer(strategy=...) is a {type(trainer.strategy).__name__}, which shards the model "
@@ -46,11 +42,7 @@ def check_trainer(trainer: Trainer, module: LightningModule) -> None:
 
 
 def check_fractions(trainer: Trainer, strategy: Strategy) -> None:
-    """Refuse options that are fractions of an epoch, if its length is not known.
-
-    Raises:
-        ConfigurationError: if the trainer is given one.
-    """
+    """Refuse options that are fractions of an epoch, if its length is not known."""
     for name in ("limit_train_batches", "val_check_interval"):
         value = getattr(trainer, name)
         if isinstance(value, float) and value != 1.0:
@@ -96,8 +88,8 @@ def knows_lengths(strategy: Strategy, nonfinite: NonFinite, *, by_steps: bool) -
 
     Args:
         strategy: what to select and when.
-        nonfinite: what to do with losses that are not finite.
-        by_steps: whether the number of steps ends training.
+        nonfinite: `SKIP` leaves out rows, so that no number is known.
+        by_steps: whether `max_steps` may end training, so that fractions of it are no epochs.
     """
     needs, terms, schedule = strategy.needs, strategy.selector.terms, strategy.schedule
     if terms.keeps_everything:

@@ -8,18 +8,14 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.isolation import kept_random_streams
-from selective_backprop.integrations._model_losses import loss_of_numbers
-from selective_backprop.integrations._shard import check_accelerator
+from selective_backprop.integrations._accelerate._shard import check_accelerator
+from selective_backprop.integrations._transformers._model_losses import loss_of_numbers
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._collective import check_loss
 
 
 def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
-    """Refuse options of a Trainer that selection cannot honour.
-
-    Raises:
-        ConfigurationError: if one is set; the message says why, and what to set instead.
-    """
+    """Refuse options of a Trainer that selection cannot honour."""
     check_accelerator(trainer.accelerator)
     args = trainer.args
     sampling = getattr(args, "train_sampling_strategy", None)
@@ -39,8 +35,6 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
         "go on from what it saves. Use save_strategy='steps'.": (
             getattr(args, "enable_jit_checkpoint", False)
         ),
-        "past_index keeps a model's memory from one batch to the next, and selection regroups "
-        "batches. Leave it out.": getattr(args, "past_index", -1) >= 0,
     }
     for reason, applies in refusals.items():
         if applies:
@@ -86,13 +80,8 @@ def collate_two(loader: DataLoader[Any]) -> Any:
 def find_padding(batch: Any, tokenizer: Any, given: Mapping[str, float] | None) -> dict[str, float]:
     """Return the padding value by key, for joining rows of different lengths.
 
-    Collators that pad to a batch's longest row leave batches of different widths. Known keys get
-    their usual padding.
-
-    Args:
-        batch: some examples, collated, which show the keys; None for the user's values alone.
-        tokenizer: knows the padding token; None for 0.
-        given: the user's own values, which take precedence.
+    Collators that pad to a batch's longest row leave batches of different widths. The keys of a
+    collated batch get their usual padding, with the tokenizer's token; `given` takes precedence.
     """
     given = dict(given or {})
     if not isinstance(batch, Mapping):

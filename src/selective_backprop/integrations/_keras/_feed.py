@@ -1,7 +1,7 @@
 """The batches that `fit` pulls, and the work between two of them."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,9 +11,9 @@ from torch.utils.data import DataLoader, IterableDataset
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._sampling.draws import Selection
-from selective_backprop.integrations._keras_backend import keras
-from selective_backprop.integrations._keras_data import as_it_is
-from selective_backprop.integrations._keras_losses import CompiledLoss, spread, the_only
+from selective_backprop.integrations._keras._backend import keras
+from selective_backprop.integrations._keras._data import as_it_is
+from selective_backprop.integrations._keras._losses import CompiledLoss, spread, the_only
 
 
 class Feed:
@@ -25,12 +25,6 @@ class Feed:
         weighs: number of axes of the losses that row weights multiply; None to send no weights.
         recording: computes the losses of training; None if the strategy does not use them.
         endless: start the loader's next epoch after each one, for a `fit` that counts steps.
-        after: called with the loader after each training step; None for nothing.
-
-    Attributes:
-        loader: as given.
-        endless: as given.
-        steps: how many batches were handed out to train on.
     """
 
     def __init__(
@@ -41,13 +35,12 @@ class Feed:
         weighs: int | None,
         recording: "Recording | None",
         endless: bool,
-        after: Callable[[SelectiveLoader], object] | None,
     ) -> None:
         self.loader, self.endless = loader, endless
         self.steps = 0
         self._started = self._pending = False
         self._first, self._weighs = first, weighs
-        self._recording, self._after = recording, after
+        self._recording = recording
 
     def start(self) -> None:
         """Note that from now on `fit` pulls batches to train on, not to inspect."""
@@ -78,20 +71,18 @@ class Feed:
                     self._recording.expect(batch, selection)
                 self.steps, self._pending = self.steps + 1, True
                 yield self._weighed(batch, selection.weights)
-                self.settle()
+                self.end_step()
             if not self.endless:
                 return
             if self.steps == before and self.loader.stats.waiting == waiting:
                 raise LoaderError("an epoch yielded no training batch, and none would ever come")
 
-    def settle(self) -> None:
-        """Record losses and call `after` for the last training step, if not done yet."""
+    def end_step(self) -> None:
+        """Record the losses of the last training step, if not done yet."""
         if self._pending:
             self._pending = False
             if self._recording is not None:
-                self._recording.settle(self.loader)
-            if self._after is not None:
-                self._after(self.loader)
+                self._recording.record(self.loader)
 
     def _weighed(self, batch: Any, weights: Tensor) -> Any:
         if self._weighs is None:
@@ -126,12 +117,8 @@ class _Stream(IterableDataset[Any]):
 class Recording:
     """Record the losses of training in a loader, from the outputs that training computed.
 
-    Inside its `with` block, a torch hook keeps the model's outputs of the current step.
-
-    Args:
-        model: the model in training.
-        loss: the model's compiled loss.
-        excess: whether losses are recorded as what they exceed the lowest by.
+    Inside its `with` block, a torch hook keeps the model's outputs of the current step. With
+    `excess`, losses are recorded as what they exceed the lowest by.
     """
 
     def __init__(self, model: Any, loss: CompiledLoss, *, excess: bool) -> None:
@@ -151,7 +138,7 @@ class Recording:
         """Note the batch of the next training forward."""
         self._expected, self._outputs = (batch, selection), None
 
-    def settle(self, loader: SelectiveLoader) -> None:
+    def record(self, loader: SelectiveLoader) -> None:
         """Record the losses of the batch that was expected, if it was trained on."""
         if self._expected is None or self._outputs is None:
             return

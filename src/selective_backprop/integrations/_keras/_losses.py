@@ -10,7 +10,7 @@ from torch import Tensor
 
 from selective_backprop._batches.losses import check_entropies, least_entropies
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop.integrations._keras_backend import keras
+from selective_backprop.integrations._keras._backend import keras
 
 CROSS_ENTROPIES = {  # by the names of classes and functions alike
     "binarycrossentropy": "binary",
@@ -40,9 +40,6 @@ class CompiledLoss:
 
     An example's loss is the mean over its positions, if it has several; those that Keras masks or
     that `ignore_class` names are left out. Its sample weight multiplies it, as in training.
-
-    Args:
-        model: a compiled model with one output and one loss.
 
     Attributes:
         axes: how many axes the last losses had before they were averaged.
@@ -217,11 +214,7 @@ def the_only(values: Any, what: str) -> Any:
 
 
 def _find_loss(model: Any) -> Any:
-    """Return the compiled loss as an object of Keras or a function.
-
-    Raises:
-        ConfigurationError: if there is not exactly one, or the model computes another.
-    """
+    """Return the compiled loss as an object of Keras or a function."""
     for name in ("compute_loss", "train_step"):
         if getattr(type(model), name) is not getattr(keras.Model, name):
             raise ConfigurationError(

@@ -5,23 +5,18 @@ from typing import Any
 
 from selective_backprop._core.errors import warn
 from selective_backprop._core.stats import ScoreStats, Stats
-from selective_backprop.integrations._keras_backend import keras
-from selective_backprop.integrations._keras_feed import Feed
-from selective_backprop.integrations._keras_state import Backup, pack, unpack
+from selective_backprop.integrations._keras._backend import keras
+from selective_backprop.integrations._keras._feed import Feed
+from selective_backprop.integrations._keras._state import Backup, pack, unpack
 
 
 class Watch(keras.callbacks.Callback):
     """Number the loader's epochs, and write selection's results into the epochs' logs.
 
-    It must be the first callback, so that others find its numbers in the logs.
-
-    Args:
-        feed: gives `fit` its batches.
-        backup: keeps states; None to keep none.
-        earlier: a state to go on from, used if it is of the epoch that `fit` begins with.
+    It must be the first callback, so that others find its numbers in the logs. `earlier` is a state
+    to go on from, used if no backup holds one and it is of the epoch that `fit` begins with.
 
     Attributes:
-        feed: as given.
         epoch: number of the epoch of `fit` that runs, or else of the next one.
         first: number of the epoch that `fit` began with.
     """
@@ -39,12 +34,7 @@ class Watch(keras.callbacks.Callback):
     ) -> Any:
         """Return all callbacks of a `fit`: this one, the user's, and those that Keras adds.
 
-        Args:
-            model: the model in training.
-            others: the user's callbacks.
-            verbose: as `fit` takes it.
-            epochs: as `fit` takes it.
-            steps: steps of each epoch; None if they vary, and each epoch tells the progress bar.
+        With `steps` of None epochs differ in length, and each tells the progress bar its own.
         """
         every = keras.callbacks.CallbackList(
             [self, *others],
@@ -78,7 +68,7 @@ class Watch(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Write the epoch's rate, mean score and cost into its logs, and keep the state."""
-        self.feed.settle()
+        self.feed.end_step()
         self.epoch = epoch + 1
         loader = self.feed.loader
         if logs is not None:
@@ -91,12 +81,7 @@ class Watch(keras.callbacks.Callback):
         return pack(self.epoch, self.feed.loader, self.model)
 
     def progress(self, epochs: int, steps: int | None) -> float:
-        """Return the fraction of training that is done.
-
-        Args:
-            epochs: as `fit` takes it: training ends before the epoch of this number.
-            steps: steps of each epoch; None if they vary, and whole epochs count.
-        """
+        """Return the fraction of training that is done: of its steps, or else of whole epochs."""
         if steps is None:
             return self.epoch / epochs
         return (self.first * steps + self.feed.steps) / (epochs * steps)
@@ -125,12 +110,7 @@ def foresee(loader: Any) -> int | None:
 
 
 def summarise(epoch: Stats, scores: ScoreStats | None) -> dict[str, float]:
-    """Return the numbers that selection adds to an epoch's logs.
-
-    Args:
-        epoch: the counts of that epoch.
-        scores: statistics of the scores at its end; None if there are none.
-    """
+    """Return the numbers that selection adds to the logs of an epoch with these counts."""
     plain = epoch.plain_cost
     return {
         "selection_rate": epoch.rate,

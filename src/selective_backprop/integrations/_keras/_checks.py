@@ -10,19 +10,15 @@ from selective_backprop._batches.losses import check_losses
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.isolation import eval_mode, kept_random_streams
 from selective_backprop._core.types import LossesOf
-from selective_backprop.integrations._keras_backend import keras
-from selective_backprop.integrations._keras_feed import Recording
-from selective_backprop.integrations._keras_losses import CompiledLoss, apply
-from selective_backprop.integrations._keras_untouched import all_modules
+from selective_backprop.integrations._keras._backend import keras
+from selective_backprop.integrations._keras._feed import Recording
+from selective_backprop.integrations._keras._losses import CompiledLoss, apply
+from selective_backprop.integrations._keras._untouched import all_modules
 from selective_backprop.strategies import Strategy
 
 
 def check_scorer(strategy: Strategy) -> None:
-    """Refuse scorers that copy a model or take it apart, which works only with torch's modules.
-
-    Raises:
-        ConfigurationError: if the strategy has one.
-    """
+    """Refuse scorers that copy a model or take it apart, which works only with torch's modules."""
     needs = strategy.needs
     if strategy.scores and needs is not None and needs.model and not needs.plain_forward:
         raise ConfigurationError(
@@ -33,11 +29,7 @@ def check_scorer(strategy: Strategy) -> None:
 
 
 def check_model(model: Any, callbacks: Any) -> None:
-    """Refuse a model that cannot be trained on selected rows, and a `CallbackList`.
-
-    Raises:
-        ConfigurationError: if the model is not compiled or stateful, or callbacks are such a list.
-    """
+    """Refuse a model that cannot be trained on selected rows, and a `CallbackList`."""
     if not model.compiled:
         raise ConfigurationError("the model is not compiled; call model.compile(...) first")
     for layer in all_modules(model):
@@ -51,11 +43,7 @@ def check_model(model: Any, callbacks: Any) -> None:
 
 
 def check_weights(model: Any, strategy: Strategy) -> None:
-    """Refuse row weights if `fit` would not train on the mean of weighted losses.
-
-    Raises:
-        ConfigurationError: if the loss or the model uses sample weights in another way.
-    """
+    """Refuse row weights if `fit` would not train on the mean of weighted losses."""
     for name in ("compute_loss", "train_step"):
         if getattr(type(model), name) is not getattr(keras.Model, name):
             raise ConfigurationError(

@@ -164,14 +164,8 @@ class ModelLosses:
         """Return the loss of a batch whose rows have weights.
 
         As in the model's own loss, the sum is divided by the number of elements, not by their
-        weights, which keeps a strategy that reweights unbiased.
-
-        Args:
-            outputs: the model's outputs for `batch`.
-            batch: the batch, with its labels.
-            model: the model in training.
-            weights: one per row.
-            items: number of elements in the whole update; None to average over this batch.
+        weights, which keeps a strategy that reweights unbiased: by `items`, the number in the
+        whole update, or by this batch's if that is None.
         """
         elements = self.of(outputs, batch, model)
         total = elements.weighted_sum(weights)

@@ -1,38 +1,32 @@
 """The state of selection that resuming a training needs, and where it is kept."""
 
-import os
-import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._loader.selective_loader import SelectiveLoader
-from selective_backprop.integrations._keras_backend import keras
+from selective_backprop.integrations._keras._backend import keras
+from selective_backprop.integrations._saved import (
+    load_state,
+    read_streams,
+    save_state,
+    save_streams,
+)
 
-FIELDS = ("epoch", "loader", "seeds", "torch", "numpy", "python")
+FIELDS = ("epoch", "loader", "seeds", "streams")
 KEPT = 2  # states: Keras may be interrupted before it writes its own of the same epoch
 
 
 def pack(epoch: int, loader: SelectiveLoader, model: Any) -> dict[str, Any]:
-    """Return the state of selection, with what Keras does not save of a model in training.
-
-    Args:
-        epoch: number of the next epoch of `fit`.
-        loader: the loader that selects.
-        model: the model in training.
-    """
-    numpy: Any = np.random.get_state(legacy=False)
+    """Return the state at an epoch's start, with what Keras does not save of a model."""
     return {
         "epoch": epoch,
         "loader": loader.state_dict(),
         "seeds": [variable.value.detach().clone() for variable in _seeds(model)],
-        "torch": torch.get_rng_state(),
-        "numpy": {**numpy, "state": {**numpy["state"], "key": numpy["state"]["key"].tolist()}},
-        "python": random.getstate(),
+        "streams": save_streams(torch.device("cpu")),
     }
 
 
@@ -43,7 +37,7 @@ def unpack(state: dict[str, Any], loader: SelectiveLoader, model: Any) -> None:
         ConfigurationError: if it is of another loader or model, or damaged; nothing is changed
             in that case.
     """
-    _, own, layers, stream, numpy, python = Saved(state).fields(*FIELDS)
+    _, own, layers, streams = Saved(state).fields(*FIELDS)
     seeds, values = _seeds(model), layers.items()
     if len(seeds) != len(values):
         raise ConfigurationError(
@@ -53,18 +47,12 @@ def unpack(state: dict[str, Any], loader: SelectiveLoader, model: Any) -> None:
     for variable, value in zip(seeds, values, strict=True):
         like = variable.value
         value.tensor(like.dtype, shape=tuple(like.shape), nan=True)
-    with numpy.inside():
-        np.random.RandomState().set_state(numpy.value)
-    with python.inside():
-        random.Random().setstate(python.value)
-    host = stream.random_state()
+    put_back = read_streams(streams, torch.device("cpu"))
     with own.inside():
         loader.load_state_dict(own.value)
     for variable, value in zip(seeds, values, strict=True):
         variable.assign(value.value)
-    torch.set_rng_state(host)
-    np.random.set_state(numpy.value)
-    random.setstate(python.value)
+    put_back()
 
 
 def _seeds(model: Any) -> list[Any]:
@@ -75,9 +63,6 @@ def _seeds(model: Any) -> list[Any]:
 
 class Backup:
     """States of the last epochs, in the folder of Keras's own backup.
-
-    Args:
-        folder: the folder of `keras.callbacks.BackupAndRestore`.
 
     Raises:
         ConfigurationError: if the folder is not on this machine.
@@ -93,17 +78,14 @@ class Backup:
 
     def save(self, state: dict[str, Any]) -> None:
         """Save a state, and delete the oldest ones."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(state["epoch"])
-        torch.save(state, path.with_suffix(".part"))
-        os.replace(path.with_suffix(".part"), path)
+        save_state(state, self._path(state["epoch"]))
         for old in sorted(self._folder.glob("selection-*.pt"))[:-KEPT]:
             old.unlink()
 
     def load(self, epoch: int) -> dict[str, Any] | None:
         """Return the state from an epoch's start, or None if there is none."""
         path = self._path(epoch)
-        return torch.load(path, weights_only=True) if path.exists() else None
+        return load_state(path) if path.exists() else None
 
     def _path(self, epoch: int) -> Path:
         return self._folder / f"selection-{epoch:06d}.pt"

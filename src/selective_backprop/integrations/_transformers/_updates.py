@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from selective_backprop._batches.serialization import pack_batch, unpack_batch
-from selective_backprop._batches.structure import move_batch
+from selective_backprop._batches.serialization import pack_batch
 from selective_backprop._core.errors import BatchError, ConfigurationError
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._sampling.draws import Selection
-from selective_backprop.integrations._documents import Packing
+from selective_backprop.integrations._saved import unpack_selected
+from selective_backprop.integrations._transformers._documents import Packing
 
 WEIGHTS, INDICES = "selection_weights", "selection_indices"
 
@@ -125,8 +125,10 @@ class Updates:
                 nothing is changed in that case.
         """
         loader, held, over = Saved(state).fields("loader", "held", "beyond")
-        batches = [self._unpack(batch) for batch in held.items()]
-        beyond = [self._unpack(batch) for batch in over.items()]
+        batches, beyond = (
+            [unpack_selected(each, self._device, selects=self._selects) for each in part.items()]
+            for part in (held, over)
+        )
         if len(beyond) > (self._packing is not None):
             raise over.refuse("no more than the documents that one batch had no room for")
         if len(batches) >= self.batches:
@@ -134,17 +136,6 @@ class Updates:
         with loader.inside():
             self.loader.load_state_dict(loader.value)
         self._held, self._beyond, self._resumed = batches, beyond, True
-
-    def _unpack(self, saved: Saved) -> Any:
-        with saved.inside():
-            batch = unpack_batch(saved.value)
-            if (
-                not isinstance(batch, tuple)
-                or len(batch) != 2
-                or isinstance(batch[1], Selection) is not self._selects
-            ):
-                raise saved.refuse("a batch with its selection")
-            return move_batch(batch, self._device)
 
     def count(self, epochs: float) -> int:
         """Return the number of updates in the next `epochs` epochs.
@@ -204,9 +195,7 @@ def take_keys(batch: dict[str, Any]) -> tuple[dict[str, Any], Selection | None]:
 def candidates_per_epoch(loader: DataLoader[Any], subset: int | None) -> int | None:
     """Return how many examples come up in an epoch; None if that is unknown.
 
-    Args:
-        loader: the candidates' loader.
-        subset: number of examples in the subset that is drawn from; None for the whole data set.
+    With a `subset`, as many examples are drawn from in place of the whole data set.
     """
     batches = loader.batch_sampler
     if type(batches) is not BatchSampler or isinstance(loader.dataset, IterableDataset):

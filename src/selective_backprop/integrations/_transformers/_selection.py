@@ -3,7 +3,7 @@
 import math
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,12 @@ from transformers.trainer_utils import get_last_checkpoint
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop._pipeline.rows import Leftovers
 from selective_backprop._sampling.draws import Selection
-from selective_backprop.integrations._documents import PADDING, find_packing
-from selective_backprop.integrations._model_losses import (
+from selective_backprop.integrations._accelerate._shard import own_shard
+from selective_backprop.integrations._saved import load_state, rank_file, save_state
+from selective_backprop.integrations._transformers._checks import collate_two, find_padding
+from selective_backprop.integrations._transformers._documents import PADDING, find_packing
+from selective_backprop.integrations._transformers._model_losses import (
     ModelLosses,
     OwnLosses,
     RowLosses,
@@ -27,45 +29,30 @@ from selective_backprop.integrations._model_losses import (
     find_target,
     has_fused_head,
 )
-from selective_backprop.integrations._rank_files import load_state, rank_file, save_state
-from selective_backprop.integrations._shard import own_shard
-from selective_backprop.integrations._trainer_checks import collate_two, find_padding
-from selective_backprop.integrations._updates import Updates, candidates_per_epoch
+from selective_backprop.integrations._transformers._updates import Updates, candidates_per_epoch
 from selective_backprop.strategies import Strategy
 
 
-@dataclass(frozen=True)
-class TrainerOptions:
-    """The user's options for selection; attributes are as for `SelectiveTrainer`."""
-
-    strategy: Strategy
-    losses: RowLosses | None
-    pad: Mapping[str, float] | None
-    leftovers: Leftovers | str
-    nonfinite: NonFinite | str
-
-
 class TrainerSelection:
-    """Select in a Trainer's own loader.
+    """Select in a Trainer's own loader, with the options of a `SelectiveTrainer`."""
 
-    Args:
-        trainer: the Trainer.
-        options: the user's options.
-
-    Attributes:
-        loader: the selective loader of the current or last training; None before the first.
-    """
-
-    def __init__(self, trainer: Any, options: TrainerOptions) -> None:
-        self._trainer = trainer
-        self._options = options
+    def __init__(
+        self,
+        trainer: Any,
+        strategy: Strategy,
+        losses: RowLosses | None,
+        pad: Mapping[str, float] | None,
+        nonfinite: NonFinite | str,
+    ) -> None:
+        self._trainer, self._strategy = trainer, strategy
+        self._given, self._pad, self._nonfinite = losses, pad, nonfinite
         self._updates: Updates | None = None
         self._losses: ModelLosses | OwnLosses | None = None
         self._per_epoch: int | None = None
         self._fused = has_fused_head(trainer.model)
         self._resumes: Path | None = None
         self.by_steps = False
-        terms, needs = options.strategy.selector.terms, options.strategy.needs
+        terms, needs = strategy.selector.terms, strategy.needs
         self._reweights = terms.reweights
         self._records = needs is not None and needs.recordings
 
@@ -105,8 +92,8 @@ class TrainerSelection:
             ConfigurationError: if the number of steps cannot be known and is not given.
             LoaderError: if the strategy cannot work with the data set.
         """
-        trainer, options = self._trainer, self._options
-        args, strategy, subset = trainer.args, options.strategy, options.strategy.subset
+        trainer, strategy = self._trainer, self._strategy
+        args, subset = trainer.args, strategy.subset
         plain = own_shard(trainer.accelerator, prepared)
         self._losses = self._find_losses()
         losses = self._read_losses
@@ -118,7 +105,7 @@ class TrainerSelection:
         if selects:  # else rows stay as they are: bit for bit the Trainer's own batches
             packing = find_packing(plain, batch, trainer.data_collator, trainer.accelerator)
         if packing is None:
-            pad = find_padding(batch, self._tokenizer, options.pad)
+            pad = find_padding(batch, self._tokenizer, self._pad)
         else:
             plain, pad = packing.loader(plain), PADDING
             if classes:
@@ -130,16 +117,15 @@ class TrainerSelection:
             plain,
             trainer.model,
             None,
-            options.strategy,
+            strategy,
             losses=losses if packing is None or losses is None else packing.losses(losses),
             outputs=losses.outputs if classes else None,
             epochs=None if self.by_steps else args.num_train_epochs,
             progress=self._done if self.by_steps else None,
-            leftovers=options.leftovers,
             with_selection=selects,
             pad=pad,
             device=None if packing is None else "cpu",  # where documents are packed
-            nonfinite=options.nonfinite,
+            nonfinite=self._nonfinite,
         )
         self._per_epoch = candidates_per_epoch(plain, None if subset is None else len(subset))
         updates = Updates(
@@ -188,14 +174,14 @@ class TrainerSelection:
         if not self._records:
             yield
             return
-        heard: list[Any] = []
-        hook = model.register_forward_hook(lambda *of, **_: heard.append(of[-1]))
+        outputs: list[Any] = []
+        hook = model.register_forward_hook(lambda *of, **_: outputs.append(of[-1]))
         try:
             yield
         finally:
             hook.remove()
-        if heard:
-            self.record(selection, heard[0], batch)
+        if outputs:
+            self.record(selection, outputs[0], batch)
 
     def record(self, selection: Selection, outputs: Any, batch: Mapping[str, Any]) -> None:
         """Record the losses that training computed, if the strategy selects by them."""
@@ -279,30 +265,23 @@ class TrainerSelection:
     @property
     def _read_losses(self) -> ModelLosses | OwnLosses | None:
         """The losses that selection reads, plain ones if it reads confidence from them."""
-        if (
-            isinstance(self._losses, ModelLosses)
-            and self._options.strategy.selector.terms.confidence
-        ):
+        if isinstance(self._losses, ModelLosses) and self._strategy.selector.terms.confidence:
             return replace(self._losses, smoothing=0.0, confidence=True)
         return self._losses
 
     def _find_losses(self) -> ModelLosses | OwnLosses | None:
         """Return a callable for one loss per row; None if the strategy needs no losses."""
-        if self._options.strategy.needs is None and not self._reweights:
+        if self._strategy.needs is None and not self._reweights:
             return None
-        if self._options.losses is not None:
-            return OwnLosses(self._options.losses, self._fused)
+        if self._given is not None:
+            return OwnLosses(self._given, self._fused)
         smoother = self._trainer.label_smoother
         smoothing = 0.0 if smoother is None else smoother.epsilon
         return ModelLosses(find_target(self._trainer.model), smoothing, self._fused)
 
 
 class Keeper(TrainerCallback):
-    """Save selection beside each checkpoint, and keep the Trainer's count of epochs right.
-
-    Args:
-        selection: the Trainer's selection.
-    """
+    """Save selection beside each checkpoint, and keep the Trainer's count of epochs right."""
 
     def __init__(self, selection: TrainerSelection) -> None:
         self._selection = selection

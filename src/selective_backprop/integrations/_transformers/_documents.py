@@ -30,9 +30,14 @@ from transformers import DataCollatorWithFlattening
 from selective_backprop._batches.structure import Layout, join_rows, move_batch
 from selective_backprop._core.errors import BatchError, ConfigurationError
 from selective_backprop._core.isolation import kept_random_streams
-from selective_backprop._core.types import Scores
+from selective_backprop._core.types import LossesOf, Scores
 from selective_backprop._sampling.draws import Selection
-from selective_backprop.integrations._model_losses import LENGTHS, ModelLosses, OwnLosses
+from selective_backprop.integrations._sharding import drawing
+from selective_backprop.integrations._transformers._model_losses import (
+    LENGTHS,
+    ModelLosses,
+    OwnLosses,
+)
 
 Lengths: TypeAlias = list[Sequence[int]]  # of the documents of each row
 Selected: TypeAlias = tuple[dict[str, Tensor], Selection]  # padded documents
@@ -154,9 +159,16 @@ class Packing:
         )
         return {**packed, LENGTHS: batch["length"]}
 
-    def losses(self, inside: ModelLosses | OwnLosses) -> "DocumentLosses":
-        """Return a callable for one loss per document of a padded batch."""
-        return DocumentLosses(inside, self)
+    def losses(self, inside: ModelLosses | OwnLosses) -> LossesOf:
+        """Return a callable for one loss per document of a padded batch, by a packed row."""
+
+        def each(model: nn.Module, batch: Mapping[str, Tensor]) -> Scores:
+            device = self.accelerator.device
+            packed = move_batch(self.pack(batch), device)
+            with kept_random_streams(device):  # documents wait on the host
+                return inside(model, packed)
+
+        return each
 
     def loader(self, rows: DataLoader[Any]) -> DataLoader[Any]:
         """Return a loader of padded documents, drawn as the loader of rows draws rows.
@@ -184,32 +196,14 @@ class Packing:
         else:
             sampler = copy.copy(sampler)
             sampler.data_source = documents
-        clone = copy.copy(rows)
-        for name, value in {
-            "_iterator": None,
-            "dataset": documents,
-            "sampler": sampler,
-            "batch_size": self.per_batch,
-            "batch_sampler": BatchSampler(sampler, self.per_batch, batches.drop_last),
-            "collate_fn": pad_documents,
-        }.items():
-            object.__setattr__(clone, name, value)
-        return clone
-
-
-@dataclass(frozen=True)
-class DocumentLosses:
-    """One loss per document of a padded batch, by a forward pass over one packed row."""
-
-    inside: ModelLosses | OwnLosses
-    packing: Packing
-
-    def __call__(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Scores:
-        """Return the mean loss of each document's tokens that count."""
-        device = self.packing.accelerator.device
-        packed = move_batch(self.packing.pack(batch), device)
-        with kept_random_streams(device):  # documents wait on the host
-            return self.inside(model, packed)
+        return drawing(
+            rows,
+            sampler,
+            BatchSampler(sampler, self.per_batch, batches.drop_last),
+            dataset=documents,
+            batch_size=self.per_batch,
+            collate_fn=pad_documents,
+        )
 
 
 def pad_documents(documents: list[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -228,12 +222,12 @@ def find_packing(
 
     Args:
         loader: the candidates' loader.
-        batch: two of its examples, collated; None for a stream.
+        batch: two of its examples, collated, which show whether they are joined; None for a stream.
         collator: the Trainer's own.
         accelerator: of this process.
 
     Raises:
-        ConfigurationError: if documents are joined but cannot be told apart.
+        ConfigurationError: if documents are joined but cannot be separated again.
     """
     dataset: Any = loader.dataset
     if isinstance(dataset, IterableDataset):

@@ -12,16 +12,11 @@ from torch.utils.data import DataLoader, Dataset
 from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._core.options import check_flag, check_number, check_whole
 from selective_backprop._loader.selective_loader import SelectiveLoader
-from selective_backprop.integrations._keras_backend import keras
+from selective_backprop.integrations._keras._backend import keras
 
 
 class Rows(Dataset[Any]):
-    """A data set of rows of arrays, read a batch at a time.
-
-    Args:
-        parts: `(inputs, targets)`, with or without weights; each a tensor or a structure of
-            tensors.
-    """
+    """A data set of rows of `(inputs, targets)`, maybe with weights, read a batch at a time."""
 
     def __init__(self, parts: tuple[Any, ...]) -> None:
         self.parts = parts
@@ -45,11 +40,7 @@ def as_it_is(batch: Any) -> Any:
 
 
 def refuse_others(x: Any) -> None:
-    """Refuse data other than arrays and data loaders that can be wrapped.
-
-    Raises:
-        LoaderError: if `x` is anything else.
-    """
+    """Refuse data other than arrays and data loaders that can be wrapped."""
     if isinstance(x, SelectiveLoader):
         raise LoaderError(
             "x is a SelectiveLoader; pass the DataLoader inside, which is wrapped here"
@@ -63,11 +54,7 @@ def refuse_others(x: Any) -> None:
 
 
 def refuse_beside_loader(**given: Any) -> None:
-    """Refuse arguments of `fit` that a data loader decides itself.
-
-    Raises:
-        ConfigurationError: if one is given.
-    """
+    """Refuse arguments of `fit` that a data loader decides itself."""
     instead = {
         "y": "let the loader yield (x, y)",
         "batch_size": "set the loader's",
@@ -83,13 +70,7 @@ def refuse_beside_loader(**given: Any) -> None:
 
 
 def join_arrays(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> tuple[Any, ...]:
-    """Return inputs, targets and, if any, weights as tensors.
-
-    Args:
-        x: arrays of one row per example, in any structure.
-        y: as x; None only where the loss needs no targets.
-        sample_weight: weights of examples, or None.
-        class_weight: weights by class number, or None.
+    """Return inputs, targets and, if any, weights as tensors; all may be structures of arrays.
 
     Raises:
         ConfigurationError: if they are of different lengths, hold no numbers, or both weights
@@ -128,9 +109,7 @@ def as_tensor(array: Any) -> Tensor:
 def weigh_classes(y: Any, class_weight: Mapping[int, float]) -> Tensor:
     """Return the weight of each example's class, 1 for classes that are not named, `[example]`.
 
-    Args:
-        y: class numbers, `[example]` or `[example, 1]`, or one-hot rows.
-        class_weight: weights by class number.
+    The targets are class numbers, `[example]` or `[example, 1]`, or one-hot rows.
 
     Raises:
         ConfigurationError: if the model has several targets, or none.

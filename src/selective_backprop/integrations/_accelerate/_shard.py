@@ -17,11 +17,10 @@ from torch.utils.data import (
     DataLoader,
     DistributedSampler,
     IterableDataset,
-    RandomSampler,
-    SequentialSampler,
 )
 
 from selective_backprop._core.errors import ConfigurationError, LoaderError
+from selective_backprop.integrations._sharding import deal_out, drawing
 
 UNTESTED = {
     DistributedType.DEEPSPEED: "DeepSpeed",
@@ -69,11 +68,7 @@ def own_shard(accelerator: Accelerator, loader: DataLoader[Any]) -> DataLoader[A
 
 
 def check_accelerator(accelerator: Accelerator) -> None:
-    """Refuse options that selection does not support, or was not tested with.
-
-    Raises:
-        ConfigurationError: if one is set; the message names it and says why.
-    """
+    """Refuse options that selection does not support, or was not tested with."""
     engine = UNTESTED.get(accelerator.distributed_type)
     if engine is not None:
         raise ConfigurationError(
@@ -105,22 +100,12 @@ def _deal_out(loader: DataLoader[Any], accelerator: Accelerator) -> DataLoader[A
     batches = loader.batch_sampler
     if isinstance(batches, BatchSamplerShard):
         batches = batches.batch_sampler
-    if type(batches) is not BatchSampler:
-        raise LoaderError(
-            f"the loader's batches are grouped by {type(batches).__name__}, which cannot be dealt "
-            "out to several processes. Give the loader a batch_size= and a sampler."
-        )
-    sampler = batches.sampler
-    ranks = accelerator.num_processes
-    if type(sampler) is not DistributedSampler or sampler.num_replicas != ranks:
-        sampler = DistributedSampler(
-            loader.dataset,
-            ranks,
-            accelerator.process_index,
-            shuffle=_shuffles(sampler, loader),
-            seed=_agreed_seed(sampler),
-        )
-    return _drawing(loader, sampler, batches)
+    sampler, ranks = getattr(batches, "sampler", None), accelerator.num_processes
+    own = type(sampler) is DistributedSampler and sampler.num_replicas == ranks
+    if type(batches) is BatchSampler and own:
+        return drawing(loader, sampler, batches)
+    place = {"num_replicas": ranks, "rank": accelerator.process_index}
+    return deal_out(loader, batches, _agreed_seed(sampler), **place)
 
 
 def _seeded(loader: DataLoader[Any]) -> DataLoader[Any]:
@@ -135,39 +120,7 @@ def _seeded(loader: DataLoader[Any]) -> DataLoader[Any]:
     sampler = copy.copy(inside)
     if sampler.generator is None:
         sampler.generator = torch.Generator().manual_seed(sampler.initial_seed)
-    return _drawing(loader, sampler, batches)
-
-
-def _drawing(loader: DataLoader[Any], sampler: Any, batches: BatchSampler) -> DataLoader[Any]:
-    """Return a copy of a loader with another sampler, in batches of the same size."""
-    clone = copy.copy(loader)
-    for name, value in {
-        "_iterator": None,
-        "sampler": sampler,
-        "batch_sampler": BatchSampler(sampler, batches.batch_size, batches.drop_last),
-    }.items():
-        object.__setattr__(clone, name, value)
-    return clone
-
-
-def _shuffles(sampler: Any, loader: DataLoader[Any]) -> bool:
-    """Return whether torch's own sampler draws all examples in a random order, once each."""
-    dataset: Any = loader.dataset
-    if type(sampler) is SequentialSampler:
-        return False
-    if type(sampler) in (RandomSampler, SeedableRandomSampler):
-        if not sampler.replacement and sampler.num_samples == len(dataset):
-            return True
-        raise LoaderError(
-            f"the sampler draws {sampler.num_samples} of {len(dataset)} examples"
-            f"{', some more than once' if sampler.replacement else ''}, which cannot be dealt out "
-            "to several processes. Deal them out yourself, with a DistributedSampler."
-        )
-    raise LoaderError(
-        f"the sampler ({type(sampler).__name__}) cannot be dealt out to several processes, as the "
-        "order that it draws may differ between them. Use shuffle=True or False, or a "
-        "DistributedSampler."
-    )
+    return drawing(loader, sampler, batches)
 
 
 def _agreed_seed(sampler: Any) -> int:

@@ -1,0 +1,173 @@
+"""The loader: selects, and tells Accelerate what a prepared loader would."""
+
+import weakref
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from accelerate import Accelerator
+from accelerate.data_loader import DataLoaderStateMixin
+from accelerate.state import GradientState
+from torch import nn
+
+from selective_backprop._batches.losses import LossFunction
+from selective_backprop._batches.serialization import pack_batch, unpack_batch
+from selective_backprop._batches.structure import move_batch
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.saved_state import Saved
+from selective_backprop._loader.selective_loader import SelectiveLoader
+from selective_backprop._loader.weighted_loss import WeighingLoss
+from selective_backprop._sampling.draws import Selection
+from selective_backprop.integrations._accelerate._shard import own_shard
+from selective_backprop.integrations._saved import load_state, rank_file, save_state
+from selective_backprop.strategies import Strategy
+
+END = object()
+_taken: "weakref.WeakKeyDictionary[Accelerator, set[str]]" = weakref.WeakKeyDictionary()
+
+
+class AcceleratedLoader(DataLoaderStateMixin):
+    """Select in a loader that Accelerate has prepared, and act as a prepared loader.
+
+    Each process trains on its own part of the data, on equally many batches. Like prepared loaders
+    it fetches one batch ahead of the loop, to know which batch is the last; so the model scores a
+    batch one step earlier. `accelerator.save_state` and `load_state` include its state, in a file
+    for each process: `<name>-<process>-of-<processes>.pt`, which `torch.load(weights_only=True)`
+    reads.
+
+    Args:
+        accelerator: the accelerator that prepared the model.
+        loader: prepared by `accelerator.prepare` or not; with several processes a stream must be
+            prepared.
+        model: the model in training, as in `SelectiveLoader`.
+        loss_fn: as in `SelectiveLoader`.
+        strategy: what to select and when, such as `selective_backprop(rate=1/3)`.
+        name: names the files in a saved state; each loader of an accelerator needs its own.
+        options: of `SelectiveLoader`, by name.
+
+    Raises:
+        ConfigurationError: if an option, of Accelerate's or of selection's, cannot work.
+        LoaderError: if the loader cannot be wrapped or dealt out to several processes, or not
+            with this strategy.
+    """
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        loader: Any,
+        model: nn.Module | None,
+        loss_fn: LossFunction | None,
+        strategy: Strategy,
+        *,
+        name: str = "selection",
+        **options: Any,
+    ) -> None:
+        self._loader = SelectiveLoader(
+            own_shard(accelerator, loader), model, loss_fn, strategy, **options
+        )
+        names = _taken.setdefault(accelerator, set())
+        if name in names:
+            raise ConfigurationError(
+                f"another loader of this accelerator saves its state as {name!r}; pass name="
+            )
+        names.add(name)
+        self.gradient_state = GradientState()
+        self._accelerator = accelerator
+        self._name = name
+        self._loss: WeighingLoss | None = None
+        self._ahead: Any = END
+        self._over = 0  # batches of this epoch, or else the next, that the loader does not count
+        self._live: weakref.ref[Generator[Any]] | None = None
+        # Not register_for_checkpointing, which writes only the first process's state.
+        accelerator.register_save_state_pre_hook(self._save)
+        accelerator.register_load_state_pre_hook(self._load)
+
+    @property
+    def loss_fn(self) -> WeighingLoss:
+        """The given loss, for the loop to call; as `SelectiveLoader.loss_fn`."""
+        loss = self._loader.loss_fn
+        assert isinstance(loss, WeighingLoss)
+        self._loss = loss
+        return loss
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the `SelectiveLoader` inside has: `record`, `stats`, `ledger` and the rest.
+
+        A batch that was fetched ahead counts there as handed out. `set_epoch` is seldom needed:
+        unlike a prepared loader, this one counts epochs by itself.
+        """
+        if name.startswith("_"):  # also before `__init__` has set `_loader`
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
+    def __len__(self) -> int:
+        """Return the batches of the running epoch, or else the next; raise TypeError if unknown."""
+        return len(self._loader) + self._over
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return an iterator over the next epoch; close one that still runs."""
+        live = None if self._live is None else self._live()
+        if live is not None:
+            live.close()
+        batches = self._run()
+        self._live = weakref.ref(batches)
+        return batches
+
+    def _run(self) -> Generator[Any]:
+        self._loader.set_epoch(self._loader.next_epoch)  # tells the sampler the epoch
+        self.begin()
+        try:
+            batches = iter(self._loader)
+            if self._ahead is END:
+                self._ahead = next(batches, END)
+            while self._ahead is not END:
+                batch, self._ahead = self._ahead, next(batches, END)
+                self.end_of_dataloader = self._ahead is END
+                yield batch
+        finally:
+            # A batch that was fetched before a loop broke off goes first in the next epoch.
+            self._over = int(self._ahead is not END)
+            self.end()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the loader, with the batch that the loop gets next."""
+        waits = self._ahead is not END
+        selection = self._loss.handed.selection_of(self._ahead) if waits and self._loss else None
+        return {
+            "loader": self._loader.state_dict(),
+            "over": self._over if waits else 0,
+            "ahead": [pack_batch(self._ahead)] if waits else None,
+            "selection": None if selection is None else pack_batch(selection),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`.
+
+        Raises:
+            ConfigurationError: if the state is of a loader that was built otherwise, or damaged;
+                nothing is changed in that case.
+        """
+        loader, over, ahead, chosen = Saved(state).fields("loader", "over", "ahead", "selection")
+        waits = [] if ahead.value is None else [self._unpack(each) for each in ahead.items(1)]
+        selection, more = chosen.maybe(self._unpack), over.whole(0, 1)
+        if selection is not None and not (waits and isinstance(selection, Selection)):
+            raise chosen.refuse("the selection of the batch that waits")
+        loss = None if selection is None else self.loss_fn
+        with loader.inside():
+            self._loader.load_state_dict(loader.value)
+        self._over, self._ahead = more, waits[0] if waits else END
+        if loss is not None and selection is not None:
+            loss.hand_out(self._ahead, selection)
+
+    def _unpack(self, saved: Saved) -> Any:
+        with saved.inside():
+            return move_batch(unpack_batch(saved.value), self._accelerator.device)
+
+    def _path(self, folder: str) -> Any:
+        accelerator = self._accelerator
+        return rank_file(folder, self._name, accelerator.process_index, accelerator.num_processes)
+
+    def _save(self, models: Any, weights: Any, folder: str) -> None:
+        save_state(self.state_dict(), self._path(folder))
+
+    def _load(self, models: Any, folder: str) -> None:
+        self.load_state_dict(load_state(self._path(folder)))

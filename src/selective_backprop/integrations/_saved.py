@@ -1,0 +1,102 @@
+"""What adapters save beside a framework's checkpoint: files by rank, batches, random streams."""
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from selective_backprop._batches.serialization import unpack_batch
+from selective_backprop._batches.structure import move_batch
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.saved_state import Saved
+from selective_backprop._sampling.draws import Selection
+
+INSTEAD = "Train anew, or load the model's weights alone."
+
+
+def rank_file(folder: str | Path, name: str, rank: int, ranks: int) -> Path:
+    """Return the path of a rank's state in a checkpoint."""
+    return Path(folder) / f"{name}-{rank}-of-{ranks}.pt"
+
+
+def save_state(state: dict[str, Any], path: Path) -> None:
+    """Write a state atomically: the file is there whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".part")
+    torch.save(state, beside)
+    os.replace(beside, path)
+
+
+def load_state(path: Path) -> dict[str, Any]:
+    """Return a saved state; no code in the file is run.
+
+    Raises:
+        ConfigurationError: if the file is missing or cannot be read.
+    """
+    if not path.is_file():
+        there = ", ".join(sorted(file.name for file in path.parent.glob("*-of-*.pt")))
+        why = f", or by another number of processes ({there} is there)" if there else ""
+        raise ConfigurationError(
+            f"{path} is missing, so selection cannot go on from this checkpoint, which was saved "
+            f"without it{why}. {INSTEAD}"
+        )
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # damaged bytes may make the reader raise anything
+        raise ConfigurationError(
+            f"{path} is damaged, so selection cannot go on from this checkpoint: {error}. {INSTEAD}"
+        ) from error
+
+
+def unpack_selected(saved: Saved, device: torch.device, *, selects: bool = True) -> Any:
+    """Return a batch and its selection on the device; the selection is None if not `selects`."""
+    with saved.inside():
+        found = unpack_batch(saved.value)
+        pair = isinstance(found, tuple) and len(found) == 2
+        if not pair or isinstance(found[1], Selection) is not selects:
+            raise saved.refuse("a batch with its selection")
+        return move_batch(found, device)
+
+
+def save_streams(device: torch.device) -> dict[str, Any]:
+    """Return the states of the random streams, in plain containers; that of a GPU if it is one."""
+    kind, keys, *place = np.random.get_state()
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+        "numpy": (str(kind), torch.from_numpy(np.array(keys, np.int64)), *place),
+        "python": random.getstate(),
+    }
+
+
+def read_streams(saved: Saved, device: torch.device) -> Callable[[], None]:
+    """Return a function that restores the random streams.
+
+    Raises:
+        ConfigurationError: if the saved state is damaged.
+    """
+    host, cuda, numpy, python = saved.fields("torch", "cuda", "numpy", "python")
+    stream, gpu = host.random_state(), None
+    if cuda.value is not None and device.type == "cuda":
+        gpu = cuda.random_state(device)
+    with numpy.inside():
+        kind, keys, *place = numpy.value
+        numpy_state = (kind, keys.cpu().numpy().astype(np.uint32), *place)
+        np.random.RandomState().set_state(numpy_state)  # raises if the state is damaged
+    with python.inside():
+        version, state, gauss = python.value
+        python_state = (version, tuple(state), gauss)
+        random.Random().setstate(python_state)
+
+    def put_back() -> None:
+        torch.set_rng_state(stream)
+        if gpu is not None:
+            torch.cuda.set_rng_state(gpu, device)
+        np.random.set_state(numpy_state)
+        random.setstate(python_state)
+
+    return put_back

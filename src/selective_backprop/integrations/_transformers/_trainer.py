@@ -1,0 +1,116 @@
+"""The Trainer: selection in the methods that Transformers lets a Trainer override."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from transformers import Trainer
+
+from selective_backprop._core.options import check_pad
+from selective_backprop._loader.selective_loader import SelectiveLoader
+from selective_backprop._pipeline.nonfinite import NonFinite
+from selective_backprop.integrations._transformers._checks import check_trainer
+from selective_backprop.integrations._transformers._model_losses import RowLosses, model_inputs
+from selective_backprop.integrations._transformers._selection import Keeper, TrainerSelection
+from selective_backprop.integrations._transformers._updates import take_keys
+from selective_backprop.strategies import Strategy
+from selective_backprop.strategies._collective import check_strategy
+
+
+class SelectiveTrainer(Trainer):
+    """Train with `transformers.Trainer` on the examples worth training on.
+
+    It takes the Trainer's arguments and the options below. To make another Trainer selective, your
+    own or another library's, derive from both: `class Mine(SelectiveTrainer, SFTTrainer)`.
+
+    `num_train_epochs` counts passes over the data set, so training takes fewer steps than without
+    selection. While training runs, `args.max_steps` holds their number, and the learning rate
+    decays by it. If it cannot be known ahead, as with `auto`, `args.max_steps` holds the number
+    without selection, the learning rate decays by the candidates that have come, and training ends
+    with its last epoch. An update always has
+    `gradient_accumulation_steps` full batches; batches left over go first in the next epoch.
+
+    Checkpoints hold the state of selection, and `train(resume_from_checkpoint=…)` goes on from it.
+    Logs say how many examples were candidates, scored and kept since training began, and the cost
+    so far as a share of training on every candidate.
+
+    Args:
+        args: as for the Trainer, by position.
+        strategy: what to select and when, such as `selective_backprop(rate=1/3)`.
+        losses: `callable(outputs, batch)` that returns one loss per row from the model's outputs
+            for a batch; by default the model's own loss of its labels.
+        pad: right-padding value by key, for tensors whose width differs from batch to batch; the
+            usual keys have defaults.
+        nonfinite: what to do with losses that are not finite, as in `SelectiveLoader`.
+        options: as for the Trainer, by name.
+
+    Raises:
+        ConfigurationError: if an option of the Trainer, or a combination, cannot work.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        strategy: Strategy,
+        losses: RowLosses | None = None,
+        pad: Mapping[str, float] | None = None,
+        nonfinite: NonFinite | str = NonFinite.RAISE,
+        **options: Any,
+    ) -> None:
+        strategy = check_strategy(strategy)
+        check_pad(pad)
+        super().__init__(*args, **options)
+        check_trainer(self, strategy, losses)
+        self.selection = TrainerSelection(self, strategy, losses, pad, nonfinite)
+        self.add_callback(Keeper(self.selection))
+
+    @property
+    def selective_loader(self) -> SelectiveLoader | None:
+        """The selective loader of the current or last training; None before the first."""
+        return self.selection.loader
+
+    def train(
+        self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any
+    ) -> Any:
+        """Train, or go on from a checkpoint; as the Trainer's.
+
+        Raises:
+            ConfigurationError: if the checkpoint was saved without selection.
+        """
+        with self.selection.training(resume_from_checkpoint):
+            return super().train(resume_from_checkpoint, *args, **options)
+
+    def get_train_dataloader(self) -> Any:
+        """Return batches of selected examples from the Trainer's own loader.
+
+        Raises:
+            ConfigurationError: if the number of steps cannot be known and is not given.
+            LoaderError: if the strategy cannot work with the data set.
+        """
+        return self.selection.wrap(super().get_train_dataloader())
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: Any,
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        """Return the Trainer's own loss, weighted if the strategy reweights; record losses."""
+        batch, selection = take_keys(inputs)
+        if selection is None:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        weighed = self.selection.weigh(model, batch, selection.weights, num_items_in_batch)
+        if weighed is None:
+            with self.selection.listening(model, selection, batch):
+                return super().compute_loss(
+                    model, model_inputs(batch), return_outputs, num_items_in_batch
+                )
+        loss, outputs = weighed
+        self.selection.record(selection, outputs, batch)
+        return (loss, outputs) if return_outputs else loss
+
+    def log(self, logs: dict[str, float], *args: Any, **options: Any) -> None:
+        """Log; add selection's counts where the training loss is logged."""
+        if logs.keys() & {"loss", "train_loss"}:
+            logs.update(self.selection.counts())
+        super().log(logs, *args, **options)
