@@ -21,14 +21,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import selective_backprop as sb
-from reproductions.auto_study.page import (
+from reproductions.auto.page import (
     caption_of,
     compose,
     draw_page,
     overview,
 )
-from reproductions.auto_study.protocol import STAGES
-from reproductions.auto_study.results import Results, read_results
+from reproductions.auto.protocol import STAGES
+from reproductions.auto.results import Results, read_results
 from reproductions.drawing import save
 from reproductions.papers import committed, figures_at, gather
 from selective_backprop_lab.analysis.grouping import gather as compare

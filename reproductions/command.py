@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 
 import selective_backprop as sb
-from reproductions.auto_study.protocol import STAGES
-from reproductions.auto_study.study import run_study
+from reproductions.auto.protocol import STAGES
+from reproductions.auto.study import run_study
 from reproductions.jiang2019.scales import SCALES, ScaleName, adapted
 from reproductions.papers import FIGURES, PaperOrder, find_figures, list_figures, reproduce
 from reproductions.training import Order, default_jobs

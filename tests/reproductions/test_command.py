@@ -11,7 +11,7 @@ import pytest
 from fixture_papers import fixture_scale, fixture_setting
 
 from reproductions import command
-from reproductions.auto_study.protocol import STAGES
+from reproductions.auto.protocol import STAGES
 from reproductions.jiang2019.scales import ScaleName
 from reproductions.papers import FIGURES
 from selective_backprop_lab.records.schema import read_runs

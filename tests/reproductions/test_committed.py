@@ -4,9 +4,9 @@ import pytest
 from fixture_records import RECORDS
 
 import selective_backprop as sb
-from reproductions.auto_study.page import compose
-from reproductions.auto_study.protocol import STAGES
-from reproductions.auto_study.results import read_results
+from reproductions.auto.page import compose
+from reproductions.auto.protocol import STAGES
+from reproductions.auto.results import read_results
 from reproductions.jiang2019.scales import TUNED
 from reproductions.papers import committed, figures_at, gather, section, tuned_rates
 

@@ -8,9 +8,9 @@ from fixture_papers import Screen
 
 import selective_backprop as sb
 from reproductions import training
-from reproductions.auto_study import protocol
-from reproductions.auto_study.page import compose
-from reproductions.auto_study.protocol import (
+from reproductions.auto import protocol
+from reproductions.auto.page import compose
+from reproductions.auto.protocol import (
     ARMS,
     ORDER,
     OURS,
@@ -18,8 +18,8 @@ from reproductions.auto_study.protocol import (
     Stage,
     Workload,
 )
-from reproductions.auto_study.results import RUNS, read_results
-from reproductions.auto_study.study import run_study
+from reproductions.auto.results import RUNS, read_results
+from reproductions.auto.study import run_study
 from reproductions.training import Order
 from selective_backprop_lab.analysis.class_errors import error_as_it_comes
 from selective_backprop_lab.analysis.statistics import estimate

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from fixture_runs import fixture_run
 
-from reproductions.auto_study.goals import goals
-from reproductions.auto_study.page import by_kind, overview, rates_table, worth_table
-from reproductions.auto_study.protocol import STAGES
-from reproductions.auto_study.results import Results
+from reproductions.auto.goals import goals
+from reproductions.auto.page import by_kind, overview, rates_table, worth_table
+from reproductions.auto.protocol import STAGES
+from reproductions.auto.results import Results
 from selective_backprop_lab.analysis.tuning import Tuned
 from selective_backprop_lab.analysis.verdict import Verdict
 from selective_backprop_lab.budget import Budget

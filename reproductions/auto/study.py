@@ -6,9 +6,9 @@ from dataclasses import replace
 from rich.console import Console
 
 import selective_backprop as sb
-from reproductions.auto_study.page import compose, draw_page
-from reproductions.auto_study.protocol import Stage, Workload
-from reproductions.auto_study.results import RUNS, find_rates, read_finished, read_results
+from reproductions.auto.page import compose, draw_page
+from reproductions.auto.protocol import Stage, Workload
+from reproductions.auto.results import RUNS, find_rates, read_finished, read_results
 from reproductions.training import Order, absent_data, train_missing
 from selective_backprop_lab.analysis.verdict import GOALS, tally
 from selective_backprop_lab.names import find_name

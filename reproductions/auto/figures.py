@@ -10,8 +10,8 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from reproductions import drawing
-from reproductions.auto_study.protocol import ORDER, OURS
-from reproductions.auto_study.results import Results
+from reproductions.auto.protocol import ORDER, OURS
+from reproductions.auto.results import Results
 from selective_backprop_lab.analysis.grouping import BASELINE
 from selective_backprop_lab.analysis.profile import performance_profile
 from selective_backprop_lab.analysis.statistics import AXIS_LABELS, Axis, mean_at_end

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from reproductions.auto_study.protocol import OURS
-from reproductions.auto_study.results import Results
+from reproductions.auto.protocol import OURS
+from reproductions.auto.results import Results
 from selective_backprop_lab.analysis.class_errors import rare_recall
 from selective_backprop_lab.analysis.grouping import BASELINE
 from selective_backprop_lab.analysis.run_summary import listed

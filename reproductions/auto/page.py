@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reproductions import drawing
-from reproductions.auto_study.figures import draw_profile, draw_workload
-from reproductions.auto_study.goals import goals
-from reproductions.auto_study.protocol import FACTORS, ORDER, OURS, Stage
-from reproductions.auto_study.results import Measure, Results
+from reproductions.auto.figures import draw_profile, draw_workload
+from reproductions.auto.goals import goals
+from reproductions.auto.protocol import FACTORS, ORDER, OURS, Stage
+from reproductions.auto.results import Measure, Results
 from selective_backprop_lab.analysis.class_errors import error_as_it_comes
 from selective_backprop_lab.analysis.grouping import BASELINE
 from selective_backprop_lab.analysis.run_summary import seeds_of

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from reproductions.auto_study.protocol import ARMS, ORDER, OURS, Stage, Workload
+from reproductions.auto.protocol import ARMS, ORDER, OURS, Stage, Workload
 from selective_backprop_lab.analysis.grouping import BASELINE, Comparison, RunGroup, gather
 from selective_backprop_lab.analysis.statistics import (
     Axis,
