@@ -89,8 +89,8 @@ def draw_gains(path: Path) -> None:
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         axes.set_xlabel(
-            "change of the error with auto, in %, against the best plain training of the same cost;\n"
-            "each job at a cost in passes, with its 95 % interval over ten seeds"
+            "change of the error with auto, in %, against the best plain\n"
+            "training of the same cost in passes; 95 % intervals over ten seeds"
         )
         figure.savefig(path, metadata={"Date": None})
 

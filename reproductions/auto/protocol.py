@@ -197,9 +197,10 @@ _NEIGHBOUR: dict[str, Any] = {"noise_kind": NoiseKind.NEIGHBOUR}
 def _workload(title: str, recipe: Recipe, at: Lengths, made: Mapping[str, Any]) -> Workload:
     """Return a workload: `made` has what its data are composed of, and fields of `Workload`."""
     fields = {name: made[name] for name in made if name in Workload.__dataclass_fields__}
-    composed = {name: made[name] for name in made if name not in fields}
+    composed: dict[str, Any] = {name: made[name] for name in made if name not in fields}
     if composed:
-        fields["composition"] = Composition(**{"places": _PLACES} | composed)
+        composed.setdefault("places", _PLACES)
+        fields["composition"] = Composition(**composed)
     return Workload(title, recipe, *at, **fields)
 
 
