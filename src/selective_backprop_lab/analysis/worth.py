@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 
 from selective_backprop._core.types import Float, Int64
+from selective_backprop_lab.analysis.estimates import t_quantile
 from selective_backprop_lab.analysis.grouping import BASELINE, Comparison, RunGroup
 from selective_backprop_lab.analysis.run_summary import listed
 from selective_backprop_lab.analysis.statistics import (
@@ -33,7 +34,6 @@ from selective_backprop_lab.analysis.statistics import (
     estimate,
     final_error,
     resolution,
-    t_quantile,
 )
 from selective_backprop_lab.analysis.verdict import Verdict
 from selective_backprop_lab.records.schema import Run
