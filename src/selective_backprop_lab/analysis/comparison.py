@@ -22,7 +22,7 @@ from selective_backprop_lab.analysis.queries import BASELINE, at_end, counted, f
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.records.frame import is_text, runs_of
 
-CONTROLS = ("random-backprop", "random-scored")  # the one that pays for scoring first for a match
+CONTROLS = ("random-backprop", "random-scored")  # choose at random; the second pays for scoring
 DATA = ("data", "limit", "noise", "composition", "pretrained")
 CROWD = 9  # more curves than this cannot be followed, nor named beside a figure
 # What an arm may have for itself; all else in a configuration is the recipe, the same for all.
