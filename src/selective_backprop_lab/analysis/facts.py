@@ -35,7 +35,7 @@ def facts(comparison: pd.DataFrame) -> dict[str, str]:
         "data": ", ".join(_data(first.data, first.config)),
         "model": first.model,
         "length": _lengths(lengths(comparison)),
-        "seeds": seeds_of(sorted(runs.seed.unique())),
+        "seeds": seeds_of(sorted({*runs.seed.tolist()})),
         "runs": f"{len(counted(runs))} finished of {len(runs)}",
         "hardware": listed(runs.machine.unique()),
         "code": listed(runs.code.unique()),

@@ -98,7 +98,8 @@ def difference(one: pd.Series, other: pd.Series) -> pd.Series:
     Seeds share initial weights and the order of the data, so that the difference is less noisy
     than the difference of two means.
     """
-    return (one - other).dropna()
+    shared = one.index.intersection(other.index)
+    return one[shared] - other[shared]  # NaN where a run diverged, which leaves no interval
 
 
 def resolution(*groups: pd.DataFrame) -> float:
