@@ -17,17 +17,17 @@ import matplotlib
 from matplotlib.figure import Figure
 
 import selective_backprop as sb
+import selective_backprop_lab as lab
 from benchmarks.pages import TABLES as OF_BENCHMARKS
 from reproductions.auto.page import by_kind, compose, jobs_of, title_of
 from reproductions.auto.protocol import STAGES
 from reproductions.auto.results import Results, read_results
 from reproductions.drawing import save
 from reproductions.papers import committed, figures_at, gather
-from selective_backprop_lab.analysis.grouping import gather as compare
-from selective_backprop_lab.analysis.summary import to_markdown
+from selective_backprop_lab.analysis.comparison import compared
+from selective_backprop_lab.analysis.summary import comparison_table
 from selective_backprop_lab.bench.figure import draw_bench
 from selective_backprop_lab.bench.harness import Findings
-from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.report.figures import draw_comparison
 from selective_backprop_lab.report.panels import SETTINGS
 
@@ -49,10 +49,9 @@ WIDEST = 16.0  # per cent, of the picture of gains; two intervals of breast canc
 
 def comparison(folder: str) -> str:
     """Return the table of a folder of records, with the command that made them."""
-    runs = read_runs(ROOT / folder)
-    commands = dict.fromkeys(run.header.command for run in runs)
-    made = "\n".join(f"    {command}" for command in commands)
-    return f"{to_markdown(compare(runs))}\nMade by\n\n{made}\n"
+    runs = compared(lab.frame(ROOT / folder))
+    made = "\n".join(f"    {command}" for command in runs.sort_index().command.unique())
+    return f"{comparison_table(runs).to_markdown()}\nMade by\n\n{made}\n"
 
 
 @cache
@@ -121,7 +120,7 @@ def draw_figures(folder: Path) -> None:
     for page in PAGES:
         for kind, path in BLOCK.findall(page.read_text(encoding="utf-8")):
             if kind == "compare":
-                draw_comparison(compare(read_runs(ROOT / path)), folder / f"{Path(path).name}.png")
+                draw_comparison(compared(lab.frame(ROOT / path)), folder / f"{Path(path).name}.png")
             elif kind == "bench":
                 record = json.loads((ROOT / path).read_text(encoding="utf-8"))
                 draw_bench(Findings.read(record), folder / f"bench-{Path(path).stem}.png")
