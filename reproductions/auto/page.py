@@ -7,7 +7,8 @@ from statistics import median
 import pandas as pd
 
 from reproductions.auto.protocol import ARMS, OURS, TEXT_ARMS
-from reproductions.auto.results import AS_IT_COMES, VERDICTS, Results
+from reproductions.auto.results import VERDICTS, Results
+from selective_backprop_lab.analysis.estimates import estimate
 from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.analysis.run_summary import listed, seeds_of
 from selective_backprop_lab.analysis.tables import Table, escaped, with_interval
@@ -55,6 +56,8 @@ def gains(results: Sequence[Results]) -> Table:
     for each, length in jobs_of(results):
         rival = each.rival(length)
         assert rival is not None  # or the length would not be there
+        skewed = each.workload.composition.skew
+        as_they_come = each.gain_as_classes_come(length) if skewed else estimate([])
         rows.append(
             (
                 title_of((each, length)),
@@ -63,9 +66,7 @@ def gains(results: Sequence[Results]) -> Table:
                 with_interval(each.error(OURS, length)),
                 with_interval(each.gain(OURS, length), signed=True),
                 each.verdict(OURS, length),
-                with_interval(each.gain(OURS, length, AS_IT_COMES), signed=True)
-                if AS_IT_COMES in each.runs
-                else "",
+                with_interval(as_they_come, signed=True) if skewed else "",
             )
         )
     head = ("job, at a cost in passes", "unit", f"best {BASELINE}, after passes", OURS, "gain")
@@ -128,8 +129,7 @@ def _arms(results: Sequence[Results]) -> list[str]:
 
 def _counted(jobs: Sequence[Job], arm: str = OURS) -> tuple[str, ...]:
     found = Counter(each.verdict(arm, length) for each, length in jobs)
-    gained, level, lost, _ = (str(found[verdict]) for verdict in VERDICTS.values())
-    return str(len(jobs)), gained, level, lost
+    return str(len(jobs)), *(str(found[verdict]) for verdict in VERDICTS.values())
 
 
 def _change(jobs: Sequence[Job]) -> str:

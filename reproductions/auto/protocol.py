@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from reproductions.auto.tuning import Cell, Tuned
-from selective_backprop_lab.analysis.grouping import BASELINE
+from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.composition import AS_PUBLISHED, Composition
@@ -22,27 +22,12 @@ from selective_backprop_lab.training.run_config import RunConfig
 OURS = "auto"
 RIVALS = (BASELINE, "recorded-sb", "infobatch", OURS)  # what a rule is tried against
 ARMS = (
-    BASELINE,
-    "random-backprop",
-    "selective-backprop",
-    "stale-sb",
-    "recorded-sb",
-    "kath18-loss",
-    "infobatch",
-    "easy-skip",
-    "kakurenbo",
-    OURS,
+    *(BASELINE, "random-backprop", "selective-backprop", "stale-sb", "recorded-sb", "kath18-loss"),
+    *("infobatch", "easy-skip", "kakurenbo", OURS),
 )
 TEXT_ARMS = (
-    BASELINE,
-    "random-backprop",
-    "selective-backprop",
-    "recorded-sb",
-    "infobatch",
-    "easy-skip",
-    "tail-sft",
-    "token-selection",
-    OURS,
+    *(BASELINE, "random-backprop", "selective-backprop", "recorded-sb", "infobatch", "easy-skip"),
+    *("tail-sft", "token-selection", OURS),
 )
 FACTORS = (0.5, 1.0, 2.0)  # of a workload's middle learning rate: the grid to begin with
 WIDEST = 8.0  # what a rate of the grid is at most, and one over it at least

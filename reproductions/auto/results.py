@@ -9,22 +9,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from reproductions.auto.protocol import ARMS, OURS, Stage, Workload
 from reproductions.auto.tuning import Cell, Tuned, tuned
+from selective_backprop_lab.analysis.class_errors import error_as_it_comes
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
-from selective_backprop_lab.analysis.queries import BASELINE, counted, final, final_difference
+from selective_backprop_lab.analysis.queries import (
+    BASELINE,
+    counted,
+    difference,
+    final,
+    final_difference,
+)
 from selective_backprop_lab.records.frame import frame
 from selective_backprop_lab.training.run_config import RunConfig
 
 RUNS = "runs"
 _MOST = 500  # seeds of a stage; those of tuning are beyond
-AS_IT_COMES = "error_as_it_comes"  # a column, where classes are skewed
-VERDICTS = {"lower": "gains", "unresolved": "level", "higher": "loses", "untold": "–"}
+VERDICTS = {"lower": "gains", "unresolved": "level", "higher": "loses"}
 """What is said of a gain, by the side of zero on which its 95 % interval lies."""
 
 
@@ -69,18 +73,25 @@ class Results:
             workload.scale,
         )
 
-    def gain(self, arm: str, length: float, column: str | None = None) -> Estimate:
-        """Return a strategy's error, or a column, less that of its rival; below zero it pays."""
+    def gain(self, arm: str, length: float) -> Estimate:
+        """Return a strategy's error less that of its rival; below zero it pays."""
         rival = self.rival(length)
         if rival is None:
             return estimate([])
         pair = self.of(arm, length), self.of(BASELINE, rival)
-        found = final_difference(*pair, column or self.workload.column)
-        return _times(found, self.workload.scale)
+        return _times(final_difference(*pair, self.workload.column), self.workload.scale)
+
+    def gain_as_classes_come(self, length: float) -> Estimate:
+        """Return the gain of `auto` with each class weighed by its share of the training data."""
+        rival = self.rival(length)
+        assert rival is not None  # or the length would not be there
+        cells = (OURS, length), (BASELINE, rival)
+        ours, usual = (error_as_it_comes(self.of(*cell)) for cell in cells)
+        return estimate([*difference(ours, usual)])
 
     def verdict(self, arm: str, length: float) -> str:
         """Return `gains`, `level` or `loses`; – where there are too few seeds to tell."""
-        return VERDICTS[self.gain(arm, length).against()]
+        return VERDICTS.get(self.gain(arm, length).against(), "–")
 
     def change(self, length: float) -> Estimate:
         """Return the gain of `auto` in per cent of its rival's error."""
@@ -128,19 +139,12 @@ def read_results(
         tuning, tuned_by, rates = find_rates(workload, there, device, stage.arms)
         runs = _among(workload.plans(stage.arms, rates, stage.seeds(seeds), device), there)
         missing = len(workload.cells(stage.arms)) * seeds - len(runs) + len(tuning) - len(tuned_by)
-        if workload.composition.skew:
-            runs = runs.assign(**{AS_IT_COMES: [*map(_as_it_comes, runs.itertuples())]})
         found.append(Results(workload, runs, tuned_by, rates, missing))
     return found
 
 
 def _among(plans: Iterable[RunConfig], there: pd.DataFrame) -> pd.DataFrame:
     return there[there.index.isin({plan.record_name for plan in plans})]
-
-
-def _as_it_comes(run: Any) -> float:
-    """Return the error with each class weighed by its share of the training data, in percent."""
-    return float(np.average(run.class_errors, weights=run.meters["class_shares"]))
 
 
 def _times(found: Estimate, by: float) -> Estimate:

@@ -7,7 +7,7 @@ from fixture_runs import fixture_run
 
 from reproductions.auto.page import by_kind, compose, counts, gains, others
 from reproductions.auto.protocol import STAGES
-from reproductions.auto.results import AS_IT_COMES, Results
+from reproductions.auto.results import Results
 from reproductions.auto.tuning import Tuned
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.records.frame import frame_of
@@ -80,10 +80,13 @@ def test_tables_count_by_kind_and_by_strategy_and_show_what_is_resolved_in_bold(
 
 def test_where_classes_are_skewed_the_gain_as_they_come_stands_beside():
     found = results(BY_NAME["mnist-skewed"], {2: 5, 8: 4}, auto={2: 4, 8: 4})
-    runs = found.runs.assign(**{AS_IT_COMES: found.runs.error * 2})
+    errors = [(error, 9.0) for error in found.runs.error]
+    shares = [{"class_shares": [0.75, 0.25]}] * len(errors)
+    runs = found.runs.assign(class_errors=errors, meters=shares)
     rows = gains([replace(found, runs=runs)]).rows
-    assert [row[-1] for row in rows] == ["−2.00", "+0.00"]
-    assert gains([found]).rows[0][-1] == ""
+    assert [row[-1] for row in rows] == ["−0.75", "+0.00"]
+    plain = results(PLAIN, {4: 5, 16: 3}, auto={4: 5, 16: 3})
+    assert gains([plain]).rows[0][-1] == ""
 
 
 def test_what_is_not_on_record_is_named():

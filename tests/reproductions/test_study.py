@@ -11,7 +11,7 @@ from reproductions import training
 from reproductions.auto import protocol
 from reproductions.auto.page import compose
 from reproductions.auto.protocol import ARMS, OURS, STAGES, Stage, Workload
-from reproductions.auto.results import AS_IT_COMES, RUNS, read_results
+from reproductions.auto.results import RUNS, read_results
 from reproductions.auto.study import run_study
 from reproductions.auto.tuning import Tuned
 from reproductions.training import Order
@@ -91,15 +91,6 @@ def test_the_page_has_the_gain_of_each_job_and_what_it_is_made_of(made):
     assert "| auto | 3 | " in page
     assert f"{2 * CELLS} runs of seeds 7 and 8, and {2 * CELLS} that found learning rates" in page
     assert "infobatch" in said
-
-
-def test_what_is_skewed_is_judged_on_data_as_they_come_too(made):
-    (results,) = [each for each in read_results(TINY, made[0]) if each.workload is SKEWED]
-    run = results.runs.iloc[0]
-    shares = run.meters["class_shares"]
-    whole = sum(map(lambda share, error: share * error, shares, run.class_errors))
-    assert run[AS_IT_COMES] == pytest.approx(whole / sum(shares))
-    assert run[AS_IT_COMES] != run.error
 
 
 def test_nothing_is_trained_again_and_what_is_packed_is_found(made, tmp_path, monkeypatch):
