@@ -107,15 +107,12 @@ def _draw_diary(axes: Axes, loaded: np.ndarray, trained: np.ndarray, colour: str
 # With which odds candidates are kept
 
 
-def _odds_axes(axes: Axes, *, by_rank: bool = False) -> None:
+def _odds_axes(axes: Axes) -> None:
     axes.set_ylim(-0.03, 1.05)
     axes.set_yticks([0, 0.5, 1], ["0", "½", "1"])
     axes.grid(axis="y")
     axes.set_ylabel("odds of being kept")
-    if by_rank:
-        axes.set_xlim(0, 1)
-        axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["lowest", "", "median", "", "highest"])
-        axes.set_xlabel("loss, by its rank among recent losses")
+    _name_beside(axes)
 
 
 def _name_beside(axes: Axes) -> None:
@@ -123,43 +120,17 @@ def _name_beside(axes: Axes) -> None:
 
 
 def _selective_backprop(figure: Figure) -> None:
+    """Draw the odds that the rule has, and points that are counted from draws."""
     axes, q = figure.subplots(), np.linspace(0, 1, 101)
     for beta, colour, rate in ((1, _BLUE, "½"), (2, _ORANGE, "⅓"), (3, _GREEN, "¼")):
-        kept = trials.keep_odds(sb.selectors.Percentile(beta))
         axes.plot(q, q**beta, color=colour, linewidth=1.2, alpha=0.55)
-        look = {"ms": 3.2, "color": colour, "label": f"rate {rate}: β = {beta}"}
-        axes.plot(kept.ranks, kept.share, "o", **look)
+        ranks, share = trials.keep_odds(sb.selectors.Percentile(beta))
+        axes.plot(ranks, share, "o", ms=3.2, color=colour, label=f"rate {rate}: β = {beta}")
     axes.plot([], [], color=_MUTED, linewidth=1.2, label="the rule, q ** β")
-    _name_beside(axes)
-    _odds_axes(axes, by_rank=True)
-
-
-def _extremes(figure: Figure) -> None:
-    axes = figure.subplots()
-    for selector, colour, name in (
-        (sb.selectors.Top(_THIRD), _ORANGE, "top_k"),
-        (sb.selectors.Bottom(_THIRD), _BLUE, "low_k"),
-    ):
-        for batch, dashes in ((128, "-"), (8, ":")):
-            kept = trials.keep_odds(selector, batch=batch, windows=24_000 // batch)
-            axes.plot(kept.ranks, kept.share, dashes, color=colour, label=f"{name}, batch {batch}")
-    _name_beside(axes)
-    _odds_axes(axes, by_rank=True)
-
-
-def _weighed(figure: Figure, selector: sb.selectors.AbstractSelector) -> None:
-    """Draw odds and weights against the loss."""
-    kept = trials.keep_odds(selector)
-    left, right = figure.subplots(1, 2)
-    left.plot(kept.losses, kept.share, color=_ORANGE)
-    _odds_axes(left)
-    right.plot(kept.losses, kept.weight, color=_BLUE)
-    right.set_ylim(0, 1.15 * kept.weight.max())
-    right.set_ylabel("weight if kept")
-    right.grid(axis="y")
-    for axes in (left, right):
-        axes.set_xlim(0, 1.6)
-        axes.set_xlabel("loss at its last training")
+    axes.set_xlim(0, 1)
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["lowest", "", "median", "", "highest"])
+    axes.set_xlabel("loss, by its rank among recent losses")
+    _odds_axes(axes)
 
 
 def _auto(figure: Figure) -> None:
@@ -184,7 +155,6 @@ def _auto(figure: Figure) -> None:
     _odds_axes(axes)
     axes.set_xscale("log")
     axes.set_xlabel("higher one of the last two losses")
-    _name_beside(axes)
 
 
 def _given_up(figure: Figure) -> None:
@@ -220,12 +190,9 @@ PICTURES: dict[str, Callable[[Figure], None]] = {
     "random-backprop": _rastered(_BLUE, own=sb.random_backprop(_THIRD)),
     "random-scored": _rastered(_BLUE, own=sb.random_k(_THIRD)),
     "selective-backprop": _selective_backprop,
-    "top-k": _extremes,
     "stale-sb": _rastered(_GREEN, **_STALE),
     "recorded-sb": _rastered(_ORANGE, own=sb.recorded_sb(_THIRD)),
-    "infobatch": partial(_weighed, selector=sb.selectors.BelowMean(0.5, longer_steps=True)),
     "kakurenbo": _rastered(_ORANGE, own=sb.kakurenbo()),
-    "easy-skip": partial(_weighed, selector=sb.selectors.Confident(0.25)),
     "auto": _auto,
     "auto-given-up": _given_up,
     "tail-sft": _rastered(_ORANGE, own=sb.tail_sft()),

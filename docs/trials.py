@@ -1,7 +1,6 @@
 """Small runs for the pictures of the documentation: the package itself, on a few hundred digits."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -13,16 +12,6 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 import selective_backprop as sb
 
 EASY_TO_HARD = 36  # examples of a diary: three windows of 12, from which batches of 4 are drawn
-
-
-@dataclass(frozen=True)
-class Kept:
-    """How often a selector kept candidates, by the rank of their losses."""
-
-    ranks: np.ndarray  # middle of each bin, the share of losses that are lower
-    losses: np.ndarray  # the same bins
-    share: np.ndarray  # of the candidates in a bin, kept
-    weight: np.ndarray  # mean, of those that were kept; NaN where none was
 
 
 class _Noted(Dataset):
@@ -43,34 +32,23 @@ class _Noted(Dataset):
         return self.data[index]
 
 
-def keep_odds(
-    selector: sb.selectors.AbstractSelector,
-    *,
-    batch: int = 32,
-    windows: int = 1500,
-    bins: int = 40,
-) -> Kept:
-    """Run a selector over windows of log-normal losses, and count what it keeps."""
-    generator = torch.Generator().manual_seed(0)
+def keep_odds(selector: sb.selectors.AbstractSelector, bins: int = 40) -> tuple[Tensor, Tensor]:
+    """Return ranks of losses, and which share of those a selector keeps, counted over windows."""
+    generator, batch = torch.Generator().manual_seed(0), 32
     ranks = (torch.arange(4000) + 0.5) / 4000
-    losses = 0.3 * (1.2 * torch.special.ndtri(ranks)).exp()
-    window = max(batch, round(batch / selector.terms.rate))
+    losses = 0.3 * (1.2 * torch.special.ndtri(ranks)).exp()  # log-normal
+    window = round(batch / selector.terms.rate)
     running = selector.start(sb.scorers.Context(batch_size=batch, window=window))
-    if isinstance(running, sb.selectors.Paced):
-        running.begin(0.0)
-    history = sb.selectors.History(max(1024, window))
+    history = sb.selectors.History(1024)
     history.file(losses[torch.randperm(4000, generator=generator)[:1024]])
-    seen, kept, weight = torch.zeros(3, bins)
-    for _ in range(windows):
+    seen, kept = torch.zeros(2, bins)
+    for _ in range(1500):
         drawn = torch.randint(4000, (window,), generator=generator)
         history.file(losses[drawn])
-        rows, weights = running.select(losses[drawn], history, generator)
-        taken = drawn[rows] * bins // 4000
+        rows = running.select(losses[drawn], history, generator).rows
         seen += torch.bincount(drawn * bins // 4000, minlength=bins)
-        kept += torch.bincount(taken, minlength=bins)
-        weight += torch.bincount(taken, weights, minlength=bins)
-    middles = ranks.reshape(bins, -1).mean(dim=1), losses.reshape(bins, -1).median(dim=1).values
-    return Kept(*(each.numpy() for each in (*middles, kept / seen, weight / kept)))
+        kept += torch.bincount(drawn[rows] * bins // 4000, minlength=bins)
+    return ranks.reshape(bins, -1).mean(dim=1), kept / seen
 
 
 @cache
