@@ -149,5 +149,5 @@ def test_help_imports_none_of_what_only_running_a_command_needs():
     assert printed.count("Usage: ") == 1 + len(commands)
     loaded = set(printed.splitlines()[-1].split())
     assert "selective_backprop" in loaded
-    slow = {"PIL", "jinja2", "matplotlib", "pandas", "plotly", "scipy.special", "sklearn"}
+    slow = {"PIL", "jinja2", "matplotlib", "pandas", "scipy.special", "sklearn"}
     assert not {*slow, "torch._dynamo"} & loaded
