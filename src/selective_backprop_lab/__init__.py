@@ -9,7 +9,7 @@
 
 from typing import Any
 
-__all__ = ["frame"]  # noqa: F822
+__all__ = ["frame"]
 
 
 def __getattr__(name: str) -> Any:
