@@ -39,8 +39,8 @@ def final(runs: pd.DataFrame, column: str = "error") -> pd.Series:
     """
     if (empty := runs[runs.evaluations == 0]).size:
         raise sb.RecordError(f"{empty.run.iloc[0]} has no evaluation, so no final {column}.")
-    # Of NumPy: pandas would leave the evaluations of a run that diverged out.
-    return last_tenth(runs).groupby(BY_SEED)[column].agg(lambda own: np.mean(own.to_numpy(float)))
+    # By NumPy: pandas would leave out the evaluations that show that a run diverged.
+    return last_tenth(runs).groupby(BY_SEED)[column].apply(lambda own: np.mean(own.to_numpy(float)))
 
 
 def at_end(runs: pd.DataFrame, column: str) -> pd.Series:

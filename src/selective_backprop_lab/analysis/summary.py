@@ -25,7 +25,7 @@ from selective_backprop_lab.analysis.queries import (
     resolution,
 )
 from selective_backprop_lab.analysis.tables import Column, Table, count, duration, with_interval
-from selective_backprop_lab.records.frame import is_text, runs_of
+from selective_backprop_lab.records.frame import each_run, is_text, runs_of
 
 # What stands in a cell, of an arm's finished runs at one length.
 Columns = dict[Column, Callable[[pd.DataFrame], str]]
@@ -70,7 +70,7 @@ def records_table(comparison: pd.DataFrame) -> Table:
             "finished" if run.finished else "unfinished",
             run.started,
         )
-        for run in runs_of(comparison).itertuples()
+        for run in each_run(comparison)
     ]
     return Table(columns=("record", "arm", "seed", "status", "started"), rows=rows)
 
