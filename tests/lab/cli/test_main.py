@@ -108,13 +108,6 @@ def test_what_an_encoding_lacks_is_shown_as_a_question_mark(monkeypatch):
     assert out.errors == "replace"
 
 
-@pytest.mark.parametrize("line", ["--help", "compare --help", "train --help", "report --help"])
-def test_help_is_given_with_status_0(tmp_path, line):
-    outcome = run_command(line, tmp_path)
-    assert (outcome.status, outcome.err) == (0, "")
-    assert "Usage: selective-backprop" in outcome.out
-
-
 def test_the_version_is_printed(tmp_path):
     outcome = run_command("--version", tmp_path)
     assert (outcome.status, outcome.out) == (0, f"selective-backprop {sb.__version__}\n")
