@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pandas as pd
 
-from selective_backprop_lab.analysis.queries import BY_SEED, final, last_tenth
+from selective_backprop_lab.analysis.queries import BY_SEED, by_seed, final, last_tenth
 
 RAREST = 3  # classes
 
@@ -71,13 +71,14 @@ def area_under_curve(runs: pd.DataFrame) -> pd.Series:
 
 def _by_class(runs: pd.DataFrame, measure: Callable[[np.ndarray, np.ndarray], float]) -> pd.Series:
     """Return a measure of each class's final error in percent, and its share of training data."""
-    found = {}
-    for seed, own in last_tenth(runs).groupby(BY_SEED):
+
+    def of_seed(own: pd.DataFrame) -> float:
         shares = np.asarray(own.meters.iloc[0].get("class_shares", [math.nan]))
         known = [errors for errors in own.class_errors if isinstance(errors, tuple)]
         errors = np.mean(known, axis=0) if known else np.full(len(shares), math.nan)
-        found[seed] = measure(errors, shares)
-    return pd.Series(found, dtype=float).rename_axis(BY_SEED)
+        return measure(errors, shares)
+
+    return by_seed(last_tenth(runs), of_seed)
 
 
 CLASS_MEASURES: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {

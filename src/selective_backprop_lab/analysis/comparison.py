@@ -11,7 +11,7 @@ hardware, recipe) is put into words by `facts.notes`, which every table and page
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +77,7 @@ def comparable(evaluations: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """
     evaluations = evaluations.reset_index(drop=True)
     alike, problems = largest(runs_of(evaluations), (*DATA, "model"))
-    kept: list[int] = []
+    kept: list[Hashable] = []
     for _, own in alike.groupby(["arm", "unit", "length"], sort=False):
         same, others = largest(own)
         for seed, twins in same.sort_values(["finished", "started"], kind="stable").groupby("seed"):

@@ -8,7 +8,7 @@ import pandas as pd
 from selective_backprop_lab.analysis.comparison import DATA, OF_THE_ARM, arms, as_text, lengths
 from selective_backprop_lab.analysis.queries import BASELINE, counted, metered
 from selective_backprop_lab.budget import Budget
-from selective_backprop_lab.records.frame import runs_of
+from selective_backprop_lab.records.frame import each_run, runs_of
 from selective_backprop_lab.training.lr_schedule import remark
 
 _NOT_THE_RECIPE = OF_THE_ARM | {*DATA, "model"}
@@ -131,7 +131,7 @@ def _prepared(comparison: pd.DataFrame) -> Iterable[str]:
 
 def _missing(comparison: pd.DataFrame) -> Iterable[str]:
     known = counted(comparison)
-    for run in runs_of(comparison.drop(known.index)).itertuples():
+    for run in each_run(comparison.drop(known.index)):
         own = comparison.progress[(comparison.label == run.label) & (comparison.seed == run.seed)]
         why = f"is unfinished, at {own.fillna(0.0).iloc[-1]:.0%} of its length"
         if run.finished:

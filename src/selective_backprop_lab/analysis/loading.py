@@ -13,7 +13,7 @@ import selective_backprop as sb
 from selective_backprop_lab.analysis.comparison import DATA, comparable, largest
 from selective_backprop_lab.records.example_history import SUFFIX as EXAMPLES
 from selective_backprop_lab.records.example_history import ExampleHistory, read_examples
-from selective_backprop_lab.records.frame import frame_of, runs_of
+from selective_backprop_lab.records.frame import each_run, frame_of, runs_of
 from selective_backprop_lab.records.lines import SUFFIX
 from selective_backprop_lab.records.schema import is_recorded, read_run, record_paths
 
@@ -52,7 +52,7 @@ def read_histories(
     """Read what became of the examples of runs, by record, and say what cannot be shown."""
     found: dict[Path, ExampleHistory] = {}
     problems: list[str] = []
-    for run in runs_of(evaluations).itertuples():
+    for run in each_run(evaluations):
         path = Path(run.folder, run.run)
         try:
             history = read_examples(path)

@@ -6,6 +6,7 @@ evaluation or a best seed.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
@@ -39,8 +40,14 @@ def final(runs: pd.DataFrame, column: str = "error") -> pd.Series:
     """
     if (empty := runs[runs.evaluations == 0]).size:
         raise sb.RecordError(f"{empty.run.iloc[0]} has no evaluation, so no final {column}.")
-    # Of NumPy: pandas would leave the evaluations of a run that diverged out.
-    return last_tenth(runs).groupby(BY_SEED)[column].agg(lambda own: np.mean(own.to_numpy(float)))
+    # By NumPy: pandas would leave out the evaluations that show that a run diverged.
+    return by_seed(last_tenth(runs), lambda own: own[column].to_numpy(float).mean())
+
+
+def by_seed(runs: pd.DataFrame, measure: Callable[[pd.DataFrame], float]) -> pd.Series:
+    """Return a number of each run's evaluations, by seed."""
+    found = {seed: measure(own) for seed, own in runs.groupby(BY_SEED)}
+    return pd.Series(found, dtype=float).rename_axis(BY_SEED)
 
 
 def at_end(runs: pd.DataFrame, column: str) -> pd.Series:
@@ -88,8 +95,7 @@ def mean_error(runs: pd.DataFrame, start: float, end: float, *, axis: str = "cos
         heights = np.interp(places, x, y)
         return float(np.diff(places) @ (heights[1:] + heights[:-1])) / 2 / (end - start)
 
-    found = {seed: of_seed(run) for seed, run in runs.groupby(BY_SEED)}
-    return pd.Series(found, dtype=float).rename_axis(BY_SEED)
+    return by_seed(runs, of_seed)
 
 
 def difference(one: pd.Series, other: pd.Series) -> pd.Series:

@@ -1,8 +1,8 @@
-"""The tables of a comparison: a row for each arm and length, a column for each measure."""
+"""The table of a comparison: a row for each arm and length, a column for each measure."""
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 
 import pandas as pd
@@ -18,23 +18,17 @@ from selective_backprop_lab.analysis.curves import AXIS_WORDS
 from selective_backprop_lab.analysis.estimates import ENOUGH_SEEDS, estimate
 from selective_backprop_lab.analysis.facts import headline, notes
 from selective_backprop_lab.analysis.queries import (
-    BASELINE,
     at_end,
     counted,
-    final_difference,
     final_error,
-    mean_error,
-    metered,
     reached,
     resolution,
-    span,
 )
 from selective_backprop_lab.analysis.tables import Column, Table, count, duration, with_interval
-from selective_backprop_lab.records.frame import is_text, runs_of
+from selective_backprop_lab.records.frame import each_run, is_text, runs_of
 
 # What stands in a cell, of an arm's finished runs at one length.
 Columns = dict[Column, Callable[[pd.DataFrame], str]]
-_UNITS: Mapping[str, str] = {"seconds": "wall s", "cpu_seconds": "CPU s"}
 # How expendable a column is in a narrow terminal: the factor between two others is missed least.
 _FACTORS = {1.4: 6, 1.2: 3, 1.1: 0}
 
@@ -50,70 +44,20 @@ def comparison_table(comparison: pd.DataFrame, axis: str = "seconds") -> Table:
         columns[Column(f"to\n{factor:g}×", expendable=expendable)] = lambda runs, factor=factor: (
             speed_up(runs, plain, factor, axis)
         )
-    return _table(comparison, columns, _notes(comparison, axis), headline(comparison))
-
-
-def numbers_table(comparison: pd.DataFrame) -> Table:
-    """Return final errors, differences to traditional training, and what the runs took."""
-    known = counted(comparison)
-    traditional = arms(known[known.arm == BASELINE])
-    same_length = {length(own): own for own in traditional.values()}
-
-    def difference(runs: pd.DataFrame) -> str:
-        other = None if runs.empty else same_length.get(length(runs))
-        if other is None or runs.arm.iloc[0] == BASELINE:
-            return "–"
-        return with_interval(final_difference(runs, other), signed=True)
-
-    error, *rest = _ends(comparison).items()
-    columns = dict([error, (Column("against\ntraditional"), difference), *rest])
-    notes = [
-        "Means over seeds. Scored and trained count examples. Against traditional: the difference "
-        f"at the end in {measure_of(comparison).step}, seed by seed, to traditional training of "
-        "the same length."
-    ]
-    # The training error of text is a share of bytes, no measure of a table in bits.
-    if not is_text(comparison.data.iloc[0]) and any("train_error" in m for m in known.meters):
-        columns[Column("training\nerror %")] = lambda runs: with_interval(
-            estimate([*metered(runs, "train_error")])
-        )
-        notes.append(
-            "Training error: at the end, on up to 10,000 training examples as they were trained on."
-        )
-    return _table(comparison, columns, notes)
-
-
-def soon_table(comparison: pd.DataFrame, axis: str) -> Table:
-    """Return speed-ups, in time and in cost, and the mean error on the way."""
-    known, plain, measure = counted(comparison), baseline(comparison), measure_of(comparison)
-
-    def on_the_way(runs: pd.DataFrame) -> str:
-        if runs.empty:
-            return "–"
-        unit, value = runs.unit.iloc[0], runs.length.iloc[0]
-        alike = known[(known.unit == unit) & (known.length == value)]
-        start, end = span(*arms(alike).values())
-        mean = estimate([*mean_error(runs, start, end)]).mean
-        return "–" if math.isnan(mean) else f"{mean:.2f}"
-
-    columns: Columns = {}
-    for along in (axis, "cost"):
-        for factor in (max(_FACTORS), min(_FACTORS)):
-            heading = Column(f"to {factor:g}×\n{_UNITS.get(along, along)}")
-            columns[heading] = lambda runs, factor=factor, along=along: speed_up(
-                runs, plain, factor, along, ranged=True
-            )
-    columns[Column(f"mean {measure.heading}\non the way")] = on_the_way
-    note = "–, since there is no finished traditional run to set the targets."
-    if len(plain):
-        note = (
-            f"To 1.4×: how many times sooner than {plain.label.iloc[0]} the median seed reaches "
-            f"1.4 times its final {measure.name} of {final_error(plain).mean:.2f}{measure.unit}; "
-            "small: the slowest and the fastest seed. "
-            "Mean on the way: the area under it against cost, divided by the cost, over the part "
-            "that all of the same length share."
-        )
-    return _table(comparison, columns, [note])
+    found, rows = arms(comparison), []
+    for label, own in found.items():
+        known = counted(own)
+        left_out = len(runs_of(own)) - known.seed.nunique()
+        name = label + (f" ({left_out} unfinished)" if left_out else "")
+        rows.append([name, *(cell(known) for cell in columns.values())])
+    lengths = [length(own) for own in found.values()]
+    return Table(
+        columns=["arm", *columns],
+        rows=rows,
+        title=headline(comparison),
+        notes=_notes(comparison, axis),
+        ruled=[i + 1 for i, (one, next_) in enumerate(pairwise(lengths)) if one != next_],
+    )
 
 
 def records_table(comparison: pd.DataFrame) -> Table:
@@ -126,59 +70,28 @@ def records_table(comparison: pd.DataFrame) -> Table:
             "finished" if run.finished else "unfinished",
             run.started,
         )
-        for run in runs_of(comparison).itertuples()
+        for run in each_run(comparison)
     ]
     return Table(columns=("record", "arm", "seed", "status", "started"), rows=rows)
 
 
-def speed_up(
-    runs: pd.DataFrame, plain: pd.DataFrame, factor: float, axis: str, *, ranged: bool = False
-) -> str:
+def speed_up(runs: pd.DataFrame, plain: pd.DataFrame, factor: float, axis: str) -> str:
     """Say how many times sooner than traditional runs reach a multiple of its final error.
 
     That is the ratio of the medians over seeds; a seed that never got there counts as infinitely
-    late, so that an arm of which half the seeds or more never got there has no speed-up. With
-    `ranged`, the slowest and the fastest seed are in brackets instead of how many got there.
+    late, so that an arm of which half the seeds or more never got there has no speed-up.
     """
     if runs.empty or plain.empty:
         return "–"
     target = factor * final_error(plain).mean
-    times, reference = reached(runs, target, axis), statistics.median(reached(plain, target, axis))
-
-    def over(time: float) -> float | None:
-        return reference / time if 0 < time < math.inf and reference < math.inf else None
-
+    times = reached(runs, target, axis)
+    time, reference = (statistics.median(each) for each in (times, reached(plain, target, axis)))
     arrived, seeds = int(times.lt(math.inf).sum()), len(times)
-    ratio = over(statistics.median(times))
-    if ranged and ratio is not None and seeds > 1:
-        slowest = over(times.max())
-        low = "never" if slowest is None else f"{slowest:.2f}"
-        return f"{ratio:.2f}× ({low} to {over(times.min()):.2f})"
     partly = f" ({arrived} of {seeds})" if 0 < arrived < seeds else ""
-    if ratio is not None:
-        return f"{ratio:.2f}×{partly}"
+    if 0 < time < math.inf and reference < math.inf:
+        return f"{reference / time:.2f}×{partly}"
     # Where most got there and there is no ratio, it is traditional that never did.
     return "–" if 2 * arrived > seeds else f"never{partly}"
-
-
-def _table(
-    comparison: pd.DataFrame, columns: Columns, notes: Sequence[str], title: str = ""
-) -> Table:
-    found = arms(comparison)
-    rows = []
-    for label, own in found.items():
-        known = counted(own)
-        left_out = len(runs_of(own)) - known.seed.nunique()
-        name = label + (f" ({left_out} unfinished)" if left_out else "")
-        rows.append([name, *(cell(known) for cell in columns.values())])
-    lengths = [length(own) for own in found.values()]
-    return Table(
-        columns=["arm", *columns],
-        rows=rows,
-        title=title,
-        notes=notes,
-        ruled=[i + 1 for i, (one, next_) in enumerate(pairwise(lengths)) if one != next_],
-    )
 
 
 def _ends(comparison: pd.DataFrame, axis: str = "seconds") -> Columns:

@@ -2,15 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from selective_backprop_lab.cli.command_line import console, errors, folder_of
 from selective_backprop_lab.data.folders import make_folder, writing_out
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def report(
@@ -44,8 +41,8 @@ def report(
         errors.print(f"warning: {problem}")
 
 
-def show(found: "pd.DataFrame", out: Path, problems: Sequence[str] = ()) -> list[str]:
-    """Print the table of some runs, draw the rest, and return all that is wrong with the records.
+def show(found: Any, out: Path, problems: Sequence[str] = ()) -> list[str]:
+    """Print the table of a frame of runs, draw the rest, and return all that is wrong with it.
 
     The rest is a page alone where `out` is its file, else all that is drawn, in a folder.
     """

@@ -19,6 +19,7 @@ from selective_backprop_lab.data import datasets
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.data.datasets import portraits
 from selective_backprop_lab.records.example_history import ExampleHistory
+from selective_backprop_lab.records.frame import each_run
 
 PICTURED = 200  # examples that are shown in pictures, at most
 _MEASURES = ("precision", "recall")
@@ -97,7 +98,7 @@ def audit_runs(places: Sequence[Path]) -> Audit:
     histories, unread = read_histories(runs)
     problems += unread
     seen: list[tuple[Any, ExampleHistory]] = []
-    for run in runs.itertuples():
+    for run in each_run(runs):
         history = histories.get(Path(run.folder, run.run))
         if history is None:
             problems.append(_why_none(run))

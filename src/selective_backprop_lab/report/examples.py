@@ -21,7 +21,7 @@ from selective_backprop._core.types import Float
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.queries import counted
 from selective_backprop_lab.records.example_history import EXTREMES, ExampleHistory, extremes
-from selective_backprop_lab.records.frame import runs_of
+from selective_backprop_lab.records.frame import each_run
 from selective_backprop_lab.report.panels import DASHES, FAINT, SETTINGS
 from selective_backprop_lab.report.styles import Style
 
@@ -41,7 +41,7 @@ def kept_histories(
     """Return the histories that were kept, and the names of the finished runs without any."""
     kept: dict[str, dict[int, ExampleHistory]] = {}
     without: list[str] = []
-    for run in runs_of(counted(comparison)).itertuples():
+    for run in each_run(counted(comparison)):
         path = Path(run.folder, run.run)
         if path in histories:
             kept.setdefault(run.label, {})[run.seed] = histories[path]

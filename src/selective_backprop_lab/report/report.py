@@ -9,9 +9,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from selective_backprop_lab.analysis.comparison import is_crowd, measure_of
-from selective_backprop_lab.analysis.facts import facts, headline, notes
+from selective_backprop_lab.analysis.facts import facts, headline
 from selective_backprop_lab.analysis.findings import findings
-from selective_backprop_lab.analysis.summary import numbers_table, records_table, soon_table
+from selective_backprop_lab.analysis.summary import comparison_table, records_table
 from selective_backprop_lab.records.example_history import ExampleHistory
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.report.examples import (
@@ -57,13 +57,11 @@ def write_report(
         headline=headline(comparison),
         problems=problems,
         findings=findings(comparison),
-        notes=notes(comparison),
         differences=differences(comparison),
         overview=overview(comparison, axis),
         is_crowd=is_crowd(comparison),
-        numbers=numbers_table(comparison),
+        numbers=comparison_table(comparison, axis),
         colours=[style.colour for style in look.values()],
-        soon=soon_table(comparison, axis),
         kept=kept,
         without=without,
         spread=draw_spread(kept, look),

@@ -120,9 +120,9 @@ def test_below_three_seeds_a_page_has_no_interval_and_says_what_it_takes(report)
         for seeds in (2, 3)
     )
     head = few.text.split("How to read this")[0]
-    assert not re.search(r"± \d", head)
+    assert not re.search(r"\d ± \d", head)
     assert "--seeds 3" in head
-    assert re.search(r"± \d", many.text)
+    assert re.search(r"\d ± \d", many.text)
     assert "--seeds 3" not in many.text
 
 
@@ -169,7 +169,7 @@ def test_every_text_of_a_record_is_escaped(report):
 
 def test_a_comparison_without_traditional_gets_no_speed_up_and_a_word(report):
     text = report(fixture_seeds("other", [5.0, 5.0])).text
-    assert "no finished traditional run to set the targets" in text
+    assert "no finished traditional run" in text
     assert "1.00×" not in text
 
 
