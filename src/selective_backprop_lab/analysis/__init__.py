@@ -1,4 +1,4 @@
-"""From records to numbers: loading, grouping, statistics, worth, tables and findings.
+"""From records to numbers: loading, grouping, statistics, tables and findings.
 
 Draws nothing. Read `loading.py` and `grouping.py` first.
 """

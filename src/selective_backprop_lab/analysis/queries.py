@@ -6,6 +6,7 @@ evaluation or a best seed.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,14 @@ import pandas as pd
 import selective_backprop as sb
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
 
+BASELINE = "traditional"
 BY_SEED = "seed"
+_SAME_COST = 0.03
+
+
+def counted(evaluations: pd.DataFrame) -> pd.DataFrame:
+    """Return the evaluations that enter statistics: those of finished runs."""
+    return evaluations[evaluations.finished.astype(bool) & (evaluations.evaluations > 0)]
 
 
 def last_tenth(runs: pd.DataFrame) -> pd.DataFrame:
@@ -32,12 +40,19 @@ def final(runs: pd.DataFrame, column: str = "error") -> pd.Series:
     """
     if (empty := runs[runs.evaluations == 0]).size:
         raise sb.RecordError(f"{empty.run.iloc[0]} has no evaluation, so no final {column}.")
-    return last_tenth(runs).groupby(BY_SEED)[column].mean()
+    # By NumPy: pandas would leave out the evaluations that show that a run diverged.
+    return by_seed(last_tenth(runs), lambda own: own[column].to_numpy(float).mean())
+
+
+def by_seed(runs: pd.DataFrame, measure: Callable[[pd.DataFrame], float]) -> pd.Series:
+    """Return a number of each run's evaluations, by seed."""
+    found = {seed: measure(own) for seed, own in runs.groupby(BY_SEED)}
+    return pd.Series(found, dtype=float).rename_axis(BY_SEED)
 
 
 def at_end(runs: pd.DataFrame, column: str) -> pd.Series:
     """Return what a column holds at the last evaluation, by seed."""
-    return runs.groupby(BY_SEED)[column].last()
+    return runs.drop_duplicates(BY_SEED, keep="last").set_index(BY_SEED)[column]
 
 
 def metered(runs: pd.DataFrame, name: str) -> pd.Series:
@@ -80,8 +95,7 @@ def mean_error(runs: pd.DataFrame, start: float, end: float, *, axis: str = "cos
         heights = np.interp(places, x, y)
         return float(np.diff(places) @ (heights[1:] + heights[:-1])) / 2 / (end - start)
 
-    found = {seed: of_seed(run) for seed, run in runs.groupby(BY_SEED)}
-    return pd.Series(found, dtype=float).rename_axis(BY_SEED)
+    return by_seed(runs, of_seed)
 
 
 def difference(one: pd.Series, other: pd.Series) -> pd.Series:
@@ -90,7 +104,8 @@ def difference(one: pd.Series, other: pd.Series) -> pd.Series:
     Seeds share initial weights and the order of the data, so that the difference is less noisy
     than the difference of two means.
     """
-    return (one - other).dropna()
+    shared = one.index.intersection(other.index)
+    return one[shared] - other[shared]  # NaN where a run diverged, which leaves no interval
 
 
 def resolution(*groups: pd.DataFrame) -> float:
@@ -104,6 +119,68 @@ def final_error(runs: pd.DataFrame) -> Estimate:
     return estimate([*final(runs)], resolution(runs))
 
 
-def final_difference(one: pd.DataFrame, other: pd.DataFrame) -> Estimate:
-    """Return how much higher one ends than another, in points, seed by seed."""
-    return estimate([*difference(final(one), final(other))], resolution(one, other))
+def final_difference(one: pd.DataFrame, other: pd.DataFrame, column: str = "error") -> Estimate:
+    """Return how much higher one ends than another, seed by seed: of errors, in points."""
+    least = resolution(one, other) if column == "error" else 0.0
+    return estimate([*difference(final(one, column), final(other, column))], least)
+
+
+def gain(
+    evaluations: pd.DataFrame,
+    arm: str,
+    length: float,
+    *,
+    column: str = "error",
+    axis: str = "cost",
+) -> Estimate:
+    """Return an arm's final error less that of the best traditional training that cost no more.
+
+    Below zero the arm pays: no traditional training of its cost or less, of whatever length,
+    ended as low. The difference is taken seed by seed, of finished runs.
+
+    Args:
+        evaluations: of one comparison; lengths of one unit.
+        arm: other than traditional.
+        length: of its runs, as in the column `length`.
+        column: what to compare instead of the error; the lower, the better.
+        axis: what costs are counted in: "cost", "seconds" or "cpu_seconds".
+
+    Returns:
+        One without seeds where no traditional training cost so little.
+    """
+    known = counted(evaluations)
+    runs = known[(known.arm == arm) & (known.length == length)]
+    return final_difference(runs, best_traditional(known, runs, column=column, axis=axis), column)
+
+
+def best_traditional(
+    evaluations: pd.DataFrame, runs: pd.DataFrame, *, column: str = "error", axis: str = "cost"
+) -> pd.DataFrame:
+    """Return the traditional training that ended lowest of those that cost no more than some runs.
+
+    Costs that are equal by `cost_as_much` count as no more.
+
+    Returns:
+        Its finished runs at one length; no rows where none cost so little.
+    """
+    known = counted(evaluations)
+    traditional = known[known.arm == BASELINE]
+    own = at_end(runs, axis).mean()
+    found = [
+        other
+        for _, other in traditional.groupby(["unit", "length"])
+        if at_end(other, axis).mean() <= own or cost_as_much(runs, other, axis)
+    ]
+    return min(found, key=lambda other: final(other, column).mean(), default=traditional[:0])
+
+
+def cost_as_much(one: pd.DataFrame, other: pd.DataFrame, axis: str = "cost") -> bool:
+    """Whether two arms cost the same up to 3 %: the last batches of two runs differ.
+
+    The same budget of seconds is the same cost, whatever was made of it.
+    """
+    lengths = {*zip([*one.length, *other.length], [*one.unit, *other.unit], strict=True)}
+    if len(lengths) == 1 and lengths.pop()[1] == "seconds":
+        return True
+    share = at_end(one, axis).mean() / at_end(other, axis).mean()
+    return bool(abs(share - 1.0) <= _SAME_COST)

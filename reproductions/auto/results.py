@@ -1,0 +1,151 @@
+"""What is on record of a stage: its workloads, their best learning rates, and what `auto` gained.
+
+The gain of a strategy is its final error less that of the best traditional training of any length
+up to its own cost, seed by seed. Stopping earlier costs nothing, so a longer run that got worse is
+no rival. Rates and the rival's length are chosen on tuning seeds, which are not judged.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from reproductions.auto.protocol import ARMS, OURS, Stage, Workload
+from reproductions.auto.tuning import Cell, Tuned, tuned
+from selective_backprop_lab.analysis.class_errors import error_as_it_comes
+from selective_backprop_lab.analysis.estimates import Estimate, estimate
+from selective_backprop_lab.analysis.queries import (
+    BASELINE,
+    counted,
+    difference,
+    final,
+    final_difference,
+)
+from selective_backprop_lab.records.frame import frame
+from selective_backprop_lab.training.run_config import RunConfig
+
+RUNS = "runs"
+_MOST = 500  # seeds of a stage; those of tuning are beyond
+VERDICTS = {"lower": "gains", "unresolved": "level", "higher": "loses"}
+"""What is said of a gain, by the side of zero on which its 95 % interval lies."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """One workload with its finished runs, as rows of the lab's frame."""
+
+    workload: Workload
+    runs: pd.DataFrame  # each at the learning rate that tuning found
+    tuning: pd.DataFrame
+    rates: Mapping[Cell, Tuned]
+    missing: int  # runs that are not on record
+
+    @property
+    def lengths(self) -> list[float]:
+        """The lengths at which a strategy can be held against traditional training."""
+        there = {*self.runs.length[self.runs.arm != BASELINE]}
+        return [each for each in self.workload.compared if each in there and self.rival(each)]
+
+    def of(self, arm: str, length: float) -> pd.DataFrame:
+        """Return the runs of a strategy at a length."""
+        return self._groups.get((arm, length), self.runs[:0])
+
+    @cached_property
+    def _groups(self) -> dict[object, pd.DataFrame]:
+        return dict(iter(self.runs.groupby(["arm", "length"])))
+
+    def rival(self, length: float) -> float | None:
+        """Return the length of the best traditional training up to a length, by tuning seeds."""
+        errors = {
+            own.value: found.error
+            for (arm, own), found in self.rates.items()
+            if arm == BASELINE and own.value <= length and len(self.of(arm, own.value))
+        }
+        return min(errors, key=errors.__getitem__, default=None)
+
+    def error(self, arm: str, length: float) -> Estimate:
+        """Return where a strategy ends, in the workload's unit."""
+        workload = self.workload
+        return _times(
+            estimate([*final(self.of(arm, length), workload.column)]),
+            workload.scale,
+        )
+
+    def gain(self, arm: str, length: float) -> Estimate:
+        """Return a strategy's error less that of its rival; below zero it pays."""
+        rival = self.rival(length)
+        if rival is None:
+            return estimate([])
+        pair = self.of(arm, length), self.of(BASELINE, rival)
+        return _times(final_difference(*pair, self.workload.column), self.workload.scale)
+
+    def gain_as_classes_come(self, length: float) -> Estimate:
+        """Return the gain of `auto` with each class weighed by its share of the training data."""
+        rival = self.rival(length)
+        assert rival is not None  # or the length would not be there
+        cells = (OURS, length), (BASELINE, rival)
+        ours, usual = (error_as_it_comes(self.of(*cell)) for cell in cells)
+        return estimate([*difference(ours, usual)])
+
+    def verdict(self, arm: str, length: float) -> str:
+        """Return `gains`, `level` or `loses`; – where there are too few seeds to tell."""
+        return VERDICTS.get(self.gain(arm, length).against(), "–")
+
+    def change(self, length: float) -> Estimate:
+        """Return the gain of `auto` in per cent of its rival's error."""
+        rival = self.rival(length)
+        assert rival is not None  # or the length would not be there
+        return _times(self.gain(OURS, length), 100.0 / self.error(BASELINE, rival).mean)
+
+
+def read_finished(folder: Path) -> pd.DataFrame:
+    """Return the finished runs of a stage's folder, by the names of their records."""
+    records = folder / RUNS
+    found = counted(frame(*([records] if records.is_dir() else [])))
+    return found.set_index("run", drop=False)
+
+
+def find_rates(
+    workload: Workload, there: pd.DataFrame, device: str, arms: Sequence[str] = ARMS
+) -> tuple[list[RunConfig], pd.DataFrame, dict[Cell, Tuned]]:
+    """Return the learning rates that are best so far, with the runs on record that say so.
+
+    Returns:
+        The runs that are wanted, those among them that are finished, and the best rates.
+    """
+    wanted, rates = list[RunConfig](), dict[Cell, Tuned]()
+    while (more := workload.tuning_plans(arms, rates, device)) != wanted:
+        wanted, done = more, _among(more, there)
+        rates = tuned(done, workload.column)
+    return wanted, done, rates
+
+
+def read_results(
+    stage: Stage, folder: Path, seeds: int | None = None, device: str = "cpu"
+) -> list[Results]:
+    """Return each workload of a stage with what a folder has on record of it.
+
+    Without a number of seeds it is of all on record.
+    """
+    there = read_finished(folder)
+    if seeds is None:
+        known = there.seed - stage.first_seed
+        known = known[(known >= 0) & (known < _MOST)]
+        seeds = 1 + int(known.max()) if len(known) else 0
+    found = []
+    for workload in stage.workloads:
+        tuning, tuned_by, rates = find_rates(workload, there, device, stage.arms)
+        runs = _among(workload.plans(stage.arms, rates, stage.seeds(seeds), device), there)
+        missing = len(workload.cells(stage.arms)) * seeds - len(runs) + len(tuning) - len(tuned_by)
+        found.append(Results(workload, runs, tuned_by, rates, missing))
+    return found
+
+
+def _among(plans: Iterable[RunConfig], there: pd.DataFrame) -> pd.DataFrame:
+    return there[there.index.isin({plan.record_name for plan in plans})]
+
+
+def _times(found: Estimate, by: float) -> Estimate:
+    return Estimate(by * found.mean, by * found.half_width, found.seeds)
