@@ -13,7 +13,7 @@ from typing import Any
 
 import selective_backprop as sb
 from selective_backprop_lab.budget import Budget
-from selective_backprop_lab.data.datasets import TEXTS, base_name
+from selective_backprop_lab.records.frame import is_text, length_of
 from selective_backprop_lab.records.schema import Run
 
 BASELINE = "traditional"
@@ -128,7 +128,7 @@ def gather(runs: Sequence[Run]) -> Comparison:
             f"These records cannot be compared: {problems[0]} Keep the records of each comparison "
             "in a folder of their own."
         )
-    runs = [_in_bits(run) if is_text(run) else run for run in runs]
+    runs = [_in_bits(run) if is_text(run.header.config.get("data", "")) else run for run in runs]
     several = len({length_of(run) for run in runs}) > 1
     ordered = sorted(runs, key=lambda run: (*_rank(run.header.arm), run.header.seed))
     ordered.sort(key=length_of, reverse=True)
@@ -205,14 +205,9 @@ def largest(runs: Sequence[Run], names: Iterable[str] = ()) -> tuple[list[Run], 
     return kept, problems
 
 
-def is_text(run: Run) -> bool:
-    """Whether a run's data are text, of which each byte is predicted from those before it."""
-    return base_name(str(run.header.config.get("data", ""))) in TEXTS
-
-
 def measure_of(run: Run) -> Measure:
     """Return what the error of a run is in words."""
-    return _BITS if is_text(run) else _ERROR
+    return _BITS if is_text(run.header.config.get("data", "")) else _ERROR
 
 
 def counts(run: Run) -> bool:
@@ -243,24 +238,6 @@ def flat(config: Mapping[str, Any], *, ignore: Iterable[str] = ()) -> dict[str, 
 def as_text(value: Any) -> str:
     """Return a value as messages show it; equal values give equal texts."""
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
-
-
-def length_of(run: Run) -> Budget:
-    """Return how long a run was meant to be.
-
-    Raises:
-        RecordError: if its configuration does not say.
-    """
-    config = run.header.config
-    budgeted = config.get("budget") is not None
-    unit = str(config.get("budget_unit") or "cost") if budgeted else "epochs"
-    value = config["budget"] if budgeted else config.get("epochs", 0)
-    if not isinstance(value, int | float) or unit not in {"epochs", "cost", "seconds"}:
-        raise sb.RecordError(
-            f"{run.name}: a length of {value!r} {unit!r}; expected a number of epochs, or a budget "
-            "with budget_unit 'cost' or 'seconds'."
-        )
-    return Budget(unit, float(value))
 
 
 def _in_bits(run: Run) -> Run:

@@ -13,7 +13,14 @@ import pandas as pd
 import selective_backprop as sb
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
 
+BASELINE = "traditional"
 BY_SEED = "seed"
+_SAME_COST = 0.03  # share by which costs may differ and still count as equal
+
+
+def counted(evaluations: pd.DataFrame) -> pd.DataFrame:
+    """Return the evaluations that enter statistics: those of finished runs."""
+    return evaluations[evaluations.finished.astype(bool) & (evaluations.evaluations > 0)]
 
 
 def last_tenth(runs: pd.DataFrame) -> pd.DataFrame:
@@ -104,6 +111,62 @@ def final_error(runs: pd.DataFrame) -> Estimate:
     return estimate([*final(runs)], resolution(runs))
 
 
-def final_difference(one: pd.DataFrame, other: pd.DataFrame) -> Estimate:
-    """Return how much higher one ends than another, in points, seed by seed."""
-    return estimate([*difference(final(one), final(other))], resolution(one, other))
+def final_difference(one: pd.DataFrame, other: pd.DataFrame, column: str = "error") -> Estimate:
+    """Return how much higher one ends than another, seed by seed: of errors, in points."""
+    least = resolution(one, other) if column == "error" else 0.0
+    return estimate([*difference(final(one, column), final(other, column))], least)
+
+
+def gain(
+    evaluations: pd.DataFrame,
+    arm: str,
+    length: float,
+    *,
+    column: str = "error",
+    axis: str = "cost",
+) -> Estimate:
+    """Return an arm's final error less that of the best traditional training that cost no more.
+
+    Below zero the arm pays: no traditional training of its cost or less, of whatever length,
+    ended as low. The difference is taken seed by seed, of finished runs.
+
+    Args:
+        evaluations: of one comparison; lengths of one unit.
+        arm: other than traditional.
+        length: of its runs, as in the column `length`.
+        column: what to compare instead of the error; the lower, the better.
+        axis: what costs are counted in: "cost", "seconds" or "cpu_seconds".
+
+    Returns:
+        One without seeds where no traditional training cost so little.
+    """
+    known = counted(evaluations)
+    runs = known[(known.arm == arm) & (known.length == length)]
+    return final_difference(runs, best_traditional(known, runs, column=column, axis=axis), column)
+
+
+def best_traditional(
+    evaluations: pd.DataFrame, runs: pd.DataFrame, *, column: str = "error", axis: str = "cost"
+) -> pd.DataFrame:
+    """Return the traditional training that ended lowest of those that cost no more than some runs.
+
+    Costs count as equal up to 3 %: the last batches of two runs differ.
+
+    Returns:
+        Its finished runs at one length; no rows where none cost so little.
+    """
+    known = counted(evaluations)
+    traditional = known[known.arm == BASELINE]
+    most = at_end(runs, axis).mean() / (1 - _SAME_COST)
+    found = [
+        own
+        for _, own in traditional.groupby(["unit", "length"])
+        if at_end(own, axis).mean() <= most or _share_a_clock(own, runs)
+    ]
+    return min(found, key=lambda own: final(own, column).mean(), default=traditional[:0])
+
+
+def _share_a_clock(one: pd.DataFrame, other: pd.DataFrame) -> bool:
+    """Whether two were given the same seconds, which is an equal cost whatever they made of it."""
+    lengths = {*zip([*one.length, *other.length], [*one.unit, *other.unit], strict=True)}
+    return len(lengths) == 1 and lengths.pop()[1] == "seconds"

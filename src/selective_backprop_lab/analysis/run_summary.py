@@ -14,6 +14,7 @@ from selective_backprop_lab.analysis.grouping import (
     flat,
 )
 from selective_backprop_lab.budget import Budget
+from selective_backprop_lab.records.frame import machine_of
 from selective_backprop_lab.records.schema import Run
 from selective_backprop_lab.training.lr_schedule import remark
 
@@ -80,19 +81,6 @@ def seeds_of(seeds: Sequence[int]) -> str:
     """Return rising seeds in words: `0 to 2`, or `0 and 3`."""
     consecutive = len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1
     return f"{seeds[0]} to {seeds[-1]}" if consecutive else listed(map(str, seeds))
-
-
-def machine_of(hardware: Mapping[str, Any]) -> str:
-    """Describe a machine as a header holds it."""
-
-    def counted(noun: str) -> str | None:
-        number = hardware.get(f"{noun}s")
-        return f"{number} {noun}{'' if number == 1 else 's'}" if number else None
-
-    memory = f"{hardware['memory_gib']:.0f} GiB" if hardware.get("memory_gib") else None
-    names = [hardware.get(name) for name in ("gpu", "cpu", "capability")]
-    parts = [*names, counted("core"), counted("thread"), memory]
-    return ", ".join(str(part) for part in parts if part) or "hardware unknown"
 
 
 def origins(runs: Sequence[Run]) -> Iterable[str]:

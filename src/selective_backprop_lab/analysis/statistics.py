@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 
 import selective_backprop as sb
-from selective_backprop_lab.analysis.estimates import ENOUGH_SEEDS, Estimate, estimate
+from selective_backprop_lab.analysis.curves import Curve
+from selective_backprop_lab.analysis.estimates import ENOUGH_SEEDS, Estimate, estimate  # noqa: F401
 from selective_backprop_lab.analysis.grouping import Comparison, RunGroup
 from selective_backprop_lab.records.schema import Point, Run
 
@@ -89,40 +90,6 @@ class SpeedUp:
     def _over(self, time: float) -> float | None:
         possible = 0 < time < math.inf and self.reference < math.inf
         return self.reference / time if possible else None
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A number along an axis: its mean over seeds, with the interval at each place."""
-
-    x: tuple[float, ...]
-    mean: tuple[float, ...]
-    low: tuple[float, ...]  # NaN where too few seeds leave the spread unknown
-    high: tuple[float, ...]
-    seeds: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...]  # each seed's places and values
-
-    @classmethod
-    def over_seeds(cls, x: Sequence[Sequence[float]], y: Sequence[Sequence[float]]) -> "Curve":
-        """Average one curve per seed, all of the same number of places."""
-        columns = [estimate(column) for column in np.transpose(y).tolist()]
-        return cls(
-            x=tuple(np.mean(x, axis=0).tolist()) if len(x) else (),
-            mean=tuple(column.mean for column in columns),
-            low=tuple(column.low for column in columns),
-            high=tuple(column.high for column in columns),
-            seeds=tuple((tuple(a), tuple(b)) for a, b in zip(x, y, strict=True)),
-        )
-
-    @property
-    def has_band(self) -> bool:
-        """Whether there are seeds enough for a band; of fewer, the seeds themselves are drawn."""
-        return len(self.seeds) >= ENOUGH_SEEDS
-
-    @property
-    def drawn(self) -> list[float]:
-        """Every value that a line goes through: the means, and of few seeds their own."""
-        own = [] if self.has_band else [value for _, values in self.seeds for value in values]
-        return [*self.mean, *own]
 
 
 def last_tenth(run: Run) -> Sequence[Point]:

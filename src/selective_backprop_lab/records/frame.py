@@ -16,8 +16,9 @@ from typing import Any
 
 import pandas as pd
 
-from selective_backprop_lab.analysis.grouping import flat, is_text, length_of
-from selective_backprop_lab.analysis.run_summary import machine_of
+import selective_backprop as sb
+from selective_backprop_lab.budget import Budget
+from selective_backprop_lab.data.datasets import TEXTS, base_name
 from selective_backprop_lab.records.schema import Point, Run, read_runs
 
 # What is said of a run stands in each of its rows.
@@ -34,6 +35,7 @@ OF_A_RUN: Mapping[str, str] = {
     "learning_rate": "highest of the run",
     "device": "cpu or cuda",
     "code": "version of the code that ran",
+    "model_file": "fingerprint of the file of a model of the user's own; None of another",
     "machine": "GPU, processor, its instructions, cores, threads and memory, in words",
     "command": "what was typed",
     "started": "ISO 8601, UTC",
@@ -85,6 +87,58 @@ def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
     return found.astype({"overhead": float, "ranking": float})
 
 
+def runs_of(evaluations: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each run: that of its first evaluation, or the one of a run without."""
+    return evaluations[evaluations.evaluation <= 0]
+
+
+def length_of(run: Run) -> Budget:
+    """Return how long a run was meant to be.
+
+    Raises:
+        RecordError: if its configuration does not say.
+    """
+    config = run.header.config
+    budgeted = config.get("budget") is not None
+    unit = str(config.get("budget_unit") or "cost") if budgeted else "epochs"
+    value = config["budget"] if budgeted else config.get("epochs", 0)
+    if not isinstance(value, int | float) or unit not in {"epochs", "cost", "seconds"}:
+        raise sb.RecordError(
+            f"{run.name}: a length of {value!r} {unit!r}; expected a number of epochs, or a budget "
+            "with budget_unit 'cost' or 'seconds'."
+        )
+    return Budget(unit, float(value))
+
+
+def is_text(data: Any) -> bool:
+    """Whether data of a name are text, of which each byte is predicted from those before it."""
+    return base_name(str(data)) in TEXTS
+
+
+def machine_of(hardware: Mapping[str, Any]) -> str:
+    """Describe a machine as a header holds it."""
+
+    def counted(noun: str) -> str | None:
+        number = hardware.get(f"{noun}s")
+        return f"{number} {noun}{'' if number == 1 else 's'}" if number else None
+
+    memory = f"{hardware['memory_gib']:.0f} GiB" if hardware.get("memory_gib") else None
+    names = [hardware.get(name) for name in ("gpu", "cpu", "capability")]
+    parts = [*names, counted("core"), counted("thread"), memory]
+    return ", ".join(str(part) for part in parts if part) or "hardware unknown"
+
+
+def flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration without nesting: `{"a": {"b": 1}}` becomes `{"a.b": 1}`."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            found |= {f"{key}.{inner}": entry for inner, entry in flat(value).items()}
+        else:
+            found[key] = value
+    return found
+
+
 def _rows(run: Run) -> Iterator[tuple[Any, ...]]:
     header, config, length = run.header, flat(run.header.config), length_of(run)
     # Readers look at these mappings, and nobody changes them: all rows of a run share them.
@@ -100,6 +154,7 @@ def _rows(run: Run) -> Iterator[tuple[Any, ...]]:
         config.get("recipe.learning_rate", math.nan),
         header.device,
         header.code_version,
+        header.model_file,
         machine_of(header.hardware),
         header.command,
         header.started,
@@ -109,7 +164,7 @@ def _rows(run: Run) -> Iterator[tuple[Any, ...]]:
         run.observations,
         len(run.points),
     )
-    bits = is_text(run)
+    bits = is_text(run.header.config.get("data", ""))
     for number, point in enumerate(run.points):
         error = point.test_loss / math.log(2.0) if bits else point.test_error
         yield (*own, number, error, *(getattr(point, name) for name in _POINT))
@@ -118,7 +173,10 @@ def _rows(run: Run) -> Iterator[tuple[Any, ...]]:
 
 
 def _name(described: Any) -> str:
-    return str(described["name"] if isinstance(described, Mapping) else described)
+    """Return how data or a model is called: its name, where it is described by a mapping."""
+    if isinstance(described, Mapping):
+        return str(described.get("name", described))
+    return "–" if described is None else str(described)
 
 
 _POINT = [name for name in OF_AN_EVALUATION if name not in {"evaluation", "error"}]

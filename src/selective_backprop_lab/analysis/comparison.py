@@ -1,0 +1,193 @@
+"""Which runs may be compared, and in which order.
+
+A comparison is a frame of evaluations (see `records.frame`) of runs that may be compared, with one
+more column, `label`: the arm, and its length where there are several. The longest stand first;
+within a length traditional training, the controls, then the methods by name. The index is the
+order in which the records were read.
+
+Runs of different data or models are never compared. Whatever else differs (code, versions,
+hardware, recipe) is put into words by `facts.notes`, which every table and page shows.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+import selective_backprop as sb
+from selective_backprop_lab.analysis.queries import BASELINE, at_end, counted, final_error
+from selective_backprop_lab.budget import Budget
+from selective_backprop_lab.records.frame import is_text, runs_of
+
+CONTROLS = ("random-backprop", "random-scored")  # the one that pays for scoring first for a match
+DATA = ("data", "limit", "noise", "composition", "pretrained")
+CROWD = 9  # more curves than this cannot be followed, nor named beside a figure
+# What an arm may have for itself; all else in a configuration is the recipe, the same for all.
+OF_THE_ARM = frozenset({"arm", "seed", "strategy", "epochs", "budget", "budget_unit"})
+_MOST_NAMED = 4  # records in a message
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What the error of a run is, in words."""
+
+    name: str
+    axis: str
+    heading: str  # of a column
+    unit: str  # after a value
+    step: str  # of a difference
+
+
+_ERROR = Measure("error", "test error (%)", "error %", " %", "points")
+_BITS = Measure("bits per byte", "bits per byte", "bits per byte", "", "bits per byte")
+
+
+def compared(evaluations: pd.DataFrame) -> pd.DataFrame:
+    """Return evaluations, of finished runs and others, as a comparison.
+
+    Raises:
+        RecordError: if there are no runs, or some cannot be compared; see `comparable`.
+    """
+    if evaluations.empty:
+        raise sb.RecordError("There are no records to compare; run at least one strategy first.")
+    evaluations = evaluations.reset_index(drop=True)
+    _, problems = comparable(evaluations)
+    if problems:
+        raise sb.RecordError(
+            f"These records cannot be compared: {problems[0]} Keep the records of each comparison "
+            "in a folder of their own."
+        )
+    named = evaluations.assign(label=evaluations.arm, rank=evaluations.arm.map(_rank))
+    if len(lengths(evaluations)) > 1:
+        units = evaluations.unit.map(lambda unit: " s" if unit == "seconds" else "")
+        named.label += " @ " + evaluations.length.map("{:g}".format) + units
+    keys = {"unit": False, "length": False, "rank": True, "arm": True, "seed": True}
+    return named.sort_values([*keys], ascending=[*keys.values()]).drop(columns="rank")
+
+
+def comparable(evaluations: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Return the evaluations that may be compared, and in sentences why the others may not.
+
+    Kept is the largest group of one data set, model and share of flipped labels; of each arm and
+    length, the largest group of one configuration; and of each seed one run, a finished one before
+    an unfinished and the newest before an older one.
+    """
+    evaluations = evaluations.reset_index(drop=True)
+    alike, problems = largest(runs_of(evaluations), (*DATA, "model"))
+    kept: list[int] = []
+    for _, own in alike.groupby(["arm", "unit", "length"], sort=False):
+        same, others = largest(own)
+        for seed, twins in same.sort_values(["finished", "started"], kind="stable").groupby("seed"):
+            *left, (place, best) = twins.iterrows()
+            others += [
+                f"{run.run} and {best.run} are both {run.arm}, seed {seed}; the second is "
+                f"{'newer' if run.finished == best.finished else 'finished'}."
+                for _, run in left
+            ]
+            kept.append(place)
+        problems += others
+    # A run's rows follow its first one, whose place in the index is the run's number here.
+    numbers = evaluations.index.where(evaluations.evaluation <= 0).to_series().ffill()
+    return evaluations[numbers.isin(kept).to_numpy()], problems
+
+
+def largest(runs: pd.DataFrame, names: Iterable[str] = ()) -> tuple[pd.DataFrame, list[str]]:
+    """Return the largest group of runs that share some options, and what the others have instead.
+
+    Without names all options but the seed count. Of groups as large the one of the newest run wins.
+    """
+
+    def options(config: Mapping[str, Any]) -> dict[str, str]:
+        chosen = {name for name in config if not names or name.split(".")[0] in names}
+        known = sorted(chosen - (set() if names else {"seed"}))
+        return {name: as_text(config[name]) for name in known if config[name] is not None}
+
+    keys = runs.config.map(lambda config: as_text(options(config)))
+    groups = [own for _, own in runs.groupby(keys)]
+    kept = max(groups, key=lambda own: (len(own), own.started.max()))
+    usual, problems = options(kept.config.iloc[0]), []
+    for own in groups:
+        if own is kept:
+            continue
+        others = options(own.config.iloc[0])
+        differing = [name for name in {**others, **usual} if others.get(name) != usual.get(name)]
+        here, there = (
+            ", ".join(f"{name} {each.get(name, 'none')}" for name in differing)
+            for each in (others, usual)
+        )
+        named = ", ".join(own.run[:_MOST_NAMED])
+        if len(own) > _MOST_NAMED:
+            named += f" and {len(own) - _MOST_NAMED} more"
+        noun = "1 record has" if len(own) == 1 else f"{len(own)} records have"
+        problems.append(f"{noun} {here}, where the others have {there}: {named}.")
+    return kept, problems
+
+
+def arms(comparison: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the evaluations of each arm at each length by label, unfinished runs among them."""
+    return {str(label): own for label, own in comparison.groupby("label", sort=False)}
+
+
+def lengths(evaluations: pd.DataFrame) -> list[Budget]:
+    """Return the lengths that occur, in the order of the rows."""
+    found = evaluations[["unit", "length"]].drop_duplicates()
+    return [Budget(unit, length) for unit, length in found.itertuples(index=False)]
+
+
+def length(runs: pd.DataFrame) -> Budget:
+    """Return the length of an arm's runs."""
+    return Budget(runs.unit.iloc[0], runs.length.iloc[0])
+
+
+def baseline(comparison: pd.DataFrame) -> pd.DataFrame:
+    """Return the finished runs of the longest traditional training; no rows where there is none.
+
+    Its final error is what all are timed against.
+    """
+    known = counted(comparison[comparison.arm == BASELINE])
+    return max(arms(known).values(), key=lambda own: at_end(own, "cost").mean(), default=known)
+
+
+def ranking(comparison: pd.DataFrame) -> list[str]:
+    """Return the longest runs of each arm, the lowest final error first, unfinished last."""
+    longest: dict[str, tuple[float, str]] = {}
+    for label, own in arms(comparison).items():
+        known, arm = counted(own), own.arm.iloc[0]
+        if arm not in longest or (math.isnan(longest[arm][0]) and len(known)):
+            longest[arm] = (final_error(known).mean, label)
+    return [label for _, label in sorted(longest.values(), key=lambda each: _nan_last(each[0]))]
+
+
+def leaders(comparison: pd.DataFrame, count: int) -> list[str]:
+    """Return the longest runs of traditional training and of so many that end lowest, in order."""
+    ranked, found = ranking(comparison), arms(comparison)
+    plain = [label for label in ranked if found[label].arm.iloc[0] == BASELINE]
+    ahead = [label for label in ranked if label not in plain][:count]
+    return [label for label in found if label in (*plain, *ahead)]
+
+
+def is_crowd(comparison: pd.DataFrame) -> bool:
+    """Whether there are more arms than curves that can be told apart."""
+    return comparison.arm.nunique() > CROWD
+
+
+def measure_of(comparison: pd.DataFrame) -> Measure:
+    """Return what the error is in words: of text it is bits per byte."""
+    return _BITS if is_text(comparison.data.iloc[0]) else _ERROR
+
+
+def as_text(value: Any) -> str:
+    """Return a value as messages show it; equal values give equal texts."""
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+
+
+def _rank(arm: str) -> int:
+    first = (BASELINE, *CONTROLS)
+    return first.index(arm) if arm in first else len(first)
+
+
+def _nan_last(value: float) -> tuple[bool, float]:
+    return math.isnan(value), value

@@ -1,0 +1,88 @@
+"""A number along an axis, averaged over seeds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from selective_backprop_lab.analysis.estimates import ENOUGH_SEEDS, estimate
+from selective_backprop_lab.analysis.queries import BY_SEED
+
+AXIS_WORDS = {
+    "cost": "cost",
+    "seconds": "wall seconds",
+    "cpu_seconds": "CPU seconds",
+    "trained": "examples trained",
+    "scored": "examples scored",
+    "forwards": "forward passes, in examples",
+    "updates": "updates",
+    "candidates": "candidates",
+    "epoch": "epochs",
+}
+AXIS_LABELS = AXIS_WORDS | {
+    "cost": "cost, in traditional epochs",
+    "seconds": "wall seconds, evaluation left out",
+    "cpu_seconds": "CPU seconds, evaluation left out",
+    "trained": "backward passes, in examples",
+    "candidates": "candidates: examples that came up",
+}
+_SAME = 1e-9  # of progress: two seeds' last evaluations may differ by rounding
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A number along an axis: its mean over seeds, with the interval at each place."""
+
+    x: tuple[float, ...]
+    mean: tuple[float, ...]
+    low: tuple[float, ...]  # NaN where too few seeds leave the spread unknown
+    high: tuple[float, ...]
+    seeds: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...]  # each seed's places and values
+
+    @classmethod
+    def over_seeds(cls, x: Sequence[Sequence[float]], y: Sequence[Sequence[float]]) -> "Curve":
+        """Average one curve per seed, all of the same number of places."""
+        columns = [estimate(column) for column in np.transpose(y).tolist()]
+        return cls(
+            x=tuple(np.mean(x, axis=0).tolist()) if len(x) else (),
+            mean=tuple(column.mean for column in columns),
+            low=tuple(column.low for column in columns),
+            high=tuple(column.high for column in columns),
+            seeds=tuple((tuple(a), tuple(b)) for a, b in zip(x, y, strict=True)),
+        )
+
+    @property
+    def has_band(self) -> bool:
+        """Whether there are seeds enough for a band; of fewer, the seeds themselves are drawn."""
+        return len(self.seeds) >= ENOUGH_SEEDS
+
+    @property
+    def drawn(self) -> list[float]:
+        """Every value that a line goes through: the means, and of few seeds their own."""
+        own = [] if self.has_band else [value for _, values in self.seeds for value in values]
+        return [*self.mean, *own]
+
+
+def curve(runs: pd.DataFrame, axis: str, column: str = "error") -> Curve:
+    """Return a column of one arm's runs along an axis, averaged over seeds at equal progress.
+
+    Seeds are matched by progress, which is what they share: the mean error of an evaluation stands
+    at the mean of where its seeds were on the axis. Seeds that were evaluated at different moments
+    are interpolated, at the moments of the one with the fewest.
+    """
+    seeds = [own for _, own in runs[runs.evaluations > 0].groupby(BY_SEED)]
+    if not seeds:
+        return Curve.over_seeds([], [])
+    moments = min(seeds, key=len).progress.to_numpy(float)
+    start = max(own.progress.iloc[0] for own in seeds)
+    end = min(own.progress.iloc[-1] for own in seeds)
+    moments = moments[(moments >= start - _SAME) & (moments <= end + _SAME)]
+    places, values = (
+        [
+            np.interp(moments, own.progress.to_numpy(float), own[name].to_numpy(float)).tolist()
+            for own in seeds
+        ]
+        for name in (axis, column)
+    )
+    return Curve.over_seeds(places, values)
