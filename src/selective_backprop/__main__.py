@@ -6,8 +6,8 @@ from importlib.util import find_spec
 from selective_backprop._core.errors import installing
 
 LAB = (  # what the extra installs; looked for first, since some is imported after hours of training
-    *("sklearn", "scipy", "threadpoolctl", "PIL", "typer", "rich", "matplotlib", "plotly"),
-    *("jinja2", "pandas"),
+    *("sklearn", "scipy", "threadpoolctl", "PIL", "typer", "rich", "matplotlib", "jinja2"),
+    "pandas",
 )
 
 

@@ -7,24 +7,15 @@
 `records.frame.COLUMNS` says what each column of that table holds.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pandas as pd
+from typing import Any
 
 __all__ = ["frame"]
 
 
-def frame(*places: str | Path) -> pd.DataFrame:
-    """Return all evaluations of all runs of some folders of records, a row each.
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is: pandas takes longer than the command's help."""
+    if name == "frame":
+        from selective_backprop_lab.records.frame import frame
 
-    Raises:
-        RecordError: if a folder is missing, or one of its records cannot be read.
-    """
-    from selective_backprop_lab.records import frame as records  # which imports pandas: slow
-
-    return records.frame(*places)
+        return frame
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

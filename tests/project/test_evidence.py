@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from selective_backprop_lab.analysis.statistics import estimate, final_error
+from selective_backprop_lab.analysis.estimates import estimate
 from selective_backprop_lab.analysis.tables import with_interval
 from selective_backprop_lab.records.schema import read_runs
 

@@ -24,7 +24,7 @@ import selective_backprop as sb
 ROOT = Path(__file__).parents[2]
 Rows = Float[Tensor, " row"]
 EXTRAS = {
-    *("sklearn", "scipy", "PIL", "typer", "rich", "matplotlib", "plotly", "beartype"),
+    *("sklearn", "scipy", "PIL", "typer", "rich", "matplotlib", "beartype"),
     *("accelerate", "keras", "lightning", "ray", "transformers", "trl"),
 }
 SELDOM = ("guide", "experimental")

@@ -11,7 +11,7 @@ hardware, recipe) is put into words by `facts.notes`, which every table and page
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from selective_backprop_lab.analysis.queries import BASELINE, at_end, counted, f
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.records.frame import is_text, runs_of
 
-CONTROLS = ("random-backprop", "random-scored")  # the one that pays for scoring first for a match
+CONTROLS = ("random-backprop", "random-scored")  # choose at random; the second pays for scoring
 DATA = ("data", "limit", "noise", "composition", "pretrained")
 CROWD = 9  # more curves than this cannot be followed, nor named beside a figure
 # What an arm may have for itself; all else in a configuration is the recipe, the same for all.
@@ -77,7 +77,7 @@ def comparable(evaluations: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """
     evaluations = evaluations.reset_index(drop=True)
     alike, problems = largest(runs_of(evaluations), (*DATA, "model"))
-    kept: list[int] = []
+    kept: list[Hashable] = []
     for _, own in alike.groupby(["arm", "unit", "length"], sort=False):
         same, others = largest(own)
         for seed, twins in same.sort_values(["finished", "started"], kind="stable").groupby("seed"):

@@ -38,12 +38,12 @@ class Estimate:
         """The ends of the interval, none below zero; nothing where the spread is unknown."""
         return tuple(max(0.0, end) for end in (self.low, self.high) if math.isfinite(end))
 
-    def against(self, limit: float = 0.0) -> Literal["lower", "higher", "unresolved", "untold"]:
-        """Judge on which side of a limit the interval lies; "untold" where there is no interval."""
+    def against(self, limit: float = 0.0) -> Literal["lower", "higher", "unresolved", "unknown"]:
+        """Judge on which side of a limit the interval lies; "unknown" where there is none."""
         if math.isinf(self.mean) and self.seeds >= ENOUGH_SEEDS:  # never, with any seed
             return "higher" if self.mean > 0 else "lower"
         if math.isnan(self.half_width):
-            return "untold"
+            return "unknown"
         if self.low > limit:
             return "higher"
         return "lower" if self.high < limit else "unresolved"

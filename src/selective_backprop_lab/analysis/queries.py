@@ -6,6 +6,7 @@ evaluation or a best seed.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ from selective_backprop_lab.analysis.estimates import Estimate, estimate
 
 BASELINE = "traditional"
 BY_SEED = "seed"
-_SAME_COST = 0.03  # share by which costs may differ and still count as equal
+_SAME_COST = 0.03
 
 
 def counted(evaluations: pd.DataFrame) -> pd.DataFrame:
@@ -39,12 +40,19 @@ def final(runs: pd.DataFrame, column: str = "error") -> pd.Series:
     """
     if (empty := runs[runs.evaluations == 0]).size:
         raise sb.RecordError(f"{empty.run.iloc[0]} has no evaluation, so no final {column}.")
-    return last_tenth(runs).groupby(BY_SEED)[column].mean()
+    # By NumPy: pandas would leave out the evaluations that show that a run diverged.
+    return by_seed(last_tenth(runs), lambda own: own[column].to_numpy(float).mean())
+
+
+def by_seed(runs: pd.DataFrame, measure: Callable[[pd.DataFrame], float]) -> pd.Series:
+    """Return a number of each run's evaluations, by seed."""
+    found = {seed: measure(own) for seed, own in runs.groupby(BY_SEED)}
+    return pd.Series(found, dtype=float).rename_axis(BY_SEED)
 
 
 def at_end(runs: pd.DataFrame, column: str) -> pd.Series:
     """Return what a column holds at the last evaluation, by seed."""
-    return runs.groupby(BY_SEED)[column].last()
+    return runs.drop_duplicates(BY_SEED, keep="last").set_index(BY_SEED)[column]
 
 
 def metered(runs: pd.DataFrame, name: str) -> pd.Series:
@@ -87,8 +95,7 @@ def mean_error(runs: pd.DataFrame, start: float, end: float, *, axis: str = "cos
         heights = np.interp(places, x, y)
         return float(np.diff(places) @ (heights[1:] + heights[:-1])) / 2 / (end - start)
 
-    found = {seed: of_seed(run) for seed, run in runs.groupby(BY_SEED)}
-    return pd.Series(found, dtype=float).rename_axis(BY_SEED)
+    return by_seed(runs, of_seed)
 
 
 def difference(one: pd.Series, other: pd.Series) -> pd.Series:
@@ -97,7 +104,8 @@ def difference(one: pd.Series, other: pd.Series) -> pd.Series:
     Seeds share initial weights and the order of the data, so that the difference is less noisy
     than the difference of two means.
     """
-    return (one - other).dropna()
+    shared = one.index.intersection(other.index)
+    return one[shared] - other[shared]  # NaN where a run diverged, which leaves no interval
 
 
 def resolution(*groups: pd.DataFrame) -> float:
@@ -150,23 +158,29 @@ def best_traditional(
 ) -> pd.DataFrame:
     """Return the traditional training that ended lowest of those that cost no more than some runs.
 
-    Costs count as equal up to 3 %: the last batches of two runs differ.
+    Costs that are equal by `cost_as_much` count as no more.
 
     Returns:
         Its finished runs at one length; no rows where none cost so little.
     """
     known = counted(evaluations)
     traditional = known[known.arm == BASELINE]
-    most = at_end(runs, axis).mean() / (1 - _SAME_COST)
+    own = at_end(runs, axis).mean()
     found = [
-        own
-        for _, own in traditional.groupby(["unit", "length"])
-        if at_end(own, axis).mean() <= most or _share_a_clock(own, runs)
+        other
+        for _, other in traditional.groupby(["unit", "length"])
+        if at_end(other, axis).mean() <= own or cost_as_much(runs, other, axis)
     ]
-    return min(found, key=lambda own: final(own, column).mean(), default=traditional[:0])
+    return min(found, key=lambda other: final(other, column).mean(), default=traditional[:0])
 
 
-def _share_a_clock(one: pd.DataFrame, other: pd.DataFrame) -> bool:
-    """Whether two were given the same seconds, which is an equal cost whatever they made of it."""
+def cost_as_much(one: pd.DataFrame, other: pd.DataFrame, axis: str = "cost") -> bool:
+    """Whether two arms cost the same up to 3 %: the last batches of two runs differ.
+
+    The same budget of seconds is the same cost, whatever was made of it.
+    """
     lengths = {*zip([*one.length, *other.length], [*one.unit, *other.unit], strict=True)}
-    return len(lengths) == 1 and lengths.pop()[1] == "seconds"
+    if len(lengths) == 1 and lengths.pop()[1] == "seconds":
+        return True
+    share = at_end(one, axis).mean() / at_end(other, axis).mean()
+    return bool(abs(share - 1.0) <= _SAME_COST)

@@ -86,7 +86,7 @@ def audit(
         errors.print(f"warning: {problem}")
     suspects = found.suspects
     count = suspects.suspicious if top is None else min(top, len(suspects))
-    names = ", ".join(dict.fromkeys(run.header.arm for run in found.runs))
+    names = ", ".join(found.runs.arm.unique())
     console.print(
         f"{found.config.get('data')}: of {suspects.examples:,} training examples, "
         f"{suspects.suspicious:,} ({suspects.suspicious / suspects.examples:.1%}) have a suspicion "

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import selective_backprop as sb
-from selective_backprop_lab.analysis.loading import with_histories
-from selective_backprop_lab.cli.options import Seeds, TrainingOptions, option
+from selective_backprop_lab.cli.options import COST, Seeds, TrainingOptions, option
 from selective_backprop_lab.cli.report import show
 from selective_backprop_lab.cli.train import train_all
 from selective_backprop_lab.strategies import DEFAULT_STRATEGIES, STRATEGIES, parse_strategies
@@ -24,9 +23,8 @@ def compare(
         list[str] | None,
         option(
             "COST",
-            "Give every strategy the same cost: 10 for the cost of 10 traditional epochs "
-            "(scoring an example 1, training on it 3), 60s for a minute. Give the option several "
-            "times for several budgets.",
+            f"Give every strategy the same cost: {COST} Give the option several times for several "
+            "budgets.",
         ),
     ] = None,
     out: Annotated[
@@ -53,9 +51,11 @@ def compare(
     lengths = training.lengths(budget or [], otherwise="cost")
     plans = training.plans(parse_strategies(strategies), range(seeds), lengths)
     store = training.store(out)
+    from selective_backprop_lab.records.frame import frame_of
+
     try:
         runs = train_all(plans, store, jobs=jobs, threads=training.threads, replace=training.again)
     except sb.LossError:
-        show(with_histories([store.read(plan) for plan in plans]), out)
+        show(frame_of(store.read(plan) for plan in plans), out)
         raise
-    show(with_histories(runs), out)
+    show(frame_of(runs), out)

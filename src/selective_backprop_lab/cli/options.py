@@ -104,14 +104,11 @@ def option(metavar: str, help: str, **more: Any) -> Any:
 Root = Annotated[
     Path | None,
     option(
-        "FOLDER",
-        "Folder that holds the data set's files, as its publisher ships it; digits needs "
-        "none. For hub:NAME, the folder in which fetched files are kept.",
+        "FOLDER", "Folder of the data set's files as published, or of those that hub:NAME fetches."
     ),
 ]
 Limit = Annotated[
-    int | None,
-    option("N", "Train on this many examples: a fixed, stratified part.", min=1),
+    int | None, option("N", "Train on so many examples, a fixed stratified part.", min=1)
 ]
 Noise = Annotated[
     float,
@@ -141,35 +138,31 @@ Rate = Annotated[
         show_default="1/3",
     ),
 ]
-BatchSize = Annotated[
-    int | None,
-    option("N", "Rows of a training batch. Default: the recipe's."),
-]
+BatchSize = Annotated[int | None, option("N", "Rows of a training batch. Default: the recipe's.")]
 TrainingPrecision = Annotated[
-    Precision,
-    option(
-        "|".join(Precision),
-        "What training computes in, with every strategy: fp32, or autocast to bf16.",
-    ),
+    Precision, option("|".join(Precision), "Compute in fp32, or with autocast to bf16.")
 ]
 Threads = Annotated[
     int,
     option("N", "CPU threads of each operation. With more than one, seconds vary more.", min=1),
 ]
 Device = Annotated[
-    str | None,
-    option("NAME", "cpu, cuda or cuda:1, say. Default: a GPU where there is one."),
+    str | None, option("NAME", "cpu, cuda or cuda:1, say. Default: a GPU where there is one.")
 ]
 CheckpointEvery = Annotated[
     float | None,
     option(
         "SECONDS",
-        "Seconds of training between two checkpoints of a run, from which it goes on if it is "
-        "interrupted; never for none. Default: 30, or more where writing them would take more than "
-        "a hundredth of the time.",
+        "Seconds of training between two checkpoints, from which an interrupted run goes on; or "
+        "never. Default: 30, or more where writing would take over a hundredth of the time.",
         parser=parse_interval,
     ),
 ]
+COST = (
+    "10 for the cost of 10 traditional epochs (scoring an example 1, training on it 3), 60s for a "
+    "minute."
+)
+DATA = f"Data set: {', '.join(RECIPES)}; or hub:NAME for one of the Hugging Face hub."
 # The reproductions' own.
 Train = Annotated[
     bool,
@@ -180,13 +173,12 @@ Train = Annotated[
 ]
 Jobs = Annotated[
     int | None,
-    option(
-        "N",
-        "Runs at a time, each in a process of its own. Default: as many as there are cores "
-        "for; 1 on a GPU.",
-        min=1,
-    ),
+    option("N", "Runs at a time. Default: as many as there are cores for; 1 on a GPU.", min=1),
 ]
+
+
+def _exponent(help: str) -> Any:
+    return option("EXPONENT", help, show_default="0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,30 +186,24 @@ class TrainingOptions:
     """What `train` and `compare` are told of training."""
 
     data: Annotated[
-        str,
-        option(
-            "NAME",
-            f"Data set: {', '.join(RECIPES)}; or hub:NAME for one of the Hugging Face hub, "
-            "such as hub:uoft-cs/cifar10. mnist:5-9 is mnist with its classes 5 to 9 alone.",
-        ),
+        str, option("NAME", f"{DATA} mnist:5-9 is mnist with its classes 5 to 9 alone.")
     ] = "digits"
     pretrained: Annotated[
         str | None,
         option(
             "NAME",
             "Fine-tune: begin with the net as it is after traditional training on this data set, "
-            "by its recipe, but for a new last layer. It is trained once for all runs of --out, "
-            "and its cost is not counted.",
+            "but for a new last layer. It is trained once for all runs of --out, at no cost to "
+            "them.",
         ),
     ] = None
     epochs: Annotated[
         int | None,
         option(
             "N",
-            "Length of every run in epochs, whatever they cost. Where neither this nor "
-            "--budget is given, train trains for the recipe's epochs, "
-            f"{RECIPES['digits'].epochs} for digits, and compare gives every strategy the cost of "
-            "so many traditional ones.",
+            "Length of every run in epochs, whatever they cost. Where neither this nor --budget is "
+            f"given, train trains for the recipe's epochs, {RECIPES['digits'].epochs} for digits, "
+            "and compare gives every strategy the cost of so many traditional ones.",
             min=1,
         ),
     ] = None
@@ -226,8 +212,7 @@ class TrainingOptions:
         sb.selectors.Draw,
         option(
             "|".join(sb.selectors.Draw),
-            "How selective strategies draw: exact takes a fixed number from each window of "
-            "examples, bernoulli tosses a coin for each example.",
+            "Draw exactly so many from each window of examples, or toss a coin for each example.",
         ),
     ] = sb.selectors.Draw.EXACT
     warmup: Annotated[
@@ -240,19 +225,13 @@ class TrainingOptions:
         ),
     ] = None
     stale: Annotated[
-        int,
-        option(
-            "N",
-            "For how many epochs a score is good, where a strategy reuses scores or predicts "
-            "from them.",
-        ),
+        int, option("N", "Epochs for which a score is good, where scores are reused or predicted.")
     ] = 3
     keep: Annotated[
         float,
         option(
             "SHARE",
-            "Share of the data set that is kept by strategies that prune it before they train, in "
-            "(0, 1].",
+            "Share of the data set, in (0, 1], that strategies keep which prune it first.",
             parser=parse_rate,
             show_default="0.7",
         ),
@@ -261,28 +240,19 @@ class TrainingOptions:
     limit: Limit = None
     skew: Annotated[
         float,
-        option(
-            "EXPONENT",
-            "Make classes unequal: the k-th largest has a share of the training examples that goes "
-            "with k to the power of minus this. 0: as they are.",
-            show_default="0",
+        _exponent(
+            "Make classes unequal: the k-th largest has a share in proportion to 1 / k^this."
         ),
     ] = 0.0
     copies: Annotated[
         float,
-        option(
-            "EXPONENT",
-            "Show examples several times, by Zipf's law: of its class, the k-th is there so often "
-            "as goes with k to the power of minus this. 0: each at most once.",
-            show_default="0",
-        ),
+        _exponent("Show the k-th example of a class in proportion to 1 / k^this: Zipf's law."),
     ] = 0.0
     near_copies: Annotated[
         int,
         option(
             "PIXELS",
-            "With --copies: shift each copy but one by up to so many pixels, and make it brighter "
-            "or darker, as frames of a film are.",
+            "With --copies: shift each copy but one by up to so many pixels, and change its light.",
             show_default="0",
         ),
     ] = 0
@@ -297,25 +267,20 @@ class TrainingOptions:
     noise: Noise = 0.0
     noise_kind: Annotated[
         NoiseKind,
-        option(
-            "|".join(NoiseKind),
-            "Which class a wrong label names: any other, all equally likely, or the next one.",
-        ),
+        option("|".join(NoiseKind), "A wrong label names any other class, or the next one."),
     ] = NoiseKind.UNIFORM
     data_seed: Annotated[
         int,
         option(
             "N",
-            "Which of the many training sets that --skew, --copies and --noise can make; --seed "
-            "has no say in it.",
+            "Which training set of those that --skew, --copies and --noise can make.",
             show_default="0",
         ),
     ] = 0
     model: Model = None
     batch_size: BatchSize = None
     lr: Annotated[
-        float | None,
-        option("NUMBER", "Highest learning rate. Default: the recipe's."),
+        float | None, option("NUMBER", "Highest learning rate. Default: the recipe's.")
     ] = None
     lr_schedule: Annotated[
         Rates | None,
@@ -325,8 +290,7 @@ class TrainingOptions:
         bool,
         typer.Option(
             "--augmentation/--no-augmentation",
-            help="Shift and mirror images as the recipe says, anew in each epoch. Without, small "
-            "nets learn a data set by heart much sooner.",
+            help="Shift and mirror images as the recipe says, anew in each epoch.",
         ),
     ] = True
     precision: TrainingPrecision = Precision.FP32
@@ -334,18 +298,14 @@ class TrainingOptions:
         Follows,
         option(
             "|".join(Follows),
-            "What moves the learning rate. run: the share of the run that is done, so that "
-            "every strategy goes through the whole schedule. epochs (only between epochs), "
-            "candidates or updates: the share of those that traditional training of the same "
-            "length takes; with updates, a strategy that takes fewer per epoch ends before its "
-            "schedule does, as in many published comparisons. seconds: the share of a budget in "
-            "seconds; candidates with such a budget: the share of those of the recipe's epochs. "
-            "Selection follows the run.",
+            "What moves the learning rate: the share of the run that is done; the share of the "
+            "epochs, candidates or updates of traditional training of the same length (with "
+            "updates, a strategy that takes fewer ends before its schedule does, as in many "
+            "published comparisons); or of a budget in seconds.",
         ),
     ] = Follows.RUN
     evaluations: Annotated[
-        int,
-        option("N", "How often each run is tried on the test set, evenly over its length.", min=1),
+        int, option("N", "How often each run is tried on the test set, evenly.", min=1)
     ] = 20
     threads: Threads = 1
     device: Device = None
@@ -353,8 +313,7 @@ class TrainingOptions:
     again: Annotated[
         bool,
         typer.Option(
-            "--again",
-            help="Run again what is recorded already; old records are kept beside the new.",
+            "--again", help="Run again what is recorded already; old records stay beside the new."
         ),
     ] = False
 
@@ -443,8 +402,7 @@ class MeasuringOptions:
         str,
         option(
             "NAME",
-            f"Data set: {', '.join(RECIPES)}; or hub:NAME for one of the Hugging Face hub. Or "
-            "the shape of images that are made up: 3x32x32, or 1x28x28/5 for 5 classes.",
+            f"{DATA} Or the shape of made-up images: 3x32x32, or 1x28x28/5 for 5 classes.",
         ),
     ] = "digits"
     model: Model = None
@@ -453,10 +411,7 @@ class MeasuringOptions:
     precision: TrainingPrecision = Precision.FP32
     threads: Threads = 1
     device: Device = None
-    json: Annotated[
-        Path | None,
-        option("FILE", "Write a record of what was found."),
-    ] = None
+    json: Annotated[Path | None, option("FILE", "Write a record of what was found.")] = None
 
     @property
     def recipe(self) -> Recipe:

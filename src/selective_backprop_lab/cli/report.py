@@ -1,12 +1,11 @@
 """The command `report`: draw what records say."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from selective_backprop_lab.analysis.grouping import gather
-from selective_backprop_lab.analysis.loading import Survey, survey
 from selective_backprop_lab.cli.command_line import console, errors, folder_of
 from selective_backprop_lab.data.folders import make_folder, writing_out
 
@@ -35,34 +34,41 @@ def report(
 
     What is wrong with a record is said on the page and here, and the rest is shown.
     """
-    found = survey(runs)
-    for problem in found.problems:
+    from selective_backprop_lab.analysis.loading import read_comparable
+
+    found, problems = read_comparable(runs)
+    for problem in show(found, out or folder_of(runs[0]), problems):
         errors.print(f"warning: {problem}")
-    show(found, out or folder_of(runs[0]))
 
 
-def show(found: Survey, out: Path) -> None:
-    """Print the table of some runs, and draw the rest: a page alone, or all into a folder."""
+def show(found: Any, out: Path, problems: Sequence[str] = ()) -> list[str]:
+    """Print the table of a frame of runs, draw the rest, and return all that is wrong with it.
+
+    The rest is a page alone where `out` is its file, else all that is drawn, in a folder.
+    """
+    # What computes and draws takes longer to import than all the rest of a command.
+    from selective_backprop_lab.analysis.comparison import compared
     from selective_backprop_lab.analysis.findings import PAYS, pays_words
-    from selective_backprop_lab.analysis.statistics import Axis
-    from selective_backprop_lab.analysis.summary import comparison_table, to_markdown
+    from selective_backprop_lab.analysis.loading import read_histories
+    from selective_backprop_lab.analysis.summary import comparison_table
     from selective_backprop_lab.report.figures import draw_comparison
     from selective_backprop_lab.report.report import write_report
 
-    on_cpu = all(run.header.device == "cpu" for run in found.runs)
-    axis: Axis = "cpu_seconds" if on_cpu else "seconds"  # a CPU does other work too
+    axis = "cpu_seconds" if found.device.eq("cpu").all() else "seconds"  # a CPU does other work too
     alone = out.suffix.lower() in {".html", ".htm"}
     page = out if alone else out / "report.html"
-    comparison = gather(found.runs)
+    comparison = compared(found)
+    histories, unread = read_histories(comparison)
+    problems = [*problems, *unread]
     make_folder(page.parent)
-    console.print(comparison_table(comparison, axis))
+    table = comparison_table(comparison, axis)
+    console.print(table)
     with writing_out(out):
         if not alone:
-            (out / "table.md").write_text(to_markdown(comparison, axis), encoding="utf-8")
+            (out / "table.md").write_text(table.to_markdown(), encoding="utf-8")
             draw_comparison(comparison, out / "comparison.png", axis=axis)
-        write_report(
-            comparison, page, histories=found.histories, problems=found.problems, axis=axis
-        )
+        write_report(comparison, page, histories=histories, problems=problems, axis=axis)
     beside = "." if alone else "; table.md and comparison.png lie beside it."
     console.print(f"Open {page}{beside}", soft_wrap=True)
     console.print(f"{PAYS} {pays_words(comparison)}")
+    return problems

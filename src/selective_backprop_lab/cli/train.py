@@ -8,7 +8,7 @@ import typer
 
 import selective_backprop as sb
 from selective_backprop_lab.cli.command_line import console, errors
-from selective_backprop_lab.cli.options import TrainingOptions, option, usual_warmup
+from selective_backprop_lab.cli.options import COST, TrainingOptions, option, usual_warmup
 from selective_backprop_lab.data.folders import make_folder
 from selective_backprop_lab.records.schema import Run
 from selective_backprop_lab.runner.grid import run_grid
@@ -24,18 +24,12 @@ def train(
     seed: Annotated[
         int,
         option(
-            "N",
-            "Seed of the weights, the order of the data, the augmentation and the draws.",
-            min=0,
+            "N", "Of the weights, the order of the data, the augmentation and the draws.", min=0
         ),
     ] = 0,
     budget: Annotated[
         str | None,
-        option(
-            "COST",
-            "End by cost instead of epochs: 10 for the cost of 10 traditional epochs (scoring "
-            "an example 1, training on it 3), 60s for a minute.",
-        ),
+        option("COST", f"End by cost instead of epochs: {COST}"),
     ] = None,
     out: Annotated[Path, option("FOLDER", "Folder for the record.")] = Path("runs/train"),
     resume: Annotated[

@@ -92,6 +92,11 @@ def runs_of(evaluations: pd.DataFrame) -> pd.DataFrame:
     return evaluations[evaluations.evaluation <= 0]
 
 
+def each_run(evaluations: pd.DataFrame) -> Iterator[Any]:
+    """Yield each run as an object that has the columns as attributes."""
+    yield from runs_of(evaluations).itertuples()
+
+
 def length_of(run: Run) -> Budget:
     """Return how long a run was meant to be.
 

@@ -13,13 +13,13 @@ from jinja2 import Template
 from PIL import Image
 
 import selective_backprop as sb
-from selective_backprop_lab.analysis.loading import survey_data
+from selective_backprop_lab.analysis.loading import read_histories, read_same_data
 from selective_backprop_lab.analysis.tables import Column, Table
 from selective_backprop_lab.data import datasets
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.data.datasets import portraits
 from selective_backprop_lab.records.example_history import ExampleHistory
-from selective_backprop_lab.records.schema import Run
+from selective_backprop_lab.records.frame import each_run
 
 PICTURED = 200  # examples that are shown in pictures, at most
 _MEASURES = ("precision", "recall")
@@ -33,14 +33,14 @@ class Audit:
     """What runs of the same data say of its examples together."""
 
     suspects: sb.guide.Suspects  # the examples, ranked
-    runs: tuple[Run, ...]  # at least one
+    runs: pd.DataFrame  # a row each, at least one
     histories: tuple[ExampleHistory, ...]  # what became of each example, run by run
     problems: tuple[str, ...]  # what could not be used, and what to do about it, a sentence each
 
     @property
     def config(self) -> Mapping[str, Any]:
         """The configuration of a run, of which the parts that name the data hold for all."""
-        return self.runs[0].header.config
+        return self.runs.config.iloc[0]
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -94,11 +94,12 @@ def audit_runs(places: Sequence[Path]) -> Audit:
     Raises:
         RecordError: if no run is left.
     """
-    found = survey_data(places)
-    problems = list(found.problems)
-    seen: list[tuple[Run, ExampleHistory]] = []
-    for run in found.runs:
-        history = None if run.path is None else found.histories.get(run.path)
+    runs, problems = read_same_data(places)
+    histories, unread = read_histories(runs)
+    problems += unread
+    seen: list[tuple[Any, ExampleHistory]] = []
+    for run in each_run(runs):
+        history = histories.get(Path(run.folder, run.run))
         if history is None:
             problems.append(_why_none(run))
         else:
@@ -107,8 +108,8 @@ def audit_runs(places: Sequence[Path]) -> Audit:
     if not kept:
         wrong = "".join(f"\n  {problem}" for problem in problems)
         raise sb.RecordError(f"there is no run whose examples could be audited.{wrong}")
-    runs, histories = zip(*kept, strict=True)
-    return Audit(together(histories), runs, histories, tuple(problems))
+    own = tuple(history for _, history in kept)
+    return Audit(together(own), runs.loc[[run.Index for run, _ in kept]], own, tuple(problems))
 
 
 def together(histories: Sequence[ExampleHistory]) -> sb.guide.Suspects:
@@ -133,13 +134,13 @@ def together(histories: Sequence[ExampleHistory]) -> sb.guide.Suspects:
 
 
 def _of_usual_labels(
-    seen: Sequence[tuple[Run, ExampleHistory]], problems: list[str]
-) -> list[tuple[Run, ExampleHistory]]:
+    seen: Sequence[tuple[Any, ExampleHistory]], problems: list[str]
+) -> list[tuple[Any, ExampleHistory]]:
     """Return the runs with the labels that most of them trained on."""
     keys = [zlib.crc32(history.label.tobytes()) for _, history in seen]
     kept = [pair for pair, key in zip(seen, keys, strict=True) if key == mode(keys)]
     problems += [
-        f"{run.name}: its examples have other labels than those of {kept[0][0].name}, and it is "
+        f"{run.run}: its examples have other labels than those of {kept[0][0].run}, and it is "
         "left out; name it alone to audit it."
         for (run, _), key in zip(seen, keys, strict=True)
         if key != mode(keys)
@@ -147,13 +148,13 @@ def _of_usual_labels(
     return kept
 
 
-def _why_none(run: Run) -> str:
+def _why_none(run: Any) -> str:
     """Say why nothing is known of a run's examples, and which command would record it."""
-    command = run.header.command
+    command = run.command
     asked = command.split()[1:2]
     if asked not in (["train"], ["compare"]):
         return (
-            f"{run.name}: only train and compare record what becomes of examples, and it is a run "
+            f"{run.run}: only train and compare record what becomes of examples, and it is a run "
             f"of: {command}"
         )
     if run.finished:
@@ -165,7 +166,7 @@ def _why_none(run: Run) -> str:
         )
         option = " --resume" if asked == ["train"] else ""
         command = command.replace(" --again", "")  # which begins anew
-    return f"{run.name}: {why}: {command}{option if option not in command else ''}"
+    return f"{run.run}: {why}: {command}{option if option not in command else ''}"
 
 
 def top_table(found: Audit, count: int) -> Table:
@@ -272,7 +273,8 @@ def _data_of(found: Audit, root: Path | None) -> datasets.ImageData:
     """Return the data that the runs trained on, if it is found here."""
     config, labels = found.config, found.histories[0].label
     clean = datasets.load(config.get("data", ""), root=root, limit=config.get("limit"))
-    data = Composition.of(config)(clean)
+    parts = {key.partition(".")[2]: each for key, each in config.items() if "composition." in key}
+    data = Composition.of({"noise": config.get("noise"), "composition": parts})(clean)
     if not np.array_equal(data.train_labels.numpy(), labels):
         raise sb.DataError(
             f"the {config['data']} that is found has other labels than what the run trained on; "

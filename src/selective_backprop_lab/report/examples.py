@@ -5,48 +5,48 @@ run by run, since their predictions are a run's own.
 """
 
 import base64
-import html
 import io
-import math
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
-import plotly.graph_objects as go
+import pandas as pd
+from matplotlib.figure import Figure
 from PIL import Image
 
 from selective_backprop._core.types import Float
-from selective_backprop_lab.analysis.grouping import Comparison
-from selective_backprop_lab.analysis.statistics import Estimate, estimate
+from selective_backprop_lab.analysis.estimates import Estimate, estimate
+from selective_backprop_lab.analysis.queries import counted
 from selective_backprop_lab.records.example_history import EXTREMES, ExampleHistory, extremes
-from selective_backprop_lab.records.schema import Run
-from selective_backprop_lab.report.plots import BARS, MARKS, ROWS, menu, named, new_figure
+from selective_backprop_lab.records.frame import each_run
+from selective_backprop_lab.report.panels import DASHES, FAINT, SETTINGS
 from selective_backprop_lab.report.styles import Style
 
 Kept = Mapping[str, Mapping[int, ExampleHistory]]
-"""What became of the examples, by the group's label and the seed."""
+"""What became of the examples, by the arm's label and the seed."""
 _MOST_RUNS = 12  # whose examples a page holds with every seed; of more, the first seed of each
 _LETTERS = 300  # of a text that is shown
 CLASSES = 20  # rows that a reader still compares
 _ALL = 99.9  # of 100 chances, and more: everything was trained on
-_LIVES = 64  # that a page holds
+LIVES = 3  # that are drawn
 _LEAST = 1e-5  # a loss below it is drawn there: a logarithmic axis has no zero
 
 
-def group_histories(
-    comparison: Comparison, histories: Mapping[Path, ExampleHistory]
-) -> tuple[Kept, list[Run]]:
-    """Return the histories that were kept, and the finished runs without any."""
+def kept_histories(
+    comparison: pd.DataFrame, histories: Mapping[Path, ExampleHistory]
+) -> tuple[Kept, list[str]]:
+    """Return the histories that were kept, and the names of the finished runs without any."""
     kept: dict[str, dict[int, ExampleHistory]] = {}
-    without: list[Run] = []
-    for group in comparison.groups:
-        for run in group.runs:
-            if run.path is not None and run.path in histories:
-                kept.setdefault(group.label, {})[run.header.seed] = histories[run.path]
-            else:
-                without.append(run)
+    without: list[str] = []
+    for run in each_run(counted(comparison)):
+        path = Path(run.folder, run.run)
+        if path in histories:
+            kept.setdefault(run.label, {})[run.seed] = histories[path]
+        else:
+            without.append(run.run)
     return kept, without
 
 
@@ -190,62 +190,31 @@ def widest_classes(shares: Sequence[Sequence[Estimate]], count: int) -> list[int
     return sorted(np.argsort(-apart, kind="stable")[:count].tolist())
 
 
-def spread_plot(kept: Kept, look: Mapping[str, Style]) -> go.Figure | None:
-    """Return how losses are spread over the examples, at a moment that the reader chooses."""
+def draw_spread(kept: Kept, look: Mapping[str, Style]) -> Figure | None:
+    """Draw how losses are spread over the examples, in the middle of the run and at its end."""
     spreads = {label: loss_spread(own.values()) for label, own in kept.items()}
     spreads = {label: spread for label, spread in spreads.items() if len(spread[1])}
     if not spreads:
         return None
-    moments = max((progress for progress, _ in spreads.values()), key=len)
-    losses = {
-        f"{100 * share:.0f} % of the run": [
-            _short(np.maximum(loss[np.abs(progress - share).argmin()], _LEAST))
-            for progress, loss in spreads.values()
-        ]
-        for share in moments.tolist()
-    }
-    *_, last = losses.values()
-    traces = [
-        go.Scatter(
-            mode="lines",
-            **named(label, look[label]),
-            x=x,
-            y=100 * next(iter(kept[label].values())).cdf_level.astype(float),
-            line=look[label].line,
-            hovertemplate="%{fullData.name}<br>%{y:.3g} % of the examples at most %{x:.3~g}"
-            "<extra></extra>",
-        )
-        for label, x in zip(spreads, last, strict=True)
-    ]
-    # The lowest loss of all is often far below the rest.
-    known = np.concatenate([loss[:, 1:].ravel() for _, loss in spreads.values()])
-    finite = known[np.isfinite(known)]
-    low, high = (max(_LEAST, float(end(finite, initial=1.0))) for end in (np.min, np.max))
-    y = "examples with at most this loss (%)"
-    figure = new_figure(traces, x="loss", y=y, height=420)
-    figure.update_xaxes(
-        type="log",
-        range=[math.log10(low) - 0.05, math.log10(max(high, 2 * low)) + 0.05],
-        showgrid=True,
-        dtick=1,
-        tickformat="~g",
-    )
-    figure.update_yaxes(range=[0, 101])
-    slider = {
-        "active": len(losses) - 1,
-        "currentvalue": {"prefix": "after ", "font": {"size": 13}},
-        "steps": [
-            {"label": moment, "method": "restyle", "args": [{"x": x}]}
-            for moment, x in losses.items()
-        ],
-        "font": {"size": 1, "color": "rgba(0,0,0,0)"},  # the moments' names on the slider itself
-        **{"y": 1, "yanchor": "bottom", "pad": {"b": 30}, "ticklen": 0, "minorticklen": 0},
-    }
-    return figure.update_layout(sliders=[slider], margin_t=90)
+    with matplotlib.rc_context(SETTINGS):
+        figure = Figure(figsize=(11, 3.8), layout="constrained")
+        panels = figure.subplots(1, 2, sharex=True, sharey=True)
+        for axes, moment in zip(panels, (0.5, 1.0), strict=True):
+            for label, (progress, losses) in spreads.items():
+                x = np.maximum(losses[np.abs(progress - moment).argmin()], _LEAST)
+                y = 100 * next(iter(kept[label].values())).cdf_level.astype(float)
+                axes.plot(x, y, label=label, **_line(look[label]))
+            axes.set_xscale("log")
+            axes.set_title(f"After {moment:.0%} of the run", loc="left", fontsize=9)
+            axes.set_xlabel("loss")
+            axes.grid(True, color=FAINT, linewidth=0.6)
+        panels[0].set_ylabel("examples with at most this loss (%)")
+        panels[0].legend(frameon=False, fontsize=7.5)
+    return figure
 
 
-def class_plot(kept: Kept, look: Mapping[str, Style]) -> go.Figure | None:
-    """Return how much of each class was trained on; None where histories name no classes.
+def draw_classes(kept: Kept, look: Mapping[str, Style]) -> Figure | None:
+    """Draw how much of each class was trained on; None where histories name no classes.
 
     What trained on everything is left out.
     """
@@ -257,97 +226,68 @@ def class_plot(kept: Kept, look: Mapping[str, Style]) -> go.Figure | None:
     if not found:
         return None
     rows = widest_classes([*found.values()], CLASSES)
-    traces = []
-    for position, (label, share) in enumerate(found.items()):
-        means, halves = (
-            np.array([getattr(share[row], name) for row in rows]) for name in ("mean", "half_width")
-        )
-        symbol = MARKS[position % len(MARKS)]
-        traces.append(
-            go.Scatter(
-                mode="markers",
-                **named(label, look[label]),
-                y=[html.escape(names[row]) for row in rows],
-                x=means,
-                orientation="h",
-                offsetgroup=look[label].colour,  # lengths of one strategy share a place
-                marker={"size": 10, "color": look[label].colour, "symbol": symbol},
-                # An interval is cut where there is nothing: below 0 and above 100.
-                error_x={
-                    **BARS,
-                    "symmetric": False,
-                    "array": np.minimum(halves, 100.0 - means),
-                    "arrayminus": np.minimum(halves, means),
-                },
-                hovertemplate="%{fullData.name}<br>%{y}: %{x:.3g} %<extra></extra>",
+    with matplotlib.rc_context(SETTINGS):
+        height = 1.2 + (0.15 + 0.1 * len(found)) * len(rows)
+        figure = Figure(figsize=(8, height), layout="constrained")
+        axes = figure.subplots()
+        for position, (label, share) in enumerate(found.items()):
+            means, halves = (
+                np.array([getattr(share[row], name) for row in rows])
+                for name in ("mean", "half_width")
             )
-        )
-    height = 110 + (16 + 9 * len({look[label].colour for label in found})) * len(rows)
-    figure = new_figure(traces, x="trained on, of 100 chances", y="", height=height)
-    figure.update_layout(scattermode="group", scattergap=0.3)
-    return figure.update_layout(xaxis={"showgrid": True, "rangemode": "tozero"}, yaxis=ROWS)
+            places = np.arange(len(rows)) + 0.7 * ((position + 0.5) / len(found) - 0.5)
+            # An interval is cut where there is nothing: below 0 and above 100.
+            bars = np.nan_to_num([np.minimum(halves, means), np.minimum(halves, 100.0 - means)])
+            colour, hollow = look[label].colour, look[label].dash != "solid"
+            axes.errorbar(
+                means,
+                places,
+                xerr=bars,
+                fmt="o",
+                color=colour,
+                markerfacecolor="white" if hollow else colour,
+                elinewidth=1,
+                label=label,
+            )
+        axes.set_yticks(range(len(rows)), [names[row] for row in rows])
+        axes.invert_yaxis()
+        axes.set_xlim(left=0)
+        axes.set_xlabel("trained on, of 100 chances")
+        axes.grid(True, axis="x", color=FAINT, linewidth=0.6)
+        axes.legend(frameon=False, fontsize=7.5)
+    return figure
 
 
-def life_plot(kept: Kept, look: Mapping[str, Style]) -> go.Figure | None:
-    """Return what models made of one example, which the reader chooses, epoch by epoch.
+def draw_lives(kept: Kept, look: Mapping[str, Style]) -> Figure | None:
+    """Draw what models made of the hardest examples, epoch by epoch, in the first seed of each arm.
 
+    A full dot stands where the example was trained on, a ring where it was scored and left out.
     None where no run followed an example.
     """
-    runs = examined(kept)
-    histories = [history for *_, history in runs]
-    indices = followed(histories)[:_LIVES] if runs else []
+    firsts = {label: next(iter(own.values())) for label, own in kept.items()}
+    indices = followed([*firsts.values()])[:LIVES] if firsts else []
     if not indices:
         return None
-    seeds = list(dict.fromkeys(seed for _, seed, _ in runs))
-    lives = {index: [_life(history, index) for history in histories] for index in indices}
-    traces = []
-    for axis, measure in (("y", "loss"), ("y2", "probability")):
-        for (label, seed, history), life in zip(runs, lives[indices[0]], strict=True):
-            style = look[label]
-            own_seed = {} if seed == seeds[0] else {"visible": False}
-            traces.append(
-                go.Scatter(
-                    mode="lines+markers",
-                    **named(label, style) | own_seed,
-                    showlegend=axis == "y",
-                    yaxis=axis,
-                    x=history.life_epoch + 1,
-                    y=life[measure],
-                    text=life["text"],
-                    connectgaps=True,
-                    line=style.line | {"width": 1.5},
-                    marker={"size": 9, "color": style.colour, "symbol": life["symbol"]},
-                    hovertemplate="%{fullData.name}, epoch %{x}<br>%{y:.3g}, %{text}"
-                    "<extra></extra>",
-                )
-            )
-    figure = new_figure(traces, x="epoch", y="loss", height=560)
-    figure.update_layout(
-        xaxis={"anchor": "y2"},
-        yaxis={"domain": [0.54, 1], "rangemode": "tozero"},
-        yaxis2={"domain": [0, 0.46], "title": "probability (%)", "range": [0, 104]},
-    )
-    images, texts = faces(histories, indices)
-    examples = {}
-    for index, own in lives.items():
-        change = {
-            "y": [life[measure] for measure in ("loss", "probability") for life in own],
-            "text": [life["text"] for life in own] * 2,
-            "marker.symbol": [life["symbol"] for life in own] * 2,
-        }
-        label, clean = labels_of(histories[0], index)
-        was = f", flipped, was {clean}" if clean else ""
-        words = f"example {index}, label {label}{was} {texts.get(index, '')[:40]}"
-        examples[html.escape(words)] = (change, {"images[0].source": images.get(index)})
-    of_seeds = {
-        f"seed {each}": [{"visible": [seed == each for _, seed, _ in runs] * 2}] for each in seeds
-    }
-    menus = [menu(examples, side="left"), menu(of_seeds, side="right")]
-    figure.update_layout(updatemenus=menus[: 1 + (len(seeds) > 1)], margin_t=80)
-    if images:
-        place = {"x": 1.02, "y": 1.0, "xanchor": "left", "yanchor": "top"}
-        figure.add_layout_image(source=images.get(indices[0]), **place, sizex=0.3, sizey=0.14)
-        figure.update_layout(margin_r=80)  # where the image stands, beside all lines
+    with matplotlib.rc_context(SETTINGS):
+        figure = Figure(figsize=(11, 3.4), layout="constrained")
+        panels = figure.subplots(1, len(indices), sharey=True, squeeze=False)[0]
+        for axes, index in zip(panels, indices, strict=True):
+            for label, history in firsts.items():
+                for row in np.flatnonzero(history.life_index == index):
+                    x, y = history.life_epoch + 1, history.life_loss[row]
+                    seen = np.isfinite(y)
+                    axes.plot(x[seen], y[seen], label=label, **_line(look[label]))
+                    trained = history.life_selected[row] > 0
+                    for dots, face in ((trained, look[label].colour), (~trained, "white")):
+                        style = {"markerfacecolor": face, "markersize": 4, "linestyle": ""}
+                        axes.plot(x[dots], y[dots], "o", color=look[label].colour, **style)
+            name, clean = labels_of(next(iter(firsts.values())), index)
+            was = f", flipped, was {clean}" if clean else ""
+            axes.set_title(f"Example {index}, label {name}{was}", loc="left", fontsize=9)
+            axes.set_xlabel("epoch")
+            axes.grid(True, axis="y", color=FAINT, linewidth=0.6)
+        panels[0].set_ylabel("loss")
+        panels[0].legend(frameon=False, fontsize=7.5)
     return figure
 
 
@@ -359,22 +299,5 @@ def followed(histories: Sequence[ExampleHistory]) -> list[int]:
     return indices[np.lexsort((-hardness, -counts))].tolist()
 
 
-def _life(history: ExampleHistory, index: int) -> dict[str, Any]:
-    """Return one example's life in one run; empty where it was not followed."""
-    rows = np.flatnonzero(history.life_index == index)
-    if not len(rows):
-        return {"loss": [], "probability": [], "text": [], "symbol": "circle"}
-    row = rows[0]
-    selected = history.life_selected[row].tolist()
-    words = {0: "scored, not trained on", 1: "trained on"}
-    return {
-        "loss": _short(history.life_loss[row]),
-        "probability": _short(100 * history.life_probability[row]),
-        "text": [words.get(count, f"trained on {count} times") for count in selected],
-        "symbol": ["circle" if count else "circle-open" for count in selected],
-    }
-
-
-def _short(values: Any) -> list[float]:
-    """Return numbers of four digits, which make a smaller page."""
-    return [float(f"{value:.4g}") for value in values.tolist()]
+def _line(style: Style) -> dict[str, Any]:
+    return {"color": style.colour, "linestyle": DASHES[style.dash], "linewidth": 0.7 * style.width}

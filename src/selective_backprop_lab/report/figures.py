@@ -1,28 +1,37 @@
-"""The static figure of a comparison, for a paper or a README: PNG, SVG or PDF, by its suffix."""
+"""The figures of a comparison: one of it all, for a README or a paper, and more for its page."""
 
+import math
 import textwrap
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from selective_backprop_lab.analysis.grouping import CROWD, Comparison, RunGroup
-from selective_backprop_lab.analysis.run_summary import headline, notes
-from selective_backprop_lab.analysis.statistics import (
-    AXIS_LABELS,
-    AXIS_WORDS,
-    ENOUGH_SEEDS,
-    Axis,
-    curve,
-    final_estimate,
+from selective_backprop_lab.analysis.comparison import (
+    CROWD,
+    arms,
+    baseline,
+    is_crowd,
     leaders,
+    length,
+    lengths,
+    measure_of,
     ranking,
 )
+from selective_backprop_lab.analysis.curves import AXIS_LABELS, AXIS_WORDS, curve
+from selective_backprop_lab.analysis.estimates import ENOUGH_SEEDS
+from selective_backprop_lab.analysis.facts import headline, notes
+from selective_backprop_lab.analysis.findings import against_traditional
+from selective_backprop_lab.analysis.queries import BY_SEED, counted, final_error
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.report.panels import (
+    FAINT,
     HALF,
     INK,
     SETTINGS,
@@ -32,45 +41,87 @@ from selective_backprop_lab.report.panels import (
     label_ends,
     scale_error,
 )
-from selective_backprop_lab.report.styles import BANDED, LEADERS, Style, ceiling, span, styles
+from selective_backprop_lab.report.styles import (
+    BANDED,
+    LEADERS,
+    Style,
+    ceiling,
+    span,
+    styles,
+)
 
 
-def draw_comparison(comparison: Comparison, path: str | Path, *, axis: Axis = "seconds") -> None:
+def draw_comparison(comparison: pd.DataFrame, path: str | Path, *, axis: str = "seconds") -> None:
+    """Write the figure of a comparison, as PNG, SVG or PDF by the suffix of its file."""
+    path = Path(path)
+    content = drawn(overview(comparison, axis, caption=True), path.suffix[1:])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as file:
+        file.write(content)
+
+
+def drawn(figure: Figure, kind: str) -> bytes:
+    """Return a figure in a format; the same figure gives the same bytes."""
+    file = BytesIO()
+    with matplotlib.rc_context(SETTINGS):
+        figure.savefig(file, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else {})
+    return file.getvalue()
+
+
+def overview(comparison: pd.DataFrame, axis: str, *, caption: bool = False) -> Figure:
     """Draw error against cost and against time, final errors, and where the time went.
 
-    Of more strategies than curves that can be told apart, only those that end lowest get curves;
-    final errors and time have a row for each. Unfinished runs are drawn thin and dotted.
+    Of more arms than curves that can be told apart, only those that end lowest get curves; final
+    errors and time have a row for each. Unfinished runs are drawn thin and dotted.
     """
-    path = Path(path)
-    rows = ranking(comparison)
-    curves = leaders(comparison, LEADERS) if comparison.is_crowd else comparison.groups
-    banded = sum(group.length == comparison.lengths[0] for group in curves) <= BANDED
+    found, rows = arms(comparison), ranking(comparison)
+    shown = leaders(comparison, LEADERS) if is_crowd(comparison) else [*found]
+    curves = {label: found[label] for label in shown}
+    longest = lengths(comparison)[0]
+    banded = sum(length(own) == longest for own in curves.values()) <= BANDED
     with matplotlib.rc_context(SETTINGS):
         height = 0.28 * len(rows) + 1.1
         figure = Figure(figsize=(11, height + 4.8), layout="constrained")
         grid = figure.subplots(2, 2, height_ratios=(3.7, height))
         _draw_error(grid[0][0], comparison, curves, "cost", banded)
         _draw_error(grid[0][1], comparison, curves, axis, banded)
-        _draw_final_errors(grid[1][0], rows, comparison)
-        draw_phases(grid[1][1], rows, room=HALF)
+        _draw_final_errors(grid[1][0], [found[label] for label in rows], comparison)
+        draw_phases(grid[1][1], {label: found[label] for label in rows}, room=HALF)
         grid[1][1].set_yticks([])  # the names stand beside the errors
         grid[1][1].set_ylim(grid[1][0].get_ylim())
-        figure.suptitle(
-            "\n".join(textwrap.wrap(_caption(comparison, banded), 150)),
-            x=0.01,
-            ha="left",
-            fontsize=9,
-        )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Without a date, or the same records would never give the same file twice.
-        undated = {"Date": None} if path.suffix == ".svg" else {}
-        with replacing(path) as file:
-            figure.savefig(file, format=path.suffix[1:], dpi=160, metadata=undated)
+        if caption:
+            lines = textwrap.wrap(_caption(comparison, banded), 150)
+            figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=9)
+    return figure
 
 
-def _caption(comparison: Comparison, banded: bool) -> str:
-    seeds = max((len(group.runs) for group in comparison.groups), default=0)
-    longest = " (of the longest runs)" if len(comparison.lengths) > 1 else ""
+def differences(comparison: pd.DataFrame) -> Figure | None:
+    """Draw how far each arm ended from traditional training of its cost, the lowest first.
+
+    What lies far above the rest stands at the edge, with its number. None without a difference.
+    """
+    matches = sorted(against_traditional(comparison), key=lambda match: match.error.mean)
+    matches = [match for match in matches if math.isfinite(match.error.mean)]
+    if not matches:
+        return None
+    look, edge = styles(comparison), ceiling(match.error.mean for match in matches)
+    with matplotlib.rc_context(SETTINGS):
+        figure = Figure(figsize=(8, 0.28 * len(matches) + 0.9), layout="constrained")
+        axes = figure.subplots()
+        for row, match in enumerate(matches):
+            place = match.error.mean, row, match.error.half_width
+            _draw_interval(axes, *place, edge=edge, colour=look[match.label].colour, sign="+")
+        axes.axvline(0.0, color="#888888", linewidth=1, dashes=(4, 3))
+        _name_rows(axes, [match.label for match in matches])
+        axes.set_xlabel(measure_of(comparison).step)
+        axes.grid(True, axis="x", color=FAINT, linewidth=0.6)
+    return figure
+
+
+def _caption(comparison: pd.DataFrame, banded: bool) -> str:
+    seeds = max((own.seed.nunique() for own in arms(counted(comparison)).values()), default=0)
+    _, *others = lengths(comparison)
+    longest = " (of the longest runs)" if others else ""
     shown = "One seed: the spread over seeds is unknown."
     if seeds >= ENOUGH_SEEDS:
         bands = f"bands{longest} and " if banded else ""
@@ -78,37 +129,40 @@ def _caption(comparison: Comparison, banded: bool) -> str:
     elif seeds > 1:
         thin = f"; thin{longest}: the seeds" if banded else ""
         shown = f"Lines: mean over seeds{thin}. Below {ENOUGH_SEEDS} seeds there is no interval."
-    shorter = " and ".join(length.words for length in comparison.lengths[1:])
+    shorter = " and ".join(each.words for each in others)
     broken = f"Broken lines and hollow dots: {shorter}. " if shorter else ""
     return f"{headline(comparison)}. {shown} {broken}{' '.join(notes(comparison))}"
 
 
 def _draw_error(
-    axes: Axes, comparison: Comparison, groups: Sequence[RunGroup], axis: Axis, banded: bool
+    axes: Axes, comparison: pd.DataFrame, found: dict[str, pd.DataFrame], axis: str, banded: bool
 ) -> None:
-    look = styles(comparison)
+    look, first = styles(comparison), lengths(comparison)[0]
     ends: list[tuple[str, Style, float, float]] = []
     means: list[float] = []
-    for group in groups:
-        style, line = look[group.label], curve(group.runs, axis)
-        for broken in (curve([run], axis) for run in group.unfinished):
+    for label, own in found.items():
+        known = counted(own)
+        style, line = look[label], curve(known, axis)
+        for _, run in own.drop(known.index).groupby(BY_SEED):
+            broken = curve(run, axis)
             axes.plot(broken.x, broken.mean, color=style.colour, linestyle=":", linewidth=0.9)
             means += broken.mean
             if broken.x and not line.x:
-                ends.append((f"{group.label} (unfinished)", style, broken.x[-1], broken.mean[-1]))
+                ends.append((f"{label} (unfinished)", style, broken.x[-1], broken.mean[-1]))
         if line.x:
-            # Bands and names of several lengths would cover each other; colour tells the strategy.
-            longest = group.length == comparison.lengths[0]
+            # Bands and names of several lengths would cover each other; colour tells the arm.
+            longest = length(own) == first
             width = 0.8 if longest else 0.55
             spread = longest and banded
-            draw_curve(axes, line, style, width=width, spread=spread, label=group.label)
+            draw_curve(axes, line, style, width=width, spread=spread, label=label)
             means += line.drawn if spread else line.mean
             if longest:
-                ends.append((group.name, style, line.x[-1], line.mean[-1]))
+                ends.append((own.arm.iloc[0], style, line.x[-1], line.mean[-1]))
     axes.set_xlabel(AXIS_LABELS[axis])
-    some = "" if len(groups) == len(comparison.groups) else ", of those that end lowest"
-    title = _capital(comparison.measure.axis)
-    axes.set_title(f"{title} against {AXIS_WORDS[axis]}{some}", loc="left", fontsize=9)
+    some = "" if len(found) == comparison.label.nunique() else ", of those that end lowest"
+    title = measure_of(comparison).axis
+    title = f"{title[:1].upper()}{title[1:]} against {AXIS_WORDS[axis]}{some}"
+    axes.set_title(title, loc="left", fontsize=9)
     axes.set_xlim(left=0)
     scale_error(axes, span(means))
     if 0 < len(ends) <= CROWD:
@@ -117,45 +171,68 @@ def _draw_error(
         axes.legend(frameon=False, fontsize=7, ncols=2)
 
 
-def _draw_final_errors(axes: Axes, rows: Sequence[RunGroup], comparison: Comparison) -> None:
-    """Draw a row for each strategy, with a dot for each of its lengths."""
-    look = styles(comparison)
-    places = {row.name: place for place, row in enumerate(rows)}
-    edge = ceiling(final_estimate(group).mean for group in comparison.groups if group.runs)
+def _draw_final_errors(axes: Axes, rows: Sequence[pd.DataFrame], comparison: pd.DataFrame) -> None:
+    """Draw a row for each arm, with a dot for each of its lengths."""
+    look, known, found = styles(comparison), counted(comparison), lengths(comparison)
+    places = {row.arm.iloc[0]: place for place, row in enumerate(rows)}
+    errors = {label: final_error(own) for label, own in arms(known).items()}
+    edge = ceiling(error.mean for error in errors.values())
     means, reach = list[float](), list[float]()
-    for number, length in enumerate(comparison.lengths):
+    for number, budget in enumerate(found):
         # The longest is filled, the others are hollow and ever smaller.
         dot: dict[str, Any] = {"marker": "o", "markersize": max(3.5, 6.5 - 1.5 * number)}
         dot |= {"markerfacecolor": "white"} if number else {}
-        for group in comparison.groups:
-            if group.length == length and group.runs:
-                error, colour = final_estimate(group), look[group.label].colour
-                # Lengths stand below each other, the longest first.
-                own = comparison.strategies[group.name][::-1]
-                row = places[group.name] + 0.6 * ((own.index(group) + 0.5) / len(own) - 0.5)
-                if error.mean > edge:
-                    text = f"{error.mean:.1f} ▸"
-                    style: dict[str, Any] = {"color": colour, "ha": "right", "va": "center"}
-                    axes.text(1, row, text, transform=axes.get_yaxis_transform(), **style)
-                    continue
-                half = error.half_width if error.half_width > 0 else 0.0
-                bar: dict[str, Any] = {"color": colour, "elinewidth": 1.2, "capsize": 2}
-                axes.errorbar(error.mean, row, xerr=half, **bar, **dot)
+        for label, own in arms(known).items():
+            if length(own) != budget:
+                continue
+            arm, error = own.arm.iloc[0], errors[label]
+            # Lengths stand below each other, the longest first.
+            alike = [*known.label[known.arm == arm].unique()]
+            row = places[arm] + 0.6 * ((alike.index(label) + 0.5) / len(alike) - 0.5)
+            place = error.mean, row, error.half_width
+            if _draw_interval(axes, *place, edge=edge, colour=look[label].colour, **dot):
                 means.append(error.mean)
                 reach += error.ends
-        axes.plot([], [], color=INK, linestyle="", label=f"length {length.short}", **dot)
-    if comparison.baseline is not None:
-        error, colour = final_estimate(comparison.baseline), look[comparison.baseline.label].colour
-        axes.axvline(error.mean, color=colour, linewidth=1, dashes=(4, 3))
-    names = [row.name if row.runs else f"{row.name} (unfinished)" for row in rows]
-    axes.set_yticks(range(len(rows)), names)
-    axes.tick_params(axis="y", length=0)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.plot([], [], color=INK, linestyle="", label=f"length {budget.short}", **dot)
+    plain = baseline(comparison)
+    if len(plain):
+        colour = look[plain.label.iloc[0]].colour
+        axes.axvline(final_error(plain).mean, color=colour, linewidth=1, dashes=(4, 3))
+    _name_rows(
+        axes,
+        [row.arm.iloc[0] + ("" if len(counted(row)) else " (unfinished)") for row in rows],
+    )
     scale_error(axes, span(means, reach), sideways=True)
-    lengths = [f"length {length.short}" for length in comparison.lengths]
-    title = f"Final {comparison.measure.axis} of whole runs"
-    entitle(axes, title, lengths if len(lengths) > 1 else [], room=HALF)
+    names = [f"length {each.short}" for each in found] if len(found) > 1 else []
+    entitle(axes, f"Final {measure_of(comparison).axis} of whole runs", names, room=HALF)
 
 
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]
+def _draw_interval(
+    axes: Axes,
+    mean: float,
+    row: float,
+    half_width: float,
+    *,
+    edge: float,
+    colour: str,
+    sign: str = "",
+    **dot: Any,
+) -> bool:
+    """Draw a mean with its interval in a row; beyond the edge, its number alone, and return False.
+
+    An interval that too few seeds leave unknown is not drawn.
+    """
+    if mean > edge:
+        place: dict[str, Any] = {"color": colour, "ha": "right", "va": "center"}
+        axes.text(1, row, f"{mean:{sign}.1f} ▸", transform=axes.get_yaxis_transform(), **place)
+        return False
+    bar: dict[str, Any] = {"marker": "o", "color": colour, "elinewidth": 1.2, "capsize": 2} | dot
+    axes.errorbar(mean, row, xerr=np.nan_to_num(half_width), **bar)
+    return True
+
+
+def _name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Name rows from top to bottom."""
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(names) - 0.4, -0.6)

@@ -1,15 +1,15 @@
 """Panels of static figures: curves with bands, their names, error axes, and where the time went."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from selective_backprop_lab.analysis.grouping import RunGroup
-from selective_backprop_lab.analysis.statistics import Curve
+from selective_backprop_lab.analysis.curves import Curve
 from selective_backprop_lab.report.styles import PHASE_COLOURS, Span, Style, phase_table
 
 INK, FAINT = "#222222", "#d9d9d9"
@@ -82,18 +82,18 @@ def scale_error(axes: Axes, shown: Span | None, *, sideways: bool = False) -> No
     axes.set_axisbelow(True)
 
 
-def draw_phases(axes: Axes, groups: Sequence[RunGroup], *, room: float) -> None:
-    """Draw one bar per group, from top to bottom, of the seconds that its phases took.
+def draw_phases(axes: Axes, arms: Mapping[str, pd.DataFrame], *, room: float) -> None:
+    """Draw one bar per arm, from top to bottom, of the seconds that its phases took.
 
     The legend has so many inches of room on a line.
     """
-    seconds, left = phase_table(groups), np.zeros(len(groups))
+    seconds, left = phase_table(arms.values()), np.zeros(len(arms))
     for phase, widths in seconds.items():
         colour = PHASE_COLOURS.get(str(phase), "#999999")
         look: dict[str, Any] = {"color": colour, "edgecolor": "#888888", "linewidth": 0.4}
-        axes.barh(range(len(groups)), widths, left=left, height=0.7, label=phase, **look)
+        axes.barh(range(len(arms)), widths, left=left, height=0.7, label=phase, **look)
         left += widths.to_numpy()
-    axes.set_yticks(range(len(groups)), [group.label for group in groups])
+    axes.set_yticks(range(len(arms)), [*arms])
     axes.tick_params(axis="y", length=0)
     axes.invert_yaxis()
     axes.set_xlabel("wall seconds of a whole run, mean over seeds")

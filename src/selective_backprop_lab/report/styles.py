@@ -7,15 +7,14 @@ strategy share its colour and differ in their dashes.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from selective_backprop_lab.analysis.grouping import BASELINE, Comparison, RunGroup
-from selective_backprop_lab.analysis.statistics import leaders
+from selective_backprop_lab.analysis.comparison import arms, length, lengths
+from selective_backprop_lab.analysis.queries import BASELINE, BY_SEED, counted
 
 _GREY = "#7a7a7a"
 # Named strategies keep their colour for good; others take what is left, in order of name.
@@ -51,7 +50,6 @@ _OWN = {
 }
 _PALETTE = ("#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0072b2", "#b8a200")
 BANDED = 3  # curves whose bands can be told apart; of more there are none
-_TANGLE = 6  # curves that can still be followed
 LEADERS = 5  # whose curves are shown where there is a crowd
 _LOG_FROM = 4.0  # highest over lowest mean error; an axis that shows more is logarithmic
 _FAR = 4.0  # times the distance from the lowest to the third quartile: what lies beyond is cut off
@@ -76,19 +74,8 @@ class Style:
     """How a strategy at one length is drawn."""
 
     colour: str  # as #rrggbb
-    dash: str  # in Plotly's words
+    dash: str  # by the names of `panels.DASHES`
     width: float
-    shown: bool = True  # at first, on a page; a click on its name shows or hides it
-
-    @property
-    def line(self) -> dict[str, Any]:
-        """The line as Plotly takes it."""
-        return {"color": self.colour, "dash": self.dash, "width": self.width}
-
-    def faded(self, opacity: float) -> str:
-        """Return the colour as CSS writes it, seen through."""
-        red, green, blue = (int(self.colour[i : i + 2], 16) for i in (1, 3, 5))
-        return f"rgba({red},{green},{blue},{opacity})"
 
 
 @dataclass(frozen=True)
@@ -98,11 +85,6 @@ class Span:
     low: float
     high: float
     wide: bool  # wide enough for a logarithmic axis to help
-
-    @property
-    def positive(self) -> bool:
-        """Whether a logarithmic axis is possible."""
-        return self.low > 0
 
     @property
     def linear(self) -> tuple[float, float]:
@@ -150,45 +132,30 @@ def ceiling(values: Iterable[float]) -> float:
     return float(known.max() if upper == lowest else known[~far].max())
 
 
-def styles(comparison: Comparison) -> dict[str, Style]:
-    """Return a style for the label of each group: colour by name, dashes by length."""
-    lengths, shown = comparison.lengths, _shown_at_first(comparison)
-    colours = strategy_colours(group.name for group in comparison.groups)
+def styles(comparison: pd.DataFrame) -> dict[str, Style]:
+    """Return a style for each label: colour by arm, dashes by length."""
+    found, colours = lengths(comparison), strategy_colours(comparison.arm)
     return {
-        group.label: Style(
-            colour=colours[group.name],
-            dash=_DASHES[lengths.index(group.length) % len(_DASHES)],
-            width=2.4 if group.is_baseline else 2.0,
-            shown=group in shown,
+        label: Style(
+            colour=colours[own.arm.iloc[0]],
+            dash=_DASHES[found.index(length(own)) % len(_DASHES)],
+            width=2.4 if own.arm.iloc[0] == BASELINE else 2.0,
         )
-        for group in comparison.groups
+        for label, own in arms(comparison).items()
     }
 
 
-def _shown_at_first(comparison: Comparison) -> Sequence[RunGroup]:
-    """Return the groups whose curves are shown at first: all, where that is no tangle.
+def phase_table(each: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """Return the seconds that each phase took of a whole run, as a mean over an arm's runs.
 
-    Else the longest groups that rival each other; of a crowd, those that end lowest.
+    There is a row for each arm, and a column for each phase that took time: the known ones in order
+    of the work, then any others.
     """
-    if len(comparison.groups) <= _TANGLE:
-        return comparison.groups
-    if comparison.is_crowd:
-        return leaders(comparison, LEADERS)
-    for length in comparison.lengths:
-        rivals = [group for group in comparison.groups if group.length == length]
-        if len(rivals) > 1:
-            return rivals
-    return comparison.groups
-
-
-def phase_table(groups: Sequence[RunGroup]) -> pd.DataFrame:
-    """Return the seconds that each phase took of a whole run, as a mean over runs.
-
-    There is a row for each group, and a column for each phase that took time: the known ones in
-    order of the work, then any others.
-    """
-    runs = [pd.DataFrame([run.points[-1].phases for run in group.runs]) for group in groups]
-    totals = pd.DataFrame([own.fillna(0.0).mean() for own in runs]).fillna(0.0)
+    rows = []
+    for own in map(counted, each):
+        ends = own.drop_duplicates(BY_SEED, keep="last").phases
+        rows.append(pd.DataFrame([*ends]).fillna(0.0).mean())
+    totals = pd.DataFrame(rows).fillna(0.0)
     order = [*PHASES, *sorted(set(totals) - set(PHASES))]
     return totals[[phase for phase in order if phase in totals and totals[phase].any()]]
 

@@ -3,15 +3,14 @@ import re
 from dataclasses import replace
 
 import pytest
-from fixture_runs import fixture_run, fixture_seeds
+from fixture_runs import fixture_comparison, fixture_run, fixture_seeds
 
 from selective_backprop_lab.analysis.findings import PAYS, findings
-from selective_backprop_lab.analysis.grouping import gather
 
 
 def said(*groups):
     runs = [run for group in groups for run in group]
-    return findings(gather(runs))
+    return findings(fixture_comparison(runs))
 
 
 def verdict(*groups):

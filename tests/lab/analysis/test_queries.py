@@ -2,11 +2,139 @@
 
 import math
 
+import numpy as np
 import pytest
-from fixture_runs import fixture_seeds
+from fixture_runs import fixture_point, fixture_run, fixture_seeds
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
 
-from selective_backprop_lab.analysis.queries import gain
+import selective_backprop as sb
+from selective_backprop_lab.analysis.queries import (
+    final,
+    final_difference,
+    gain,
+    mean_error,
+    reached,
+    span,
+)
+from selective_backprop_lab.analysis.summary import speed_up
 from selective_backprop_lab.records.frame import frame_of
+
+ERRORS = st.floats(0.01, 100)
+
+
+@pytest.mark.parametrize(
+    ("count", "last"), [(1, 1), (9, 1), (10, 1), (11, 2), (20, 2), (30, 3), (31, 4)]
+)
+def test_a_final_error_is_the_mean_of_the_last_tenth_at_least_one(count, last):
+    errors = [float(100 + i * i) for i in range(count)]
+    found = final(frame_of([fixture_run(errors=errors)]))
+    assert found.item() == pytest.approx(sum(errors[-last:]) / last)
+
+
+def test_a_final_error_is_not_the_best_one_and_a_run_that_diverged_has_none():
+    assert final(frame_of([fixture_run(errors=[50.0, 1.0, 5.0])])).item() == 5.0
+    diverged = fixture_run(errors=[5.0] * 19 + [math.nan])
+    assert math.isnan(final(frame_of([diverged])).item())
+    with pytest.raises(sb.RecordError, match="no evaluation"):
+        final(frame_of([fixture_run(upto=0)]))
+
+
+def test_a_difference_is_taken_seed_by_seed_over_shared_seeds():
+    plain, other, apart = (
+        frame_of(runs)
+        for runs in (
+            fixture_seeds("traditional", [10.0, 20.0, 30.0, 99.0]),
+            fixture_seeds("other", [9.0, 18.0, 29.0]),
+            [fixture_run("other", seed=9)],
+        )
+    )
+    found = final_difference(other, plain)
+    interval = stats.ttest_1samp([-1.0, -2.0, -1.0], 0).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+    assert final_difference(apart, plain).seeds == 0
+
+
+@given(st.lists(ERRORS, min_size=1, max_size=12), ERRORS)
+def test_a_target_is_reached_at_the_first_evaluation_that_shows_it(errors, target):
+    run = fixture_run(errors=errors)
+    plainly = [point.seconds for point in run.points if point.test_error <= target]
+    assert reached(frame_of([run]), target).item() == min(plainly, default=math.inf)
+
+
+def test_time_is_read_from_the_axis_asked_for_and_never_between_evaluations():
+    run = frame_of([fixture_run(errors=[50.0, 20.0, 10.0, 5.0], cost=8.0, seconds=40.0)])
+    found = [reached(run, 15.0, axis).item() for axis in ("seconds", "cost", "updates")]
+    assert found == [30.0, 6.0, 75]
+
+
+def test_a_speed_up_is_traditionals_median_over_the_arms():
+    # Traditional ends at 5 %, so that the targets are 5.5, 6 and 7 %.
+    slow = [[50.0, 20.0, 5.0]] * 3
+    fast = [[50.0, 5.4, 5.4], [6.5, 5.4, 5.4], [50.0, 20.0, 6.5]]
+    plain, other = (
+        frame_of(fixture_run(arm, i, e, seconds=30.0) for i, e in enumerate(errors))
+        for arm, errors in (("traditional", slow), ("other", fast))
+    )
+    # 30 s against the medians of (20, 20, never), (20, 20, never) and (20, 10, 30).
+    said = [speed_up(other, plain, factor, "seconds") for factor in (1.1, 1.2, 1.4)]
+    assert said == ["1.50× (2 of 3)", "1.50× (2 of 3)", "1.50×"]
+
+
+@pytest.mark.parametrize(
+    ("plain", "finals", "text"),
+    [
+        ([5.0] * 3, [9.0, 9.0, 9.0], "never"),
+        ([5.0] * 3, [5.0, 9.0, 9.0], "never (1 of 3)"),
+        ([5.0] * 3, [5.0, 9.0], "never (1 of 2)"),
+        ([5.0] * 3, [5.0, 5.0, 9.0], "1.00× (2 of 3)"),
+        ([1.0, 9.0, 9.0], [1.0, 1.0, 1.0], "–"),  # traditional misses its own target
+        ([5.0], [], "–"),
+    ],
+)
+def test_half_the_seeds_or_more_that_never_get_there_make_a_never(plain, finals, text):
+    plain, other = (
+        frame_of(fixture_seeds("traditional", plain)),
+        frame_of(fixture_seeds("a", finals)),
+    )
+    factor = 0.9 if text == "–" else 1.1
+    assert speed_up(other, plain, factor, "seconds") == text
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 5), ERRORS), min_size=2, max_size=8), st.data())
+def test_the_mean_error_on_the_way_is_the_area_under_the_curve(steps, data):
+    places, errors = np.cumsum([step for step, _ in steps]), [error for _, error in steps]
+    ends = st.floats(float(places[0]), float(places[-1]))
+    start, end = sorted([data.draw(ends), data.draw(ends)])
+    run = fixture_run(errors=errors)
+    points = tuple(
+        fixture_point(point.progress, error, cost=float(place))
+        for point, place, error in zip(run.points, places, errors, strict=True)
+    )
+    run = type(run)(header=run.header, points=points, end=run.end)
+    found = mean_error(frame_of([run]), start, end).item()
+    if end - start < 1e-6:
+        assert math.isnan(found) or min(errors) <= found <= max(errors)
+        return
+    fine = np.interp(np.linspace(start, end, 20_001), places, errors)
+    assert found == pytest.approx(float((fine[1:] + fine[:-1]).mean() / 2), rel=1e-2)
+
+
+def test_a_span_that_the_run_does_not_cover_has_no_mean_error():
+    run = frame_of([fixture_run(errors=[40.0, 20.0], cost=2.0)])
+    for start, end in ((0.5, 2.0), (1.0, 2.5), (2.0, 2.0)):
+        assert math.isnan(mean_error(run, start, end).item())
+
+
+def test_the_common_span_is_what_all_runs_cover():
+    def spanned(*runs):
+        return span(*(frame_of([run]) for run in runs))
+
+    runs = [fixture_run(errors=[9.0] * 4, cost=4.0), fixture_run(errors=[9.0] * 5, cost=10.0)]
+    assert spanned(*runs) == (2.0, 4.0)
+    apart = [fixture_run(errors=[9.0] * 2, cost=1.0), fixture_run(errors=[9.0], cost=10.0)]
+    assert spanned(*apart) == (0.0, 0.0)
 
 
 def lengths(arm, cost, finals, **changes):

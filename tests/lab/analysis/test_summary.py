@@ -3,23 +3,23 @@ import math
 from dataclasses import replace
 
 import pytest
-from fixture_runs import fixture_point, fixture_run, fixture_seeds
+from fixture_runs import fixture_comparison, fixture_point, fixture_run, fixture_seeds
 from rich.console import Console
 
 from selective_backprop_lab.analysis.findings import pays_words
-from selective_backprop_lab.analysis.grouping import gather
 from selective_backprop_lab.analysis.summary import (
     comparison_table,
-    numbers_table,
     records_table,
-    soon_table,
-    to_markdown,
 )
+
+
+def to_markdown(comparison):
+    return comparison_table(comparison).to_markdown()
 
 
 def shown(runs, width):
     console = Console(width=width, file=io.StringIO())
-    console.print(comparison_table(gather(runs)))
+    console.print(comparison_table(fixture_comparison(runs)))
     return console.file.getvalue()
 
 
@@ -36,70 +36,44 @@ def cells(table):
     return {row[0]: dict(zip(names[1:], row[1:], strict=True)) for row in table.rows}
 
 
-def test_a_row_holds_means_over_finished_runs_and_the_difference_seed_by_seed():
-    found = cells(numbers_table(gather([*two_arms(), fixture_run(seed=9, finished=False)])))
-    assert list(found) == ["traditional (1 unfinished)", "selective-backprop"]
-    assert found["traditional (1 unfinished)"]["final error %"] == "5.00 ± 2.48"
-    assert list(found["selective-backprop"].values()) == (
-        ["6.00 ± 2.48", "+1.00", "6.40k", "3.20k", "100", "6.00", "10.0", "18.0"]
-    )
+def test_markdown_holds_headline_means_over_finished_runs_and_notes():
+    text = to_markdown(fixture_comparison([*two_arms(), fixture_run(seed=9, finished=False)]))
+    assert text.splitlines()[0].startswith("**fixture-data · fixture-net · 10 epochs")
+    assert "| arm | final error % | scored | trained | updates | cost epochs |" in text
+    assert "| traditional (1 unfinished) | 5.00 ± 2.48 |" in text
+    assert "| selective-backprop | 6.00 ± 2.48 | 6.40k | 3.20k | 100 | 6.00 | 10.0 | 18.0 |" in text
+    assert "| 2.00× | 2.00× (2 of 3) | never (1 of 3) |" in text
+    assert "1.1 times the final error of traditional (5.00 %); never" in text
 
 
-def test_the_training_error_is_shown_where_records_hold_it():
-    assert "training error %" not in cells(numbers_table(gather(two_arms())))["traditional"]
-    end = {"status": "finished", "meters": {"train_error": 0.25}}
-    runs = [replace(run, end=end) for run in fixture_seeds("traditional", [5.0, 6.0])]
-    found = cells(numbers_table(gather([*runs, fixture_run("auto")])))
-    assert found["traditional"]["training error %"] == "0.25"
-    assert found["auto"]["training error %"] == "–"
-
-
-def test_speed_ups_are_measured_along_the_axis_asked_for_with_slowest_and_fastest_seed():
-    comparison = gather(two_arms())
+def test_speed_ups_are_measured_along_the_axis_asked_for():
+    comparison = fixture_comparison(two_arms())
     for axis, times in (("seconds", "2.00×"), ("cost", "1.67×")):
         found = cells(comparison_table(comparison, axis))["selective-backprop"]
         assert (found["to 1.4×"], found["to 1.2×"]) == (times, f"{times} (2 of 3)")
-    found = cells(soon_table(comparison, "seconds"))["selective-backprop"]
-    assert found["to 1.4× wall s"] == "2.00× (2.00 to 2.00)"
-    assert found["to 1.1× cost"] == "never (1 of 3)"
 
 
-def test_the_mean_error_on_the_way_is_over_what_all_of_a_length_share():
-    def on_the_way(*others):
-        runs = [fixture_run(errors=[40.0, 20.0, 10.0], cost=3.0), *others]
-        found = cells(soon_table(gather(runs), "seconds"))
-        return [row["mean error % on the way"] for row in found.values()]
-
-    assert on_the_way(fixture_run("a", errors=[30.0, 10.0])) == ["–", "–"]
-    found = on_the_way(
-        fixture_run("a", errors=[30.0, 10.0], cost=4.0),
-        fixture_run("a", errors=[30.0, 10.0], cost=2.0, config={"epochs": 2}),
-    )
-    assert found == ["15.00", "25.00", "20.00"]
-
-
-def test_differences_are_to_the_same_length_and_targets_to_the_longest():
+def test_targets_are_those_of_the_longest_traditional_training():
     runs = [
         *fixture_seeds("traditional", [5.0, 5.0, 5.0], cost=10.0),
         *fixture_seeds("traditional", [9.0, 9.0, 9.0], cost=4.0, config={"epochs": 4}),
         *fixture_seeds("other", [8.0, 6.5, 8.0], cost=4.0, config={"epochs": 4}),
     ]
-    comparison = gather(runs)
-    found = cells(numbers_table(comparison))
-    assert found["other @ 4"]["against traditional"].startswith("−1.50 ± ")
-    assert found["traditional @ 4"]["against traditional"] == "–"
+    comparison = fixture_comparison(runs)
     found = cells(comparison_table(comparison))
     assert [row["to 1.4×"] for row in found.values()] == ["1.00×", "never", "never (1 of 3)"]
 
 
 def test_without_traditional_there_are_no_speed_ups_and_a_word_says_why():
-    text = to_markdown(gather(fixture_seeds("other", [5.0])))
+    text = to_markdown(fixture_comparison(fixture_seeds("other", [5.0])))
     assert text.count("| – | – | – |") == 1
     assert "no finished traditional run" in text
 
 
 def test_records_are_listed_finished_or_not():
-    rows = records_table(gather([fixture_run(), fixture_run(seed=1, finished=False)])).rows
+    rows = records_table(
+        fixture_comparison([fixture_run(), fixture_run(seed=1, finished=False)])
+    ).rows
     assert [row[1:4] for row in rows] == [
         ("traditional", "0", "finished"),
         ("traditional", "1", "unfinished"),
@@ -111,22 +85,15 @@ def test_what_preparing_cost_is_noted_below_the_table_in_a_terminal_and_in_markd
     runs = [*two_arms(), replace(fixture_run("el2n"), end=spent)]
     note = "el2n: 2.5 of its cost epochs were spent on preparing, before training."
     assert note in " ".join(shown(runs, 200).split())
-    assert f"\n- {note}\n" in to_markdown(gather(runs))
+    assert f"\n- {note}\n" in to_markdown(fixture_comparison(runs))
 
 
 def test_an_arm_without_finished_runs_has_a_row_of_dashes():
-    text = to_markdown(gather([fixture_run(), fixture_run("other", finished=False, upto=2)]))
+    text = to_markdown(
+        fixture_comparison([fixture_run(), fixture_run("other", finished=False, upto=2)])
+    )
     assert "| other (1 unfinished) |" + " – |" * 10 in text.splitlines()
     assert "other, seed 0, is unfinished, at 50% of its length" in text
-
-
-def test_markdown_holds_headline_table_and_notes():
-    text = to_markdown(gather(two_arms()))
-    assert text.splitlines()[0].startswith("**fixture-data · fixture-net · 10 epochs")
-    assert "| arm | final error % | scored | trained | updates | cost epochs |" in text
-    assert "| selective-backprop | 6.00 ± 2.48 | 6.40k | 3.20k | 100 | 6.00 | 10.0 | 18.0 |" in text
-    assert "| 2.00× | 2.00× (2 of 3) | never (1 of 3) |" in text
-    assert "1.1 times the final error of traditional (5.00 %); never" in text
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
@@ -153,7 +120,7 @@ def test_a_narrow_terminal_loses_the_least_important_columns_first():
 
 
 def test_without_a_width_no_column_is_left_out():
-    table = comparison_table(gather(two_arms()))
+    table = comparison_table(fixture_comparison(two_arms()))
     assert len(table.columns) == 11
 
 
@@ -165,19 +132,20 @@ def test_text_is_judged_by_bits_per_byte_and_nothing_says_error():
             end = {"status": "finished", "meters": {"train_error": 60.0}}
             point = fixture_point(test_loss=(bits + seed / 100) * math.log(2.0))
             runs.append(replace(run, points=(point,), end=end))
-    comparison = gather(runs)
-    for table in (comparison_table(comparison), numbers_table(comparison)):
-        found = cells(table)["auto"]
-        assert found["final bits per byte"] == "2.01 ± 0.02"
-        assert not any("error" in text for text in [*found, *table.notes])
-    assert found["against traditional"] == "−0.50"
+    comparison = fixture_comparison(runs)
+    table = comparison_table(comparison)
+    found = cells(table)["auto"]
+    assert found["final bits per byte"] == "2.01 ± 0.02"
+    assert not any("error" in text for text in [*found, *table.notes])
     assert "auto (−0.50 bits per byte)" in pays_words(comparison)
-    assert "(2.51)" in " ".join(comparison_table(comparison).notes)
+    assert "(2.51)" in " ".join(table.notes)
 
 
 def test_below_three_seeds_a_table_has_no_interval_and_says_so():
     for seeds in (1, 2, 3):
-        text = to_markdown(gather(fixture_seeds("traditional", [5.0, 6.0, 7.0][:seeds])))
+        text = to_markdown(
+            fixture_comparison(fixture_seeds("traditional", [5.0, 6.0, 7.0][:seeds]))
+        )
         assert ("Below 3 seeds there is no interval" in text) == (seeds < 3)
         assert ("6.00 ± 2.48" in text) == (seeds == 3)
 
@@ -185,7 +153,7 @@ def test_below_three_seeds_a_table_has_no_interval_and_says_so():
 def test_what_one_test_example_makes_is_said_where_records_hold_it():
     def notes_of(meters):
         run = replace(fixture_run(), end={"status": "finished", "meters": meters})
-        return " ".join(comparison_table(gather([run])).notes)
+        return " ".join(comparison_table(fixture_comparison([run])).notes)
 
     assert "0.28 points" in notes_of({"test_examples": 360})
     assert "test example" not in notes_of({})

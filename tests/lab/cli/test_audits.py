@@ -286,7 +286,7 @@ def test_whatever_trained_on_the_same_data_is_audited(tmp_path):
     record(tmp_path / "again", "low-k", history=history)
     left = record(tmp_path / "less", "low-k", history=fixture_history(8), limit=8)
     audit = audit_runs(sorted(tmp_path.iterdir()))
-    assert len(audit.runs) == len({run.path for run in audit.runs}) == 5
+    assert len(audit.runs) == audit.runs.folder.nunique() == 5
     (problem,) = audit.problems
     assert "limit 8, where the others have limit none" in problem
     assert left.name in problem

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import selective_backprop_lab as lab
 from selective_backprop_lab.records.frame import COLUMNS, frame
 from selective_backprop_lab.records.schema import read_runs
 
-DEMO = Path(__file__).parents[3] / "records" / "demo"
+ROOT = Path(__file__).parents[3]
+DEMO = ROOT / "records" / "demo"
 
 
 def test_a_row_is_an_evaluation_and_every_column_is_described():
@@ -17,3 +19,10 @@ def test_a_row_is_an_evaluation_and_every_column_is_described():
     assert [*rows.evaluation] == list(range(len(run.points)))
     assert {*rows.seed} == {run.header.seed}
     assert {*rows.arm} == {run.header.arm}
+
+
+def test_the_lab_s_door_is_the_frame_and_its_page_says_what_each_column_holds():
+    assert lab.frame is frame
+    page = (ROOT / "docs" / "workloads.md").read_text(encoding="utf-8")
+    for name, words in COLUMNS.items():
+        assert f"| `{name}` | {words} |" in page

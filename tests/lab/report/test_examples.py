@@ -9,19 +9,18 @@ from statistics import fmean
 import numpy as np
 import pytest
 from fixture_examples import fixture_history
-from fixture_runs import fixture_run
+from fixture_runs import fixture_comparison, fixture_run
 from PIL import Image
 
-from selective_backprop_lab.analysis.grouping import gather
-from selective_backprop_lab.analysis.statistics import Estimate
+from selective_backprop_lab.analysis.estimates import Estimate
 from selective_backprop_lab.report.examples import (
-    class_plot,
     class_shares,
+    draw_classes,
+    draw_lives,
+    draw_spread,
     gallery,
-    group_histories,
-    life_plot,
+    kept_histories,
     loss_spread,
-    spread_plot,
     unevenness,
     widest_classes,
 )
@@ -36,9 +35,9 @@ def kept_of(arms=("traditional", "top-k"), seeds=2, **changes):
         for arm in arms
         for seed in range(seeds)
     ]
-    comparison = gather(runs)
+    comparison = fixture_comparison(runs)
     histories = {run.path: fixture_history(**changes) for run in runs}
-    kept, _ = group_histories(comparison, histories)
+    kept, _ = kept_histories(comparison, histories)
     return kept, styles(comparison)
 
 
@@ -60,17 +59,20 @@ def test_the_share_of_a_class_is_what_counting_its_examples_gives():
 def test_intervals_of_shares_end_where_there_is_nothing():
     seeds = [fixture_history(passes=2.0, selected=np.full(12, n, np.int32)) for n in (2, 0, 1)]
     _, look = kept_of()
-    (trace,) = class_plot({"top-k": dict(enumerate(seeds))}, look).data
-    assert list(trace.x) == [50.0] * 3
-    assert list(trace.error_x.array) == list(trace.error_x.arrayminus) == [50.0] * 3
+    [axes] = draw_classes({"top-k": dict(enumerate(seeds))}, look).axes
+    (bars,) = axes.containers
+    assert [*bars.lines[0].get_xdata()] == [50.0] * 3
+    for segment in bars.lines[2][0].get_segments():
+        assert [end[0] for end in segment] == [0.0, 100.0]
 
 
 def test_what_trains_on_everything_says_nothing_of_classes_and_is_left_out():
     kept, look = kept_of()
     whole = fixture_history(selected=np.full(12, 4, np.int32))
     kept = {**kept, "traditional": {0: whole}}
-    assert [trace.name for trace in class_plot(kept, look).data] == ["top-k"]
-    assert class_plot({"traditional": {0: whole}}, look) is None
+    [axes] = draw_classes(kept, look).axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["top-k"]
+    assert draw_classes({"traditional": {0: whole}}, look) is None
 
 
 def test_a_gallery_begins_with_the_run_whose_choice_is_least_like_chance():
@@ -100,8 +102,6 @@ def test_a_gallery_begins_with_the_run_whose_choice_is_least_like_chance():
 def test_a_class_without_examples_has_no_share():
     history = fixture_history(class_name=("a", "b", "c", "d"))
     assert math.isnan(class_shares([history])[3].mean)
-    kept, look = kept_of(class_name=("a", "b", "c", "d"))
-    assert math.isnan(class_plot(kept, look).data[0].x[3])
 
 
 def test_the_spread_of_losses_is_the_mean_over_seeds_of_each_quantile():
@@ -118,29 +118,16 @@ def test_the_spread_of_losses_is_the_mean_over_seeds_of_each_quantile():
     assert progress.tolist() == [0.5, 1.0]
 
 
-def test_the_slider_shows_the_quantiles_of_its_moment():
+def test_losses_are_drawn_in_the_middle_of_the_run_and_at_its_end():
     kept, look = kept_of(arms=("<b>&", "top-k"))
-    plot = spread_plot(kept, look)
-    (slider,) = plot.layout.sliders
-    assert [step.label for step in slider.steps] == ["50 % of the run", "100 % of the run"]
-    first, last = (step.args[0]["x"] for step in slider.steps)
-    assert first[1] == pytest.approx([1e-5, 0.5, 1.1])
-    assert last[0] == pytest.approx([1e-5, 0.25, 0.9])
-    trace = plot.data[0]
-    assert trace.x == pytest.approx(last[0])
-    assert list(trace.y) == [0, 50, 100]
-    assert trace.name == "&lt;b&gt;&amp;"
-    assert "<b>" not in plot.to_html(include_plotlyjs=False)
-
-
-def test_a_run_that_saw_nothing_has_an_empty_line_or_no_figure():
-    kept, look = kept_of(cdf_loss=np.full((2, 3), np.nan, np.float32))
-    plot = spread_plot(kept, look)
-    assert np.isnan(plot.data[0].x).all()
-    assert "NaN" not in plot.to_html(include_plotlyjs=False)
+    middle, end = draw_spread(kept, look).axes
+    assert middle.get_title("left") == "After 50% of the run"
+    assert middle.lines[1].get_xdata() == pytest.approx([1e-5, 0.5, 1.1])
+    assert end.lines[0].get_xdata() == pytest.approx([1e-5, 0.25, 0.9])
+    assert [*end.lines[0].get_ydata()] == [0, 50, 100]
     none = {"cdf_progress": np.zeros(0, np.float32), "cdf_known": np.zeros(0, np.int64)}
     kept, look = kept_of(cdf_loss=np.zeros((0, 3), np.float32), **none)
-    assert spread_plot(kept, look) is None
+    assert draw_spread(kept, look) is None
 
 
 def test_the_most_and_the_least_selected_are_what_sorting_gives():
@@ -170,13 +157,12 @@ def test_of_many_classes_those_in_which_arms_differ_most_are_shown():
 
 def test_runs_without_a_history_are_named():
     runs = [replace(fixture_run(seed=seed), path=Path(str(seed))) for seed in range(2)]
-    comparison = gather([*runs, fixture_run("pathless"), fixture_run("half", finished=False)])
-    kept, without = group_histories(comparison, {Path("1"): fixture_history()})
+    comparison = fixture_comparison(
+        [*runs, fixture_run("pathless"), fixture_run("half", finished=False)]
+    )
+    kept, without = kept_histories(comparison, {Path("1"): fixture_history()})
     assert {label: list(own) for label, own in kept.items()} == {"traditional": [1]}
-    assert [(run.header.arm, run.header.seed) for run in without] == [
-        ("traditional", 0),
-        ("pathless", 0),
-    ]
+    assert without == ["0", "pathless, seed 0"]
 
 
 def test_the_gallery_says_of_each_example_what_its_history_says():
@@ -232,39 +218,28 @@ def test_of_many_runs_a_page_holds_the_examples_of_one_seed_each():
     assert [run["name"].split(", ")[1] for run in gallery(kept)["runs"]] == ["seed 0"] * 7
 
 
-def test_a_menu_chooses_the_example_and_another_the_seed_of_a_life():
-    kept, look = kept_of(arms=("<b>&", "top-k"))
-    figure = life_plot(kept, look)
+def test_lives_are_of_the_hardest_examples_with_dots_where_they_were_trained_on():
+    kept, look = kept_of()
     history = kept["top-k"][0]
-    examples, seeds = figure.layout.updatemenus
+    figure = draw_lives(kept, look)
     # All runs followed the same ones, so that the hardest comes first.
-    chosen = [int(re.match(r"example (\d+), label class \d", b.label)[1]) for b in examples.buttons]
-    assert chosen == sorted(history.life_index.tolist(), key=lambda i: -history.loss_mean[i])
-    assert [trace.visible for trace in figure.data] == [True, False, True, False] * 2
-    for seed, button in enumerate(seeds.buttons):
-        visible = button.args[0]["visible"]
-        assert visible == [run == seed for _ in range(4) for run in (0, 1)]
-    assert [trace.name for trace in figure.data[::2]] == ["&lt;b&gt;&amp;", "top-k"] * 2
-    for index, button in zip(chosen, examples.buttons, strict=True):
-        change, layout = button.args
+    titles = [axes.get_title("left") for axes in figure.axes]
+    chosen = [int(re.match(r"Example (\d+), label class \d", title)[1]) for title in titles]
+    ordered = sorted(history.life_index.tolist(), key=lambda i: -history.loss_mean[i])
+    assert chosen == ordered[: len(chosen)]
+    for index, axes in zip(chosen, figure.axes, strict=True):
         row = history.life_index.tolist().index(index)
-        assert len(change["y"]) == len(change["marker.symbol"]) == len(figure.data)
-        assert change["y"][0] == pytest.approx(history.life_loss[row], rel=1e-3, nan_ok=True)
-        odds = 100 * history.life_probability[row]
-        assert change["y"][4] == pytest.approx(odds, rel=1e-3, nan_ok=True)
-        rings = [symbol == "circle-open" for symbol in change["marker.symbol"][0]]
-        assert rings == (history.life_selected[row] == 0).tolist()
-        assert layout["images[0].source"].startswith("data:image/png")
+        line, trained, left_out = axes.lines[:3]
+        losses = history.life_loss[row]
+        assert line.get_ydata() == pytest.approx(losses[np.isfinite(losses)])
+        assert len(trained.get_ydata()) == (history.life_selected[row] > 0).sum()
+        assert left_out.get_markerfacecolor() == "white"
 
 
 def test_a_run_that_did_not_follow_an_example_has_no_line_for_it():
     kept, look = kept_of(seeds=1)
     history = kept["top-k"][0]
-    lives = {name: getattr(history, name)[1:] for name in LIVES}
-    fewer = {**kept, "top-k": {0: replace(history, **lives)}}
-    (examples,) = life_plot(fewer, look).layout.updatemenus
-    last = examples.buttons[-1]  # what one run followed stands behind what both did
-    assert last.label.startswith(f"example {history.life_index[0]}, ")
-    assert [len(y) for y in last.args[0]["y"]] == [4, 0, 4, 0]
     none = {name: getattr(history, name)[:0] for name in LIVES}
-    assert life_plot({"top-k": {0: replace(history, **none)}}, look) is None
+    fewer = {**kept, "top-k": {0: replace(history, **none)}}
+    assert [len(axes.lines) for axes in draw_lives(fewer, look).axes] == [3] * 3
+    assert draw_lives({"top-k": fewer["top-k"]}, look) is None

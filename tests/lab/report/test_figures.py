@@ -7,13 +7,12 @@ from xml.etree import ElementTree
 
 import matplotlib
 import pytest
-from fixture_runs import fixture_run, fixture_seeds
+from fixture_runs import fixture_comparison, fixture_run, fixture_seeds
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 
-from selective_backprop_lab.analysis.grouping import gather
-from selective_backprop_lab.report.figures import draw_comparison
+from selective_backprop_lab.report.figures import differences, draw_comparison
 from selective_backprop_lab.report.panels import LINE, spread
 
 
@@ -23,7 +22,7 @@ def drawn(tmp_path):
 
     def draw(runs, **more):
         path = tmp_path / "deep" / "a.svg"
-        draw_comparison(gather(runs), path, **more)
+        draw_comparison(fixture_comparison(runs), path, **more)
         return " ".join(" ".join(ElementTree.parse(path).getroot().itertext()).split())
 
     return draw
@@ -56,13 +55,13 @@ def test_a_figure_names_strategies_axes_phases_and_what_ran_and_is_the_same_each
     assert dict(matplotlib.rcParams) == before
     pyplot = sys.modules.get("matplotlib.pyplot")
     assert pyplot is None or not pyplot.get_fignums()
-    draw_comparison(gather(runs), tmp_path / "b.svg")
+    draw_comparison(fixture_comparison(runs), tmp_path / "b.svg")
     assert (tmp_path / "b.svg").read_bytes() == (tmp_path / "deep" / "a.svg").read_bytes()
 
 
 def test_the_suffix_decides_the_format_and_an_older_figure_is_replaced(tmp_path):
     (tmp_path / "a.png").write_text("old")
-    draw_comparison(gather([fixture_run(errors=[5.0])]), tmp_path / "a.png")
+    draw_comparison(fixture_comparison([fixture_run(errors=[5.0])]), tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert [file.name for file in tmp_path.iterdir()] == ["a.png"]
 
@@ -143,3 +142,29 @@ def test_labels_do_not_overlap_and_keep_their_order(heights):
     assert len(placed) == len(heights)
     assert all(b - a >= LINE - 1e-9 for a, b in pairwise(placed))
     assert all(-1e-9 <= height <= 1 for height in placed)
+
+
+def arms(**finals):
+    runs = [run for name, own in finals.items() for run in fixture_seeds(name, own)]
+    return fixture_comparison([*fixture_seeds("traditional", [5.0, 5.1, 4.9]), *runs])
+
+
+def test_differences_to_traditional_stand_in_a_row_each_the_lowest_first_with_their_intervals():
+    [axes] = differences(arms(worse=[6.0, 6.1, 5.8], better=[4.0, 4.1, 3.8])).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["better", "worse"]
+    bars = [bar.lines[2][0].get_segments()[0] for bar in axes.containers]
+    ends = [(bar[0][0], bar[1][0]) for bar in bars]
+    assert ends[0] == pytest.approx((-1.033 - 0.143, -1.033 + 0.143), abs=1e-3)
+    assert ends[1] == pytest.approx((0.967 - 0.143, 0.967 + 0.143), abs=1e-3)
+    for name in ("traditional", "other"):  # with which there is nothing to compare
+        assert differences(fixture_comparison(fixture_seeds(name, [5.0, 6.0, 7.0]))) is None
+
+
+def test_below_three_seeds_a_difference_has_no_interval_and_one_far_off_is_a_number():
+    near = {f"arm {i}": [5.0 + i / 5, 5.1 + i / 5] for i in range(5)}
+    [axes] = differences(arms(**near, far=[50.0, 50.1])).axes
+    for bar in axes.containers:
+        (start, end) = bar.lines[2][0].get_segments()[0]
+        assert start[0] == end[0]
+    assert [text.get_text() for text in axes.texts] == ["+45.0 ▸"]
+    assert axes.get_xlim()[1] < 2

@@ -3,9 +3,9 @@ from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
-from fixture_runs import fixture_point, fixture_run
+from fixture_runs import fixture_comparison, fixture_point, fixture_run
 
-from selective_backprop_lab.analysis.grouping import gather
+from selective_backprop_lab.analysis.comparison import arms
 from selective_backprop_lab.report.styles import (
     PHASE_COLOURS,
     PHASES,
@@ -18,7 +18,7 @@ from selective_backprop_lab.strategies import STRATEGIES
 
 
 def look(*names):
-    return styles(gather([fixture_run(name) for name in names]))
+    return styles(fixture_comparison([fixture_run(name) for name in names]))
 
 
 def test_an_arm_has_its_colour_whoever_else_is_there():
@@ -45,22 +45,17 @@ def test_more_arms_than_colours_are_drawn_all_the_same():
 
 def test_lengths_of_an_arm_share_its_colour_and_differ_in_dashes():
     runs = [fixture_run(config={"epochs": epochs}, cost=float(epochs)) for epochs in (3, 10)]
-    long, short = styles(gather(runs)).values()
+    long, short = styles(fixture_comparison(runs)).values()
     assert long.colour == short.colour
     assert (long.dash, short.dash) == ("solid", "dash")
-
-
-def test_a_faded_colour_is_the_same_colour():
-    style = look("traditional")["traditional"]
-    red, green, blue = (int(style.colour[i : i + 2], 16) for i in (1, 3, 5))
-    assert style.faded(0.5) == f"rgba({red},{green},{blue},0.5)"
 
 
 def test_seconds_per_phase_are_means_over_runs_in_the_order_of_the_work_and_none_is_lost():
     point = fixture_point(1.0, phases={"load": 1.5, "proxy": 4.0, "nothing": 0.0})
     runs = [fixture_run(seed=seed, errors=[5.0]) for seed in range(2)]
     runs[1] = replace(runs[1], points=(point,))
-    found = phase_table(gather([*runs, fixture_run("late", finished=False)]).groups)
+    comparison = fixture_comparison([*runs, fixture_run("late", finished=False)])
+    found = phase_table(arms(comparison).values())
     assert list(found) == ["load", "score", "select", "forward", "backward", "step", "proxy"]
     assert list(found["load"]) == [1.0, 0.0]
     assert found.loc[0, "proxy"] == found.loc[0, "backward"] == 2.0
@@ -102,8 +97,6 @@ def test_an_axis_shows_means_alone_unless_intervals_are_asked_for():
 def test_an_axis_is_logarithmic_by_the_means_where_it_can_be():
     assert span([50.0, 5.0]).wide
     assert not span([9.0, 5.0], [0.1, 100.0]).wide
-    assert span([9.0, 5.0]).positive
-    assert not span([9.0, 0.0]).positive
     assert not span([9.0, 0.0]).wide
 
 

@@ -1,10 +1,9 @@
 from dataclasses import replace
 
 import pytest
-from fixture_runs import fixture_run, fixture_seeds
+from fixture_runs import fixture_comparison, fixture_run, fixture_seeds
 
-from selective_backprop_lab.analysis.grouping import gather
-from selective_backprop_lab.analysis.run_summary import facts, headline, notes
+from selective_backprop_lab.analysis.facts import facts, headline, notes
 
 
 @pytest.mark.parametrize(
@@ -19,9 +18,9 @@ from selective_backprop_lab.analysis.run_summary import facts, headline, notes
     ],
 )
 def test_whatever_else_differs_is_said(change, note):
-    alike = gather([fixture_run(), fixture_run("other")])
+    alike = fixture_comparison([fixture_run(), fixture_run("other")])
     assert notes(alike) == []
-    mixed = gather([fixture_run(), fixture_run("other", **change)])
+    mixed = fixture_comparison([fixture_run(), fixture_run("other", **change)])
     assert any(note in line for line in notes(mixed)), notes(mixed)
 
 
@@ -29,7 +28,7 @@ def test_a_group_s_own_options_and_its_seed_are_no_difference_of_recipe():
     other = fixture_run("other", config={"strategy": {"rate": 0.25}})
     seeds = [fixture_run(seed=seed, config={"seed": seed}) for seed in (0, 1)]
     for runs in ([fixture_run(), other], seeds):
-        assert notes(gather(runs)) == []
+        assert notes(fixture_comparison(runs)) == []
 
 
 def test_the_headline_says_what_ran():
@@ -37,7 +36,7 @@ def test_the_headline_says_what_ran():
         fixture_run(seed=seed, config={"data": {"name": "digits", "train": 1500}})
         for seed in range(3)
     ]
-    assert headline(gather(runs)) == (
+    assert headline(fixture_comparison(runs)) == (
         "digits · fixture-net · 10 epochs · seeds 0 to 2 · Fixture CPU, 2 cores, 1 thread, 8 GiB "
         "· code git 0123456789ab"
     )
@@ -45,25 +44,25 @@ def test_the_headline_says_what_ran():
 
 def test_the_headline_has_the_instructions_of_the_processor_where_they_are_known():
     known = fixture_run(hardware={"cpu": "Fixture CPU", "capability": "AVX2", "cores": 2})
-    assert "Fixture CPU, AVX2, 2 cores" in headline(gather([known]))
+    assert "Fixture CPU, AVX2, 2 cores" in headline(fixture_comparison([known]))
 
 
 def test_the_facts_list_the_shared_recipe_only():
     runs = [fixture_run(config={"lr": 0.1}), fixture_run("other", config={"lr": 0.1, "more": 1})]
-    comparison = gather(runs)
+    comparison = fixture_comparison(runs)
     assert facts(comparison)["recipe"] == "rate 0.5, lr 0.1"
     assert facts(comparison)["runs"] == "2 finished of 2"
 
 
 def test_records_that_say_little_are_compared_all_the_same():
     bare = {"config": {}, "versions": {}, "hardware": {}}
-    comparison = gather([fixture_run(**bare), fixture_run("other", **bare)])
+    comparison = fixture_comparison([fixture_run(**bare), fixture_run("other", **bare)])
     assert "hardware unknown" in headline(comparison)
 
 
 @pytest.mark.parametrize(("noise", "words"), [(0.2, "20 %"), (1 / 3, "33.3 %"), ("some", "some")])
 def test_flipped_labels_are_named_with_the_data(noise, words):
-    comparison = gather([fixture_run(config={"limit": 500, "noise": noise})])
+    comparison = fixture_comparison([fixture_run(config={"limit": 500, "noise": noise})])
     data = f"fixture-data, 500 training examples, {words} of the training labels flipped"
     assert facts(comparison)["data"] == data
     assert headline(comparison).startswith(f"{data} · ")
@@ -71,18 +70,20 @@ def test_flipped_labels_are_named_with_the_data(noise, words):
 
 
 def test_a_net_that_was_trained_beforehand_is_named_with_the_data():
-    comparison = gather([fixture_run(config={"pretrained": "other-data"})])
+    comparison = fixture_comparison([fixture_run(config={"pretrained": "other-data"})])
     said = "fixture-data, the net trained on other-data beforehand"
     assert facts(comparison)["data"] == said
     assert "other-data" not in facts(comparison).get("recipe", "")
 
 
 def test_what_the_learning_rate_follows_is_in_the_recipe_and_a_note_where_it_is_unusual():
-    usual = gather([fixture_run(config={"schedules_follow": "candidates seen"})])
+    usual = fixture_comparison([fixture_run(config={"schedules_follow": "candidates seen"})])
     assert facts(usual)["recipe"] == "rate 0.5, schedules follow candidates seen"
     assert notes(usual) == []
     config = {"schedules_follow": "share of traditional updates"}
-    [note] = notes(gather([fixture_run(config=config), fixture_run(seed=1, config=config)]))
+    [note] = notes(
+        fixture_comparison([fixture_run(config=config), fixture_run(seed=1, config=config)])
+    )
     assert note.startswith("The learning rate follows the share of traditional updates: an arm ")
 
 
@@ -103,13 +104,15 @@ def test_what_each_length_of_a_group_spent_on_preparing_is_said_as_a_mean_over_f
         *prepared("traditional", 0.0, 0.0, **long),
         silent,
     ]
-    told = [note.split(" of its ")[0] for note in notes(gather(runs)) if "preparing" in note]
+    told = [
+        note.split(" of its ")[0] for note in notes(fixture_comparison(runs)) if "preparing" in note
+    ]
     assert told == ["el2n @ 9: 2.5", "el2n @ 3: 0.25"]
 
 
 def test_a_nested_recipe_is_read_entry_by_entry():
     recipe = {"learning_rate": 0.1, "augmentation": {"shift": 1}, "extra": None}
-    found = facts(gather([fixture_run(config={"recipe": recipe})]))
+    found = facts(fixture_comparison([fixture_run(config={"recipe": recipe})]))
     assert found["recipe"] == "rate 0.5, learning rate 0.1, augmentation shift 1"
 
 
@@ -128,7 +131,7 @@ def test_a_nested_recipe_is_read_entry_by_entry():
 )
 def test_lengths_are_put_into_words(lengths, words):
     runs = [fixture_run(config=length) for length in lengths]
-    assert facts(gather(runs))["length"] == words
+    assert facts(fixture_comparison(runs))["length"] == words
 
 
 @pytest.mark.parametrize(
@@ -141,7 +144,7 @@ def test_lengths_are_put_into_words(lengths, words):
     ],
 )
 def test_seeds_are_put_into_words(seeds, words):
-    assert f" {words} " in headline(gather([fixture_run(seed=seed) for seed in seeds]))
+    assert f" {words} " in headline(fixture_comparison([fixture_run(seed=seed) for seed in seeds]))
 
 
 @pytest.mark.parametrize(
@@ -161,4 +164,4 @@ def test_seeds_are_put_into_words(seeds, words):
     ],
 )
 def test_what_is_missing_is_said(runs, note):
-    assert any(note in line for line in notes(gather(runs)))
+    assert any(note in line for line in notes(fixture_comparison(runs)))

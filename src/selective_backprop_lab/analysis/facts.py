@@ -1,0 +1,165 @@
+"""What ran and what has to be said about it: the words around every table and figure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from selective_backprop_lab.analysis.comparison import DATA, OF_THE_ARM, arms, as_text, lengths
+from selective_backprop_lab.analysis.queries import BASELINE, counted, metered
+from selective_backprop_lab.budget import Budget
+from selective_backprop_lab.records.frame import each_run, runs_of
+from selective_backprop_lab.training.lr_schedule import remark
+
+_NOT_THE_RECIPE = OF_THE_ARM | {*DATA, "model"}
+_PLURAL = {
+    "epochs": "{} epochs",
+    "cost": "budgets of {} traditional epochs",
+    "seconds": "budgets of {} seconds",
+}
+
+
+def headline(comparison: pd.DataFrame) -> str:
+    """Say on one line what ran: data, model, length, seeds, hardware and code."""
+    found = facts(comparison)
+    seeds = f"seed{'s' if ' ' in found['seeds'] else ''} {found['seeds']}"
+    parts = (found["data"], found["model"], found["length"], seeds, found["hardware"])
+    return " · ".join([*parts, f"code {found['code']}"])
+
+
+def facts(comparison: pd.DataFrame) -> dict[str, str]:
+    """Say what ran, name by name, with the part of the recipe that all runs share."""
+    runs = runs_of(comparison).sort_index()  # in the order in which they were read
+    first = runs.iloc[0]
+    found = {
+        "data": ", ".join(_data(first.data, first.config)),
+        "model": first.model,
+        "length": _lengths(lengths(comparison)),
+        "seeds": seeds_of(sorted({*runs.seed.tolist()})),
+        "runs": f"{len(counted(runs))} finished of {len(runs)}",
+        "hardware": listed(runs.machine.unique()),
+        "code": listed(runs.code.unique()),
+        "versions": ", ".join(f"{name} {version}" for name, version in first.versions.items()),
+        "started": runs.started.min(),
+    }
+    different = _differing(runs)
+    recipe = [
+        f"{_spoken(key)} {as_text(value)}"
+        for key, value in first.config.items()
+        if _root(key) not in _NOT_THE_RECIPE and key not in different and value is not None
+    ]
+    return found | ({"recipe": ", ".join(recipe)} if recipe else {})
+
+
+def notes(comparison: pd.DataFrame) -> list[str]:
+    """Say what differs between the runs, what is missing or unusual, and what was left out."""
+    runs = runs_of(comparison).sort_index()
+    paced = dict.fromkeys(as_text(config.get("schedules_follow")) for config in runs.config)
+    return [
+        *(
+            f"The runs do not share one recipe: {_spoken(key)} is {listed(values)}."
+            for key, values in _differing(runs).items()
+        ),
+        *origins(runs),
+        *filter(None, map(remark, paced)),
+        *_prepared(comparison),
+        *_missing(comparison),
+    ]
+
+
+def origins(runs: pd.DataFrame) -> Iterable[str]:
+    """Say what of the runs' code, libraries and hardware differs, or is not pinned down."""
+    codes = runs.code.unique()
+    if len(codes) > 1:
+        yield f"The runs come from different code: {listed(codes)}."
+    if any("uncommitted" in code for code in codes):
+        yield "The code had uncommitted changes, so its version does not pin it down."
+    if runs.versions.map(as_text).nunique() > 1:
+        yield "The runs used different versions of Python or of libraries."
+    if runs.model_file.nunique() > 1:
+        yield "The file of the model was changed between the runs."
+    if runs.machine.nunique() > 1:
+        yield (
+            "The runs come from different hardware or thread counts: seconds do not compare, and "
+            "the same seed trains to other errors."
+        )
+
+
+def listed(parts: Iterable[str]) -> str:
+    """Return parts as a sentence lists them."""
+    *rest, last = parts
+    return f"{', '.join(rest)} and {last}" if rest else last
+
+
+def seeds_of(seeds: Sequence[int]) -> str:
+    """Return rising seeds in words: `0 to 2`, or `0 and 3`."""
+    consecutive = len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1
+    return f"{seeds[0]} to {seeds[-1]}" if consecutive else listed(map(str, seeds))
+
+
+def _data(name: str, config: Mapping[str, Any]) -> Iterable[str]:
+    yield name
+    if config.get("limit"):
+        yield f"{config['limit']} training examples"
+    if config.get("pretrained"):
+        yield f"the net trained on {config['pretrained']} beforehand"
+    if noise := config.get("noise"):
+        share = f"{100 * noise:.3g} %" if isinstance(noise, float) else as_text(noise)
+        kind = config.get("composition.noise_kind")
+        yield f"{share} of the training labels flipped" + (f" ({kind})" if kind else "")
+    for key, value in config.items():
+        if _root(key) == "composition" and value is not None and not key.endswith("noise_kind"):
+            yield f"{_spoken(key.removeprefix('composition.'))} {as_text(value)}"
+
+
+def _differing(runs: pd.DataFrame) -> dict[str, list[str]]:
+    """Return the options of the recipe in which runs differ, with their values."""
+    keys = sorted({key for config in runs.config for key in config if _root(key) not in OF_THE_ARM})
+    values = {key: runs.config.map(lambda config, key=key: _value(config.get(key))) for key in keys}
+    return {key: [*own.unique()] for key, own in values.items() if own.nunique() > 1}
+
+
+def _prepared(comparison: pd.DataFrame) -> Iterable[str]:
+    for label, own in arms(counted(comparison)).items():
+        costs = metered(own, "prepared_cost").fillna(0.0)
+        if costs.any():
+            yield (
+                f"{label}: {costs.mean():.3g} of its cost epochs were spent on "
+                "preparing, before training."
+            )
+
+
+def _missing(comparison: pd.DataFrame) -> Iterable[str]:
+    known = counted(comparison)
+    for run in each_run(comparison.drop(known.index)):
+        own = comparison.progress[(comparison.label == run.label) & (comparison.seed == run.seed)]
+        why = f"is unfinished, at {own.fillna(0.0).iloc[-1]:.0%} of its length"
+        if run.finished:
+            why = "has no evaluation"
+        yield f"{run.label}, seed {run.seed}, {why}; it is not counted."
+    if BASELINE not in set(known.arm):
+        yield f"There is no finished {BASELINE} run, so nothing can be said about speed-ups."
+    if len({frozenset(own.seed) for own in arms(known).values()}) > 1:
+        yield "The arms do not have the same seeds; differences use the seeds both have."
+
+
+def _value(value: Any) -> str:
+    return "unset" if value is None else as_text(value)
+
+
+def _root(key: str) -> str:
+    """Return the option that an entry of a flat configuration belongs to."""
+    return key.partition(".")[0]
+
+
+def _spoken(key: str) -> str:
+    return key.removeprefix("recipe.").replace("_", " ").replace(".", " ")
+
+
+def _lengths(found: Sequence[Budget]) -> str:
+    words = []
+    for unit in dict.fromkeys(length.unit for length in found):
+        same = [length for length in found if length.unit == unit]
+        numbers = listed(f"{length.value:g}" for length in same)
+        words.append(same[0].words if len(same) == 1 else _PLURAL[unit].format(numbers))
+    return listed(words)
