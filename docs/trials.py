@@ -1,9 +1,7 @@
 """Small runs for the pictures of the documentation: the package itself, on a few hundred digits."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from functools import cache
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,89 +12,6 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 import selective_backprop as sb
 
 EASY_TO_HARD = 36  # examples of a diary: three windows of 12, from which batches of 4 are drawn
-
-
-@dataclass(frozen=True)
-class Kept:
-    """How often a selector kept candidates, by the rank of their losses."""
-
-    ranks: np.ndarray  # middle of each bin, the share of losses that are lower
-    losses: np.ndarray  # the same bins
-    share: np.ndarray  # of the candidates in a bin, kept
-    weight: np.ndarray  # mean, of those that were kept; NaN where none was
-
-
-@dataclass
-class Diary:
-    """What became of each example in each epoch."""
-
-    loaded: np.ndarray  # all three are bool [epoch, example]
-    scored: np.ndarray
-    trained: np.ndarray
-
-
-@dataclass(frozen=True)
-class Watched(sb.scorers.AbstractScorer):
-    """Score as another scorer does, and note which examples were scored."""
-
-    inner: sb.scorers.AbstractScorer
-    note: Callable[[Tensor], None] = field(compare=False)
-
-    @property
-    def needs(self) -> sb.scorers.Needs:
-        return self.inner.needs
-
-    def start(self, context: sb.scorers.Context) -> sb.scorers.RunningScorer:
-        return _RunningWatched(self.inner.start(context), self.note)
-
-
-class _RunningWatched(sb.scorers.RunningScorer):
-    def __init__(self, inner: sb.scorers.RunningScorer, note: Callable[[Tensor], None]) -> None:
-        self.inner, self.note = inner, note
-
-    def score(self, batch: Any, indices: Tensor | None) -> Tensor:
-        assert indices is not None
-        self.note(indices)
-        return self.inner.score(batch, indices)
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.inner.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.inner.load_state_dict(state)
-
-
-@dataclass(frozen=True)
-class WatchedGate(sb.selectors.AbstractGate):
-    """Judge as another gate does, and note its running tau and whether it is open."""
-
-    inner: sb.selectors.AbstractGate
-    seen: list[tuple[float, bool]] = field(compare=False)
-
-    def start(self, context: sb.scorers.Context) -> sb.selectors.RunningGate:
-        return _RunningWatchedGate(self.inner.start(context), self.seen)
-
-
-class _RunningWatchedGate(sb.selectors.RunningGate):
-    def __init__(self, inner: sb.selectors.RunningGate, seen: list[tuple[float, bool]]) -> None:
-        self.inner, self.seen = inner, seen
-
-    @property
-    def is_open(self) -> bool:
-        return self.inner.is_open
-
-    def probes(self) -> bool:
-        return self.inner.probes()
-
-    def observe(self, scores: Tensor) -> None:
-        self.inner.observe(scores)
-        self.seen.append((self.inner.state_dict()["tau"], self.inner.is_open))
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.inner.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.inner.load_state_dict(state)
 
 
 class _Noted(Dataset):
@@ -117,40 +32,23 @@ class _Noted(Dataset):
         return self.data[index]
 
 
-def keep_odds(
-    selector: sb.selectors.AbstractSelector,
-    *,
-    median: float = 0.3,
-    batch: int = 32,
-    windows: int = 1500,
-    bins: int = 40,
-) -> Kept:
-    """Run a selector over windows of log-normal losses, and count what it keeps."""
-    generator = torch.Generator().manual_seed(0)
+def keep_odds(selector: sb.selectors.AbstractSelector, bins: int = 40) -> tuple[Tensor, Tensor]:
+    """Return ranks of losses, and which share of those a selector keeps, counted over windows."""
+    generator, batch = torch.Generator().manual_seed(0), 32
     ranks = (torch.arange(4000) + 0.5) / 4000
-    losses = median * (1.2 * torch.special.ndtri(ranks)).exp()
-    window = max(batch, round(batch / selector.terms.rate))
+    losses = 0.3 * (1.2 * torch.special.ndtri(ranks)).exp()  # log-normal
+    window = round(batch / selector.terms.rate)
     running = selector.start(sb.scorers.Context(batch_size=batch, window=window))
-    if isinstance(running, sb.selectors.Paced):
-        running.begin(0.0)
-    history = sb.selectors.History(max(1024, window))
+    history = sb.selectors.History(1024)
     history.file(losses[torch.randperm(4000, generator=generator)[:1024]])
-    seen, kept, weight = torch.zeros(bins), torch.zeros(bins), torch.zeros(bins)
-    for _ in range(windows):
+    seen, kept = torch.zeros(2, bins)
+    for _ in range(1500):
         drawn = torch.randint(4000, (window,), generator=generator)
         history.file(losses[drawn])
-        rows, weights = running.select(losses[drawn], history, generator)
+        rows = running.select(losses[drawn], history, generator).rows
         seen += torch.bincount(drawn * bins // 4000, minlength=bins)
-        taken = drawn[rows] * bins // 4000
-        kept += torch.bincount(taken, minlength=bins)
-        weight += torch.bincount(taken, weights, minlength=bins)
-    middles = losses.reshape(bins, -1).median(dim=1).values
-    return Kept(
-        ranks.reshape(bins, -1).mean(dim=1).numpy(),
-        middles.numpy(),
-        (kept / seen).numpy(),
-        (weight / kept).numpy(),
-    )
+        kept += torch.bincount(drawn[rows] * bins // 4000, minlength=bins)
+    return ranks.reshape(bins, -1).mean(dim=1), kept / seen
 
 
 @cache
@@ -166,18 +64,11 @@ def digits(examples: int = 600, start: int = 0, flipped: float = 0.0) -> TensorD
     return TensorDataset(torch.tensor(pixels[part] / 16, dtype=torch.float32), labels)
 
 
-def make_model(width: int = 48, seed: int = 0) -> nn.Module:
+def make_model() -> nn.Module:
     """Return a small net for digits."""
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        return nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 10))
-
-
-def losses_of(model: nn.Module, data: TensorDataset) -> Tensor:
-    """Return every example's loss."""
-    inputs, labels = data.tensors
-    with torch.no_grad():
-        return nn.functional.cross_entropy(model(inputs), labels, reduction="none")
+        torch.default_generator.manual_seed(0)
+        return nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 10))
 
 
 def train(
@@ -188,21 +79,19 @@ def train(
     epochs: int,
     batch_size: int = 16,
     rate: float = 0.05,
-    seed: int = 0,
 ) -> Iterator[tuple[int, Tensor]]:
     """Train a model in place, and yield epoch and indices of every batch that it took."""
-    shuffle = torch.Generator().manual_seed(seed)
-    candidates = DataLoader(data, batch_size=batch_size, shuffle=True, generator=shuffle)
+    shuffle = torch.Generator().manual_seed(0)
     loss_fn = nn.CrossEntropyLoss(reduction="none")
     loader = sb.SelectiveLoader(
-        candidates,
+        DataLoader(data, batch_size=batch_size, shuffle=True, generator=shuffle),
         model,
         loss_fn,
         strategy,
         epochs=epochs,
         leftovers="flush",
         with_selection=True,
-        generator=torch.Generator().manual_seed(seed),
+        generator=torch.Generator().manual_seed(0),
         quiet=True,
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
@@ -218,37 +107,25 @@ def train(
             yield epoch, selection.indices
 
 
-def finish(run: Iterable[Any]) -> None:
-    """Let a training run to its end."""
-    for _ in run:
-        pass
-
-
-def diary(strategy: Callable[[sb.scorers.AbstractScorer], sb.Strategy], epochs: int = 8) -> Diary:
+def diary(strategy: sb.Strategy, epochs: int = 8) -> tuple[np.ndarray, np.ndarray]:
     """Train on a few examples, ordered from easy to hard, and note what became of each.
 
-    Args:
-        strategy: returns the strategy for a scorer, which watches what is scored.
-        epochs: how long.
+    Returns:
+        Whether each example was loaded, and whether it was trained on: bool [epoch, example].
     """
     data = _Noted(_easy_to_hard(), epochs)
-    scored, trained = np.zeros((2, *data.loaded.shape), dtype=bool)
-
-    def note(indices: Tensor) -> None:
-        scored[data.epoch, indices.numpy()] = True
-
-    chosen = strategy(Watched(sb.scorers.Forward(), note))
-    for epoch, indices in train(make_model(), data, chosen, epochs=epochs, batch_size=4, rate=0.1):
-        trained[epoch, indices.numpy()] = True
-    # The very first batch is scored even in a warm-up, to see at once whether its losses are fit.
-    scored[: chosen.schedule.warmup_epochs] = False
-    return Diary(data.loaded, scored, trained)
+    trained = np.zeros_like(data.loaded)
+    for epoch, rows in train(make_model(), data, strategy, epochs=epochs, batch_size=4, rate=0.1):
+        trained[epoch, rows.numpy()] = True
+    return data.loaded, trained
 
 
 @cache
 def _easy_to_hard() -> TensorDataset:
     """Return a few digits in the order of the losses that they have while they are learned."""
-    data, model, total = digits(EASY_TO_HARD, start=100), make_model(), 0.0
+    data, model, total = digits(EASY_TO_HARD, start=100), make_model(), torch.zeros(EASY_TO_HARD)
+    inputs, labels = data.tensors
     for _ in train(model, data, sb.traditional(), epochs=8, batch_size=4, rate=0.1):
-        total = total + losses_of(model, data)
+        with torch.no_grad():
+            total += nn.functional.cross_entropy(model(inputs), labels, reduction="none")
     return TensorDataset(*(tensor[total.argsort()] for tensor in data.tensors))

@@ -38,10 +38,9 @@ Names = Annotated[
     list[str],
     typer.Argument(
         metavar="list | NAME... | all",
-        help=f"What to redo: {', '.join(FIGURES)}; all of these; {' or '.join(STUDY)}, the stages "
-        "of the study behind auto: digits, MNIST and MNIST-1D in many forms, where its settings "
-        "were chosen, other images and tables, and a language model, with seeds of their own. list "
-        "says what each figure needs, what is on record, and how long the rest takes.",
+        help=f"What to redo: {', '.join(FIGURES)}; all of these; {', '.join(STUDY)}, the stages "
+        "of the study behind auto, each with data and seeds of its own; study, all three of them. "
+        "list says what each figure needs, what is on record, and how long the rest takes.",
     ),
 ]
 ScaleOption = Annotated[
@@ -153,8 +152,8 @@ def main(
     all that need it; what was interrupted goes on with the runs that are missing, and where runs
     had begun, from their last checkpoints. Records go into --out, and beside them each figure as
     PNG and SVG, each table as text and Markdown, and index.md, which says of every claim what was
-    reported, what was measured, and whether the direction agrees; of the study, which goals were
-    reached. Settings, data and lengths are those of the scale, but for what options change.
+    reported, what was measured, and whether the direction agrees; of the study, what auto gained in
+    each job. Settings, data and lengths are those of the scale, but for what options change.
     """
     limit_threads(threads)
     # To draw what another machine has trained, its device need not be here.
@@ -168,6 +167,7 @@ def main(
         "trains": train,
         "every": checkpoint_every,
     }
+    names = [each for name in names for each in (STUDY if name == "study" else [name])]
     known = (*FIGURES, "all", "list", *STUDY)
     names = [find_name("figure, table or stage", name, known) for name in names]
     stages = [STUDY[name] for name in dict.fromkeys(names) if name in STUDY]

@@ -3,7 +3,6 @@
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +17,7 @@ from matplotlib.typing import LegendLocType
 from reproductions.evidence import Evidence, Panel
 from selective_backprop_lab.analysis.curves import Curve
 from selective_backprop_lab.analysis.estimates import Estimate
+from selective_backprop_lab.analysis.facts import listed, origins, seeds_of
 from selective_backprop_lab.analysis.tables import percent
 from selective_backprop_lab.data.datasets import ImageData
 from selective_backprop_lab.records.frame import machine_of
@@ -56,7 +56,7 @@ def side_by_side(
     evidence: Evidence, draw: Callable[[Axes, Panel], object], words: str, height: float = HEIGHT
 ) -> Drawing:
     """Draw panels beside each other, words and a caption under them."""
-    cells: list[Cell] = [partial(draw, panel=panel) for panel in evidence.panels]
+    cells: list[Cell] = [lambda axes, panel=panel: draw(axes, panel) for panel in evidence.panels]
     return sheet([cells], f"{words} {caption(evidence)}".strip(), height=height)
 
 
@@ -160,7 +160,7 @@ def caption(evidence: Evidence, *, curves: bool = False, timed: bool = False) ->
     if evidence.panels:
         parts = ["; ".join(dict.fromkeys(map(describe, evidence.panels))) + "."]
     if seeds:
-        parts.append(f"Seed{'s' if len(seeds) > 1 else ''} {_seeds_in_words(seeds)}.")
+        parts.append(f"Seed{'s' if len(seeds) > 1 else ''} {seeds_of(seeds)}.")
     if curves and len(seeds) < 2:
         parts.append("One seed: the spread over seeds is unknown.")
     elif curves:
@@ -187,33 +187,11 @@ def describe(panel: Panel) -> str:
     )
 
 
-def listed(parts: Iterable[str]) -> str:
-    """Return parts as a sentence lists them."""
-    *rest, last = parts
-    return f"{', '.join(rest)} and {last}" if rest else last
-
-
-def _seeds_in_words(seeds: Sequence[int]) -> str:
-    consecutive = len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1
-    return f"{seeds[0]} to {seeds[-1]}" if consecutive else listed(map(str, seeds))
-
-
 def _origins(evidence: Evidence) -> Iterable[str]:
     """Say which machines and which code records come from, and what differs between them."""
     runs, timings = evidence.runs, evidence.timings
     machines = dict.fromkeys([*runs.machine, *(machine_of(each.hardware) for each in timings)])
     codes = dict.fromkeys([*runs.code, *(each.code_version for each in timings)])
-    if not machines:
-        return
-    yield f"{listed(machines)}; code {listed(codes)}."
-    if len(set(runs.code)) > 1:
-        yield f"The runs come from different code: {listed(dict.fromkeys(runs.code))}."
-    if any("uncommitted" in code for code in runs.code):
-        yield "The code had uncommitted changes, so its version does not pin it down."
-    if len({str(versions) for versions in runs.versions}) > 1:
-        yield "The runs used different versions of Python or of libraries."
-    if len(set(runs.machine)) > 1:
-        yield (
-            "The runs come from different hardware or thread counts: seconds do not compare, and "
-            "the same seed trains to other errors."
-        )
+    if machines:
+        yield f"{listed(machines)}; code {listed(codes)}."
+    yield from origins(runs)

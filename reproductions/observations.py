@@ -11,6 +11,7 @@ from torch import Tensor
 from reproductions.drawing import curve_at
 from reproductions.probes import unpack
 from selective_backprop_lab.analysis.curves import Curve
+from selective_backprop_lab.records.frame import each_run
 from selective_backprop_lab.training.callbacks import Probe
 
 Pick = Callable[[Any], float]
@@ -21,7 +22,7 @@ def observed(runs: pd.DataFrame, probe: type[Probe]) -> pd.DataFrame:
     """Return a row for each time that a probe saw something in runs, in order: what it saw."""
     return pd.DataFrame(
         {"seed": run.seed, "progress": each.progress, **each.seen}
-        for run in runs.drop_duplicates("seed").itertuples()
+        for run in each_run(runs)
         for each in run.observations
         if each.probe.startswith(f"{probe.__name__}(")
     )

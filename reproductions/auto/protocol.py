@@ -4,93 +4,85 @@ What `auto` does is chosen in the first stage alone. The second has other data, 
 other record has, and is run once. In both, every strategy has its own learning rate at each length.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from selective_backprop_lab.analysis.grouping import BASELINE
-from selective_backprop_lab.analysis.statistics import final_bits, final_error, final_loss
-from selective_backprop_lab.analysis.tuning import Cell, Tuned
+from reproductions.auto.tuning import Cell, Tuned
+from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.composition import AS_PUBLISHED, Composition
 from selective_backprop_lab.data.noise import NoiseKind
 from selective_backprop_lab.recipe import Recipe, find_recipe
-from selective_backprop_lab.records.schema import Run
 from selective_backprop_lab.strategies import StrategyOptions
 from selective_backprop_lab.training.run_config import RunConfig
 
 OURS = "auto"
-ARMS = (
-    BASELINE,
-    "random-backprop",
-    "selective-backprop",
-    "stale-sb",
-    "recorded-sb",
-    "kath18-loss",
-    "infobatch",
-    "easy-skip",
-    "kakurenbo",
-    OURS,
-)
 RIVALS = (BASELINE, "recorded-sb", "infobatch", OURS)  # what a rule is tried against
-TEXT_ARMS = (
-    BASELINE,
-    "random-backprop",
-    "selective-backprop",
-    "recorded-sb",
-    "infobatch",
-    "easy-skip",
-    "tail-sft",
-    "token-selection",
-    OURS,
+ARMS = (
+    *(BASELINE, "random-backprop", "selective-backprop", "stale-sb", "recorded-sb", "kath18-loss"),
+    *("infobatch", "easy-skip", "kakurenbo", OURS),
 )
-ORDER = tuple(dict.fromkeys((*ARMS[:-1], *TEXT_ARMS)))
-"""All strategies of the study, as tables and figures have them."""
+TEXT_ARMS = (
+    *(BASELINE, "random-backprop", "selective-backprop", "recorded-sb", "infobatch", "easy-skip"),
+    *("tail-sft", "token-selection", OURS),
+)
 FACTORS = (0.5, 1.0, 2.0)  # of a workload's middle learning rate: the grid to begin with
 WIDEST = 8.0  # what a rate of the grid is at most, and one over it at least
 TUNING_SEEDS = (900, 901)  # that nothing else has
-TABLES = frozenset({"table", "clicks", "breast-cancer"})
+KINDS = {"table": "tables", "clicks": "tables", "breast-cancer": "tables"}
+KINDS |= {"source-code": "text", "source-bytes": "text", "help-bytes": "text"}
+
+
+UNITS = {  # a column of the lab's frame, and what it is multiplied by
+    "%": ("error", 1.0),
+    "100 × log-loss": ("test_loss", 100.0),
+    "100 × bits per byte": ("test_loss", 100.0 / math.log(2.0)),  # recorded in nats
+}
 
 
 @dataclass(frozen=True)
 class Workload:
     """Data, a net and lengths on which all strategies are compared."""
 
-    title: str  # what figures and tables call it
+    title: str  # what tables call it
     recipe: Recipe  # its learning rate is the middle of the grid, and decays over each run's length
     lengths: tuple[float, ...]  # of traditional training, in passes, rising: its curve
     compared: tuple[float, ...]  # of the others; traditional training has them all
     composition: Composition = AS_PUBLISHED
     limit: int | None = None  # training examples that it is composed of
     pretrained: str | None = None  # data that the net was trained on before; None for no such
-    more: tuple[str, ...] = field(default=())  # kinds that its data do not show
     tuning_seeds: int = len(TUNING_SEEDS)  # by which learning rates are found
-
-    # What is to be low: a number of a run, positive.
-    measure: Callable[[Run], float] = final_error
+    unit: str = "%"  # of what is to be low: a key of `UNITS`
 
     @property
-    def unit(self) -> str:
-        """What the measure is called."""
-        units = {final_loss: "100 × log-loss", final_bits: "100 × bits per byte"}
-        return units.get(self.measure, "error in %")
+    def column(self) -> str:
+        """The column of the lab's frame that is to be low."""
+        return UNITS[self.unit][0]
+
+    @property
+    def scale(self) -> float:
+        """What the column is multiplied by where it is shown."""
+        return UNITS[self.unit][1]
 
     @property
     def name(self) -> str:
-        """What the command line and files call it."""
+        """What the command line calls it."""
         return "-".join("".join(c if c.isalnum() else " " for c in self.title.lower()).split())
 
     @property
-    def kinds(self) -> tuple[str, ...]:
-        """What it is an example of, by which means are taken."""
+    def kind(self) -> str:
+        """What it is an example of; the first that holds."""
         made = self.composition
-        repeats = "near-copies" if made.near_copies else "copies" if made.copies else ""
-        skewed = ("skewed" if repeats else "imbalanced") if made.skew else repeats
-        noise = "noisy" if made.noise else "clean"
-        table = "table" if self.recipe.data in TABLES else ""
-        tuned = "fine-tuning" if self.pretrained else ""
-        return tuple(kind for kind in (skewed, noise, table, tuned, *self.more) if kind)
+        if made.noise:
+            return "wrong labels"
+        if self.pretrained:
+            return "fine-tuning"
+        if made.copies or made.skew:
+            return "skewed or repeated"
+        return KINDS.get(self.recipe.data, "images as published")
 
     def cells(self, arms: Sequence[str]) -> list[Cell]:
         """Return each of some strategies at each of its lengths."""
@@ -159,7 +151,7 @@ class Workload:
 class Stage:
     """A part of the study."""
 
-    title: str  # of its page
+    title: str
     workloads: tuple[Workload, ...]
     first_seed: int  # the others follow
     arms: tuple[str, ...] = ARMS  # those that are compared
@@ -169,204 +161,135 @@ class Stage:
         return range(self.first_seed, self.first_seed + count)
 
 
+Lengths = tuple[tuple[float, ...], tuple[float, ...]]
+"""Of traditional training, and of the others."""
 _PASSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-_SHORTER, _LONGER = (tuple(by * length for length in _PASSES) for by in (0.5, 4.0))
+
+
+def _lengths(by: float, *compared: float) -> Lengths:
+    return tuple(by * length for length in _PASSES), compared
+
+
+_USUAL, _SHORT, _LATE = _lengths(1, 4.0, 16.0), _lengths(0.5, 2.0, 8.0), _lengths(4, 16.0, 64.0)
+_EARLY = _lengths(1, 2.0, 8.0)  # where data are skewed most is learned early
 _PLACES = 8000
+_FEWER: dict[str, Any] = {"places": 4000}
+_SKEWED: dict[str, Any] = {"skew": 1.5, "copies": 1.0}
+_NEAR: dict[str, Any] = {"copies": 1.0, "near_copies": 2}
+_NEIGHBOUR: dict[str, Any] = {"noise_kind": NoiseKind.NEIGHBOUR}
 
 
-def _perceptron(title: str, data: str, rate: float, **more: Any) -> Workload:
+def _workload(title: str, recipe: Recipe, at: Lengths, made: Mapping[str, Any]) -> Workload:
+    """Return a workload: `made` has what its data are composed of, and fields of `Workload`."""
+    fields = {name: made[name] for name in made if name in Workload.__dataclass_fields__}
+    composed: dict[str, Any] = {name: made[name] for name in made if name not in fields}
+    if composed:
+        composed.setdefault("places", _PLACES)
+        fields["composition"] = Composition(**composed)
+    return Workload(title, recipe, *at, **fields)
+
+
+def _perceptron(
+    title: str, data: str, rate: float = 0.1, at: Lengths = _USUAL, **made: Any
+) -> Workload:
     """Return a workload of 8,000 training examples, of which nothing is augmented."""
-    batch = min(64, find_recipe(data).batch_size)
     recipe = replace(
         find_recipe(data),
         model="perceptron",
-        batch_size=batch,
+        batch_size=min(64, find_recipe(data).batch_size),
         learning_rate=rate,
         augmentation=Augmentation(),
     )
-    usual: dict[str, Any] = {"lengths": _PASSES, "compared": (4.0, 16.0)}
-    return Workload(title, recipe, **usual | more)
+    return _workload(title, recipe, at, made)
 
 
-def _convolutional(title: str, data: str, rate: float, **more: Any) -> Workload:
+def _convolutional(title: str, data: str, **made: Any) -> Workload:
     """Return a workload of a small net with BatchNorm, with the data set's shifts and mirroring.
 
     Its passes take twice as long as a perceptron's, and there are fewer of them.
     """
     recipe = find_recipe(data)
-    # Small nets do not overfit.
-    augmentation = replace(recipe.augmentation, cutout=0)
     recipe = replace(
         recipe,
         model="small_cnn",
         batch_size=64,
-        learning_rate=rate,
-        augmentation=augmentation,
+        learning_rate=0.1,
+        augmentation=replace(recipe.augmentation, cutout=0),  # small nets do not overfit
     )
-    return Workload(title, recipe, **_SHORT | more)
+    return _workload(title, recipe, _SHORT, made)
 
 
-def _composed(places: int = _PLACES, noise: float = 0.0, **more: Any) -> Composition:
-    return Composition(places=places, noise=noise, **more)
+def _tuned(title: str, data: str) -> Workload:
+    """Return a perceptron that was trained on five classes, and goes on with the others."""
+    return _perceptron(title, f"{data}:5-9", at=_SHORT, pretrained=f"{data}:0-4", limit=_PLACES)
 
 
-_SKEWED: dict[str, Any] = {"skew": 1.5, "copies": 1.0}
-_NEAR: dict[str, Any] = {"copies": 1.0, "near_copies": 2}
-_NEIGHBOUR: dict[str, Any] = {"noise_kind": NoiseKind.NEIGHBOUR}
-_EARLY: dict[str, Any] = {"compared": (2.0, 8.0)}  # where data are skewed most is learned early
-_SHORT: dict[str, Any] = {"lengths": _SHORTER, "compared": (2.0, 8.0)}
-_TUNED: dict[str, Any] = {"limit": _PLACES, **_SHORT}
-_LATE: dict[str, Any] = {"lengths": _LONGER, "compared": (16.0, 64.0)}
+def _language(title: str, data: str, lengths: tuple[float, ...], **made: Any) -> Workload:
+    fields = {"limit": 1536, "tuning_seeds": 1, "unit": "100 × bits per byte"}
+    return _workload(title, find_recipe(data), (lengths, (lengths[2],)), fields | made)
 
+
+_DEVELOPMENT = (
+    _perceptron("Digits", "digits", 0.2, _EARLY),
+    _perceptron("MNIST", "mnist", limit=_PLACES),
+    _convolutional("MNIST, convolutional", "mnist", limit=4000),
+    _perceptron("MNIST, skewed", "mnist", at=_EARLY, **_SKEWED),
+    _perceptron("MNIST, skewed, 10 % wrong", "mnist", noise=0.1, **_SKEWED),
+    _convolutional("MNIST, skewed, convolutional", "mnist", **_FEWER, **_SKEWED),
+    _perceptron("MNIST, copies", "mnist", at=_EARLY, copies=1.0),
+    _perceptron("MNIST, near-copies", "mnist", **_NEAR),
+    _perceptron("MNIST, imbalanced", "mnist", at=_EARLY, skew=1.5),
+    _perceptron("MNIST, 20 % wrong", "mnist", noise=0.2),
+    _perceptron("MNIST, 10 % taken for neighbours", "mnist", noise=0.1, **_NEIGHBOUR),
+    _tuned("MNIST, 5 to 9 after 0 to 4", "mnist"),
+    # All of it, with its shifts, until no training example in a hundred is wrong.
+    Workload(
+        "MNIST, saturated",
+        replace(find_recipe("mnist"), model="perceptron"),
+        _PASSES,
+        (8.0, 16.0),
+        tuning_seeds=1,
+    ),
+    _perceptron("MNIST-1D", "mnist1d", at=_LATE),
+    _perceptron(
+        "MNIST-1D, skewed, 5 % wrong",
+        "mnist1d",
+        at=_lengths(2, 8.0, 32.0),
+        noise=0.05,
+        **_FEWER,
+        **_SKEWED,
+    ),
+)
+_FASHION = "fashion-mnist"
+_CONFIRMATION = (
+    _perceptron("Fashion-MNIST", _FASHION, limit=_PLACES),
+    _perceptron("Fashion-MNIST, skewed", _FASHION, at=_EARLY, **_SKEWED),
+    _perceptron("Fashion-MNIST, skewed, 10 % wrong", _FASHION, noise=0.1, **_SKEWED),
+    _convolutional("Fashion-MNIST, skewed, convolutional", _FASHION, **_FEWER, **_SKEWED),
+    _perceptron("Fashion-MNIST, near-copies", _FASHION, **_NEAR),
+    _perceptron("Fashion-MNIST, 20 % wrong", _FASHION, noise=0.2),
+    _convolutional("CIFAR-10", "cifar10", limit=4000),
+    _perceptron("CIFAR-10, copies", "cifar10", 0.02, copies=1.0, **_FEWER),
+    _convolutional("CIFAR-10, 20 % wrong", "cifar10", noise=0.2, **_FEWER),
+    _convolutional("CIFAR-100", "cifar100", limit=4000),
+    _tuned("Fashion-MNIST, 5 to 9 after 0 to 4", _FASHION),
+    _perceptron("Source code", "source-code", at=_EARLY),
+    _perceptron("Table", "table"),
+    _perceptron("Table, 20 % taken for neighbours", "table", noise=0.2, **_NEIGHBOUR),
+    _perceptron("Clicks", "clicks", 0.05, _SHORT, unit="100 × log-loss"),
+    _perceptron("Breast cancer", "breast-cancer", 0.05, _LATE),
+)
+_TEXTS = (
+    _language("Source bytes", "source-bytes", (1.0, 2.0, 4.0, 8.0)),
+    _language(
+        "Help bytes after source bytes",
+        "help-bytes",
+        (0.5, 1.0, 2.0, 4.0),
+        pretrained="source-bytes",
+    ),
+)
 STAGES: Mapping[str, Stage] = {
-    "develop": Stage(
-        "Development",
-        (
-            _perceptron("Digits", "digits", 0.2, **_EARLY),
-            _perceptron("MNIST", "mnist", 0.1, limit=_PLACES),
-            _convolutional("MNIST, convolutional", "mnist", 0.1, limit=4000),
-            _perceptron("MNIST, skewed", "mnist", 0.1, composition=_composed(**_SKEWED), **_EARLY),
-            _perceptron(
-                "MNIST, skewed, 10 % wrong",
-                "mnist",
-                0.1,
-                composition=_composed(noise=0.1, **_SKEWED),
-            ),
-            _convolutional(
-                "MNIST, skewed, convolutional",
-                "mnist",
-                0.1,
-                composition=_composed(4000, **_SKEWED),
-            ),
-            _perceptron("MNIST, copies", "mnist", 0.1, composition=_composed(copies=1.0), **_EARLY),
-            _perceptron("MNIST, near-copies", "mnist", 0.1, composition=_composed(**_NEAR)),
-            _perceptron(
-                "MNIST, imbalanced", "mnist", 0.1, composition=_composed(skew=1.5), **_EARLY
-            ),
-            _perceptron("MNIST, 20 % wrong", "mnist", 0.1, composition=_composed(noise=0.2)),
-            _perceptron(
-                "MNIST, 10 % taken for neighbours",
-                "mnist",
-                0.1,
-                composition=_composed(noise=0.1, **_NEIGHBOUR),
-            ),
-            _perceptron(
-                "MNIST, 5 to 9 after 0 to 4", "mnist:5-9", 0.1, pretrained="mnist:0-4", **_TUNED
-            ),
-            # All of it, with its shifts, until no training example in a hundred is wrong.
-            Workload(
-                "MNIST, saturated",
-                replace(find_recipe("mnist"), model="perceptron"),
-                _PASSES,
-                (8.0, 16.0),
-                tuning_seeds=1,
-                more=("saturated",),
-            ),
-            _perceptron("MNIST-1D", "mnist1d", 0.1, **_LATE, more=("saturated",)),
-            _perceptron(
-                "MNIST-1D, skewed, 5 % wrong",
-                "mnist1d",
-                0.1,
-                composition=_composed(4000, noise=0.05, **_SKEWED),
-                lengths=tuple(2 * length for length in _PASSES),
-                compared=(8.0, 32.0),
-            ),
-        ),
-        first_seed=0,
-        arms=RIVALS,
-    ),
-    "confirm": Stage(
-        "Confirmation",
-        (
-            _perceptron("Fashion-MNIST", "fashion-mnist", 0.1, limit=_PLACES),
-            _perceptron(
-                "Fashion-MNIST, skewed",
-                "fashion-mnist",
-                0.1,
-                composition=_composed(**_SKEWED),
-                **_EARLY,
-            ),
-            _perceptron(
-                "Fashion-MNIST, skewed, 10 % wrong",
-                "fashion-mnist",
-                0.1,
-                composition=_composed(noise=0.1, **_SKEWED),
-            ),
-            _convolutional(
-                "Fashion-MNIST, skewed, convolutional",
-                "fashion-mnist",
-                0.1,
-                composition=_composed(4000, **_SKEWED),
-            ),
-            _perceptron(
-                "Fashion-MNIST, near-copies",
-                "fashion-mnist",
-                0.1,
-                composition=_composed(**_NEAR),
-            ),
-            _perceptron(
-                "Fashion-MNIST, 20 % wrong",
-                "fashion-mnist",
-                0.1,
-                composition=_composed(noise=0.2),
-            ),
-            _convolutional("CIFAR-10", "cifar10", 0.1, limit=4000),
-            _perceptron(
-                "CIFAR-10, copies", "cifar10", 0.02, composition=_composed(4000, copies=1.0)
-            ),
-            _convolutional(
-                "CIFAR-10, 20 % wrong",
-                "cifar10",
-                0.1,
-                composition=_composed(4000, noise=0.2),
-            ),
-            _convolutional("CIFAR-100", "cifar100", 0.1, limit=4000),
-            _perceptron(
-                "Fashion-MNIST, 5 to 9 after 0 to 4",
-                "fashion-mnist:5-9",
-                0.1,
-                pretrained="fashion-mnist:0-4",
-                **_TUNED,
-            ),
-            _perceptron("Source code", "source-code", 0.1, more=("text",), **_EARLY),
-            _perceptron("Table", "table", 0.1),
-            _perceptron(
-                "Table, 20 % taken for neighbours",
-                "table",
-                0.1,
-                composition=_composed(noise=0.2, **_NEIGHBOUR),
-            ),
-            _perceptron("Clicks", "clicks", 0.05, measure=final_loss, **_SHORT),
-            _perceptron("Breast cancer", "breast-cancer", 0.05, **_LATE, more=("saturated",)),
-        ),
-        first_seed=200,
-    ),
-    "language": Stage(
-        "Language",
-        (
-            Workload(
-                "Source bytes",
-                find_recipe("source-bytes"),
-                (1.0, 2.0, 4.0, 8.0),
-                (4.0,),
-                limit=1536,
-                tuning_seeds=1,
-                more=("text",),
-                measure=final_bits,
-            ),
-            Workload(
-                "Help bytes after source bytes",
-                find_recipe("help-bytes"),
-                (0.5, 1.0, 2.0, 4.0),
-                (2.0,),
-                pretrained="source-bytes",
-                limit=1536,
-                tuning_seeds=1,
-                more=("text",),
-                measure=final_bits,
-            ),
-        ),
-        first_seed=400,
-        arms=TEXT_ARMS,
-    ),
+    "develop": Stage("Development", _DEVELOPMENT, first_seed=0, arms=RIVALS),
+    "confirm": Stage("Confirmation", _CONFIRMATION, first_seed=200),
+    "language": Stage("Language", _TEXTS, first_seed=400, arms=TEXT_ARMS),
 }

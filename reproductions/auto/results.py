@@ -1,124 +1,115 @@
-"""What is on record of a workload: errors, differences and worth, by strategy and length."""
+"""What is on record of a stage: its workloads, their best learning rates, and what `auto` gained.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+The gain of a strategy is its final error less that of the best traditional training of any length
+up to its own cost, seed by seed. Stopping earlier costs nothing, so a longer run that got worse is
+no rival. Rates and the rival's length are chosen on tuning seeds, which are not judged.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from reproductions.auto.protocol import ARMS, ORDER, OURS, Stage, Workload
-from selective_backprop_lab.analysis.grouping import BASELINE, Comparison, RunGroup, gather
-from selective_backprop_lab.analysis.statistics import (
-    Axis,
-    Estimate,
-    by_seed,
-    estimate,
-    paired_difference,
-)
-from selective_backprop_lab.analysis.tuning import Cell, Tuned, tuned
-from selective_backprop_lab.analysis.worth import Worth, worth
-from selective_backprop_lab.records.schema import Run, read_runs
-from selective_backprop_lab.training.run_config import RunConfig
+import pandas as pd
 
-Measure = Callable[[Run], float]
+from reproductions.auto.protocol import ARMS, OURS, Stage, Workload
+from reproductions.auto.tuning import Cell, Tuned, tuned
+from selective_backprop_lab.analysis.class_errors import error_as_it_comes
+from selective_backprop_lab.analysis.estimates import Estimate, estimate
+from selective_backprop_lab.analysis.queries import (
+    BASELINE,
+    counted,
+    difference,
+    final,
+    final_difference,
+)
+from selective_backprop_lab.records.frame import frame
+from selective_backprop_lab.training.run_config import RunConfig
 
 RUNS = "runs"
 _MOST = 500  # seeds of a stage; those of tuning are beyond
+VERDICTS = {"lower": "gains", "unresolved": "level", "higher": "loses"}
+"""What is said of a gain, by the side of zero on which its 95 % interval lies."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """One workload with its finished runs."""
+    """One workload with its finished runs, as rows of the lab's frame."""
 
     workload: Workload
-    runs: tuple[Run, ...]  # each at the learning rate that tuning found
-    tuning: tuple[Run, ...]
+    runs: pd.DataFrame  # each at the learning rate that tuning found
+    tuning: pd.DataFrame
     rates: Mapping[Cell, Tuned]
     missing: int  # runs that are not on record
 
-    @cached_property
-    def comparison(self) -> Comparison:
-        """The runs in groups."""
-        return gather(self.runs)
-
-    @cached_property
-    def groups(self) -> dict[tuple[str, float], RunGroup]:
-        """The groups by strategy and length in passes."""
-        return {
-            (group.name, group.length.value): group
-            for group in (self.comparison.groups if self.runs else ())
-        }
-
-    @property
-    def arms(self) -> list[str]:
-        """The strategies that can be held against traditional training, in the study's order."""
-        return [
-            arm
-            for arm in ORDER
-            if arm != BASELINE and any((arm, length) in self.groups for length in self.lengths)
-        ]
-
     @property
     def lengths(self) -> list[float]:
-        """The lengths that strategies are compared at, and traditional training was run at."""
-        return [each for each in self.workload.compared if (BASELINE, each) in self.groups]
+        """The lengths at which a strategy can be held against traditional training."""
+        there = {*self.runs.length[self.runs.arm != BASELINE]}
+        return [each for each in self.workload.compared if each in there and self.rival(each)]
 
-    def error(self, arm: str, length: float, *, measure: Measure | None = None) -> Estimate:
-        """Return where a strategy ends, in the workload's measure or another."""
-        group = self.groups.get((arm, length))
-        return estimate([*by_seed(group, measure or self.workload.measure)] if group else [])
-
-    def difference(
-        self,
-        arm: str,
-        length: float,
-        other: str = BASELINE,
-        *,
-        measure: Measure | None = None,
-    ) -> Estimate:
-        """Return how much higher a strategy ends than another of the same length, seed by seed."""
-        mine, theirs = self.groups.get((arm, length)), self.groups.get((other, length))
-        if mine is None or theirs is None:
-            return estimate([])
-        return paired_difference(mine, theirs, measure or self.workload.measure)
-
-    def worth(
-        self, arm: str, length: float, axis: Axis = "cost", *, measure: Measure | None = None
-    ) -> Worth:
-        """Return what a strategy is worth at a length, by the workload's measure or another."""
-        measure = measure or self.workload.measure
-        key = arm, length, axis, measure
-        if key not in self._worths:
-            group = self.groups.get((arm, length))
-            self._worths[key] = (
-                worth(group, self.comparison, axis, measure=measure)
-                if group
-                else Worth(reason="it was not run")
-            )
-        return self._worths[key]
+    def of(self, arm: str, length: float) -> pd.DataFrame:
+        """Return the runs of a strategy at a length."""
+        return self._groups.get((arm, length), self.runs[:0])
 
     @cached_property
-    def _worths(self) -> dict[tuple[str, float, Axis, Measure], Worth]:
-        return {}
+    def _groups(self) -> dict[object, pd.DataFrame]:
+        return dict(iter(self.runs.groupby(["arm", "length"])))
 
-    def best_rival(self, length: float) -> str | None:
-        """Return which of the others ends lowest, traditional training included.
+    def rival(self, length: float) -> float | None:
+        """Return the length of the best traditional training up to a length, by tuning seeds."""
+        errors = {
+            own.value: found.error
+            for (arm, own), found in self.rates.items()
+            if arm == BASELINE and own.value <= length and len(self.of(arm, own.value))
+        }
+        return min(errors, key=errors.__getitem__, default=None)
 
-        That it is chosen by the errors that it is then held against favours it.
-        """
-        rivals = [arm for arm in ORDER if arm != OURS and (arm, length) in self.groups]
-        return min(rivals, key=lambda arm: self.error(arm, length).mean, default=None)
+    def error(self, arm: str, length: float) -> Estimate:
+        """Return where a strategy ends, in the workload's unit."""
+        workload = self.workload
+        return _times(
+            estimate([*final(self.of(arm, length), workload.column)]),
+            workload.scale,
+        )
+
+    def gain(self, arm: str, length: float) -> Estimate:
+        """Return a strategy's error less that of its rival; below zero it pays."""
+        rival = self.rival(length)
+        if rival is None:
+            return estimate([])
+        pair = self.of(arm, length), self.of(BASELINE, rival)
+        return _times(final_difference(*pair, self.workload.column), self.workload.scale)
+
+    def gain_as_classes_come(self, length: float) -> Estimate:
+        """Return the gain of `auto` with each class weighed by its share of the training data."""
+        rival = self.rival(length)
+        assert rival is not None  # or the length would not be there
+        cells = (OURS, length), (BASELINE, rival)
+        ours, usual = (error_as_it_comes(self.of(*cell)) for cell in cells)
+        return estimate([*difference(ours, usual)])
+
+    def verdict(self, arm: str, length: float) -> str:
+        """Return `gains`, `level` or `loses`; – where there are too few seeds to tell."""
+        return VERDICTS.get(self.gain(arm, length).against(), "–")
+
+    def change(self, length: float) -> Estimate:
+        """Return the gain of `auto` in per cent of its rival's error."""
+        rival = self.rival(length)
+        assert rival is not None  # or the length would not be there
+        return _times(self.gain(OURS, length), 100.0 / self.error(BASELINE, rival).mean)
 
 
-def read_finished(folder: Path) -> dict[str, Run]:
-    """Return the finished runs of a stage's folder by the names of their records."""
+def read_finished(folder: Path) -> pd.DataFrame:
+    """Return the finished runs of a stage's folder, by the names of their records."""
     records = folder / RUNS
-    there = read_runs(records) if records.is_dir() else []
-    return {run.name: run for run in there if run.finished}
+    found = counted(frame(*([records] if records.is_dir() else [])))
+    return found.set_index("run", drop=False)
 
 
 def find_rates(
-    workload: Workload, there: Mapping[str, Run], device: str, arms: Sequence[str] = ARMS
-) -> tuple[list[RunConfig], tuple[Run, ...], dict[Cell, Tuned]]:
+    workload: Workload, there: pd.DataFrame, device: str, arms: Sequence[str] = ARMS
+) -> tuple[list[RunConfig], pd.DataFrame, dict[Cell, Tuned]]:
     """Return the learning rates that are best so far, with the runs on record that say so.
 
     Returns:
@@ -127,7 +118,7 @@ def find_rates(
     wanted, rates = list[RunConfig](), dict[Cell, Tuned]()
     while (more := workload.tuning_plans(arms, rates, device)) != wanted:
         wanted, done = more, _among(more, there)
-        rates = tuned(done, workload.measure)
+        rates = tuned(done, workload.column)
     return wanted, done, rates
 
 
@@ -140,8 +131,9 @@ def read_results(
     """
     there = read_finished(folder)
     if seeds is None:
-        known = [run.header.seed - stage.first_seed for run in there.values()]
-        seeds = 1 + max((seed for seed in known if 0 <= seed < _MOST), default=-1)
+        known = there.seed - stage.first_seed
+        known = known[(known >= 0) & (known < _MOST)]
+        seeds = 1 + int(known.max()) if len(known) else 0
     found = []
     for workload in stage.workloads:
         tuning, tuned_by, rates = find_rates(workload, there, device, stage.arms)
@@ -151,6 +143,9 @@ def read_results(
     return found
 
 
-def _among(plans: Iterable[RunConfig], there: Mapping[str, Run]) -> tuple[Run, ...]:
-    names = (plan.record_name for plan in plans)
-    return tuple(there[name] for name in names if name in there)
+def _among(plans: Iterable[RunConfig], there: pd.DataFrame) -> pd.DataFrame:
+    return there[there.index.isin({plan.record_name for plan in plans})]
+
+
+def _times(found: Estimate, by: float) -> Estimate:
+    return Estimate(by * found.mean, by * found.half_width, found.seeds)

@@ -6,11 +6,10 @@ from dataclasses import replace
 from rich.console import Console
 
 import selective_backprop as sb
-from reproductions.auto.page import compose, draw_page
+from reproductions.auto.page import compose, counts
 from reproductions.auto.protocol import Stage, Workload
 from reproductions.auto.results import RUNS, find_rates, read_finished, read_results
 from reproductions.training import Order, absent_data, train_missing
-from selective_backprop_lab.analysis.verdict import GOALS, tally
 from selective_backprop_lab.names import find_name
 from selective_backprop_lab.training.run_config import RunConfig
 
@@ -41,14 +40,15 @@ def run_study(
     asked = {find_name("strategy", arm, stage.arms, more=" in the study") for arm in arms}
     if order.trains:
         _train(console, chosen, order, [arm for arm in stage.arms if arm in asked] or stage.arms)
-    page = compose(stage, read_results(stage, order.out, order.seeds, order.device))
-    if not page.shown:
+    seeds = order.seeds if order.trains else None  # None: all on record
+    results = read_results(stage, order.out, seeds, order.device)
+    shown = [each for each in results if len(each.runs)]
+    if not shown:
         raise sb.RecordError(f"{order.out / RUNS} has no finished run of {stage.title.lower()}")
-    draw_page(page, order.out)
-    (order.out / "index.md").write_text(page.text, encoding="utf-8")
-    console.print(page.overview)
-    console.print(f"{tally(page.goals, GOALS) or 'no goal'}", soft_wrap=True)
-    console.print(f"Open {order.out / 'index.md'}; figures lie beside it.", soft_wrap=True)
+    page = order.out / "index.md"
+    page.write_text(f"# {stage.title}\n\n{compose(results)}", encoding="utf-8")
+    console.print(counts(shown))
+    console.print(f"Open {page}", soft_wrap=True)
 
 
 def _chosen(stage: Stage, only: Sequence[str]) -> tuple[Workload, ...]:

@@ -28,6 +28,7 @@ from reproductions.probes import (
     TargetConfidences,
 )
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
+from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import Table, percent, with_interval
 from selective_backprop_lab.report.panels import draw_curve
 from selective_backprop_lab.report.styles import Style
@@ -293,7 +294,8 @@ def _measured(
 ) -> Drawing:
     """Return a panel of each measure beside each other, and of each setting."""
     cells: list[list[drawing.Cell]] = [
-        [partial(draw, panel=panel, key=key) for key in _MEASURED] for panel in evidence.panels
+        [lambda axes, panel=panel, key=key: draw(axes, panel, key) for key in _MEASURED]
+        for panel in evidence.panels
     ]
     return drawing.sheet(cells, words, height=3.3)
 
@@ -329,7 +331,7 @@ _WHAT = {"confidence": "target confidence", "accuracy": "accuracy"}
 
 def draw_percentiles(evidence: Evidence, *, key: str) -> Drawing:
     """Draw figure 8, of the confidence, or 9, of the accuracy."""
-    epochs = drawing.listed(dict.fromkeys(f"{_epoch(each):.1f}" for each in evidence.panels))
+    epochs = listed(dict.fromkeys(f"{_epoch(each):.1f}" for each in evidence.panels))
     words = (
         "All test examples in the order of their target confidence, the softmax probability of "
         "the true label. A snapshot at the evaluation nearest to epoch 10, or at the end of a "

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from selective_backprop_lab.analysis.estimates import estimate
+from selective_backprop_lab.analysis.queries import final_difference
 from selective_backprop_lab.analysis.tables import with_interval
-from selective_backprop_lab.records.schema import read_runs
+from selective_backprop_lab.records.frame import frame
 
 ROOT = Path(__file__).parents[2]
 GATED = "records/cifar10-gate"
@@ -49,25 +50,31 @@ def test_every_command_in_the_readme_exists():
     assert all((ROOT / target).exists() for target in linked)
 
 
-def test_where_a_gate_opened_training_was_traditional_before_and_paid_for_scores_after():
-    runs = {(run.header.arm, run.header.seed): run for run in read_runs(ROOT / GATED)}
-    gated = [run for (arm, _), run in runs.items() if arm != "traditional"]
-    assert len(gated) == 6
-    for run in gated:
-        plain = runs["traditional", run.header.seed].points
-        shut = [point for point in run.points if not point.scored]
-        assert 2 <= len(shut) < len(run.points)
-        for one, other in zip(shut, plain, strict=False):
-            assert (one.cost, one.test_error) == (other.cost, other.test_error)
-
-
-def test_what_sampling_was_worth_once_the_gate_had_opened_is_what_the_page_says():
-    page = (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")
-    runs = {(run.header.arm, run.header.seed): run for run in read_runs(ROOT / GATED)}
-    for arm in ("kath18", "kath18-published"):
-        more = [
-            final_error(runs[arm, seed]) - final_error(runs["traditional", seed])
-            for seed in range(3)
+def test_what_the_readme_says_of_single_jobs_is_on_record():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (wrong,) = [
+        each
+        for each in evidence.results_of("confirm")
+        if each.workload.title == "Fashion-MNIST, 20 % wrong"
+    ]
+    four, sixteen = (
+        [
+            f"{wrong.error(*each).mean:.1f}"
+            for each in (("auto", n), ("traditional", wrong.rival(n)))
         ]
-        said = with_interval(estimate(more), signed=True)
+        for n in (4.0, 16.0)
+    )
+    assert (
+        "ends at {} % error after 16 passes, and the best plain training at {}".format(*sixteen)
+        in text
+    )
+    assert "it loses, {} to {}".format(*four) in text
+
+
+def test_what_kath18_cost_once_its_gate_had_opened_is_what_the_page_says():
+    page = (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")
+    runs = frame(ROOT / GATED)
+    for arm in ("kath18", "kath18-published"):
+        more = final_difference(runs[runs.arm == arm], runs[runs.arm == "traditional"])
+        said = with_interval(more, signed=True)
         assert re.search(rf"`{arm}` (ended )?{re.escape(said)}", page)

@@ -107,6 +107,7 @@ def test_the_stages_of_the_study_have_seeds_and_folders_of_their_own(typed, tmp_
         "runs/study/develop",
     ]
     assert confirm[3:] == ([], [])
+    assert [stage for _, stage, *_ in typed("study")] == [*STAGES.values()]
     line = f"study-confirm --seeds 2 --jobs 3 --threads 2 --device cpu --out {tmp_path} --no-train"
     ((_, _, order, *part),) = typed(f"{line} --only table,clicks --arms auto")
     assert (order.seeds, order.jobs, order.threads, order.device) == (2, 3, 2, "cpu")

@@ -1,12 +1,9 @@
-"""Committed pages of the papers and of the study say what their records say."""
+"""Committed pages of the papers say what their records say."""
 
 import pytest
 from fixture_records import RECORDS
 
 import selective_backprop as sb
-from reproductions.auto.page import compose
-from reproductions.auto.protocol import STAGES
-from reproductions.auto.results import read_results
 from reproductions.claims import judge
 from reproductions.jiang2019.scales import TUNED
 from reproductions.jiang2019.times import tuned
@@ -30,13 +27,6 @@ def test_a_page_of_the_papers_says_what_its_records_say(scale, one_thread):
             assert (order.out / f"{figure.name}.png").exists()
         else:
             assert text in page
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_page_of_the_study_says_what_its_records_say(stage):
-    folder = RECORDS / "study" / stage
-    page = compose(STAGES[stage], read_results(STAGES[stage], folder))
-    assert page.text == (folder / "index.md").read_text(encoding="utf-8")
 
 
 def test_the_learning_rates_of_the_saturated_scale_are_the_best_of_its_tuning():

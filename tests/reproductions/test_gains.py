@@ -1,0 +1,107 @@
+"""Gains, and what is said of them, are those that can be worked out by hand."""
+
+from dataclasses import replace
+
+import pytest
+from fixture_runs import fixture_run
+
+from reproductions.auto.page import by_kind, compose, counts, gains, others
+from reproductions.auto.protocol import STAGES
+from reproductions.auto.results import Results
+from reproductions.auto.tuning import Tuned
+from selective_backprop_lab.budget import Budget
+from selective_backprop_lab.records.frame import frame_of
+
+BY_NAME = {each.name: each for stage in STAGES.values() for each in stage.workloads}
+PLAIN, WRONG, CLICKS = (BY_NAME[name] for name in ("mnist", "mnist-20-wrong", "clicks"))
+NOISE = (-0.1, 0.0, 0.1)  # of the seeds; all strategies share it
+
+
+def results(workload, curve, **arms):
+    """Traditional training with an error at each length, and others at those that they have."""
+    ends = {("traditional", length): error for length, error in curve.items()}
+    ends |= {(arm, length): error for arm, own in arms.items() for length, error in own.items()}
+    runs = [
+        fixture_run(arm, seed, (error + noise,), cost=length, config={"budget": length})
+        for (arm, length), error in ends.items()
+        for seed, noise in enumerate(NOISE)
+    ]
+    rates = {(arm, Budget("cost", length)): Tuned({0.1: e}) for (arm, length), e in ends.items()}
+    return Results(workload, frame_of(runs), frame_of([]), rates, 0)
+
+
+def test_the_rival_is_the_best_traditional_training_up_to_the_same_cost():
+    found = results(WRONG, {2: 7, 4: 5, 8: 6, 16: 9, 32: 1}, auto={4: 5.5, 16: 4})
+    assert (found.rival(4.0), found.rival(16.0)) == (4.0, 4.0)
+    assert found.gain("auto", 4.0).mean == pytest.approx(0.5)
+    assert found.gain("auto", 16.0).mean == pytest.approx(-1.0)
+    assert [found.verdict("auto", length) for length in found.lengths] == ["loses", "gains"]
+    assert found.change(16.0).mean == pytest.approx(-20.0)
+    assert [row[2] for row in gains([found]).rows] == ["5.00 ± 0.25 (4)", "5.00 ± 0.25 (4)"]
+
+
+def test_the_rival_is_chosen_by_the_tuning_seeds_and_not_by_those_that_are_judged():
+    found = results(PLAIN, {4: 5, 16: 6}, auto={16: 5.5})
+    lucky = {("traditional", Budget("cost", 4.0)): Tuned({0.1: 9.0})}
+    found = replace(found, rates={**found.rates, **lucky})
+    assert found.rival(16.0) == 16.0
+    assert found.verdict("auto", 16.0) == "gains"
+
+
+def test_a_difference_within_its_interval_is_level_and_two_seeds_tell_nothing():
+    found = results(PLAIN, {4: 5, 16: 3}, auto={4: 5, 16: 3})
+    assert found.verdict("auto", 4.0) == "level"
+    few = replace(found, runs=found.runs[found.runs.seed < 2])
+    assert few.verdict("auto", 4.0) == "–"
+    assert [row[-1] for row in counts([few]).rows] == ["0"]
+
+
+def test_log_loss_is_taken_times_a_hundred():
+    found = results(CLICKS, {2: 5, 8: 3}, auto={2: 4, 8: 4})
+    assert found.error("auto", 2.0).mean == pytest.approx(20.0)
+    assert gains([found]).rows[0][1] == "100 × log-loss"
+
+
+def test_tables_count_by_kind_and_by_strategy_and_show_what_is_resolved_in_bold():
+    shown = [
+        results(WRONG, {4: 5, 16: 9}, auto={4: 5.5, 16: 4}, infobatch={4: 5, 16: 5}),
+        results(PLAIN, {4: 5, 16: 4}, auto={4: 4, 16: 4}),
+    ]
+    assert [row[:5] for row in by_kind(shown).rows] == [
+        ("images as published", "2", "1", "1", "0"),
+        ("wrong labels", "2", "1", "0", "1"),
+        ("all", "4", "2", "1", "1"),
+    ]
+    assert [row[0:2] for row in counts(shown).rows] == [("infobatch", "2"), ("auto", "4")]
+    rows = {row[0]: row[1:] for row in others(shown).rows}
+    assert rows["MNIST, 20 % wrong at 4"] == ("+0.00", "**+0.50**")
+    assert rows["MNIST at 16"] == ("–", "+0.00")
+
+
+def test_where_classes_are_skewed_the_gain_as_they_come_stands_beside():
+    found = results(BY_NAME["mnist-skewed"], {2: 5, 8: 4}, auto={2: 4, 8: 4})
+    errors = [(error, 9.0) for error in found.runs.error]
+    shares = [{"class_shares": [0.75, 0.25]}] * len(errors)
+    runs = found.runs.assign(class_errors=errors, meters=shares)
+    rows = gains([replace(found, runs=runs)]).rows
+    assert [row[-1] for row in rows] == ["−0.75", "+0.00"]
+    plain = results(PLAIN, {4: 5, 16: 3}, auto={4: 5, 16: 3})
+    assert gains([plain]).rows[0][-1] == ""
+
+
+def test_what_is_not_on_record_is_named():
+    empty = results(PLAIN, {})
+    assert compose([empty]) == "Not on record yet: MNIST.\n"
+
+
+def test_each_workload_is_of_one_kind():
+    names = ("mnist-skewed", "mnist-20-wrong", "mnist-1d", "clicks", "source-bytes", "mnist-copies")
+    assert [BY_NAME[name].kind for name in names] == [
+        "skewed or repeated",
+        "wrong labels",
+        "images as published",
+        "tables",
+        "text",
+        "skewed or repeated",
+    ]
+    assert BY_NAME["help-bytes-after-source-bytes"].kind == "fine-tuning"
