@@ -205,7 +205,7 @@ class TargetConfidences(Probe):
     """Target confidence and accuracy of the whole test set by percentile, at one moment.
 
     The target confidence is the softmax probability of the true label. Examples are ordered by it,
-    and their accuracy is told for bins of equally many, from the least confident on.
+    and their accuracy is that of bins of equally many, from the least confident on.
     """
 
     moment: float = 1.0  # share of the run, in (0, 1]; the first look that has come to it is taken

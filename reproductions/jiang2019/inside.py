@@ -222,16 +222,16 @@ def draw_gradients(evidence: Evidence) -> Drawing:
 
 
 def gradients_table(panel: Panel) -> Table:
-    """List the numbers of the first three looks and of the last one."""
-    looks = [own.reset_index() for _, own in observed(panel.runs, BatchGradients).groupby("seed")]
-    moments = dict.fromkeys([*range(len(looks[0]))[:3], len(looks[0]) - 1])
+    """List the numbers of the first three evaluations and of the last one."""
+    seeds = [own.reset_index() for _, own in observed(panel.runs, BatchGradients).groupby("seed")]
+    moments = dict.fromkeys([*range(len(seeds[0]))[:3], len(seeds[0]) - 1])
     rows = []
     for key, (label, _) in _MEASURED.items():
         for (place, share), kind in product(enumerate(KEPT), _KINDS):
-            each = pd.DataFrame([picked(look, _part(key, kind, place)) for look in looks])
+            each = pd.DataFrame([picked(own, _part(key, kind, place)) for own in seeds])
             seen = [over_seeds(each[moment]) for moment in moments]
             rows.append((f"{label}: {percent(share)}, {kind}", *map(with_interval, seen)))
-    epochs = panel.setting.recipe.epochs * looks[0].progress[list(moments)]
+    epochs = panel.setting.recipe.epochs * seeds[0].progress[list(moments)]
     return Table(("part of the batch", *(f"epoch {at:.1f}" for at in epochs)), rows, panel.title)
 
 
@@ -499,7 +499,7 @@ def _odds(place: int, beta: float) -> observations.Pick:
 
 
 def _moved(runs: pd.DataFrame) -> pd.Series:
-    """Return by how many places in a hundred ranks move between looks, on average, by seed."""
+    """Return by how many places in a hundred ranks move between evaluations, in the mean."""
     seen = observed(runs, LossRanks)
     return 100 * seen.groupby("seed").moved.mean()
 
