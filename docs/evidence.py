@@ -138,11 +138,11 @@ def draw_pages(folder: Path) -> None:
         order = committed(source)
         for figure in figures_at(order.scale):
             try:
-                drawing = figure.present(gather(figure, order, {})).figure
+                if figure.draw is not None:
+                    drawn = figure.draw(gather(figure, order, {}))
+                    save(drawn, target / figure.name, svg=False)
             except sb.DataError:
                 continue
-            if drawing is not None:
-                save(drawing, target / figure.name, svg=False)
 
 
 if __name__ == "__main__":

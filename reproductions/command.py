@@ -158,7 +158,7 @@ def main(
     limit_threads(threads)
     # To draw what another machine has trained, its device need not be here.
     where = device if device and not train else find_device(device)
-    told: dict[str, Any] = {
+    given: dict[str, Any] = {
         "device": where,
         "threads": threads,
         "jobs": jobs or default_jobs(where, threads),
@@ -186,12 +186,12 @@ def main(
             selectivities=_shares(selectivities or ""),
             hours=hours,
         )
-        order = PaperOrder(scale=changed, seeds=seeds or 3, out=papers, **told)
+        order = PaperOrder(scale=changed, seeds=seeds or 3, out=papers, **given)
         figures = find_figures(named, order.scale)
         (list_figures if lists else reproduce)(console, figures, order)
     for stage in stages:
         folder = (out or Path("runs/study")) / stage
-        order = Order(seeds=seeds or 5, out=folder, **told)
+        order = Order(seeds=seeds or 5, out=folder, **given)
         run_study(console, STAGES[stage], order, only=_names(only), arms=_names(arms))
 
 

@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,16 +14,15 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Drawing
 from matplotlib.typing import LegendLocType
 
-from reproductions.figures import Found, Judge, PanelData, PanelSpec, Presentation, presented
-from reproductions.timing import StepTimes
-from selective_backprop_lab.analysis.run_summary import listed, machine_of, origins, seeds_of
-from selective_backprop_lab.analysis.statistics import Curve, Estimate
-from selective_backprop_lab.analysis.tables import Table, percent
+from reproductions.evidence import Evidence, Panel
+from selective_backprop_lab.analysis.curves import Curve
+from selective_backprop_lab.analysis.estimates import Estimate
+from selective_backprop_lab.analysis.facts import listed, origins, seeds_of
+from selective_backprop_lab.analysis.tables import percent
 from selective_backprop_lab.data.datasets import ImageData
-from selective_backprop_lab.records.schema import Run
+from selective_backprop_lab.records.frame import machine_of
 from selective_backprop_lab.report.panels import FAINT, SETTINGS, draw_curve, label_ends
 from selective_backprop_lab.report.styles import Style
-from selective_backprop_lab.runner.run_store import load_data
 
 FEW = 4  # curves whose bands do not cover each other
 LEAST = 5.6  # inches of a figure, for its caption
@@ -53,19 +52,12 @@ def sheet(cells: Sequence[Sequence[Cell | None]], words: str, *, height: float =
     return drawing
 
 
-def present_panels(
-    found: Found,
-    draw: Callable[[Axes, PanelData], object],
-    words: str,
-    table: Callable[[PanelData], Table] | None = None,
-    judge: Judge | None = None,
-    *,
-    height: float = HEIGHT,
-) -> Presentation:
-    """Draw panels beside each other, words and a caption under them, with tables and verdicts."""
-    cells: list[Cell] = [lambda panel, shown=shown: draw(panel, shown) for shown in found.panels]
-    drawing = sheet([cells], f"{words} {caption(found)}", height=height)
-    return presented(found, drawing, table, judge)
+def side_by_side(
+    evidence: Evidence, draw: Callable[[Axes, Panel], object], words: str, height: float = HEIGHT
+) -> Drawing:
+    """Draw panels beside each other, words and a caption under them."""
+    cells: list[Cell] = [lambda axes, panel=panel: draw(axes, panel) for panel in evidence.panels]
+    return sheet([cells], f"{words} {caption(evidence)}".strip(), height=height)
 
 
 def save(drawing: Drawing, path: Path, *, svg: bool = True) -> None:
@@ -136,12 +128,6 @@ def thousands(value: float, _: int = 0) -> str:
     return f"{value:g}"
 
 
-def images_of(found: Found, shown: PanelData) -> ImageData:
-    """Return the data set that a panel was trained on."""
-    setting = shown.panel.setting
-    return load_data(setting.recipe.data, found.root, setting.limit)
-
-
 def draw_images(panel: Axes, data: ImageData, indices: Sequence[int], title: str) -> None:
     """Draw training images in two rows, each with the name of its class."""
     side, columns = data.image_size, (len(indices) + 1) // 2
@@ -164,36 +150,36 @@ def draw_images(panel: Axes, data: ImageData, indices: Sequence[int], title: str
     entitled(panel, title)
 
 
-def caption(found: Found, *, curves: bool = False, timed: bool = False) -> str:
+def caption(evidence: Evidence, *, curves: bool = False, timed: bool = False) -> str:
     """Say what a figure shows: data, nets, lengths, seeds, machine and code.
 
     Where lines are shown the spread as well, and where wall seconds are what they depend on.
     """
-    seeds = sorted({run.header.seed for run in found.runs})
+    seeds = sorted(set(evidence.runs.seed))
     parts = []
-    if found.panels:
-        parts = ["; ".join(dict.fromkeys(describe(each.panel) for each in found.panels)) + "."]
+    if evidence.panels:
+        parts = ["; ".join(dict.fromkeys(map(describe, evidence.panels))) + "."]
     if seeds:
         parts.append(f"Seed{'s' if len(seeds) > 1 else ''} {seeds_of(seeds)}.")
     if curves and len(seeds) < 2:
         parts.append("One seed: the spread over seeds is unknown.")
     elif curves:
-        few = max(len(each.pairs) for each in found.panels) <= FEW
+        few = max(len(panel.arms) for panel in evidence.panels) <= FEW
         spread = "bands: 95 % t-interval" if few else "the table has their intervals"
         parts.append(f"Lines: mean over seeds; {spread}.")
     if timed:
         parts.append("Runs took turns: wall seconds depend on what else the machine did.")
-    return " ".join([*parts, *made_on(found.runs, found.timings), *found.missing])
+    return " ".join([*parts, *_origins(evidence), *evidence.missing])
 
 
-def describe(panel: PanelSpec) -> str:
+def describe(panel: Panel) -> str:
     """Say data, net, length and selectivity of a panel."""
     setting, recipe = panel.setting, panel.setting.recipe
     amount = "all" if setting.limit is None else f"{setting.limit:,}"
-    real = setting.title.startswith(setting.paper_data)
-    stands = "" if real else f" (in place of {setting.paper_data})"
-    selective = [entry for entry in panel.entries if entry.key in {"sb", "stale"}]
-    rates = {entry.plan.settings.rate for entry in selective}
+    real = setting.title.startswith(setting.published.data)
+    stands = "" if real else f" (in place of {setting.published.data})"
+    selective = [arm for arm in panel.arms if arm.key.split(" ")[0] in {"sb", "stale"}]
+    rates = {arm.plan.settings.rate for arm in selective}
     return (
         f"{setting.title}{stands}: {amount} training examples, {recipe.model}, "
         f"{recipe.epochs} epochs, batch {recipe.batch_size}"
@@ -201,12 +187,11 @@ def describe(panel: PanelSpec) -> str:
     )
 
 
-def made_on(runs: Sequence[Run], timings: Sequence[StepTimes] = ()) -> list[str]:
+def _origins(evidence: Evidence) -> Iterable[str]:
     """Say which machines and which code records come from, and what differs between them."""
-    made = [(run.header.hardware, run.header.code_version) for run in runs]
-    made += [(timing.hardware, timing.code_version) for timing in timings]
-    if not made:
-        return []
-    machines = listed(dict.fromkeys(machine_of(machine) for machine, _ in made))
-    code = listed(dict.fromkeys(code for _, code in made))
-    return [f"{machines}; code {code}.", *origins(runs)]
+    runs, timings = evidence.runs, evidence.timings
+    machines = dict.fromkeys([*runs.machine, *(machine_of(each.hardware) for each in timings)])
+    codes = dict.fromkeys([*runs.code, *(each.code_version for each in timings)])
+    if machines:
+        yield f"{listed(machines)}; code {listed(codes)}."
+    yield from origins(runs)

@@ -1,52 +1,63 @@
-"""What probes saw in runs, and how two orders of the same examples agree."""
+"""What probes saw in runs, as a frame, and how two orders of the same examples agree."""
 
-from collections.abc import Callable, Mapping
-from statistics import fmean
+from collections.abc import Callable
 from typing import Any
 
+import pandas as pd
 import torch
 from jaxtyping import Float64, Int64, Shaped
 from torch import Tensor
 
 from reproductions.drawing import curve_at
 from reproductions.probes import unpack
-from selective_backprop_lab.analysis.grouping import RunGroup
-from selective_backprop_lab.analysis.statistics import Curve
-from selective_backprop_lab.records.schema import Observation, Run
+from selective_backprop_lab.analysis.curves import Curve
+from selective_backprop_lab.records.frame import each_run
+from selective_backprop_lab.training.callbacks import Probe
 
-Pick = Callable[[Mapping[str, Any]], float]
-"""Takes one number out of what a probe saw."""
-
-
-def looks(run: Run, probe: str) -> list[Observation]:
-    """Return what a probe saw, in order; its words begin as said."""
-    return [each for each in run.observations if each.probe.startswith(probe)]
+Pick = Callable[[Any], float]
+"""Takes one number out of a row of what a probe saw."""
 
 
-def follow(arm: RunGroup, probe: str, pick: Pick, length: float = 100.0) -> Curve:
-    """Return a number that a probe saw at each look of a run that is so long: in per cent."""
-    rows = [[pick(each.seen) for each in looks(run, probe)] for run in arm.runs]
-    return curve_at([length * each.progress for each in looks(arm.runs[0], probe)], rows)
+def observed(runs: pd.DataFrame, probe: type[Probe]) -> pd.DataFrame:
+    """Return a row for each time that a probe saw something in runs, in order: what it saw."""
+    return pd.DataFrame(
+        {"seed": run.seed, "progress": each.progress, **each.seen}
+        for run in each_run(runs)
+        for each in run.observations
+        if each.probe.startswith(f"{probe.__name__}(")
+    )
 
 
-def over_training(probe: str, pick: Pick, since: float = 0.0) -> Callable[[Run], float]:
-    """Return what takes the mean of a number over a run's looks from a share of it on."""
-
-    def mean(run: Run) -> float:
-        return fmean(pick(each.seen) for each in looks(run, probe) if each.progress >= since)
-
-    return mean
+def picked(rows: pd.DataFrame, pick: Pick) -> pd.Series:
+    """Return one number of each row."""
+    return pd.Series([pick(row) for row in rows.itertuples()], index=rows.index, dtype=float)
 
 
-def seen_last(run: Run, probe: str, key: str) -> Int64[Tensor, " example"]:
-    """Return one number per example, as a probe saw it when the run was over."""
-    (found,) = (each.seen[key] for each in looks(run, probe) if key in each.seen)
-    return unpack(found)
+def over_training(
+    runs: pd.DataFrame, probe: type[Probe], pick: Pick, since: float = 0.0
+) -> pd.Series:
+    """Return the mean of a number that a probe saw, from a share of the run on, by seed."""
+    rows = observed(runs, probe)
+    rows = rows[rows.progress >= since]
+    return picked(rows, pick).groupby(rows.seed).mean()
 
 
-def mean_over(runs: tuple[Run, ...], probe: str, key: str) -> Float64[Tensor, " example"]:
+def follow(runs: pd.DataFrame, probe: type[Probe], pick: Pick, length: float = 100.0) -> Curve:
+    """Return a number that a probe saw over runs that are so long: in per cent."""
+    rows = observed(runs, probe)
+    seeds = [[*values] for _, values in picked(rows, pick).groupby(rows.seed)]
+    return curve_at([*(length * rows.progress[rows.seed == rows.seed.iloc[0]])], seeds)
+
+
+def seen_last(runs: pd.DataFrame, probe: type[Probe], key: str) -> dict[int, Tensor]:
+    """Return one number per example, as a probe saw it when a run was over, by seed."""
+    rows = observed(runs, probe).dropna(subset=key)
+    return {seed: unpack(text) for seed, text in zip(rows.seed, rows[key], strict=True)}
+
+
+def mean_over(runs: pd.DataFrame, probe: type[Probe], key: str) -> Float64[Tensor, " example"]:
     """Return the same, averaged over seeds."""
-    return torch.stack([seen_last(run, probe, key) for run in runs]).double().mean(0)
+    return torch.stack([*seen_last(runs, probe, key).values()]).double().mean(0)
 
 
 def lowest(values: Shaped[Tensor, " example"], share: float) -> Float64[Tensor, " example"]:

@@ -7,20 +7,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from rich.console import Console
 
 import selective_backprop as sb
 from reproductions import training
+from reproductions.claims import Judged, judge
 from reproductions.diet_sb.figures import FIGURES as DIET_SB
 from reproductions.drawing import caption, save
-from reproductions.figures import Entry, Figure, Found, PanelData, Presentation, Scale
+from reproductions.evidence import Evidence, Panel
+from reproductions.figures import Figure
 from reproductions.jiang2019.figures import FIGURES as JIANG2019
 from reproductions.jiang2019.figures import TUNING_SEEDS
 from reproductions.jiang2019.scales import SCALES, ScaleName
-from reproductions.jiang2019.times import best_rates
+from reproductions.settings import Arm, Scale
 from reproductions.timing import StepTiming, read_step_times
+from selective_backprop_lab.analysis.queries import counted
 from selective_backprop_lab.analysis.tables import Column, Table, escaped
 from selective_backprop_lab.analysis.verdict import CLAIMS, Verdict, tally
+from selective_backprop_lab.records.frame import frame_of
 from selective_backprop_lab.records.schema import read_run, read_runs
 from selective_backprop_lab.runner.progress import spell
 from selective_backprop_lab.training.run_config import RunConfig
@@ -40,7 +45,7 @@ has no sentence for is measured and not judged.
 
 @dataclass(frozen=True, kw_only=True)
 class PaperOrder(training.Order):
-    """What the command was told, and at which scale."""
+    """What the command is to do, and at which scale."""
 
     scale: Scale
 
@@ -49,10 +54,10 @@ class PaperOrder(training.Order):
         """Of the records."""
         return self.out / RUNS / self.scale.name
 
-    def plans_of(self, entry: Entry) -> list[RunConfig]:
-        """Return the runs of one entry, a seed each."""
-        seeds = range(self.seeds) if entry.seeds is None else entry.seeds
-        return [replace(entry.plan, seed=seed, device=self.device) for seed in seeds]
+    def plans_of(self, arm: Arm) -> list[RunConfig]:
+        """Return the runs of one arm, a seed each."""
+        seeds = range(self.seeds) if arm.seeds is None else arm.seeds
+        return [replace(arm.plan, seed=seed, device=self.device) for seed in seeds]
 
     def timings_of(self, figure: Figure) -> list[StepTiming]:
         """Return the timings of one figure."""
@@ -75,8 +80,8 @@ class PaperOrder(training.Order):
                 *(
                     plan
                     for panel in figure.panels(self.scale)
-                    for entry in panel.entries
-                    for plan in self.plans_of(entry)
+                    for arm in panel.arms
+                    for plan in self.plans_of(arm)
                 ),
                 *self.timings_of(figure),
             ]
@@ -99,23 +104,9 @@ def committed(folder: Path) -> PaperOrder:
     """Return the order of the records of a folder that bears its scale's name, all of a CPU."""
     scale = SCALES[ScaleName(folder.name)]
     seeds = {run.header.seed for run in read_runs(folder / RUNS / scale.name)}
-    told: dict[str, Any] = {"threads": 1, "jobs": 1, "root": None, "command": "", "trains": False}
+    options: dict[str, Any] = {"threads": 1, "jobs": 1, "root": None, "command": ""}
     count = 1 + max(seeds.difference(TUNING_SEEDS), default=0)
-    return PaperOrder(scale=scale, seeds=count, device="cpu", out=folder, **told)
-
-
-def tuned_rates(order: PaperOrder) -> dict[str, dict[str, float]]:
-    """Return what `scales.TUNED` is to be: the best learning rates, by data set and strategy.
-
-    Data sets of which a run of the item `tuning` is missing are left out. Print it with
-    `print(tuned_rates(committed(Path("records/papers/saturated"))))`.
-    """
-    found = gather(FIGURES["tuning"], replace(order, trains=False), {})
-    return {
-        shown.panel.setting.recipe.data: best_rates(shown)
-        for shown in found.panels
-        if len(shown.pairs) == len(shown.arms)
-    }
+    return PaperOrder(scale=scale, seeds=count, device="cpu", out=folder, trains=False, **options)
 
 
 def _turn(job: training.Job) -> tuple[bool, int, str]:
@@ -151,11 +142,11 @@ def list_figures(console: Console, figures: Sequence[Figure], order: PaperOrder)
     every, folder = order.jobs_of(figures), order.folder
     absent = training.absent_data(every, order.root)
     done = {training.file_of(job) for job in every if training.is_done(job, folder)}
-    pace = training.Pace.of((job for job in every if training.file_of(job) in done), folder)
+    pace = training.pace_of([job for job in every if training.file_of(job) in done], folder)
 
     def row(name: str, title: str, jobs: Sequence[training.Job]) -> tuple[str, ...]:
         waiting = [job for job in jobs if training.file_of(job) not in done]
-        time = spell(pace.left(waiting, order.jobs)) if waiting else "–"
+        time = spell(training.seconds_left(waiting, pace, order.jobs)) if waiting else "–"
         data = sorted(set(map(training.data_of, jobs)))
         mark = "*" if absent.keys() & set(data) else ""
         count = f"{len(jobs) - len(waiting)} of {len(jobs)}"
@@ -192,27 +183,26 @@ def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) ->
         raise sb.RecordError(f"nothing of that is on record in {order.folder}, and --no-train")
     drawn = {}
     for figure in figures:
-        found = gather(figure, order, absent)
-        what = f"{figure.name}, {figure.title.lower()}"
-        if not found.panels and not found.timings:
-            console.print(f"{what}: nothing is on record")
+        evidence = gather(figure, order, absent)
+        name = f"{figure.name}, {figure.title.lower()}"
+        if not evidence.panels and not evidence.timings:
+            console.print(f"{name}: nothing is on record")
             continue
-        shown = figure.present(found)
-        drawn[figure.name] = section(figure, found, shown)
-        text = "\n".join(table.to_text() for table in shown.tables)
+        tables, judged = figure.tables(evidence), [*judge(figure.claims, evidence)]
+        drawn[figure.name] = section(figure, evidence, tables, judged)
+        text = "\n".join(table.to_text() for table in tables)
         (order.out / f"{figure.name}.txt").write_text(text, encoding="utf-8")
         (order.out / f"{figure.name}.md").write_text(drawn[figure.name], encoding="utf-8")
-        verdicts = tally(finding for _, finding in shown.findings)
-        console.print(f"{what}: {verdicts or 'no claim'}")
-        if shown.figure is not None:
-            save(shown.figure, order.out / figure.name)
+        console.print(f"{name}: {tally(finding for _, finding in judged) or 'no claim'}")
+        if figure.draw is not None:
+            save(figure.draw(evidence), order.out / figure.name)
         else:
             console.print(text, soft_wrap=True)
     page = write_index(order.out, list(FIGURES), drawn)
     console.print(f"Open {page}; figures lie beside it as PNG and SVG.", soft_wrap=True)
 
 
-def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Found:
+def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evidence:
     """Read a figure's records; panels of data sets that are `absent` are left out, with why."""
     folder, needed = order.folder, order.jobs_of([figure])
     jobs = [job for job in needed if training.data_of(job) not in absent]
@@ -225,14 +215,21 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Foun
     def files(jobs: Iterable[training.Job]) -> list[Path]:
         return [file for job in jobs if (file := training.file_of(job, folder)) in there]
 
-    specs = [spec for spec in figure.panels(order.scale) if spec.setting.recipe.data not in absent]
-    panels = [
-        PanelData(
-            spec,
-            tuple(entry.arm(map(read_run, files(order.plans_of(entry)))) for entry in spec.entries),
+    def filled(panel: Panel) -> Panel:
+        """Return a panel with the evaluations of the arms that have finished runs."""
+        frames = {
+            arm.key: counted(frame_of(map(read_run, files(order.plans_of(arm)))))
+            for arm in panel.arms
+        }
+        every = [each.assign(key=key) for key, each in frames.items() if len(each)]
+        return replace(
+            panel,
+            arms=tuple(arm for arm in panel.arms if len(frames[arm.key])),
+            runs=pd.concat(every, ignore_index=True) if every else panel.runs,
+            root=order.root,
         )
-        for spec in specs
-    ]
+
+    planned = [p for p in figure.panels(order.scale) if p.setting.recipe.data not in absent]
     names = set(map(training.data_of, needed))
     missing = [
         f"Left out, since {name} is not at hand: {why}"
@@ -241,24 +238,25 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Foun
     ]
     if len(there) < len(jobs):
         lacking = dict.fromkeys(
-            entry.label
-            for spec in specs
-            for entry in spec.entries
-            if len(files(plans := order.plans_of(entry))) < len(plans)
+            arm.label
+            for panel in planned
+            for arm in panel.arms
+            if len(files(plans := order.plans_of(arm))) < len(plans)
         )
         of = f": {'; '.join(lacking)}" if lacking else ""
         left_out = len(jobs) - len(there)
         missing.append(f"Left out: {left_out} of {len(jobs)} runs, not on record{of}.")
-    return Found(
+    return Evidence(
         order.scale,
-        panels=tuple(data for data in panels if data.pairs),
+        panels=tuple(panel for panel in map(filled, planned) if panel.arms),
         timings=tuple(map(read_step_times, files(order.timings_of(figure)))),
         missing=tuple(missing),
-        root=order.root,
     )
 
 
-def section(figure: Figure, found: Found, shown: Presentation) -> str:
+def section(
+    figure: Figure, evidence: Evidence, tables: Sequence[Table], judged: Sequence[Judged]
+) -> str:
     """Return what is written of a figure, in Markdown.
 
     Raises:
@@ -268,12 +266,12 @@ def section(figure: Figure, found: Found, shown: Presentation) -> str:
     lines = [
         f"## {figure.name}: {figure.title}",
         "",
-        f"Source: {said.source.title}, {said.place}. Scale: {found.scale.name}.",
+        f"Source: {said.source.title}, {said.place}. Scale: {evidence.scale.name}.",
         "",
-        f"Measured: {figure.form(found.scale)}.",
+        f"Measured: {figure.form(evidence.scale)}.",
         "",
     ]
-    changes = {} if said.ours else figure.changes(found.scale)
+    changes = {} if said.ours else figure.changes(evidence.scale)
     lines += [f"- {escaped(title)}: {', '.join(each.values())}" for title, each in changes.items()]
     lines += [""] if changes else []
     if said.quotes:
@@ -282,21 +280,21 @@ def section(figure: Figure, found: Found, shown: Presentation) -> str:
         other = "" if quote.source is said.source else f"{quote.source.title}, "
         lines.append(f"- *{name}* ({other}{quote.section}): “{escaped(quote.text)}”")
     lines += ["", *(f"{note}\n" for note in said.notes)] if said.quotes else []
-    if shown.figure is not None:
+    if figure.draw is not None:
         lines += [f"![{figure.title}]({figure.name}.png)", ""]
-    for table in shown.tables:
+    for table in tables:
         lines += [table.to_markdown(), ""]
-    verdicts = tally(finding for _, finding in shown.findings)
+    verdicts = tally(finding for _, finding in judged)
     lines += [f"Verdict: {verdicts or 'no claim'}.", ""]
-    if shown.findings:
+    if judged:
         rows = [
             (f"*{quote}*", each.claim, f"**{CLAIMS[each.verdict]}**", each.measured)
-            for quote, each in shown.findings
+            for quote, each in judged
             if said.quotes[quote]
         ]
         head = (Column(name, left=True) for name in ("of", "claim", "verdict", "measured"))
         lines += [Table(tuple(head), rows).to_markdown(), ""]
-    return "\n".join([*lines, escaped(caption(found)), ""])
+    return "\n".join([*lines, escaped(caption(evidence)), ""])
 
 
 def write_index(folder: Path, order: Collection[str], drawn: Mapping[str, str]) -> Path:

@@ -97,10 +97,6 @@ class LossQuantiles(Probe):
 
         return _Running(see)
 
-    def passes(self, trained: int, tested: int, looks: int) -> tuple[int, int]:
-        """Each example at each look, forward."""
-        return looks * min(self.examples, trained), 0
-
 
 @final
 @dataclass(frozen=True)
@@ -130,10 +126,6 @@ class LossRanks(Probe):
 
         return _Running(see, memory)
 
-    def passes(self, trained: int, tested: int, looks: int) -> tuple[int, int]:
-        """Each example at each look, forward."""
-        return looks * min(self.examples, trained), 0
-
 
 @final
 @dataclass(frozen=True)
@@ -161,10 +153,6 @@ class El2nRanks(Probe):
             return {"ranks": pack(ranks((said.logits.softmax(1) - right).norm(dim=1)))}
 
         return _Running(see)
-
-    def passes(self, trained: int, tested: int, looks: int) -> tuple[int, int]:
-        """Each example once, forward."""
-        return min(self.examples, trained), 0
 
 
 @final
@@ -210,10 +198,6 @@ class LossBands(Probe):
 
         return _Running(see)
 
-    def passes(self, trained: int, tested: int, looks: int) -> tuple[int, int]:
-        """Each test example at each look, forward."""
-        return looks * min(self.examples, tested), 0
-
 
 @final
 @dataclass(frozen=True)
@@ -221,7 +205,7 @@ class TargetConfidences(Probe):
     """Target confidence and accuracy of the whole test set by percentile, at one moment.
 
     The target confidence is the softmax probability of the true label. Examples are ordered by it,
-    and their accuracy is told for bins of equally many, from the least confident on.
+    and their accuracy is that of bins of equally many, from the least confident on.
     """
 
     moment: float = 1.0  # share of the run, in (0, 1]; the first look that has come to it is taken
@@ -245,10 +229,6 @@ class TargetConfidences(Probe):
             }
 
         return _Running(see, memory)
-
-    def passes(self, trained: int, tested: int, looks: int) -> tuple[int, int]:
-        """Each test example once, forward."""
-        return tested, 0
 
 
 class _Draws:
@@ -313,14 +293,6 @@ class BatchGradients(Probe):
 
         return _Running(see, draws.memory)
 
-    def passes(self, trained: int, tested: int, looks: int) -> tuple[int, int]:
-        """Each batch and its parts at each look, forward and backward."""
-        count = min(trained, self.batches * self.batch_size)
-        starts = range(0, count, self.batch_size)
-        sizes = [min(self.batch_size, count - start) for start in starts]
-        parts = [2 * _rows(size, share) for size in sizes for share in self.shares]
-        return 0, looks * (count + sum(parts))
-
 
 @final
 @dataclass(frozen=True)
@@ -365,11 +337,6 @@ class GradientAgreement(Probe):
             }
 
         return _Running(see, draws.memory)
-
-    def passes(self, trained: int, tested: int, looks: int) -> tuple[int, int]:
-        """All examples and every batch at each look, forward and backward."""
-        rows = min(self.examples, trained) + 2 * self.batches * self.batch_size
-        return 0, looks * rows
 
 
 def _rows(size: int, share: float) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).parent
 
@@ -34,10 +35,11 @@ class Reported:
     title: str  # what the figure shows, in our words
     place: str  # such as "figure 5"
     source: Source
-    quotes: Mapping[str, Quote]  # by the short name under which they are judged
+    quotes: Mapping[str, Quote]  # by the short name that claims name
     notes: tuple[str, ...] = ()  # what is to be known of the source: ours, not quoted
     ours: str = ""  # what is measured, where it is not what the caption says
     model: str = ""  # the net whose steps the source timed
+    claims: tuple[Mapping[str, Any], ...] = ()  # rows; see `claims.Claim`
 
 
 @cache
@@ -66,6 +68,7 @@ def read_reported(path: Path) -> dict[str, Reported]:
             tuple(said.get("notes", ())),
             said.get("ours", ""),
             said.get("model", ""),
+            tuple(said.get("claims", ())),
         )
     return found
 

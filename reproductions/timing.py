@@ -45,7 +45,7 @@ class StepTiming:
     device: str = "cpu"
 
     def config(self) -> dict[str, Any]:
-        """Return what was timed; on what machine is told by the record's provenance."""
+        """Return what was timed; on what machine stands in the record's provenance."""
         return {
             "data": self.recipe.data,
             "model": self.recipe.model,

@@ -9,8 +9,8 @@ import pandas as pd
 from reproductions.auto.protocol import ARMS, OURS, TEXT_ARMS
 from reproductions.auto.results import VERDICTS, Results
 from selective_backprop_lab.analysis.estimates import estimate
+from selective_backprop_lab.analysis.facts import listed, seeds_of
 from selective_backprop_lab.analysis.queries import BASELINE
-from selective_backprop_lab.analysis.run_summary import listed, seeds_of
 from selective_backprop_lab.analysis.tables import Table, escaped, with_interval
 
 Job = tuple[Results, float]

@@ -1,35 +1,55 @@
 """The Diet-SB poster's figures and table, redone; `methods` says what each method trains on."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+import pandas as pd
 import torch
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
 from torch import Tensor
 
-from reproductions import claims, drawing, figures, observations
-from reproductions.diet_sb import judging, methods
-from reproductions.diet_sb.methods import BASELINE, NAMES
+from reproductions import drawing, observations, settings
+from reproductions.claims import Case, Measure
+from reproductions.diet_sb import methods
+from reproductions.diet_sb.methods import NAMES
+from reproductions.evidence import Evidence, Panel
+from reproductions.figures import by_panel, figures_of
+from reproductions.measures import (
+    clock,
+    final_difference,
+    last,
+    over_seeds,
+    paired,
+    phase_seconds,
+)
 from reproductions.probes import El2nRanks, Selections
-from selective_backprop_lab.analysis.grouping import RunGroup
-from selective_backprop_lab.analysis.statistics import Curve, Estimate, estimate, final_error
+from reproductions.quotes import read_reported
+from reproductions.settings import Scale, Setting
+from selective_backprop_lab.analysis import queries
+from selective_backprop_lab.analysis.curves import Curve
+from selective_backprop_lab.analysis.estimates import Estimate, estimate
+from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.analysis.tables import Table, percent, with_interval
-from selective_backprop_lab.analysis.verdict import Finding, above_zero, is_below
-from selective_backprop_lab.records.schema import Run
 from selective_backprop_lab.report.panels import draw_curve, entitle, spread
 from selective_backprop_lab.report.styles import Style
 
-# The rows of table 1: what each is judged by, and the seconds per epoch that it says.
-TABLE: Mapping[str, tuple[str, float]] = {
-    BASELINE: ("baseline", 45.77),
-    "sb-50": ("sb", 43.37),
-    "random-50": ("random", 27.19),
-    "random-75": ("random-75", 18.83),
-    "el2n-25": ("el2n", 35.97),
-    "diet-50": ("diet-50", 37.86),
-    "diet-62.5": ("diet-62", 32.66),
+_REPORTED = Path(__file__).with_name("reported.toml")
+# The rows of table 1, and the name of the quote with the seconds per epoch of each.
+TABLE = {
+    BASELINE: "baseline",
+    "sb-50": "sb",
+    "random-50": "random",
+    "random-75": "random-75",
+    "el2n-25": "el2n",
+    "diet-50": "diet-50",
+    "diet-62.5": "diet-62",
+}
+_QUOTES = read_reported(_REPORTED)["diet-runtime"].quotes
+SECONDS = {
+    key: float(_QUOTES[name].text.split()[-1].removesuffix("s")) for key, name in TABLE.items()
 }
 OVERLAPS = (0.25, 0.5, 0.75)  # shares at which overlaps are listed and judged
 HALF, TWENTY, LISTED = 0.5, 20, 10
@@ -39,135 +59,152 @@ _SETUP = (
 )
 _GREY = "#7a7a7a"
 _ALL, _CHANCE = Style(_GREY, "solid", 1.4), Style(_GREY, "dot", 1.6)
-_EL2N, _SELECTIONS = ("El2nRanks(", "ranks"), ("Selections(", "counts")
 _SHARES = tuple(step / 20 for step in range(1, 20))
-_LOOKS = (Style("#d55e00", "solid", 2.13), Style("#0072b2", "dash", 2.13))
-_YOUNG = "EL2N of one young net per seed."
+_LINES = (Style("#d55e00", "solid", 2.13), Style("#0072b2", "dash", 2.13))
+_ONE_NET = "EL2N of one young net per seed."
 _COUNTED = "SB's least used: trained on the fewest times over the whole run, at 50 % dropped."
-Overlaps = Mapping[str, Curve]
-"""By name, what is in both of the lowest so many, for each of `_SHARES`."""
 
 
-def seven(scale: figures.Scale) -> Sequence[figures.PanelSpec]:
+# What each figure needs
+
+
+def seven(scale: Scale) -> Sequence[Panel]:
     """Return the rows of table 1."""
-    setting = scale.pruned
-    rows = {
-        entry.key: entry for spec in (*backprop(scale), *pruning(scale)) for entry in spec.entries
-    }
-    return [figures.PanelSpec(setting.title, setting, tuple(rows[key] for key in TABLE))]
+    panels = (*backprop(scale), *pruning(scale))
+    arms = {arm.key: arm for panel in panels for arm in panel.arms}
+    return [Panel(scale.pruned.title, scale.pruned, tuple(arms[key] for key in TABLE))]
 
 
-def backprop(scale: figures.Scale) -> Sequence[figures.PanelSpec]:
+def backprop(scale: Scale) -> Sequence[Panel]:
     """Return Random-Backprop and SB at each share."""
     rows = (("random", methods.BACKPROP), ("sb", methods.BACKPROP))
-    return [methods.panel(scale.pruned, scale.pruned.title, *rows)]
+    return [methods.panel(scale.pruned, *rows)]
 
 
-def pruning(scale: figures.Scale) -> Sequence[figures.PanelSpec]:
+def pruning(scale: Scale) -> Sequence[Panel]:
     """Return EL2N, SB and Diet-SB."""
     rows = (("el2n", methods.EL2N), ("sb", (*methods.EL2N, 0.75)), ("diet", methods.DIET))
-    return [methods.panel(scale.pruned, scale.pruned.title, *rows)]
+    return [methods.panel(scale.pruned, *rows)]
 
 
-def remarked(scale: figures.Scale) -> Sequence[figures.PanelSpec]:
+def remarked(scale: Scale) -> Sequence[Panel]:
     """Return the same methods on the data set that the poster only remarks on."""
     few = methods.FEW_BACKPROP
     rows = (("random", few), ("sb", few), ("el2n", (0.25, 0.5)), ("diet", methods.DIET))
-    setting = scale.remarked
-    return [] if setting is None else [methods.panel(setting, setting.title, *rows)]
+    return [] if scale.remarked is None else [methods.panel(scale.remarked, *rows)]
 
 
-def nets(scale: figures.Scale) -> Sequence[figures.PanelSpec]:
-    """Return two nets, young, whose EL2N scores are wanted."""
+def nets(scale: Scale) -> Sequence[Panel]:
+    """Return two nets early in training, whose EL2N scores are wanted."""
     return [_scored(setting) for setting in scale.scored]
 
 
-def chosen(scale: figures.Scale) -> Sequence[figures.PanelSpec]:
-    """Return SB, whose selections are counted, and the same net young, whose scores are wanted."""
+def chosen(scale: Scale) -> Sequence[Panel]:
+    """Return SB, whose selections are counted, and the same net early, whose scores are wanted."""
     setting = scale.pruned
-    ours = figures.probed(methods.entry("sb", 0.5, setting), Selections())
-    return [
-        figures.PanelSpec(setting.title, setting, (ours,)),
-        _scored(methods.young(setting)),
-    ]
+    ours = settings.probed(methods.make_arm("sb", 0.5, setting), Selections())
+    return [Panel(setting.title, setting, (ours,)), _scored(methods.early(setting))]
 
 
-def _scored(setting: figures.Setting) -> figures.PanelSpec:
-    entry = figures.probed(methods.baseline(setting), El2nRanks())
-    return figures.PanelSpec(setting.title, setting, (entry,))
+def _scored(setting: Setting) -> Panel:
+    arm = settings.probed(methods.baseline(setting), El2nRanks())
+    return Panel(setting.title, setting, (arm,))
 
 
-def present_runtime(found: figures.Found) -> figures.Presentation:
-    """Draw and list the seconds per epoch of each row, beside the poster's."""
-    words = f"Without preparation and warm-up. {_SETUP}"
-    return drawing.present_panels(found, _draw_times, words, _times, _rows_agree, height=3.2)
+# Time per epoch, and accuracy
 
 
-def _ratios(shown: figures.PanelData) -> dict[str, Estimate]:
+def per_epoch(runs: pd.DataFrame, epochs: int) -> pd.Series:
+    """Return the seconds of an epoch on the runs' clock, warm-up and preparation left out, by seed.
+
+    An epoch is one pass over what pruning left. Of a run that was not evaluated between its first
+    epoch, which is the warm-up, and its end, it is the mean of all epochs.
+    """
+    axis, end = clock(runs), last(runs)
+    warm = runs[runs.progress * epochs >= 0.99].drop_duplicates("seed").set_index("seed")
+    later = (end[axis] - warm[axis]) / (epochs * (end.progress - warm.progress))
+    every = (end[axis] - preparing(runs)) / epochs
+    return later.where(warm.evaluation < end.evaluation, every)
+
+
+def preparing(runs: pd.DataFrame) -> pd.Series:
+    """Return the seconds before training, those of EL2N's models, on the runs' clock, by seed."""
+    return phase_seconds(last(runs)).reindex(columns=["prepare"], fill_value=0.0).prepare
+
+
+def ratio(panel: Panel, mine: pd.DataFrame, theirs: pd.DataFrame) -> Estimate:
+    """Return the time per epoch as a share of another's, seed by seed."""
+    epochs = panel.setting.recipe.epochs
+    return paired(per_epoch(mine, epochs) / per_epoch(theirs, epochs))
+
+
+def _ratios(panel: Panel) -> dict[str, Estimate]:
     """Return the time per epoch of each method as a share of the baseline's, by key."""
-    base, epochs = shown.find(BASELINE), _epochs(shown)
-    if base is None:
-        return {}
-    return {entry.key: judging.ratio(arm, base, epochs) for entry, arm in shown.pairs}
+    base = panel[BASELINE]
+    return {arm.key: ratio(panel, panel[arm.key], base) for arm in panel.arms if len(base)}
 
 
 def _reported(key: str) -> float:
     """Return the poster's time per epoch as a share of its baseline's."""
-    return TABLE[key][1] / TABLE[BASELINE][1]
+    return SECONDS[key] / SECONDS[BASELINE]
 
 
-def _times(shown: figures.PanelData) -> Table:
-    seconds, ratios, per_epoch = _per_epoch(shown)
+def _key(runs: pd.DataFrame) -> str:
+    return runs.key.iloc[0]
 
-    def prunes(entry: figures.Entry, cell: str) -> str:
-        return cell if entry.key.startswith(("el2n", "diet")) else "–"
 
-    def trained(entry: figures.Entry, arm: RunGroup) -> str:
-        return (
-            "all" if entry.key.startswith((BASELINE, "el2n")) else percent(entry.plan.settings.rate)
-        )
+def times_table(panel: Panel) -> Table:
+    """List the seconds per epoch of each row, beside the poster's."""
+    options = {arm.key: arm.plan.settings for arm in panel.arms}
 
-    columns: dict[str, claims.Cell] = {
-        "pruned first": lambda e, arm: prunes(e, percent(1 - e.plan.settings.keep)),
+    def prunes(runs: pd.DataFrame, cell: str) -> str:
+        return cell if _key(runs).startswith(("el2n", "diet")) else "–"
+
+    def trained(runs: pd.DataFrame) -> str:
+        key = _key(runs)
+        return "all" if key.startswith((BASELINE, "el2n")) else percent(options[key].rate)
+
+    columns: dict[str, Callable[[pd.DataFrame], str]] = {
+        "pruned first": lambda runs: prunes(runs, percent(1 - options[_key(runs)].keep)),
         "of the rest, trained on": trained,
-        f"{seconds} per epoch": per_epoch,
-        "ratio to Baseline": ratios,
-        f"preparing once, {seconds}": lambda e, arm: prunes(
-            e, f"{claims.mean_of(arm, judging.preparing).mean:.2f}"
+        **_per_epoch(panel),
+        f"preparing once, {_unit(panel)}": lambda runs: prunes(
+            runs, f"{preparing(runs).mean():.2f}"
         ),
-        "the poster: s per epoch": lambda e, arm: f"{TABLE[e.key][1]:.2f}",
-        "its ratio": lambda e, arm: f"{_reported(e.key):.2f}",
+        "the poster: s per epoch": lambda runs: f"{SECONDS[_key(runs)]:.2f}",
+        "its ratio": lambda runs: f"{_reported(_key(runs)):.2f}",
     }
-    return claims.by_entry(shown, columns, head="method, total dropped")
+    return panel.table(columns, head="method, total dropped")
 
 
-def _per_epoch(shown: figures.PanelData) -> tuple[str, claims.Cell, claims.Cell]:
-    """Return the unit of time, and the columns of ratios to the baseline and of epochs' times."""
-    ratios, epochs = _ratios(shown), _epochs(shown)
-    unit = "CPU s" if claims.clock(shown.runs) == "cpu_seconds" else "s"
-
-    def ratio(entry: figures.Entry, arm: RunGroup) -> str:
-        return with_interval(ratios[entry.key]) if entry.key in ratios else "–"
-
-    return unit, ratio, claims.each_mean(lambda run: judging.per_epoch(run, epochs))
+def _unit(panel: Panel) -> str:
+    return "CPU s" if clock(panel.runs) == "cpu_seconds" else "s"
 
 
-def _rows_agree(shown: figures.PanelData) -> Iterator[figures.Judged]:
-    labels = {entry.key: entry.label for entry, _ in shown.pairs}
-    for key, found in _ratios(shown).items():
-        if key != BASELINE:
-            claim = f"{shown.title}: {labels[key]} takes less time per epoch than Baseline"
-            words = f"{with_interval(found)} of its time; the poster {_reported(key):.2f}"
-            yield TABLE[key][0], Finding(claim, is_below(found, 1.0), words)
+def _per_epoch(panel: Panel) -> dict[str, Callable[[pd.DataFrame], str]]:
+    """Return the columns of epochs' times and of ratios to the baseline."""
+    ratios, epochs = _ratios(panel), panel.setting.recipe.epochs
+    return {
+        f"{_unit(panel)} per epoch": lambda runs: with_interval(
+            over_seeds(per_epoch(runs, epochs))
+        ),
+        "ratio to Baseline": lambda runs: with_interval(ratios[_key(runs)]) if ratios else "–",
+    }
 
 
-def _draw_times(panel: Axes, shown: figures.PanelData) -> None:
-    ratios = _ratios(shown)
-    labels = {entry.key: entry.label for entry, _ in shown.pairs if entry.key in ratios}
-    looks = (("ours", "#0072b2", -0.2), ("the poster", "#d9a441", 0.2))
-    for name, colour, shift in looks:
+def draw_runtime(evidence: Evidence) -> Drawing:
+    """Draw the seconds per epoch of each row, beside the poster's."""
+    words = f"Without preparation and warm-up. {_SETUP}"
+    return drawing.side_by_side(evidence, _draw_times, words, 3.2)
+
+
+def _draw_times(axes: Axes, panel: Panel) -> None:
+    ratios = _ratios(panel)
+    labels = {arm.key: arm.label for arm in panel.arms if arm.key in ratios}
+    styles = (("ours", "#0072b2", -0.2), ("the poster", "#d9a441", 0.2))
+    for name, colour, shift in styles:
         ours = name == "ours"
-        panel.barh(
+        axes.barh(
             [place + shift for place in range(len(labels))],
             [ratios[key].mean if ours else _reported(key) for key in labels],
             xerr=[drawing.spread_of(ratios[key]) for key in labels] if ours else None,
@@ -176,168 +213,147 @@ def _draw_times(panel: Axes, shown: figures.PanelData) -> None:
             color=colour,
             label=name,
         )
-    panel.axvline(1.0, color=_GREY, linewidth=0.8, linestyle=":")
-    panel.set_yticks(range(len(labels)), list(labels.values()))
-    panel.tick_params(axis="y", length=0)
-    panel.invert_yaxis()
-    panel.set_xlabel("time per epoch, Baseline = 1")
-    entitle(panel, shown.title, [name for name, *_ in looks], room=3.2)
+    axes.axvline(1.0, color=_GREY, linewidth=0.8, linestyle=":")
+    axes.set_yticks(range(len(labels)), list(labels.values()))
+    axes.tick_params(axis="y", length=0)
+    axes.invert_yaxis()
+    axes.set_xlabel("time per epoch, Baseline = 1")
+    entitle(axes, panel.title, [name for name, *_ in styles], room=3.2)
 
 
-def _accuracy(judge: figures.Judge) -> Callable[[figures.Found], figures.Presentation]:
-    """Return what draws and lists the accuracy of methods by the share dropped, and judges it."""
+def draw_accuracies(evidence: Evidence) -> Drawing:
+    """Draw the accuracy of methods by the share dropped."""
     words = f"Means and 95 % t-intervals over seeds. {_SETUP}"
-    return lambda found: drawing.present_panels(found, _draw, words, _accuracies, judge, height=3.2)
+    return drawing.side_by_side(evidence, _draw_accuracies, words, 3.2)
 
 
-present_backprop = _accuracy(judging.backprop)
-present_pruning = _accuracy(judging.pruning)
-present_remarked = _accuracy(judging.trends)
-
-
-def _draw(panel: Axes, shown: figures.PanelData) -> None:
+def _draw_accuracies(axes: Axes, panel: Panel) -> None:
     lines: list[drawing.Line] = []
     for method, name in NAMES.items():
-        arms = judging.dropped(shown, method)
+        arms = [arm for arm in panel.arms if arm.key.startswith(f"{method}-")]
         if arms:
-            rows = zip(
-                *([100 - final_error(run) for run in arm.runs] for arm in arms.values()),
-                strict=False,
-            )
-            curve = drawing.curve_at([100 * share for share in arms], [*rows])
-            style = next(e.style for e, _ in shown.pairs if e.key.startswith(f"{method}-"))
-            lines.append((name, style, curve))
+            dropped = [float(arm.key.removeprefix(f"{method}-")) for arm in arms]
+            rows = zip(*(100 - queries.final(panel[arm.key]) for arm in arms), strict=False)
+            lines.append((name, arms[0].style, drawing.curve_at(dropped, [*rows])))
     places = [x for *_, curve in lines for x in curve.x]
-    base = shown.find(BASELINE)
-    if base is not None:
+    if BASELINE in panel:
         ends = [min(places, default=0.0), max(places, default=100.0)]
-        lines.append(
-            ("Baseline", _ALL, drawing.curve_at(ends, [[judging.accuracy(base).mean] * 2]))
-        )
-    drawing.draw_lines(panel, lines, most=len(lines))
-    panel.set_xticks(sorted({25.0, 50.0, 75.0, *places} - {62.5, 85.0}))
-    low, high = panel.get_ylim()
-    panel.set_ylim(max(low, 0.0), high)  # for the names; a band may reach below 0
-    panel.set_xlabel("dropped (% of the training examples)")
-    panel.set_ylabel("accuracy at the end (%)")
-    drawing.framed(panel, shown.title, grid="y")
-    drawing.name_lines(panel, lines)
+        accuracy = 100 - queries.final(panel[BASELINE]).mean()
+        lines.append(("Baseline", _ALL, drawing.curve_at(ends, [[accuracy] * 2])))
+    drawing.draw_lines(axes, lines, most=len(lines))
+    axes.set_xticks(sorted({25.0, 50.0, 75.0, *places} - {62.5, 85.0}))
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(low, 0.0), high)  # for the names; a band may reach below 0
+    axes.set_xlabel("dropped (% of the training examples)")
+    axes.set_ylabel("accuracy at the end (%)")
+    drawing.framed(axes, panel.title, grid="y")
+    drawing.name_lines(axes, lines)
 
 
-def _accuracies(shown: figures.PanelData) -> Table:
-    seconds, ratios, per_epoch = _per_epoch(shown)
-    columns: dict[str, claims.Cell] = {
-        "accuracy, %": lambda entry, arm: with_interval(judging.accuracy(arm)),
-        f"{seconds} per epoch": per_epoch,
-        "ratio to Baseline": ratios,
-        "cost of the run, passes": lambda entry, arm: (
-            f"{claims.mean_of(arm, lambda run: run.points[-1].cost).mean:.2f}"
-        ),
+def accuracies_table(panel: Panel) -> Table:
+    """List the accuracy, the time and the cost of each method."""
+    columns: dict[str, Callable[[pd.DataFrame], str]] = {
+        "accuracy, %": lambda runs: with_interval(over_seeds(100 - queries.final(runs))),
+        **_per_epoch(panel),
+        "cost of the run, passes": lambda runs: f"{last(runs).cost.mean():.2f}",
     }
-    return claims.by_entry(shown, columns, head="method, dropped")
+    return panel.table(columns, head="method, dropped")
 
 
-def present_nets(found: figures.Found) -> figures.Presentation:
-    """Draw how many of the examples with the lowest scores two nets have in common."""
-    one, other = (shown.only for shown in found.panels)
-    first, second = (str(shown.panel.setting.recipe.model) for shown in found.panels)
-    ranks = [observations.seen_last(run, *_EL2N) for run in other.runs]
-    both = _paired(one, _EL2N, other)
-    overlaps = {f"{first} and {second}": both, f"{second}, two seeds": _overlaps(pairwise(ranks))}
-    findings = _beyond_chance("transferable", f"{first} and {second} prune the same", both)
-    label = "pruned by EL2N, % of the examples"
-    return _shown(overlaps, label, f"{_YOUNG} {drawing.caption(found)}", findings)
+# Which examples are scored lowest by EL2N, and used least by SB
 
 
-def present_selections(found: figures.Found) -> figures.Presentation:
-    """Draw how many of SB's least used examples have the lowest scores."""
-    ours, scored = (shown.only for shown in found.panels)
-    both = _paired(ours, _SELECTIONS, scored)
-    claim = "SB uses least, and EL2N scores lowest, the same"
-    label = "N: SB's least used and lowest EL2N, % of the examples each"
-    words = f"{_COUNTED} {_YOUNG} {drawing.caption(found)}"
-    return _shown({"SB's least used": both}, label, words, _beyond_chance("often", claim, both))
+def _ranks(panel: Panel) -> dict[int, Tensor]:
+    return observations.seen_last(panel.runs, El2nRanks, "ranks")
+
+
+def _uses(panel: Panel) -> dict[int, Tensor]:
+    return observations.seen_last(panel.runs, Selections, "counts")
+
+
+def _pairs(one: Mapping[int, Tensor], other: Mapping[int, Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """Return what both have for the seeds that both have."""
+    return [(one[seed], other[seed]) for seed in one if seed in other]
 
 
 def _overlaps(pairs: Iterable[tuple[Tensor, Tensor]]) -> Curve:
-    rows = [
-        [observations.overlap(mine, theirs, share) for share in _SHARES] for mine, theirs in pairs
-    ]
+    """Return what is in both of the lowest so many, for each of `_SHARES`."""
+    rows = [[observations.overlap(*pair, share) for share in _SHARES] for pair in pairs]
     return drawing.curve_at([100 * share for share in _SHARES], rows)
 
 
-def _paired(one: RunGroup, mine: tuple[str, str], other: RunGroup) -> Curve:
-    theirs = {run.header.seed: observations.seen_last(run, *_EL2N) for run in other.runs}
-    shared = [run for run in one.runs if run.header.seed in theirs]
-    return _overlaps(
-        (observations.seen_last(run, *mine), theirs[run.header.seed]) for run in shared
-    )
+def overlaps(evidence: Evidence) -> dict[str, Curve]:
+    """Return how many of the lowest are the same, by name: of two nets, or of SB and EL2N."""
+    one, other = evidence.panels
+    if one.arms[0].key != BASELINE:
+        return {"SB's least used": _overlaps(_pairs(_uses(one), _ranks(other)))}
+    first, second = one.setting.recipe.model, other.setting.recipe.model
+    return {
+        f"{first} and {second}": _overlaps(_pairs(_ranks(one), _ranks(other))),
+        f"{second}, two seeds": _overlaps(pairwise(_ranks(other).values())),
+    }
 
 
-def _beyond_chance(quote: str, words: str, found: Curve) -> list[figures.Judged]:
-    return [
-        (
-            quote,
-            above_zero(
-                f"{words} {percent(share)}, more than chance would",
-                _overlap_at(found, share, 100 * share),
-                "points of overlap beyond chance",
-            ),
-        )
-        for share in OVERLAPS
-    ]
-
-
-def _shown(
-    overlaps: Overlaps, label: str, words: str, findings: Sequence[figures.Judged]
-) -> figures.Presentation:
+def overlaps_table(evidence: Evidence) -> Sequence[Table]:
+    """List overlaps, and what chance would give."""
     rows = [
         (name, *(with_interval(_overlap_at(curve, share)) for share in OVERLAPS))
-        for name, curve in overlaps.items()
+        for name, curve in overlaps(evidence).items()
     ]
     rows.append(("chance", *(f"{100 * share:.0f}" for share in OVERLAPS)))
     head = ("in both, %", *(f"lowest {percent(share)}" for share in OVERLAPS))
-    cell = partial(_draw_overlaps, overlaps=overlaps, label=label)
-    figure = drawing.sheet([[cell]], words, height=3.2)
-    return figures.Presentation(figure, [Table(head, rows, "Overlap")], findings)
+    return [Table(head, rows, "Overlap")]
 
 
-def _overlap_at(curve: Curve, share: float, chance: float = 0.0) -> Estimate:
+def _overlap_at(curve: Curve, share: float) -> Estimate:
     place = _SHARES.index(share)
-    return estimate([values[place] - chance for _, values in curve.seeds])
+    return estimate([values[place] for _, values in curve.seeds])
 
 
-def _draw_overlaps(panel: Axes, overlaps: Overlaps, label: str) -> None:
+def draw_overlaps(evidence: Evidence, *, label: str, words: str) -> Drawing:
+    """Draw how many of the examples that one ranks lowest the other ranks lowest too."""
+    cell = partial(_draw_overlaps, found=overlaps(evidence), label=label)
+    return drawing.sheet([[cell]], f"{words} {drawing.caption(evidence)}", height=3.2)
+
+
+def _draw_overlaps(axes: Axes, found: Mapping[str, Curve], label: str) -> None:
     x = [100 * share for share in _SHARES]
     lines: list[drawing.Line] = [("chance", _CHANCE, drawing.curve_at(x, [x]))]
-    both = zip(overlaps.items(), _LOOKS, strict=False)
+    both = zip(found.items(), _LINES, strict=False)
     lines += [(name, style, curve) for (name, curve), style in both if curve.x]
-    panel.set(xlim=(0, 100), ylim=(0, 100), xlabel=label, ylabel="of these, in both (%)")
+    axes.set(xlim=(0, 100), ylim=(0, 100), xlabel=label, ylabel="of these, in both (%)")
     for name, style, curve in lines:  # which all end in one corner, where names have no room
-        draw_curve(panel, curve, style, width=0.75, label=name)
-    drawing.framed(panel, "", legend="lower right")
+        draw_curve(axes, curve, style, width=0.75, label=name)
+    drawing.framed(axes, "", legend="lower right")
 
 
-def present_images(found: figures.Found) -> figures.Presentation:
-    """Show the images of lowest EL2N, and of lowest rank by EL2N and SB's selections together."""
-    ours, scored = (shown.only for shown in found.panels)
-    data = drawing.images_of(found, found.panels[0])
-    scores = observations.standing(observations.mean_over(scored.runs, *_EL2N))
-    counts = observations.mean_over(ours.runs, *_SELECTIONS)
+def _lowest_images(evidence: Evidence) -> tuple[Tensor, dict[str, list[int]]]:
+    """Return how often SB used each image, and the images of lowest score and combined rank."""
+    ours, scored = evidence.panels
+    scores = observations.standing(observations.mean_over(scored.runs, El2nRanks, "ranks"))
+    counts = observations.mean_over(ours.runs, Selections, "counts")
     orders = {"lowest EL2N": scores, "lowest combined rank": scores + observations.standing(counts)}
     lists = {title: order.argsort(stable=True)[:TWENTY].tolist() for title, order in orders.items()}
-    cells = [
-        [
-            partial(
-                drawing.draw_images, data=data, indices=indices, title=f"{TWENTY} images of {title}"
-            )
-        ]
-        for title, indices in lists.items()
+    return counts, lists
+
+
+def draw_lowest(evidence: Evidence) -> Drawing:
+    """Show the images of lowest EL2N, and of lowest rank by EL2N and SB's selections together."""
+    data = evidence.panels[0].images
+    cells: list[list[drawing.Cell]] = [
+        [partial(drawing.draw_images, data=data, indices=each, title=f"{TWENTY} images of {title}")]
+        for title, each in _lowest_images(evidence)[1].items()
     ]
     words = (
         "Combined: the rank by EL2N plus that by SB's selections, both means over seeds. "
-        f"{_COUNTED} {_YOUNG} {drawing.caption(found)}"
+        f"{_COUNTED} {_ONE_NET} {drawing.caption(evidence)}"
     )
+    return drawing.sheet(cells, words, height=1.75)
+
+
+def lowest_table(evidence: Evidence) -> Sequence[Table]:
+    """List how often SB used them, and of how many classes they are."""
+    data, (counts, lists) = evidence.panels[0].images, _lowest_images(evidence)
     rows = [
         (
             title,
@@ -349,82 +365,80 @@ def present_images(found: figures.Found) -> figures.Presentation:
     ]
     rows.append(("all images", "–", f"{float(counts.mean()):.2f}", str(data.classes)))
     head = (f"{TWENTY} images of", "in lowest EL2N", "times used", "classes")
-    table = Table(head, tuple(rows), "Images")
-    return figures.Presentation(drawing.sheet(cells, words, height=1.75), [table])
+    return [Table(head, tuple(rows), "Images")]
 
 
-def present_classes(found: figures.Found) -> figures.Presentation:
-    """Draw which part of each class SB and EL2N leave out."""
-    ours, scored = (shown.only for shown in found.panels)
-    data, epochs = drawing.images_of(found, found.panels[0]), _epochs(found.panels[0])
+# Which classes are left out
+
+
+def _left_out(ours: Panel, scored: Panel) -> dict[str, dict[int, list[float]]]:
+    """Return which part of each class SB and EL2N leave out, in per cent, by seed."""
+    data, epochs = ours.images, ours.setting.recipe.epochs
 
     def means(values: Tensor) -> list[float]:
         return observations.by_class(values, data.train_labels, data.classes)
 
-    def by_sb(run: Run) -> list[float]:
-        return means(100 * (1 - observations.seen_last(run, *_SELECTIONS) / epochs))
-
-    def by_el2n(run: Run) -> list[float]:
-        return means(100 * observations.lowest(observations.seen_last(run, *_EL2N), HALF))
-
-    def alike(one: Run, two: Run) -> float:
-        return float(torch.corrcoef(torch.tensor([by_sb(one), by_el2n(two)]))[0, 1])
-
-    left = {
-        name: [estimate(column) for column in zip(*map(of, runs), strict=True)]
-        for name, of, runs in (("SB", by_sb, ours.runs), ("EL2N", by_el2n, scored.runs))
+    return {
+        "SB": {seed: means(100 * (1 - each / epochs)) for seed, each in _uses(ours).items()},
+        "EL2N": {
+            seed: means(100 * observations.lowest(each, HALF))
+            for seed, each in _ranks(scored).items()
+        },
     }
-    order = sorted(
-        range(data.classes), key=lambda place: -sum(e[place].mean for e in left.values())
-    )
+
+
+def _classes(evidence: Evidence) -> tuple[dict[str, list[Estimate]], list[int]]:
+    """Return what each leaves out of each class, and the classes, the most left out first."""
+    left = {
+        name: [estimate(column) for column in zip(*seeds.values(), strict=True)]
+        for name, seeds in _left_out(*evidence.panels).items()
+    }
+    sums = [sum(each.mean for each in both) for both in zip(*left.values(), strict=True)]
+    return left, sorted(range(len(sums)), key=lambda place: -sums[place])
+
+
+def classes_table(evidence: Evidence) -> Sequence[Table]:
+    """List the classes that are most left out, and the least."""
+    names, (left, order) = evidence.panels[0].images.class_names, _classes(evidence)
     ends = [*order[:LISTED], *order[LISTED:][-LISTED:]]
     rows = [
-        (data.class_names[place], *(with_interval(values[place]) for values in left.values()))
+        (names[place], *(with_interval(values[place]) for values in left.values()))
         for place in ends
     ]
     head = ("class", *(f"left out by {name}, %" for name in left))
-    title = "Left out, the classes at both ends" if len(ends) < data.classes else "Left out"
+    title = "Left out, the classes at both ends" if len(ends) < len(order) else "Left out"
+    return [Table(head, rows, title)]
+
+
+def draw_classes(evidence: Evidence) -> Drawing:
+    """Draw which part of each class SB and EL2N leave out."""
+    names, (left, order) = evidence.panels[0].images.class_names, _classes(evidence)
     words = (
         "SB at 50 %: the share of a class's candidates that it did not train on, the first epoch "
         "included; EL2N: the share of a class among the lowest half. Means over seeds. "
-        f"{_YOUNG} {drawing.caption(found)}"
+        f"{_ONE_NET} {drawing.caption(evidence)}"
     )
-    named = [
-        [(data.class_names[place], place) for place in end] for end in (order[:5], order[5:][-5:])
-    ]
-    claim = "SB and EL2N leave the same classes out most"
-    return figures.Presentation(
-        drawing.sheet([[partial(_draw_classes, left=left, named=named)]], words, height=4.0),
-        [Table(head, rows, title)],
-        [
-            (
-                "classes",
-                above_zero(claim, claims.paired(ours, scored, alike), "correlation over classes"),
-            )
-        ],
-    )
-
-
-def _epochs(shown: figures.PanelData) -> int:
-    return shown.panel.setting.recipe.epochs
+    named = [[(names[place], place) for place in end] for end in (order[:5], order[5:][-5:])]
+    cell = partial(_draw_classes, left=left, named=named)
+    return drawing.sheet([[cell]], words, height=4.0)
 
 
 def _draw_classes(
-    panel: Axes,
+    axes: Axes,
     left: Mapping[str, Sequence[Estimate]],
     named: Sequence[Sequence[tuple[str, int]]],
 ) -> None:
     """Draw all classes; those most left out are named to the right, the least to the left."""
     by_sb, by_el2n = ([each.mean for each in left[name]] for name in ("SB", "EL2N"))
-    panel.scatter(by_el2n, by_sb, s=14, color="#0072b2", alpha=0.7, linewidth=0)
+    axes.scatter(by_el2n, by_sb, s=14, color="#0072b2", alpha=0.7, linewidth=0)
     # Names stand where no share can be.
-    panel.set(xlim=(-20, 120), xticks=range(0, 101, 20), ylim=panel.get_ylim())
-    bottom, top = panel.get_ylim()
+    axes.set(xlim=(-20, 120), xticks=range(0, 101, 20), ylim=axes.get_ylim())
+    bottom, top = axes.get_ylim()
     for ends, edge, side in zip(named, (104, -4), ("left", "right"), strict=True):
         ends = sorted(ends, key=lambda end: by_sb[end[1]])
         shares = [(by_sb[place] - bottom) / (top - bottom) for _, place in ends]
         for (name, place), height in zip(ends, spread(shares), strict=True):
-            panel.annotate(
+            axes.annotate(
                 name.replace("_", " "),
                 (by_el2n[place], by_sb[place]),
                 xytext=(edge, bottom + height * (top - bottom)),
@@ -433,21 +447,79 @@ def _draw_classes(
                 va="center",
                 arrowprops={"arrowstyle": "-", "color": _GREY, "linewidth": 0.6},
             )
-    panel.set_xlabel("of the class among the half of lowest EL2N (%)")
-    panel.set_ylabel("of the class not used by SB (%)")
-    drawing.framed(panel, "Classes, those at both ends named")
+    axes.set_xlabel("of the class among the half of lowest EL2N (%)")
+    axes.set_ylabel("of the class not used by SB (%)")
+    drawing.framed(axes, "Classes, those at both ends named")
 
 
-FIGURES = figures.figures_of(
-    Path(__file__).with_name("reported.toml"),
+# What is claimed
+
+
+def _gain(case: Case) -> Estimate:
+    """Return by how many points an arm is more accurate than another."""
+    return final_difference(case.theirs, case.mine)
+
+
+def _loss(case: Case) -> Estimate:
+    return final_difference(case.mine, case.theirs)
+
+
+def _ratio(case: Case) -> Estimate:
+    return ratio(case.panel, case.mine, case.theirs)
+
+
+def _beyond_chance(case: Case, share: float) -> Estimate:
+    """Return the points by which the overlap at a share exceeds that of chance."""
+    one, other = case.panels
+    mine = _ranks(one) if one.arms[0].key == BASELINE else _uses(one)
+    values = [observations.overlap(*pair, share) for pair in _pairs(mine, _ranks(other))]
+    return estimate([value - 100 * share for value in values])
+
+
+def _alike(case: Case) -> Estimate:
+    by_sb, by_el2n = _left_out(*case.panels).values()
+    pairs = [(by_sb[seed], by_el2n[seed]) for seed in by_sb if seed in by_el2n]
+    found = [float(torch.corrcoef(torch.tensor(pair))[0, 1]) for pair in pairs]
+    return paired(pd.Series(found, dtype=float))
+
+
+MEASURES = {
+    "accuracy": Measure(_gain, "points of accuracy"),
+    "accuracy lost": Measure(_loss, "points of accuracy"),
+    "time per epoch": Measure(_ratio, "of its time", signed=False),
+    "overlap": Measure(_beyond_chance, "points of overlap beyond chance"),
+    "correlation over classes": Measure(_alike, "correlation over classes"),
+}
+_ACCURACY = {"draw": draw_accuracies, "tables": by_panel(accuracies_table)}
+FIGURES = figures_of(
+    _REPORTED,
     {
-        "diet-runtime": (present_runtime, seven),
-        "diet-accuracy": (present_backprop, backprop),
-        "diet-el2n": (present_pruning, pruning),
-        "diet-cifar10": (present_remarked, remarked),
-        "diet-nets": (present_nets, nets),
-        "diet-overlap": (present_selections, chosen),
-        "diet-images": (present_images, chosen),
-        "diet-classes": (present_classes, chosen),
+        "diet-runtime": {
+            "panels": seven,
+            "draw": draw_runtime,
+            "tables": by_panel(times_table),
+        },
+        "diet-accuracy": {"panels": backprop, **_ACCURACY},
+        "diet-el2n": {"panels": pruning, **_ACCURACY},
+        "diet-cifar10": {"panels": remarked, **_ACCURACY},
+        "diet-nets": {
+            "panels": nets,
+            "draw": partial(
+                draw_overlaps, label="pruned by EL2N, % of the examples", words=_ONE_NET
+            ),
+            "tables": overlaps_table,
+        },
+        "diet-overlap": {
+            "panels": chosen,
+            "draw": partial(
+                draw_overlaps,
+                label="N: SB's least used and lowest EL2N, % of the examples each",
+                words=f"{_COUNTED} {_ONE_NET}",
+            ),
+            "tables": overlaps_table,
+        },
+        "diet-images": {"panels": chosen, "draw": draw_lowest, "tables": lowest_table},
+        "diet-classes": {"panels": chosen, "draw": draw_classes, "tables": classes_table},
     },
+    MEASURES,
 )

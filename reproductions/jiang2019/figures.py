@@ -1,23 +1,14 @@
-"""The figures and tables of the paper and its poster: what each says, what it needs and shows."""
+"""The figures and tables of the paper and its poster: what each needs, draws and lists."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from reproductions.figures import (
-    Entry,
-    PanelSpec,
-    Published,
-    Scale,
-    Setting,
-    entry,
-    figures_of,
-    probed,
-    variants,
-)
+from reproductions.evidence import Panel
+from reproductions.figures import by_panel, figures_of
 from reproductions.jiang2019 import curves, inside, times
-from reproductions.jiang2019.curves import TIME
 from reproductions.probes import (
     BatchGradients,
     GradientAgreement,
@@ -26,6 +17,7 @@ from reproductions.probes import (
     LossRanks,
     TargetConfidences,
 )
+from reproductions.settings import Arm, Published, Scale, Setting, make_arm, probed, variants
 from reproductions.timing import StepTiming
 from selective_backprop_lab.analysis.tables import percent
 from selective_backprop_lab.training.callbacks import Probe
@@ -35,17 +27,17 @@ NOISE = (0.01, 0.1, 0.2)
 STALENESS = (2, 3, 5)
 SNAPSHOT = 10  # epochs, or all of a shorter run
 # What figures 3, 5 and 15 say was trained; how long is not said.
-LOOKED_INTO = Published("CIFAR-10", "mobilenet_v2", batch_size=128, examples=50_000)
-Lineup = Callable[[Setting], Iterable[Entry]]
-Panels = Callable[[Scale], Sequence[PanelSpec]]
+PROBED = Published("CIFAR-10", "mobilenet_v2", batch_size=128, examples=50_000)
+Lineup = Callable[[Setting], Iterable[Arm]]
+Panels = Callable[[Scale], Sequence[Panel]]
 
 
 def _on(settings: Callable[[Scale], Sequence[Setting]], lineup: Lineup, title: str = "") -> Panels:
     """Return panels of some settings, each with a lineup; `title` may name parts of a setting."""
 
-    def panels(scale: Scale) -> list[PanelSpec]:
+    def panels(scale: Scale) -> list[Panel]:
         return [
-            PanelSpec(title.format(each) or each.title, each, tuple(lineup(each)))
+            Panel(title.format(each) or each.title, each, tuple(lineup(each)))
             for each in settings(scale)
         ]
 
@@ -63,78 +55,79 @@ def _at(field: str) -> Callable[[Scale], Sequence[Setting]]:
 
 
 def _inside(scale: Scale) -> Sequence[Setting]:
-    return (replace(scale.inside, published=LOOKED_INTO),)
+    return (replace(scale.inside, published=PROBED),)
 
 
-def _everyone(scale: Scale) -> Sequence[PanelSpec]:
+def _everyone(scale: Scale) -> Sequence[Panel]:
     return _on(_at("main"), _of(*scale.lineup))(scale)
 
 
-def _tuning(scale: Scale) -> Sequence[PanelSpec]:
+def _tuning(scale: Scale) -> Sequence[Panel]:
     """Return every strategy at every learning rate, with a seed that nothing else has."""
 
-    def tried(setting: Setting) -> Iterable[Entry]:
+    def tried(setting: Setting) -> Iterable[Arm]:
         for key in scale.lineup:
             for rate in scale.tuned:
                 one = replace(setting, learning_rates={key: rate})
-                yield replace(entry(key, one), seeds=TUNING_SEEDS)
+                yield replace(make_arm(key, one), key=f"{key} {rate:g}", seeds=TUNING_SEEDS)
 
     return _on(_at("main"), tried)(scale)
 
 
 def _of(*keys: str, probe: Probe | None = None) -> Lineup:
-    """Return a lineup of strategies, looked into by a probe where there is one."""
+    """Return a lineup of strategies, with a probe where there is one."""
 
-    def lineup(setting: Setting) -> list[Entry]:
-        entries = [entry(key, setting) for key in keys]
-        return [probed(each, probe) for each in entries] if probe else entries
+    def lineup(setting: Setting) -> list[Arm]:
+        arms = [make_arm(key, setting) for key in keys]
+        return [probed(each, probe) for each in arms] if probe else arms
 
     return lineup
 
 
-def _snapshots(setting: Setting) -> Iterable[Entry]:
-    """Return runs whose confidences are seen once: at the look that is nearest to epoch ten."""
-    looks = setting.evaluations
-    nearest = min(looks, max(1, round(looks * SNAPSHOT / setting.recipe.epochs)))
-    return _of("traditional", "sb", probe=TargetConfidences(nearest / looks))(setting)
+def _snapshots(setting: Setting) -> Iterable[Arm]:
+    """Return runs whose confidences are seen once: at the evaluation nearest to epoch ten."""
+    count = setting.evaluations
+    nearest = min(count, max(1, round(count * SNAPSHOT / setting.recipe.epochs)))
+    return _of("traditional", "sb", probe=TargetConfidences(nearest / count))(setting)
 
 
-def _staleness(setting: Setting) -> Iterable[Entry]:
-    older = [(f"n = {n}", entry("stale", setting, stale=n)) for n in STALENESS]
-    return variants([("n = 1 (SB)", entry("sb", setting)), *older])
+def _staleness(setting: Setting) -> Iterable[Arm]:
+    older = [(f"n = {n}", make_arm("stale", setting, stale=n)) for n in STALENESS]
+    return variants([("n = 1 (SB)", make_arm("sb", setting)), *older])
 
 
-def _flipped(scale: Scale) -> Sequence[PanelSpec]:
+def _flipped(scale: Scale) -> Sequence[Panel]:
     setting = scale.noisy
     return [
-        PanelSpec(
+        Panel(
             f"{setting.title}, {percent(noise)} of the labels flipped",
             setting,
-            tuple(entry(key, setting, noise=noise) for key in ("traditional", "random", "sb")),
+            tuple(make_arm(key, setting, noise=noise) for key in ("traditional", "random", "sb")),
         )
         for noise in NOISE
     ]
 
 
-def _selectivities(scale: Scale) -> Sequence[PanelSpec]:
-    def compared(setting: Setting) -> Iterable[Entry]:
+def _selectivities(scale: Scale) -> Sequence[Panel]:
+    def compared(setting: Setting) -> Iterable[Arm]:
         found = [
-            (f"SB {percent(rate)}", entry("sb", setting, rate=rate)) for rate in scale.selectivities
+            (f"SB {percent(rate)}", make_arm("sb", setting, rate=rate))
+            for rate in scale.selectivities
         ]
-        return entry("traditional", setting), *variants(found)
+        return make_arm("traditional", setting), *variants(found)
 
     return _on(_at("main"), compared)(scale)
 
 
-def _swept(scale: Scale) -> Sequence[PanelSpec]:
-    def sweep(setting: Setting) -> Iterable[Entry]:
-        found: list[tuple[str, Entry]] = []
+def _swept(scale: Scale) -> Sequence[Panel]:
+    def sweep(setting: Setting) -> Iterable[Arm]:
+        found: list[tuple[str, Arm]] = []
         for pace, recipe in (("first", setting.recipe), ("accelerated", setting.accelerated)):
-            found.append((f"traditional {pace}", entry("traditional", setting, recipe=recipe)))
+            found.append((f"traditional {pace}", make_arm("traditional", setting, recipe=recipe)))
             for rate in scale.sweep:
                 for key in _OTHERS:
                     name = f"{key} {percent(rate)} {pace}"
-                    found.append((name, entry(key, setting, rate=rate, recipe=recipe)))
+                    found.append((name, make_arm(key, setting, rate=rate, recipe=recipe)))
         return variants(found)
 
     return _on(_at("swept"), sweep)(scale)
@@ -143,81 +136,108 @@ def _swept(scale: Scale) -> Sequence[PanelSpec]:
 def _scheduled(recipe: str) -> Lineup:
     """Return a lineup that trains by another recipe of its setting."""
     keys = ("traditional", *_OTHERS)
-    return lambda setting: [entry(key, setting, recipe=getattr(setting, recipe)) for key in keys]
+    return lambda setting: [make_arm(key, setting, recipe=getattr(setting, recipe)) for key in keys]
 
 
 _OTHERS = ("sb", "stale", "kath18")
-_TRENDS = curves.presenter(TIME, curves.sooner(TIME, dict.fromkeys(_OTHERS, "trends")))
-_THREE = ("traditional", "sb", "stale")
 _QUANTILES = _on(_inside, _of("sb", probe=LossQuantiles()))
-_BANDS = _on(_at("main"), _of("traditional", "sb", probe=LossBands()))
+_THREE = _of("traditional", "sb", "stale")
+
+
+def _along(panels: Panels, *axes: str) -> dict[str, Any]:
+    """Return how error along axes is drawn and listed."""
+    draw = partial(curves.draw_errors, axes=axes or curves.TIME)
+    return {"panels": panels, "draw": draw, "tables": by_panel(curves.ends_table)}
+
+
+def _until(factor: float, settings: str) -> dict[str, Any]:
+    return {
+        "panels": _on(_at(settings), _THREE),
+        "draw": partial(times.draw_bars, factor=factor),
+        "tables": by_panel(partial(times.bars_table, factor=factor)),
+    }
+
+
+def _percentiles(key: str) -> dict[str, Any]:
+    return {
+        "panels": _on(_at("main"), _snapshots),
+        "draw": partial(inside.draw_percentiles, key=key),
+        "tables": by_panel(partial(inside.percentiles_table, key=key)),
+    }
+
+
+def _probed(panels: Panels, draw: Callable[..., Any], table: Callable[..., Any]) -> dict[str, Any]:
+    return {"panels": panels, "draw": draw, "tables": by_panel(table)}
+
+
 FIGURES = figures_of(
     Path(__file__).with_name("reported.toml"),
     {
-        "fig-1": (times.present_until(1.2, times.judge_time), _on(_at("redundant"), _of(*_THREE))),
-        "fig-2": (
-            inside.present_easiest,
+        "fig-1": _until(1.2, "redundant"),
+        "fig-2": _probed(
             _on(lambda scale: scale.main[:1], _of("traditional", probe=LossRanks())),
+            inside.draw_easiest,
+            inside.easiest_table,
         ),
-        "fig-3": (inside.present_losses, _QUANTILES),
-        "fig-4": (inside.present_odds_by_loss, _QUANTILES),
-        "fig-5": (
-            inside.present_gradients,
+        "fig-3": _probed(_QUANTILES, inside.draw_losses, inside.losses_table),
+        "fig-4": _probed(_QUANTILES, inside.draw_odds_by_loss, inside.odds_by_loss_table),
+        "fig-5": _probed(
             _on(_inside, _of("traditional", probe=BatchGradients())),
+            inside.draw_gradients,
+            inside.gradients_table,
         ),
-        "fig-6": (
-            curves.presenter(("updates",), curves.sooner(("updates",), {"sb": "nearly-all"})),
-            _everyone,
+        "fig-6": _along(_everyone, "updates"),
+        "fig-7": _along(_everyone) | {"tables": curves.time_tables},
+        "table-1": {"panels": _everyone, "tables": times.speedup_tables},
+        "tuning": {"panels": _tuning, "tables": by_panel(times.tuning_table)},
+        "fig-8": _percentiles("confidence"),
+        "fig-9": _percentiles("accuracy"),
+        "fig-10": _until(1.4, "main"),
+        "fig-11": _along(_on(_at("main"), _staleness), "forwards"),
+        "fig-12": _along(_flipped),
+        "fig-13": _along(_selectivities),
+        "fig-14": _probed(_swept, curves.draw_front, curves.front_table),
+        "fig-15": _probed(
+            _on(_inside, _of("traditional", "sb", probe=LossRanks())),
+            inside.draw_odds,
+            inside.odds_table,
         ),
-        "fig-7": (curves.present_time, _everyone),
-        "table-1": (times.present_speedups, _everyone),
-        "tuning": (times.present_tuning, _tuning),
-        "fig-8": (
-            partial(
-                inside.present_percentiles,
-                "confidence",
-                "target confidence",
-                inside.judge_confidence,
-            ),
-            _on(_at("main"), _snapshots),
-        ),
-        "fig-9": (
-            partial(inside.present_percentiles, "accuracy", "accuracy", inside.judge_accuracy),
-            _on(_at("main"), _snapshots),
-        ),
-        "fig-10": (times.present_until(1.4, times.judge_parts), _on(_at("main"), _of(*_THREE))),
-        "fig-11": (
-            curves.presenter(("forwards",), curves.little_lost),
-            _on(_at("main"), _staleness),
-        ),
-        "fig-12": (curves.presenter(TIME, curves.robust), _flipped),
-        "fig-13": (curves.presenter(TIME, curves.selective_is_fast), _selectivities),
-        "fig-14": (curves.present_front, _swept),
-        "fig-15": (inside.present_odds, _on(_inside, _of("traditional", "sb", probe=LossRanks()))),
-        "fig-16": (
-            _TRENDS,
+        "fig-16": _along(
             _on(
                 _at("nets"),
                 _of("traditional", "random", *_OTHERS),
-                "{0.recipe.model}, {0.paper_data}",
-            ),
+                "{0.recipe.model}, {0.published.data}",
+            )
         ),
-        "fig-17": (
-            _TRENDS,
-            _on(_at("main"), _scheduled("accelerated"), "{0.title}, accelerated schedule"),
+        "fig-17": _along(
+            _on(_at("main"), _scheduled("accelerated"), "{0.title}, accelerated schedule")
         ),
-        "static": (_TRENDS, _on(_at("main"), _scheduled("static"), "{0.title}, static")),
-        "batch-size": (_TRENDS, _on(_at("batches"), _of("traditional", *_OTHERS))),
-        "ours-gradients": (
-            inside.present_drawn_batches,
+        "static": _along(_on(_at("main"), _scheduled("static"), "{0.title}, static")),
+        "batch-size": _along(_on(_at("batches"), _of("traditional", *_OTHERS))),
+        "ours-gradients": _probed(
             _on(_inside, _of("sb", probe=GradientAgreement())),
+            inside.draw_drawn_batches,
+            inside.drawn_batches_table,
         ),
-        "ours-bands": (inside.present_bands, _BANDS),
-        "fig-18": (
-            times.present_steps,
-            lambda scale: (),
-            lambda scale: [StepTiming(recipe) for recipe in scale.timed],
+        "ours-bands": _probed(
+            _on(_at("main"), _of("traditional", "sb", probe=LossBands())),
+            inside.draw_bands,
+            inside.bands_table,
         ),
-        "poster": (curves.present_poster, _on(_at("poster"), _of("traditional", "random", "sb"))),
+        "fig-18": {
+            "panels": lambda scale: (),
+            "draw": times.draw_steps,
+            "tables": times.steps_table,
+            "timings": lambda scale: [StepTiming(recipe) for recipe in scale.timed],
+        },
+        "poster": {
+            "panels": _on(_at("poster"), _of("traditional", "random", "sb")),
+            "draw": curves.draw_poster,
+            "tables": lambda evidence: [
+                curves.ends_table(panel) for panel in curves.filtered_named(evidence).panels
+            ],
+        },
     },
+    {**curves.MEASURES, **inside.MEASURES, **times.MEASURES},
+    {"table-1": times.speedup_claims()},
 )

@@ -1,39 +1,37 @@
 """Figures 2 to 5, 8, 9 and 15, and two of ours: what happens inside a run, as probes saw it."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise, product
 from statistics import fmean
+from typing import Any
 
+import pandas as pd
 import torch
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from reproductions import drawing, observations
-from reproductions.claims import (
-    Measure,
-    above,
-    below,
-    by_entry,
-    compared,
-    each_mean,
-    mean_of,
-    paired,
+from reproductions.claims import Case, Measure
+from reproductions.evidence import Evidence, Panel
+from reproductions.measures import over_seeds, paired
+from reproductions.observations import observed, over_training, picked
+from reproductions.probes import (
+    KEPT,
+    MOST,
+    BatchGradients,
+    GradientAgreement,
+    LossBands,
+    LossQuantiles,
+    LossRanks,
+    TargetConfidences,
 )
-from reproductions.figures import Found, Judge, Judged, PanelData, Presentation, presented
-from reproductions.probes import KEPT, MOST
-from selective_backprop_lab.analysis.grouping import RunGroup
-from selective_backprop_lab.analysis.run_summary import listed
-from selective_backprop_lab.analysis.statistics import Estimate, estimate
+from selective_backprop_lab.analysis.estimates import Estimate, estimate
+from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import Table, percent, with_interval
-from selective_backprop_lab.analysis.verdict import Finding, above_zero, in_words, is_above
-from selective_backprop_lab.records.schema import Observation, Run
 from selective_backprop_lab.report.panels import draw_curve
 from selective_backprop_lab.report.styles import Style
-
-_RANKS, _QUANTILES, _BANDS = "LossRanks(", "LossQuantiles(", "LossBands("
-_PARTS, _GRADIENTS, _CONFIDENCES = "BatchGradients(", "GradientAgreement(", "TargetConfidences("
 
 # Figure 2: the easiest and the hardest images
 
@@ -41,50 +39,51 @@ SHOWN = 10  # images of each kind
 TENTH = 0.1  # the examples of lowest or highest loss that seeds are compared by
 
 
-def present_easiest(found: Found) -> Presentation:
+def draw_easiest(evidence: Evidence) -> Drawing:
     """Show the images whose losses rank lowest, and those whose losses rank highest."""
     words = (
         "By the mean rank of each image's loss, in eval mode and without augmentation, over all "
-        f"evaluations of traditional training and all seeds. {drawing.caption(found)}"
+        f"evaluations of traditional training and all seeds. {drawing.caption(evidence)}"
     )
-    lists = [
+    lists: list[list[drawing.Cell]] = [
         [
             partial(
                 drawing.draw_images,
-                data=drawing.images_of(found, shown),
-                indices=order_of(shown)[::step][:SHOWN],
-                title=f"{shown.title}, {name}",
+                data=panel.images,
+                indices=easiest_first(panel)[::step][:SHOWN],
+                title=f"{panel.title}, {name}",
             )
-            for shown in found.panels
+            for panel in evidence.panels
         ]
         for name, step in (("easiest", 1), ("hardest", -1))
     ]
-    table = partial(_shown_images, found)
-    return presented(found, drawing.sheet(lists, words, height=1.75), table, judge_easiest)
+    return drawing.sheet(lists, words, height=1.75)
 
 
-def order_of(shown: PanelData) -> list[int]:
+def easiest_first(panel: Panel) -> list[int]:
     """Return the images from the easiest to the hardest."""
-    return observations.mean_over(shown.only.runs, _RANKS, "ranks").argsort(stable=True).tolist()
+    ranks = observations.mean_over(panel.runs, LossRanks, "ranks")
+    return ranks.argsort(stable=True).tolist()
 
 
-def _shown_images(found: Found, shown: PanelData) -> Table:
-    data, order = drawing.images_of(found, shown), order_of(shown)
-    rows = []
+def easiest_table(panel: Panel) -> Table:
+    """List number and class of the five easiest images, and of the five hardest."""
+    data, order, rows = panel.images, easiest_first(panel), []
     for name, sign, indices in (("easiest", 1, order[:5]), ("hardest", -1, order[::-1][:5])):
         images = [f"{index} {data.class_names[int(data.train_labels[index])]}" for index in indices]
-        rows.append((name, *images, with_interval(shared(shown, sign))))
-    title = f"{shown.title}: number and class of the first five"
+        rows.append((name, *images, with_interval(shared(panel, sign))))
+    title = f"{panel.title}: number and class of the first five"
     head = ("", *map(str, range(1, 6)), f"{percent(TENTH)} shared with the other seeds, %")
     return Table(head, tuple(rows), title)
 
 
-def shared(shown: PanelData, sign: int) -> Estimate:
+def shared(panel: Panel, sign: int) -> Estimate:
     """Return how much of its tenth a seed shares with the others' mean: lowest, or highest at -1.
 
     Chance gives ten per cent.
     """
-    values = [sign * observations.seen_last(run, _RANKS, "ranks") for run in shown.only.runs]
+    ranks = observations.seen_last(panel.runs, LossRanks, "ranks").values()
+    values = [sign * each for each in ranks]
     return estimate(
         [
             observations.overlap(mine, torch.stack(others).double().mean(0), TENTH)
@@ -94,16 +93,11 @@ def shared(shown: PanelData, sign: int) -> Estimate:
     )
 
 
-def judge_easiest(shown: PanelData) -> Iterator[Judged]:
-    """Judge whether the images that are shown have low losses over the whole course."""
-    easiest = order_of(shown)[:SHOWN]
-    ranks = [observations.seen_last(run, _RANKS, "ranks")[easiest] for run in shown.only.runs]
-    found = estimate([100 * float(each.double().mean()) / (MOST - 1) for each in ranks])
-    claim = (
-        f"{shown.title}: over the course of training the losses of the {SHOWN} easiest images are "
-        f"on average among the lowest {percent(TENTH)} (our limit)"
-    )
-    yield "easy", below(claim, found, 100 * TENTH, "% of the examples rank lower, on average")
+def _rank_of_easiest(case: Case) -> Estimate:
+    """Return where the losses of the easiest images rank over the whole course, in per cent."""
+    easiest = easiest_first(case.panel)[:SHOWN]
+    ranks = observations.seen_last(case.mine, LossRanks, "ranks").values()
+    return estimate([100 * float(each[easiest].double().mean()) / (MOST - 1) for each in ranks])
 
 
 # Figures 3 and 4: how losses are distributed, and what that makes of their odds
@@ -123,196 +117,185 @@ _FLOOR = 1e-4  # lower losses are drawn here
 _LOSSES = "Losses in eval mode, without augmentation; mean quantiles over seeds."
 
 
-def present_losses(found: Found) -> Presentation:
+def draw_losses(evidence: Evidence) -> Drawing:
     """Draw the share of the examples whose loss is at most so high, at several moments."""
 
-    def draw(panel: Axes, shown: PanelData) -> None:
+    def draw(axes: Axes, panel: Panel) -> None:
         for name, (moment, style) in _MOMENTS.items():
-            _draw_odds(panel, quantiles_at(shown.only, moment), 1, style, name)
-        _finish_odds(panel, shown.title, "share of the examples (%)")
+            _draw_odds(axes, _quantiles_at(panel, moment), 1, style, name)
+        _finish_odds(axes, panel.title, "share of the examples (%)")
 
-    def table(shown: PanelData) -> Table:
-        seen = {name: quantiles_at(shown.only, moment) for name, (moment, _) in _MOMENTS.items()}
-        shares = (10, 25, 50, 75, 90)
-        rows = [(name, *(_at_share(each, s) for s in shares)) for name, each in seen.items()]
-        return Table(("loss", *(f"{share} % are below" for share in shares)), rows, shown.title)
-
-    return drawing.present_panels(found, draw, _LOSSES, table)
+    return drawing.side_by_side(evidence, draw, _LOSSES)
 
 
-def present_odds_by_loss(found: Found) -> Presentation:
+def losses_table(panel: Panel) -> Table:
+    """List the losses below which several shares of the examples are."""
+    shares = (10, 25, 50, 75, 90)
+    seen = {name: _quantiles_at(panel, moment) for name, (moment, _) in _MOMENTS.items()}
+    rows = [(name, *(_at_share(each, share) for share in shares)) for name, each in seen.items()]
+    return Table(("loss", *(f"{share} % are below" for share in shares)), rows, panel.title)
+
+
+def draw_odds_by_loss(evidence: Evidence) -> Drawing:
     """Draw the odds of selection of a loss, for several selectivities, halfway through."""
 
-    def draw(panel: Axes, shown: PanelData) -> None:
+    def draw(axes: Axes, panel: Panel) -> None:
         for beta, style in _BETAS.items():
             name = f"β = {beta}: {percent(1 / (beta + 1))} selected"
-            _draw_odds(panel, quantiles_at(shown.only, 0.5), beta, style, name)
-        _finish_odds(panel, shown.title, "probability of selection (%)")
+            _draw_odds(axes, _quantiles_at(panel, 0.5), beta, style, name)
+        _finish_odds(axes, panel.title, "probability of selection (%)")
 
-    def table(shown: PanelData) -> Table:
-        losses, rows = quantiles_at(shown.only, 0.5), []
-        for share in (10, 50, 90):
-            odds = [percent((share / 100) ** beta) for beta in _BETAS]
-            rows.append((f"{share} % of the losses are lower", _at_share(losses, share), *odds))
-        return Table(("example", "loss", *(f"β = {beta}" for beta in _BETAS)), rows, shown.title)
-
-    return drawing.present_panels(found, draw, f"Halfway through the run. {_LOSSES}", table)
+    return drawing.side_by_side(evidence, draw, f"Halfway through the run. {_LOSSES}")
 
 
-def quantiles_at(arm: RunGroup, progress: float) -> list[float]:
-    """Return the mean quantiles over an arm's seeds, seen nearest to a moment of the run."""
-    nearest = (
-        min(observations.looks(run, _QUANTILES), key=lambda each: abs(each.progress - progress))
-        for run in arm.runs
-    )
-    columns = zip(*(each.seen["quantiles"] for each in nearest), strict=True)
-    return [fmean(values) for values in columns]
+def odds_by_loss_table(panel: Panel) -> Table:
+    """List the odds of three losses."""
+    losses, rows = _quantiles_at(panel, 0.5), []
+    for share in (10, 50, 90):
+        odds = [percent((share / 100) ** beta) for beta in _BETAS]
+        rows.append((f"{share} % of the losses are lower", _at_share(losses, share), *odds))
+    return Table(("example", "loss", *(f"β = {beta}" for beta in _BETAS)), rows, panel.title)
+
+
+def _quantiles_at(panel: Panel, progress: float) -> list[float]:
+    """Return the mean quantiles over seeds, seen nearest to a moment of the run."""
+    seen = observed(panel.runs, LossQuantiles)
+    nearest = (seen.progress - progress).abs().groupby(seen.seed).idxmin()
+    return [fmean(values) for values in zip(*seen.quantiles[nearest], strict=True)]
 
 
 def _at_share(quantiles: Sequence[float], share: int) -> str:
     return f"{quantiles[round(share * (len(quantiles) - 1) / 100)]:.4f}"
 
 
-def _draw_odds(panel: Axes, losses: Sequence[float], beta: int, style: Style, name: str) -> None:
+def _draw_odds(axes: Axes, losses: Sequence[float], beta: int, style: Style, name: str) -> None:
     """Draw the odds of each loss: the share of lower ones, to the power of beta."""
     odds = [100 * (place / (len(losses) - 1)) ** beta for place in range(len(losses))]
     curve = drawing.curve_at([max(loss, _FLOOR) for loss in losses], [odds])
-    draw_curve(panel, curve, style, width=0.75, label=name)
+    draw_curve(axes, curve, style, width=0.75, label=name)
 
 
-def _finish_odds(panel: Axes, title: str, label: str) -> None:
-    panel.set_xscale("log")
+def _finish_odds(axes: Axes, title: str, label: str) -> None:
+    axes.set_xscale("log")
     # Losses span about a decade: powers of ten alone would be one label, or none.
-    panel.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    panel.xaxis.set_minor_formatter(NullFormatter())
-    panel.set(ylim=(0, 103), xlabel="cross-entropy loss", ylabel=label)
-    drawing.framed(panel, title, legend="upper left")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set(ylim=(0, 103), xlabel="cross-entropy loss", ylabel=label)
+    drawing.framed(axes, title, legend="upper left")
 
 
-# Figure 5: how near the gradient of a part of a batch comes to that of the batch
+# Figure 5, and one of ours: how near the gradient of a part comes to that of the whole
 
 FIRST = 1  # epochs: what is claimed is claimed from here on
-_MEASURES = {
-    "cosine": ("cosine", 1.0, "of mean cosine"),
-    "sign": ("equal signs (%)", 100.0, "points of equal signs"),
-}
+# Of each measure: its name, the most that it can be, and the unit of a difference.
+_MEASURED = {"cosine": ("cosine", 1.0), "sign": ("equal signs (%)", 100.0)}
 _KINDS = {"high-loss": "solid", "random": "dash"}
 _SHADES = ("#d55e00", "#0072b2", "#009e73", "#cc79a7")  # Okabe and Ito's, one for each share
+_DRAWN = {"high-loss": Style("#d55e00", "solid", 2.2), "random": Style("#0072b2", "dash", 1.8)}
 _EVAL = "The net is in eval mode, images are not augmented."
 
 
-def present_gradients(found: Found) -> Presentation:
+def draw_gradients(evidence: Evidence) -> Drawing:
     """Draw cosine and equal signs of each kept share, over epochs."""
     words = (
         "While Traditional trains: the gradient of a batch of 128 against that of a part of it, "
         "the highest losses (solid) or as many at random (dashed); means of the same 4 batches of "
-        f"the training set, over seeds. {_EVAL} {drawing.caption(found)}"
+        f"the training set, over seeds. {_EVAL} {drawing.caption(evidence)}"
     )
 
-    def draw(panel: Axes, shown: PanelData, key: str) -> None:
-        epochs = shown.panel.setting.recipe.epochs
+    def draw(axes: Axes, panel: Panel, key: str) -> None:
+        epochs = panel.setting.recipe.epochs
         lines: list[drawing.Line] = [
             (
                 f"{percent(share)} {'highest' if kind == 'high-loss' else 'random'}",
                 Style(_SHADES[place], dash, 2.0),
-                observations.follow(shown.only, _PARTS, _part(key, kind, place), epochs),
+                observations.follow(panel.runs, BatchGradients, _part(key, kind, place), epochs),
             )
             for place, share in enumerate(KEPT)
             for kind, dash in _KINDS.items()
         ]
-        label, most, _ = _MEASURES[key]
-        _draw_over_training(panel, shown.title, label, lines, _room(lines, most), epochs)
+        label, most = _MEASURED[key]
+        _draw_over_training(axes, panel.title, label, lines, _room(lines, most), epochs)
 
-    return presented(found, _measured(found, draw, words), _first_looks, judge_gradients)
+    return _measured(evidence, draw, words)
 
 
-def _first_looks(shown: PanelData) -> Table:
-    """Return the numbers of the first three looks and of the last one."""
-    looks = [observations.looks(run, _PARTS) for run in shown.only.runs]
-    moments = dict.fromkeys([*range(len(looks[0]))[:3], len(looks[0]) - 1])
+def gradients_table(panel: Panel) -> Table:
+    """List the numbers of the first three evaluations and of the last one."""
+    seeds = [own.reset_index() for _, own in observed(panel.runs, BatchGradients).groupby("seed")]
+    moments = dict.fromkeys([*range(len(seeds[0]))[:3], len(seeds[0]) - 1])
     rows = []
-    for key, (label, _, _) in _MEASURES.items():
+    for key, (label, _) in _MEASURED.items():
         for (place, share), kind in product(enumerate(KEPT), _KINDS):
-            pick = _part(key, kind, place)
-            seen = [estimate([pick(each[moment].seen) for each in looks]) for moment in moments]
+            each = pd.DataFrame([picked(own, _part(key, kind, place)) for own in seeds])
+            seen = [over_seeds(each[moment]) for moment in moments]
             rows.append((f"{label}: {percent(share)}, {kind}", *map(with_interval, seen)))
-    epochs = [shown.panel.setting.recipe.epochs * looks[0][moment].progress for moment in moments]
-    head = ("part of the batch", *(f"epoch {epoch:.1f}" for epoch in epochs))
-    return Table(head, rows, shown.title)
-
-
-def judge_gradients(shown: PanelData) -> Iterator[Judged]:
-    """Judge figure 5 by the mean over all looks after the first epoch."""
-    since = FIRST / shown.panel.setting.recipe.epochs
-
-    def mean(key: str, kind: str, place: int) -> Callable[[Run], float]:
-        return observations.over_training(_PARTS, _part(key, kind, place), since)
-
-    for place, share in enumerate(KEPT):
-        for key, (_, _, unit) in _MEASURES.items():
-            high, random = mean(key, "high-loss", place), mean(key, "random", place)
-            ahead = estimate([high(run) - random(run) for run in shown.only.runs])
-            claim = (
-                f"{shown.title}: from epoch {FIRST} on, the {percent(share)} with the highest "
-                f"losses are nearer to the batch than as many at random, by {key}"
-            )
-            yield "ahead", above_zero(claim, ahead, unit)
-    kept = mean_of(shown.only, mean("sign", "high-loss", 0))
-    claim = (
-        f"{shown.title}: the {percent(KEPT[0])} with the highest losses keep over 80 % of the signs"
-    )
-    yield "signs", above(claim, kept, 80.0, f"% of equal signs from epoch {FIRST} on")
+    epochs = panel.setting.recipe.epochs * seeds[0].progress[list(moments)]
+    return Table(("part of the batch", *(f"epoch {at:.1f}" for at in epochs)), rows, panel.title)
 
 
 def _part(key: str, kind: str, place: int) -> observations.Pick:
-    return lambda seen: seen[key][kind][place]
+    return lambda seen: getattr(seen, key)[kind][place]
 
 
-# Of ours, beside it: batches as SB draws them, against all examples
-
-_DRAWN = {
-    "high-loss": Style("#d55e00", "solid", 2.2),
-    "random": Style("#0072b2", "dash", 1.8),
-}
+def _after_the_first_epoch(case: Case, key: str, kind: str, place: int) -> pd.Series:
+    since = FIRST / case.panel.setting.recipe.epochs
+    return over_training(case.mine, BatchGradients, _part(key, kind, place), since)
 
 
-def present_drawn_batches(found: Found) -> Presentation:
-    """Draw cosine and agreement of signs over training."""
+def _ahead(case: Case, key: str, place: int) -> Estimate:
+    high, random = (_after_the_first_epoch(case, key, kind, place) for kind in _KINDS)
+    return over_seeds(high - random)
+
+
+def _signs_kept(case: Case) -> Estimate:
+    return over_seeds(_after_the_first_epoch(case, "sign", "high-loss", 0))
+
+
+def draw_drawn_batches(evidence: Evidence) -> Drawing:
+    """Draw cosine and agreement of signs over training, of batches as SB draws them."""
     words = (
         "While SB trains: means of 8 batches of 128, of at most 2,000 that stand for all; "
         "high-loss batches are drawn with SB's odds at 33 %, random ones evenly. "
-        f"{_EVAL} Bands: 95 % t-interval over seeds. {drawing.caption(found)}"
+        f"{_EVAL} Bands: 95 % t-interval over seeds. {drawing.caption(evidence)}"
     )
 
-    def draw(panel: Axes, shown: PanelData, key: str) -> None:
-        label, most, _ = _MEASURES[key]
+    def draw(axes: Axes, panel: Panel, key: str) -> None:
+        label, most = _MEASURED[key]
         lines: list[drawing.Line] = [
-            (kind, style, observations.follow(shown.only, _GRADIENTS, _drawn(key, kind)))
+            (kind, style, observations.follow(panel.runs, GradientAgreement, _drawn(key, kind)))
             for kind, style in _DRAWN.items()
         ]
         label = f"{label}, with the gradient of all"
-        _draw_over_training(panel, shown.title, label, lines, _room(lines, most))
+        _draw_over_training(axes, panel.title, label, lines, _room(lines, most))
 
-    def table(shown: PanelData) -> Table:
-        def mean(key: str, kind: str) -> str:
-            over = observations.over_training(_GRADIENTS, _drawn(key, kind))
-            return with_interval(mean_of(shown.only, over))
+    return _measured(evidence, draw, words)
 
-        rows = [(f"{kind} batches", *(mean(key, kind) for key in _MEASURES)) for kind in _DRAWN]
-        head = ("", *(label for label, *_ in _MEASURES.values()))
-        return Table(head, rows, f"{shown.title}, over training")
 
-    return presented(found, _measured(found, draw, words), table)
+def drawn_batches_table(panel: Panel) -> Table:
+    """List cosine and agreement of signs over training."""
+
+    def mean(key: str, kind: str) -> str:
+        found = over_training(panel.runs, GradientAgreement, _drawn(key, kind))
+        return with_interval(over_seeds(found))
+
+    rows = [(f"{kind} batches", *(mean(key, kind) for key in _MEASURED)) for kind in _DRAWN]
+    head = ("", *(label for label, _ in _MEASURED.values()))
+    return Table(head, rows, f"{panel.title}, over training")
+
+
+def _drawn(key: str, kind: str) -> observations.Pick:
+    return lambda seen: getattr(seen, key)[kind]
 
 
 def _measured(
-    found: Found, draw: Callable[[Axes, PanelData, str], object], words: str
-) -> drawing.Drawing:
+    evidence: Evidence, draw: Callable[[Axes, Panel, str], object], words: str
+) -> Drawing:
     """Return a panel of each measure beside each other, and of each setting."""
     cells: list[list[drawing.Cell]] = [
-        [lambda panel, shown=shown, key=key: draw(panel, shown, key) for key in _MEASURES]
-        for shown in found.panels
+        [lambda axes, panel=panel, key=key: draw(axes, panel, key) for key in _MEASURED]
+        for panel in evidence.panels
     ]
     return drawing.sheet(cells, words, height=3.3)
 
@@ -325,7 +308,7 @@ def _room(lines: Sequence[drawing.Line], most: float) -> tuple[float, float]:
 
 
 def _draw_over_training(
-    panel: Axes,
+    axes: Axes,
     title: str,
     label: str,
     lines: Sequence[drawing.Line],
@@ -333,27 +316,22 @@ def _draw_over_training(
     epochs: int | None = None,
 ) -> None:
     """Draw numbers over training, in per cent or in epochs, each named where it ends."""
-    panel.set(xlabel="epoch" if epochs else "% of the run", ylabel=label)
-    panel.set(xlim=(0, epochs or 100), ylim=limits)
-    drawing.draw_named(panel, title, lines)
-
-
-def _drawn(key: str, kind: str) -> observations.Pick:
-    return lambda seen: seen[key][kind]
+    axes.set(xlabel="epoch" if epochs else "% of the run", ylabel=label)
+    axes.set(xlim=(0, epochs or 100), ylim=limits)
+    drawing.draw_named(axes, title, lines)
 
 
 # Figures 8 and 9: how sure and how right the net is, by percentile of its target confidence
 
-HARDER, EASIER = slice(None, 50), slice(50, None)  # percentiles, from the least confident on
-TWENTIETH = 20
-COST = 5.0  # points of confidence: "almost no cost" is at most this, by our limit
-SACRIFICED = 1.0  # points of accuracy: more is a sacrifice, by our limit
+_HARDER, _EASIER, _ALL = slice(None, 50), slice(50, None), slice(None)  # from the least sure on
+_TWENTIETH = 20
 _PAPER = {"confidence": {"sb": "55"}, "accuracy": {"sb": "29", "traditional": "3"}}
+_WHAT = {"confidence": "target confidence", "accuracy": "accuracy"}
 
 
-def present_percentiles(key: str, what: str, judge: Judge, found: Found) -> Presentation:
+def draw_percentiles(evidence: Evidence, *, key: str) -> Drawing:
     """Draw figure 8, of the confidence, or 9, of the accuracy."""
-    epochs = listed(dict.fromkeys(f"{_epoch(each):.1f}" for each in found.panels))
+    epochs = listed(dict.fromkeys(f"{_epoch(each):.1f}" for each in evidence.panels))
     words = (
         "All test examples in the order of their target confidence, the softmax probability of "
         "the true label. A snapshot at the evaluation nearest to epoch 10, or at the end of a "
@@ -361,143 +339,107 @@ def present_percentiles(key: str, what: str, judge: Judge, found: Found) -> Pres
         "20th percentile."
     )
 
-    def draw(panel: Axes, shown: PanelData) -> None:
-        for entry, arm in shown.pairs:
-            rows = [_snapshot(run).seen[key] for run in arm.runs]
+    def draw(axes: Axes, panel: Panel) -> None:
+        for arm in panel.arms:
+            rows = [*_snapshots(panel[arm.key])[key]]
             # A bin's accuracy stands in its middle.
             middle = 0.5 if key == "accuracy" else 0.0
             curve = drawing.curve_at([place + middle for place in range(len(rows[0]))], rows)
-            draw_curve(panel, curve, entry.style, width=0.75, label=entry.label, spread=True)
-        panel.axvline(TWENTIETH, color="#777777", linewidth=0.9, linestyle=":")
-        panel.set(xlabel="percentile of target confidence", ylabel=f"{what} (%)")
-        panel.set(xlim=(0, 100), ylim=(-2, 103))
-        drawing.framed(panel, f"{shown.title}, epoch {_epoch(shown):.1f}", legend="best")
+            draw_curve(axes, curve, arm.style, width=0.75, label=arm.label, spread=True)
+        axes.axvline(_TWENTIETH, color="#777777", linewidth=0.9, linestyle=":")
+        axes.set(xlabel="percentile of target confidence", ylabel=f"{_WHAT[key]} (%)")
+        axes.set(xlim=(0, 100), ylim=(-2, 103))
+        drawing.framed(axes, f"{panel.title}, epoch {_epoch(panel):.1f}", legend="best")
 
-    def table(shown: PanelData) -> Table:
-        columns = {
-            "20th percentile": each_mean(_of_percentiles(key, TWENTIETH)),
-            "in the paper": lambda entry, arm: _PAPER[key].get(entry.key, "—"),
-            "mean below the 50th": each_mean(_of_percentiles(key, HARDER)),
-            "mean from the 50th on": each_mean(_of_percentiles(key, EASIER)),
-            "accuracy of all": each_mean(_right),
-        }
-        return by_entry(shown, columns, f"{shown.title}: {what} in % at epoch {_epoch(shown):.1f}")
-
-    return drawing.present_panels(found, draw, words, table, judge)
+    return drawing.side_by_side(evidence, draw, words)
 
 
-def judge_confidence(shown: PanelData) -> Iterator[Judged]:
-    """Judge figure 8: surer of the harder examples, at almost no cost of the easier ones."""
-    unit = "points of mean target confidence"
-    harder, easier = (_of_percentiles("confidence", part) for part in (HARDER, EASIER))
-    claim = "SB has higher confidence than Traditional below the 50th percentile"
-    yield from _more(shown, "caption", claim, harder, unit)
-    claim = f"from the 50th percentile on it costs SB at most {COST:g} points (our limit)"
-    yield from _more(shown, "caption", claim, easier, unit, -COST)
+def percentiles_table(panel: Panel, *, key: str) -> Table:
+    """List confidence or accuracy of the harder examples and of the easier ones."""
+
+    def mean(part: slice | int, of: str = key) -> Callable[[pd.DataFrame], str]:
+        return lambda runs: with_interval(over_seeds(_of_percentiles(runs, of, part)))
+
+    columns = {
+        "20th percentile": mean(_TWENTIETH),
+        "in the paper": lambda runs: _PAPER[key].get(runs.key.iloc[0], "—"),
+        "mean below the 50th": mean(_HARDER),
+        "mean from the 50th on": mean(_EASIER),
+        "accuracy of all": mean(_ALL, "accuracy"),
+    }
+    return panel.table(columns, f"{panel.title}: {_WHAT[key]} in % at epoch {_epoch(panel):.1f}")
 
 
-def judge_accuracy(shown: PanelData) -> Iterator[Judged]:
-    """Judge figure 9: more often right of the harder examples, and no less of the others."""
-    unit, limit = "points of accuracy", f"at most {SACRIFICED:g} point (our limit)"
-    harder, easier, twentieth = (
-        _of_percentiles("accuracy", part) for part in (HARDER, EASIER, TWENTIETH)
-    )
-    claim = "SB is more accurate than Traditional below the 50th percentile"
-    yield from _more(shown, "caption", claim, harder, unit)
-    claim = f"from the 50th percentile on SB is less accurate by {limit}"
-    yield from _more(shown, "caption", claim, easier, unit, -SACRIFICED)
-    claim = "at the 20th percentile SB classifies more correctly than Traditional"
-    yield from _more(shown, "twentieth", claim, twentieth, f"{unit}, +26 in the paper")
-    claim = f"of the whole test set SB is less accurate by {limit}"
-    yield from _more(shown, "all", claim, _right, unit, -SACRIFICED)
+def _snapshots(runs: pd.DataFrame) -> pd.DataFrame:
+    return observed(runs, TargetConfidences).drop_duplicates("seed", keep="last").set_index("seed")
 
 
-def _more(
-    shown: PanelData, quote: str, claim: str, value: Measure, unit: str, limit: float = 0.0
-) -> Iterator[Judged]:
-    """Judge the claim that SB's value exceeds Traditional's by more than a limit."""
-
-    def judge(claim: str, ours: RunGroup, base: RunGroup) -> Finding:
-        more = paired(ours, base, lambda one, two: value(one) - value(two))
-        return Finding(claim, is_above(more, limit), in_words(more, unit))
-
-    yield from compared(shown, quote, claim, ("sb", "traditional"), judge)
-
-
-def _snapshot(run: Run) -> Observation:
-    return observations.looks(run, _CONFIDENCES)[-1]
-
-
-def _epoch(shown: PanelData) -> float:
+def _epoch(panel: Panel) -> float:
     """Return when the confidences of a panel's runs were seen."""
-    (_, arm), *_ = shown.pairs
-    return shown.panel.setting.recipe.epochs * _snapshot(arm.runs[0]).progress
+    seen = _snapshots(panel[panel.arms[0].key])
+    return panel.setting.recipe.epochs * float(seen.progress.iloc[0])
 
 
-def _of_percentiles(key: str, part: slice | int) -> Callable[[Run], float]:
-    """Return what takes the mean of a snapshot over some percentiles, or its value at one."""
-
-    def value(run: Run) -> float:
-        there = _snapshot(run).seen[key]
-        return there[part] if isinstance(part, int) else fmean(there[part])
-
-    return value
+def _of_percentiles(runs: pd.DataFrame, key: str, part: slice | int) -> pd.Series:
+    """Return the mean of a snapshot over some percentiles, or its value at one, by seed."""
+    return _snapshots(runs)[key].map(
+        lambda values: values[part] if isinstance(part, int) else fmean(values[part])
+    )
 
 
-def _right(run: Run) -> float:
-    """Return the share of the test examples that a snapshot has right, in per cent."""
-    return fmean(_snapshot(run).seen["accuracy"])
+def _more(case: Case, key: str, part: slice | int) -> Estimate:
+    return paired(_of_percentiles(case.mine, key, part) - _of_percentiles(case.theirs, key, part))
 
 
 # Of ours, beside them: bands of equally many test examples, over the whole run
 
 # From the lowest losses to the highest: Okabe and Ito's, in the order of a rainbow.
 _RAINBOW = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00")
-_SEEN = {"confidence": "target confidence", "accuracy": "accuracy"}
 
 
-def present_bands(found: Found) -> Presentation:
+def draw_bands(evidence: Evidence) -> Drawing:
     """Draw target confidence and accuracy of bands of the test set, over training."""
     words = (
         "At most 4,000 test examples, in five bands of equally many by their loss at that moment. "
-        f"Means over seeds; their intervals stand in the table. {drawing.caption(found)}"
+        f"Means over seeds; their intervals stand in the table. {drawing.caption(evidence)}"
     )
 
-    def draw(panel: Axes, shown: PanelData, key: str) -> None:
+    def draw(axes: Axes, panel: Panel, key: str) -> None:
         lines: list[drawing.Line] = []
-        for arm_key, dash in (("sb", "solid"), ("traditional", "dash")):
-            arm = shown.find(arm_key)
-            if arm is None:
-                continue
-            for band, name in enumerate(_band_names(arm)):
+        for arm, dash in (("sb", "solid"), ("traditional", "dash")):
+            for band, name in enumerate(_band_names(panel) if arm in panel else ()):
                 style = Style(_RAINBOW[band % len(_RAINBOW)], dash, 2.0)
-                label = name if dash == "solid" else ""
-                lines.append((label, style, observations.follow(arm, _BANDS, _band(key, band))))
+                curve = observations.follow(panel[arm], LossBands, _band(key, band))
+                lines.append((name if dash == "solid" else "", style, curve))
         top, title = max(max(line.mean) for *_, line in lines), "SB solid, Traditional dashed"
-        label = f"{_SEEN[key]} (%)" if shown is found.panels[0] else ""
+        label = f"{_WHAT[key]} (%)" if panel is evidence.panels[0] else ""
         limits = -0.02 * top, min(102.0, 1.1 * top)
-        _draw_over_training(panel, f"{shown.title}: {title}", label, lines, limits)
+        _draw_over_training(axes, f"{panel.title}: {title}", label, lines, limits)
 
-    def table(shown: PanelData) -> Table:
-        names, rows = _band_names(shown.pairs[0][1]), []
-        for key, what in _SEEN.items():
-            for entry, arm in shown.pairs:
-                last = [observations.looks(run, _BANDS)[-1].seen[key] for run in arm.runs]
-                ends = [estimate(column) for column in zip(*last, strict=True)]
-                rows.append((f"{entry.label}, {what}", *map(with_interval, ends)))
-        head = ("strategy", *(f"loss {name}" for name in names))
-        return Table(head, tuple(rows), f"{shown.title}: at the end, %")
+    cells: list[list[drawing.Cell]] = [
+        [partial(draw, panel=panel, key=key) for panel in evidence.panels] for key in _WHAT
+    ]
+    return drawing.sheet(cells, words, height=3.2)
 
-    cells = [[partial(draw, shown=shown, key=key) for shown in found.panels] for key in _SEEN]
-    return presented(found, drawing.sheet(cells, words, height=3.2), table)
+
+def bands_table(panel: Panel) -> Table:
+    """List confidence and accuracy of each band at the end."""
+    rows = []
+    for key, what in _WHAT.items():
+        for arm in panel.arms:
+            last = observed(panel[arm.key], LossBands).groupby("seed")[key].last()
+            ends = map(estimate, zip(*last, strict=True))
+            rows.append((f"{arm.label}, {what}", *map(with_interval, ends)))
+    head = ("strategy", *(f"loss {name}" for name in _band_names(panel)))
+    return Table(head, tuple(rows), f"{panel.title}: at the end, %")
 
 
 def _band(key: str, band: int) -> observations.Pick:
-    return lambda seen: seen[key][band]
+    return lambda seen: getattr(seen, key)[band]
 
 
-def _band_names(arm: RunGroup) -> list[str]:
-    count = len(observations.looks(arm.runs[0], _BANDS)[0].seen["accuracy"])
+def _band_names(panel: Panel) -> list[str]:
+    count = len(observed(panel.runs, LossBands).accuracy.iloc[0])
     edges = [round(100 * place / count) for place in range(count + 1)]
     names = [f"{low}–{high} %" for low, high in pairwise(edges)]
     return [f"lowest {edges[1]} %", *names[1:-1], f"highest {edges[1]} %"]
@@ -515,52 +457,73 @@ _FIVE = (
 _TITLES = {"traditional": "without selection (Traditional)", "sb": "with selection (SB)"}
 
 
-def present_odds(found: Found) -> Presentation:
+def draw_odds(evidence: Evidence) -> Drawing:
     """Draw the odds of five examples, where nothing is selected and where SB selects."""
     words = (
         "The first five training examples, seed 0: an example's odds are the share of lower losses "
         "among the training examples, to the power of β; in eval mode, without augmentation. "
-        f"{drawing.caption(found)}"
+        f"{drawing.caption(evidence)}"
     )
 
-    def draw(panel: Axes, shown: PanelData, key: str) -> None:
-        title = f"{shown.title}, {_TITLES[key]}"
-        arm, data = shown.find(key), drawing.images_of(found, shown)
-        if arm is None:
-            return drawing.entitled(panel, title)
-        one, beta = replace(arm, runs=arm.runs[:1]), round(1 / shown.panel.setting.rate - 1, 6)
+    def draw(axes: Axes, panel: Panel, key: str) -> None:
+        title, runs, data = f"{panel.title}, {_TITLES[key]}", panel[key], panel.images
+        if runs.empty:
+            return drawing.entitled(axes, title)
+        one, beta = runs[runs.seed == runs.seed.min()], round(1 / panel.setting.rate - 1, 6)
         lines: list[drawing.Line] = []
         for place, style in enumerate(_FIVE):
             name = f"{place + 1}: {data.class_names[int(data.train_labels[place])]}"
-            lines.append((name, style, observations.follow(one, _RANKS, _odds(place, beta))))
+            lines.append((name, style, observations.follow(one, LossRanks, _odds(place, beta))))
         label = f"odds of selection at β = {beta:g} (%)"
-        _draw_over_training(panel, title, label, lines, (-2, 102))
+        _draw_over_training(axes, title, label, lines, (-2, 102))
 
-    def table(shown: PanelData) -> Table:
-        moved = "places in a hundred that a loss's rank moves from look to look"
-        rows = [
-            (_TITLES[entry.key], with_interval(mean_of(arm, _moved))) for entry, arm in shown.pairs
-        ]
-        selectivity = percent(shown.panel.setting.rate)
-        title = f"{shown.title}, {selectivity} selectivity, all examples"
-        return Table(("", moved), rows, title)
-
-    cells = [partial(draw, shown=shown, key=key) for shown in found.panels for key in _TITLES]
-    return presented(found, drawing.sheet([cells], words), table, judge_odds)
+    cells: list[drawing.Cell] = [
+        partial(draw, panel=panel, key=key) for panel in evidence.panels for key in _TITLES
+    ]
+    return drawing.sheet([cells], words)
 
 
-def judge_odds(shown: PanelData) -> Iterator[Judged]:
-    """Judge figure 15: ranks move more where SB selects."""
-    claim = "odds change more with selection than without"
-    unit = "places in a hundred, from look to look"
-    yield from _more(shown, "fluctuates", claim, _moved, unit)
+def odds_table(panel: Panel) -> Table:
+    """List how far ranks move."""
+    rows = [
+        (_TITLES[arm.key], with_interval(over_seeds(_moved(panel[arm.key])))) for arm in panel.arms
+    ]
+    title = f"{panel.title}, {percent(panel.setting.rate)} selectivity, all examples"
+    return Table(
+        ("", "places in a hundred that a loss's rank moves from look to look"), rows, title
+    )
 
 
 def _odds(place: int, beta: float) -> observations.Pick:
-    return lambda seen: 100 * seen["followed"][place] ** beta
+    return lambda seen: 100 * seen.followed[place] ** beta
 
 
-def _moved(run: Run) -> float:
-    """Return by how many places in a hundred ranks move between looks, on average."""
-    moves = [each.seen["moved"] for each in observations.looks(run, _RANKS) if "moved" in each.seen]
-    return 100 * sum(moves) / max(1, len(moves))
+def _moved(runs: pd.DataFrame) -> pd.Series:
+    """Return by how many places in a hundred ranks move between evaluations, in the mean."""
+    seen = observed(runs, LossRanks)
+    return 100 * seen.groupby("seed").moved.mean()
+
+
+def _moves_more(case: Case) -> Estimate:
+    return paired(_moved(case.mine) - _moved(case.theirs))
+
+
+def _percentiles(key: str, part: slice | int) -> Measure:
+    unit = {"confidence": "points of mean target confidence", "accuracy": "points of accuracy"}
+    return Measure(partial(_more, key=key, part=part), unit[key])
+
+
+MEASURES: dict[str, Any] = {
+    "rank of the easiest": Measure(
+        _rank_of_easiest, "% of the examples rank lower, on average", signed=False
+    ),
+    "ahead of random": Measure(_ahead),
+    "signs kept": Measure(_signs_kept, f"% of equal signs from epoch {FIRST} on", signed=False),
+    "confidence of the harder": _percentiles("confidence", _HARDER),
+    "confidence of the easier": _percentiles("confidence", _EASIER),
+    "accuracy of the harder": _percentiles("accuracy", _HARDER),
+    "accuracy of the easier": _percentiles("accuracy", _EASIER),
+    "accuracy of the twentieth": _percentiles("accuracy", _TWENTIETH),
+    "accuracy of all": _percentiles("accuracy", _ALL),
+    "moves of ranks": Measure(_moves_more, "places in a hundred, from look to look"),
+}

@@ -12,23 +12,8 @@ Schedules are compressed into fewer epochs, and every net is trained until its l
 has done its work. At the full scale runs end after the epochs of the authors' code, not by the
 clock; a run took the paper 12 hours on a Titan X, and 96 on SVHN on a K20c.
 
-The small scale is a budget. One run of traditional training takes, on one thread of an AMD EPYC,
-evaluations included:
-
-| setting | net | examples | epochs | evaluations | seconds |
-| :-- | :-- | --: | --: | --: | --: |
-| CIFAR-10 | small_cnn | 8,000 | 20 | 12 | 53 |
-| CIFAR-100 | small_cnn | 8,000 | 13 | 12 | 38 |
-| Fashion-MNIST | small_cnn | 10,000 | 10 | 12 | 28 |
-| MNIST | small_cnn | 10,000 | 10 | 10 | 27 |
-| CIFAR-10 | tiny_cnn | 8,000 | 20 | 12 | 19 |
-| CIFAR-10 | resnet9_narrow | 4,000 | 12 | 6 | 150 |
-| CIFAR-10 | tiny_cnn | 3,000 | 20 | 6 | 8 |
-| CIFAR-10 | resnet18_narrow | 3,000 | 2 | 1 | 38 |
-| CIFAR-10 | googlenet_narrow | 3,000 | 2 | 1 | 192 |
-
-Three seeds of everything take 140 minutes of one core: 17 of them are those of Diet-SB, which the
-last three lines belong to, and 3 are what figures 2, 5, 8, 9 and 15 look for inside shared runs.
+The small scale is a budget: three seeds of everything take about two hours on two cores of an AMD
+EPYC, an eighth of them Diet-SB's.
 """
 
 from collections.abc import Mapping
@@ -36,13 +21,12 @@ from dataclasses import fields, replace
 from enum import StrEnum
 from typing import Any
 
-from reproductions.figures import SHORTENED, USUAL, Published, Scale, Setting
 from reproductions.jiang2019.recipes import EXPERIMENTS, OTHER_NETS, Experiment, PaperSchedule
-from reproductions.training import EXAMPLES
+from reproductions.settings import EXAMPLES, SHORTENED, USUAL, Published, Scale, Setting
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.recipe import Precision, Recipe, find_recipe
 
-# By data set: what the item "tuning" found; `papers.tuned_rates` returns it.
+# By data set: what the item "tuning" found; `times.tuned` lists it.
 TUNED: Mapping[str, Mapping[str, float]] = {
     "mnist": {
         "traditional": 0.1,
@@ -115,7 +99,7 @@ def published(name: str, experiment: Experiment) -> Published:
         experiment.model,
         experiment.epochs,
         batch_size=128,
-        examples=EXAMPLES[experiment.data][0],
+        examples=EXAMPLES[experiment.data],
         cutout=experiment.augmentation.cutout,
     )
 
@@ -142,8 +126,8 @@ def _batch(setting: Setting, size: int) -> Setting:
 
 def _filtered(setting: Setting) -> Setting:
     """Return a setting in which SB leaves out as much as on the poster, more than 85 %."""
-    examples, _ = EXAMPLES[setting.recipe.data]
-    published = Published(setting.paper_data, examples=examples)
+    examples = EXAMPLES[setting.recipe.data]
+    published = Published(setting.published.data, examples=examples)
     return replace(setting, rate=1 / 8, published=published)
 
 
@@ -152,8 +136,8 @@ def _unknown(setting: Setting, data: str, model: str | None) -> Setting:
     return replace(setting, published=Published(data, model, examples=50_000))
 
 
-def _young(setting: Setting, title: str, model: str, epochs: int) -> Setting:
-    """Return one of the two nets whose EL2N scores the Diet-SB poster compares."""
+def _early(setting: Setting, title: str, model: str, epochs: int) -> Setting:
+    """Return one of the two nets, early in training, whose EL2N scores the poster compares."""
     recipe = replace(setting.recipe, model=model, epochs=epochs)
     said = replace(setting.published, model=model.removesuffix("_narrow"))
     return replace(setting, title=title, recipe=recipe, published=said, evaluations=1)
@@ -209,8 +193,8 @@ SMALL = Scale(
     timed=(_TINY.recipe, _CIFAR10.recipe, _RESIDUAL.recipe),
     pruned=_PRUNED,
     scored=(
-        _young(_FEWER, "CIFAR-100, young googlenet_narrow", "googlenet_narrow", 2),
-        _young(_FEWER, "CIFAR-100, young resnet18_narrow", "resnet18_narrow", 2),
+        _early(_FEWER, "CIFAR-100, young googlenet_narrow", "googlenet_narrow", 2),
+        _early(_FEWER, "CIFAR-100, young resnet18_narrow", "resnet18_narrow", 2),
     ),
     remarked=_unknown(
         _small("CIFAR-10", "cifar10", model="tiny_cnn", epochs=20, limit=5_000, evaluations=4),
@@ -272,8 +256,8 @@ FULL = Scale(
     timed=(OTHER_NETS["mobilenet_v2"], OTHER_NETS["resnet18"], _MAIN[0].recipe),
     pruned=_DIET["cifar100"],
     scored=(
-        _young(_DIET["cifar100"], "CIFAR-100, young googlenet", "googlenet", 20),
-        _young(_DIET["cifar100"], "CIFAR-100, young resnet18", "resnet18", 20),
+        _early(_DIET["cifar100"], "CIFAR-100, young googlenet", "googlenet", 20),
+        _early(_DIET["cifar100"], "CIFAR-100, young resnet18", "resnet18", 20),
     ),
     remarked=_DIET["cifar10"],
 )

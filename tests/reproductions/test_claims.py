@@ -1,91 +1,173 @@
+"""A claim is a row, judged by the evaluations of the arms that it names."""
+
 from dataclasses import replace
 
+import pandas as pd
 import pytest
+from fixture_papers import fixture_panel, fixture_scale, fixture_setting
 from fixture_runs import fixture_run, fixture_seeds
 
-from reproductions.claims import (
-    clock,
-    ends_comparably,
-    ends_higher,
-    learns_sooner,
-    reaches_sooner,
-    seconds_of_phases,
-    timed,
-)
-from selective_backprop_lab.analysis.grouping import RunGroup
+from reproductions.claims import MEASURES, Case, Claim, judge, read_claims
+from reproductions.evidence import Evidence, Panel
+from reproductions.jiang2019.times import reaches_sooner
+from reproductions.measures import clock, earlier, phase_seconds, timed
+from reproductions.papers import FIGURES
+from reproductions.settings import make_arm, variants
 from selective_backprop_lab.analysis.verdict import Verdict
-from selective_backprop_lab.budget import Budget
+from selective_backprop_lab.records.frame import frame_of
 
 HOLDS, FAILS, OPEN = Verdict
+SETTING = fixture_setting()
+ENDS = Claim("q", "{0} ends higher than {1}", MEASURES["final error"], ("sb", "traditional"))
 
 
-def arm(runs):
-    return RunGroup(name="any", label="any", length=Budget("epochs", 10.0), runs=tuple(runs))
+def panel(setting=SETTING, **runs):
+    arms = tuple(make_arm(key, setting) for key in runs)
+    return fixture_panel(Panel("it", setting, arms), runs)
 
 
-def test_who_has_less_area_under_the_curve_learns_sooner():
-    quick = arm(fixture_run("a", seed, (40.0 + seed, 10.0, 5.0)) for seed in range(3))
-    slow = arm(fixture_run("b", seed, (50.0 + seed, 30.0, 5.0)) for seed in range(3))
-    found = learns_sooner("it", quick, slow, "cost")
-    assert found.verdict is HOLDS
-    assert found.measured.startswith("−12.50 points of mean error over the same cost")
-    assert learns_sooner("it", slow, quick, "cost").verdict is FAILS
+def verdicts(claim, *panels):
+    return [(found.claim, found.verdict) for _, found in judge([claim], Evidence(None, panels))]
+
+
+def test_every_claim_of_a_source_is_of_a_sentence_that_it_quotes():
+    rows = [(figure, claim) for figure in FIGURES.values() for claim in figure.claims]
+    assert len(rows) > 100
+    assert [claim for figure, claim in rows if claim.of not in figure.reported.quotes] == []
+
+
+def test_a_row_is_judged_in_each_panel_that_it_is_about():
+    shown = panel(traditional=fixture_seeds("t", (10, 10.1)), sb=fixture_seeds("s", (12, 12.2)))
+    ours = replace(shown, title="ours", setting=fixture_setting("SVHN"))
+    three = replace(ENDS, arms=("stale", "traditional"))
+    assert [claim for claim, _ in verdicts(ENDS, shown, ours)] == [
+        f"{title}: SB ends higher than Traditional" for title in ("it", "ours")
+    ]
+    assert [c[:4] for c, _ in verdicts(replace(ENDS, data="SVHN"), shown, ours)] == ["ours"]
+    assert [c[:4] for c, _ in verdicts(replace(ENDS, only="^it: SB"), shown, ours)] == ["it: "]
+    assert verdicts(three, shown) == []
+
+
+def test_patterns_stand_for_every_arm_that_they_fit():
+    rates = (0.2, 0.5, 0.7)
+    arms = variants([(f"sb-{rate}", make_arm("sb", SETTING)) for rate in rates])
+    arms = arms + variants([(f"el2n-{rate}", make_arm("sb", SETTING)) for rate in rates[:2]])
+    runs = {arm.key: fixture_seeds("any", (10, 11)) for arm in arms}
+    shown = fixture_panel(Panel("it", SETTING, arms), runs)
+
+    def pairs(*keys):
+        claim = replace(ENDS, text="{0} {1}", arms=keys)
+        return [text.removeprefix("it: ") for text, _ in verdicts(claim, shown)]
+
+    assert pairs("el2n-*", "sb-*") == ["el2n-0.2 sb-0.2", "el2n-0.5 sb-0.5"]
+    assert pairs("sb-*", "el2n-*") == ["sb-0.2 el2n-0.2", "sb-0.5 el2n-0.5"]
+    assert pairs("sb-*", "sb-*") == ["sb-0.2 sb-0.7"]
+    assert pairs("el2n-*", "sb-0.7") == ["el2n-0.2 sb-0.7", "el2n-0.5 sb-0.7"]
+
+
+def test_the_rows_of_other_figures_can_be_claimed_anew():
+    row = {"of": "one", "text": "it", "measure": "final error", "with": {"factor": 2}}
+    quoted = FIGURES["fig-6"].reported
+    reported = {
+        "a": replace(quoted, claims=(row,)),
+        "b": replace(quoted, claims=({"of": "two", "as": "a"},)),
+    }
+    found = read_claims(reported, MEASURES)
+    assert found["b"] == [replace(found["a"][0], of="two")]
+    assert found["a"][0].options == {"factor": 2}
+
+
+@pytest.mark.parametrize(
+    ("side", "limit", "verdict"),
+    [
+        ("above", 1.5, HOLDS),
+        ("below", 1.5, FAILS),
+        ("above", 2.0, OPEN),
+        ("within", 2.5, HOLDS),
+        ("within", 1.5, FAILS),
+        ("within", 2.0, OPEN),
+    ],
+)
+def test_a_claim_agrees_where_the_whole_interval_lies_on_its_side_of_the_limit(
+    side, limit, verdict
+):
+    shown = panel(
+        traditional=fixture_seeds("t", (10.0, 11.0, 12.0)),
+        sb=fixture_seeds("s", (12.0, 13.1, 13.9)),
+    )
+    ((_, found),) = verdicts(replace(ENDS, side=side, limit=limit), shown)
+    assert found is verdict
 
 
 def test_what_ends_a_little_higher_is_comparable_and_what_ends_much_higher_is_not():
-    base = arm(fixture_seeds("b", (10.0, 10.1, 9.9)))
-    near = arm(fixture_seeds("a", (10.4, 10.5, 10.3)))
-    far = arm(fixture_seeds("a", (12.0, 12.1, 12.0)))
-    apart = arm(fixture_seeds("a", (9.0, 13.0, 10.0)))
-    judged = [ends_comparably("it", each, base).verdict for each in (near, far, apart)]
-    assert judged == [HOLDS, FAILS, OPEN]
-    assert ends_higher("it", far, base).verdict is HOLDS
-
-
-def at_half(seeds, seconds):
-    return arm(
-        fixture_run("a", seed, (20.0, 5.0), seconds=s)
-        for seed, s in zip(seeds, seconds, strict=True)
+    base = fixture_seeds("b", (10.0, 10.1, 9.9))
+    claim = replace(
+        ENDS, side="below", limit=0.1, relative=True, whose="ours", remark="; up to {limit:+.2f}"
     )
+    judged = []
+    for errors in ((10.4, 10.5, 10.3), (12.0, 12.1, 12.0), (9.0, 13.0, 10.0)):
+        shown = panel(traditional=base, sb=fixture_seeds("a", errors))
+        ((_, found),) = judge([claim], Evidence(None, (shown,)))
+        judged.append(found.verdict)
+        assert found.measured.endswith("(3 seeds); up to +1.00")
+        assert "(our limit)" not in found.claim
+    assert judged == [HOLDS, FAILS, OPEN]
+    ((text, _),) = verdicts(replace(claim, remark=""), shown)
+    assert text.endswith(" (our limit)")
+
+
+def test_who_has_less_area_under_the_curve_learns_sooner():
+    quick = [fixture_run("a", seed, (40.0 + seed, 10.0, 5.0)) for seed in range(3)]
+    slow = [fixture_run("b", seed, (50.0 + seed, 30.0, 5.0)) for seed in range(4)]
+    found = earlier(frame_of(quick), frame_of(slow), "cost")
+    assert (found.mean, found.seeds) == (pytest.approx(-12.5), 3)
+
+
+def case(mine, theirs):
+    return Case((), frame_of(mine), frame_of(theirs), "seconds")
+
+
+def at_half(seconds, errors=(20.0, 5.0)):
+    return [fixture_run("a", seed, errors, seconds=s) for seed, s in enumerate(seconds)]
 
 
 def test_a_speed_up_is_a_ratio_seed_by_seed():
-    fast, slow = at_half(range(3), (10.0, 11.0, 10.0)), at_half(range(3), (20.0, 22.0, 21.0))
-    found = reaches_sooner("it", fast, slow, 20.0, "seconds")
-    assert found.verdict is HOLDS
-    assert found.measured.startswith("2.03× as fast in wall seconds to 20.00 % (1.")
-    assert reaches_sooner("it", slow, fast, 20.0, "seconds").verdict is FAILS
+    fast, slow = at_half((10.0, 11.0, 10.0)), at_half((20.0, 22.0, 21.0))
+    verdict, words = reaches_sooner(case(fast, slow), 20.0)
+    assert verdict is HOLDS
+    assert words.startswith("2.03× as fast in wall seconds to 20.00 % (1.")
+    assert reaches_sooner(case(slow, fast), 20.0)[0] is FAILS
 
 
 def test_what_never_arrives_is_not_faster_and_what_seldom_does_is_not_judged():
-    base = at_half(range(3), (20.0, 22.0, 21.0))
-    never = arm(fixture_run("a", seed, (40.0, 30.0)) for seed in range(3))
-    found = reaches_sooner("it", never, base, 20.0, "seconds")
-    assert (found.verdict, found.measured) == (FAILS, "never reached 20.00 % with 3 of 3 seeds")
-    once = arm([*never.runs[:2], fixture_run("a", 2, (10.0, 5.0))])
-    assert reaches_sooner("it", once, base, 20.0, "seconds").verdict is OPEN
-    single = arm(never.runs[:1])
-    assert reaches_sooner("it", single, base, 20.0, "seconds").verdict is OPEN
+    base = at_half((20.0, 22.0, 21.0))
+    never = at_half((20.0, 20.0, 20.0), (40.0, 30.0))
+    found = reaches_sooner(case(never, base), 20.0)
+    assert found == (FAILS, "never reached 20.00 % with 3 of 3 seeds")
+    once = [*never[:2], fixture_run("a", 2, (10.0, 5.0))]
+    assert reaches_sooner(case(once, base), 20.0)[0] is OPEN
+    assert reaches_sooner(case(never[:1], base), 20.0)[0] is OPEN
 
 
 @pytest.mark.parametrize(
     ("device", "axis"), [("cpu", "cpu_seconds"), ("cuda", "seconds"), ("cuda:1", "seconds")]
 )
 def test_runs_on_a_cpu_are_timed_in_cpu_seconds_and_others_by_the_wall(device, axis):
-    run = fixture_run(device=device)
-    assert clock([run]) == axis
-    assert timed(("seconds", "cost", "updates"), [run]) == (axis, "cost", "updates")
+    runs = frame_of([fixture_run(device=device)])
+    assert clock(runs) == axis
+    assert timed(("seconds", "cost", "updates"), runs) == (axis, "cost", "updates")
 
 
-def test_phases_on_a_cpu_add_up_to_its_cpu_seconds():
-    run = fixture_run(device="cpu")
-    point = run.points[-1]  # whose 20 wall seconds are 18 CPU seconds
-    found = seconds_of_phases(run, point)
-    assert found.pop("overhead") == 0.0  # which this run did not meter
-    assert found == {phase: pytest.approx(0.9 * s) for phase, s in point.phases.items()}
+@pytest.mark.parametrize(("device", "share"), [("cpu", 0.9), ("cuda", 1.0)])
+def test_phases_add_up_to_the_seconds_of_the_clock(device, share):
+    last = frame_of([fixture_run(device=device)]).tail(1)  # 20 wall seconds are 18 CPU seconds
+    metered = last.assign(overhead=3.0)
+    (spent,) = last.phases
+    expected = pd.Series(spent) * share
+    assert phase_seconds(last).iloc[0].drop("overhead").to_dict() == pytest.approx(dict(expected))
+    assert phase_seconds(metered).overhead.iloc[0] == pytest.approx(3.0 * share)
+    assert phase_seconds(last).overhead.iloc[0] == 0.0  # which this run did not meter
 
 
-def test_phases_on_a_gpu_are_as_they_were_metered():
-    run = fixture_run(device="cuda")
-    point = replace(run.points[-1], overhead=3.0)
-    assert seconds_of_phases(run, point) == {**point.phases, "overhead": 3.0}
+def test_the_scale_of_the_fixtures_has_what_every_figure_needs():
+    assert all(figure.needs(fixture_scale()) for figure in FIGURES.values())

@@ -1,35 +1,38 @@
+import pandas as pd
+import pytest
 from fixture_cases import share_of_cases
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reproductions.jiang2019.curves import Place, front, share
+from reproductions.jiang2019.curves import front, share
 
 PLACES = st.lists(
-    st.builds(Place, st.sampled_from(["sb", "stale"]), st.integers(0, 9), st.integers(0, 9)),
+    st.tuples(st.sampled_from(["sb", "stale"]), st.integers(0, 9), st.integers(0, 9)),
     max_size=12,
 )
+
+
+def framed(places):
+    return pd.DataFrame(places, columns=["family", "time", "error"]).astype({"error": float})
 
 
 @share_of_cases(1 / 2)
 @given(PLACES)
 def test_the_front_is_what_no_other_place_beats_in_one_and_equals_in_the_other(places):
-    kept = {(place.time, place.error) for place in front(places)}
+    kept = front(framed(places))
     expected = {
-        (one.time, one.error)
+        one[1:]
         for one in places
         if not any(
-            other.time <= one.time
-            and other.error <= one.error
-            and (other.time, other.error) != (one.time, one.error)
-            for other in places
+            other[1] <= one[1] and other[2] <= one[2] and other[1:] != one[1:] for other in places
         )
     }
-    assert kept == expected
-    assert len(front(places)) == len(expected)
+    assert set(zip(kept.time, kept.error, strict=True)) == expected
+    assert len(kept) == len(expected)
 
 
 def test_shares_are_of_the_front_alone():
-    places = [Place("sb", 1, 9), Place("stale", 2, 5), Place("sb", 3, 7), Place("sb", 4, 1)]
-    assert share(places, ["stale"]) == 100 / 3
+    places = framed([("sb", 1, 9), ("stale", 2, 5), ("sb", 3, 7), ("sb", 4, 1)])
+    assert share(places, ["stale"]) == pytest.approx(100 / 3)
     assert share(places, ["sb", "stale"]) == 100
-    assert share([], ["sb"]) == 0
+    assert share(framed([]), ["sb"]) == 0

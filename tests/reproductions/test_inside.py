@@ -3,14 +3,15 @@ from dataclasses import replace
 import pytest
 import torch
 from fixture_lab import few_digits
-from fixture_papers import fixture_scale, fixture_setting
+from fixture_papers import fixture_panel, fixture_scale, fixture_setting, judged
 from fixture_runs import fixture_run
 
 from reproductions.drawing import draw_images
-from reproductions.figures import Found, PanelData
+from reproductions.evidence import Evidence
 from reproductions.jiang2019 import inside
 from reproductions.papers import FIGURES
-from reproductions.probes import pack
+from reproductions.probes import KEPT, pack
+from selective_backprop_lab.analysis.tables import percent
 from selective_backprop_lab.analysis.verdict import Verdict
 from selective_backprop_lab.records.schema import Observation
 
@@ -21,24 +22,28 @@ SCALE = fixture_scale()
 def filled(name, seen, seeds=3):
     """A figure's panel, with runs in which its probes saw what `seen(key, seed)` says."""
     (panel,) = FIGURES[name].panels(SCALE)[:1]
-    arms = []
-    for entry in panel.entries:
-        runs = []
-        for seed in range(seeds):
-            (words,) = (probe.words for probe in entry.plan.probes)
-            looked = seen(entry.key, seed)
-            progress = [(place + 1) / len(looked) for place in range(len(looked))]
-            observations = [
-                Observation(probe=words, progress=at, seen=each)
-                for at, each in zip(progress, looked, strict=True)
+    return fixture_panel(
+        panel,
+        {
+            arm.key: [
+                observing(arm.plan.probes, seen(arm.key, seed), seed) for seed in range(seeds)
             ]
-            runs.append(replace(fixture_run(seed=seed), observations=tuple(observations)))
-        arms.append(entry.arm(runs))
-    return PanelData(panel, tuple(arms))
+            for arm in panel.arms
+        },
+    )
 
 
-def verdicts(judged):
-    return [(quote, finding.verdict) for quote, finding in judged]
+def observing(probes, seen, seed):
+    (probe,) = probes
+    observations = [
+        Observation(probe=probe.words, progress=(place + 1) / len(seen), seen=each)
+        for place, each in enumerate(seen)
+    ]
+    return replace(fixture_run(seed=seed), observations=tuple(observations))
+
+
+def verdicts(name, panel):
+    return [(quote, finding.verdict) for quote, finding in judged(name, panel)]
 
 
 def agreement(seed, early, late):
@@ -57,10 +62,10 @@ def agreement(seed, early, late):
 @pytest.mark.parametrize(("by", "verdict"), [(0.2, HOLDS), (-0.2, FAILS)])
 def test_gradients_of_high_losses_are_judged_after_the_first_epoch(by, verdict):
     panel = filled("fig-5", lambda key, seed: agreement(seed, early=-9 * by, late=by))
-    shown = inside.present_gradients(Found(SCALE, (panel,)))
-    assert verdicts(shown.findings) == [("ahead", verdict)] * 8 + [("signs", verdict)]
-    for share in ("10 %", "33 %", "50 %", "75 %"):
-        assert sum(share in finding.claim for _, finding in shown.findings[:8]) == 2
+    assert verdicts("fig-5", panel) == [("ahead", verdict)] * 8 + [("signs", verdict)]
+    for share in KEPT:
+        claims = [finding.claim for _, finding in judged("fig-5", panel)[:8]]
+        assert sum(percent(share) in claim for claim in claims) == 2
 
 
 def test_a_share_is_judged_by_its_own_numbers():
@@ -69,8 +74,8 @@ def test_a_share_is_judged_by_its_own_numbers():
         look["cosine"]["high-loss"][2] = 0.4 + 0.01 * seed
         return [look] * 4
 
-    shown = inside.present_gradients(Found(SCALE, (filled("fig-5", seen),)))
-    failed = [each.claim for _, each in shown.findings if each.verdict is FAILS]
+    found = judged("fig-5", filled("fig-5", seen))
+    failed = [each.claim for _, each in found if each.verdict is FAILS]
     assert len(failed) == 1
     assert "50 %" in failed[0]
     assert "cosine" in failed[0]
@@ -78,8 +83,7 @@ def test_a_share_is_judged_by_its_own_numbers():
 
 def test_the_first_looks_and_the_last_stand_in_the_table():
     panel = filled("fig-5", lambda key, seed: agreement(0, early=0.1, late=0.2) * 2)
-    (table,) = inside.present_gradients(Found(SCALE, (panel,))).tables
-    text = table.to_markdown()
+    text = inside.gradients_table(panel).to_markdown()
     for epoch in ("0.2", "0.5", "0.8", "2.0"):  # eight looks in two epochs
         assert f"epoch {epoch}" in text
 
@@ -93,10 +97,10 @@ def test_what_is_ours_is_drawn_and_not_judged():
         return [{"confidence": [90, 80, 70, 60, 30], "accuracy": [99, 99, 90, 50, 10]}] * 2
 
     for name, seen in (("ours-gradients", drawn), ("ours-bands", bands)):
-        shown = FIGURES[name].present(Found(SCALE, (filled(name, seen),)))
-        assert shown.figure is not None
-        assert shown.tables
-        assert not shown.findings
+        evidence = Evidence(SCALE, (filled(name, seen),))
+        assert FIGURES[name].draw(evidence) is not None
+        assert FIGURES[name].tables(evidence)
+        assert not FIGURES[name].claims
 
 
 def confidences(harder, easier, twentieth=0.0):
@@ -116,8 +120,8 @@ def confidences(harder, easier, twentieth=0.0):
     [(8, -2, [HOLDS, HOLDS]), (-8, -7, [FAILS, FAILS]), (8, -7, [HOLDS, FAILS])],
 )
 def test_confidence_is_judged_where_it_is_gained_and_what_it_costs(harder, easier, expected):
-    judged = verdicts(inside.judge_confidence(filled("fig-8", confidences(harder, easier))))
-    assert judged == [("caption", verdict) for verdict in expected]
+    found = verdicts("fig-8", filled("fig-8", confidences(harder, easier)))
+    assert found == [("caption", verdict) for verdict in expected]
 
 
 @pytest.mark.parametrize(
@@ -131,15 +135,15 @@ def test_confidence_is_judged_where_it_is_gained_and_what_it_costs(harder, easie
 )
 def test_accuracy_is_judged_by_percentile_and_as_a_whole(harder, easier, twentieth, expected):
     panel = filled("fig-9", confidences(harder, easier, twentieth))
-    judged = verdicts(inside.judge_accuracy(panel))
-    assert [quote for quote, _ in judged] == ["caption", "caption", "twentieth", "all"]
-    assert [verdict for _, verdict in judged] == expected
+    found = verdicts("fig-9", panel)
+    assert [quote for quote, _ in found] == ["caption", "caption", "twentieth", "all"]
+    assert [verdict for _, verdict in found] == expected
 
 
 def test_the_paper_s_twentieth_percentile_stands_beside_ours():
     for name, ours, papers in (("fig-8", "30.00", "55"), ("fig-9", "30.00", "29")):
-        found = Found(SCALE, (filled(name, confidences(0, 0)),))
-        (table,) = FIGURES[name].present(found).tables
+        evidence = Evidence(SCALE, (filled(name, confidences(0, 0)),))
+        (table,) = FIGURES[name].tables(evidence)
         row = next(row for row in table.rows if row[0] == "SB")
         assert row[1].startswith(ours)
         assert row[2] == papers
@@ -152,7 +156,7 @@ def test_the_paper_s_twentieth_percentile_stands_beside_ours():
 def test_a_snapshot_is_of_the_look_nearest_to_epoch_ten(epochs, evaluations, epoch):
     setting = fixture_setting(epochs=epochs, evaluations=evaluations)
     (panel,) = FIGURES["fig-8"].panels(fixture_scale(setting))
-    moments = [probe.moment for entry in panel.entries for probe in entry.plan.probes]
+    moments = [probe.moment for arm in panel.arms for probe in arm.plan.probes]
     assert moments == pytest.approx([epoch / epochs] * 2)
 
 
@@ -163,7 +167,7 @@ def test_odds_are_judged_by_how_far_ranks_move(by, verdict):
         followed = [0.1, 0.2, 0.3, 0.4, 0.5]
         return [{"followed": followed}, {"followed": followed, "moved": moved}]
 
-    assert verdicts(inside.judge_odds(filled("fig-15", seen))) == [("fluctuates", verdict)]
+    assert verdicts("fig-15", filled("fig-15", seen)) == [("fluctuates", verdict)]
 
 
 def ranked(order):
@@ -186,13 +190,13 @@ def test_images_are_easy_over_the_course_where_their_mean_rank_is_low(rank, verd
         easy = [int(65535 * rank) + seed] * inside.SHOWN
         return ranked([*easy, *[60000] * 90])
 
-    assert verdicts(inside.judge_easiest(filled("fig-2", seen))) == [("easy", verdict)]
+    assert verdicts("fig-2", filled("fig-2", seen)) == [("easy", verdict)]
 
 
 def test_the_easiest_images_come_first_and_the_hardest_last():
     order = torch.tensor([3, 0, 2, 1])
     shown = filled("fig-2", lambda key, seed: ranked(order.tolist()))
-    assert inside.order_of(shown) == [1, 3, 2, 0]
+    assert inside.easiest_first(shown) == [1, 3, 2, 0]
 
 
 def test_images_lie_in_reading_order_with_their_classes():

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reproductions.observations import by_class, follow, lowest, over_training, overlap, standing
-from reproductions.probes import pack, unpack
-from selective_backprop_lab.analysis.grouping import RunGroup
-from selective_backprop_lab.budget import Budget
+from reproductions.probes import LossRanks, pack, unpack
+from selective_backprop_lab.records.frame import frame_of
 from selective_backprop_lab.records.schema import Observation
 
 NUMBERS = st.lists(st.integers(0, 9), min_size=2, max_size=20)
@@ -64,12 +63,11 @@ def test_values_are_averaged_by_class_and_an_empty_class_has_none():
 
 def test_a_number_is_followed_over_the_length_of_a_run_and_averaged_from_a_share_of_it_on():
     seen = [
-        Observation(probe="Loss()", progress=at, seen={"n": n})
+        Observation(probe="LossRanks()", progress=at, seen={"moved": n})
         for at, n in ((0.25, 9), (0.5, 2), (1, 4))
     ]
-    run = replace(fixture_run(), observations=tuple(seen))
-    arm = RunGroup(name="sb", label="SB", length=Budget("epochs", 8.0), runs=(run,))
-    curve = follow(arm, "Loss(", lambda each: each["n"], 8)
+    runs = frame_of([replace(fixture_run(), observations=tuple(seen))])
+    curve = follow(runs, LossRanks, lambda each: each.moved, 8)
     assert (list(curve.x), list(curve.mean)) == ([2, 4, 8], [9, 2, 4])
-    assert over_training("Loss(", lambda each: each["n"])(run) == 5
-    assert over_training("Loss(", lambda each: each["n"], since=0.5)(run) == 3
+    assert [*over_training(runs, LossRanks, lambda each: each.moved)] == [5]
+    assert [*over_training(runs, LossRanks, lambda each: each.moved, since=0.5)] == [3]

@@ -17,15 +17,13 @@ from reproductions.papers import (
     gather,
     list_figures,
     reproduce,
-    tuned_rates,
     write_index,
 )
 from reproductions.probes import LossQuantiles
 from reproductions.training import file_of
-from selective_backprop_lab.analysis.statistics import final_error, training_error
 from selective_backprop_lab.analysis.verdict import CLAIMS
 from selective_backprop_lab.recipe import Precision
-from selective_backprop_lab.records.schema import read_run, read_runs
+from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.training.run_config import RunConfig
 
 # So few digits are scored by so young a net that pruning may leave nothing of a class.
@@ -123,36 +121,14 @@ def test_what_is_on_record_is_drawn_without_training_and_says_what_is_left_out(m
         reproduce(screen, named("fig-7"), nowhere)
 
 
-def test_tuned_rates_are_those_of_the_lowest_errors_where_every_run_is_on_record(made, tmp_path):
-    _, _, order = made
-    (rates,) = tuned_rates(order).values()
-    (panel,) = FIGURES["tuning"].panels(SCALE)
-    assert rates.keys() == {entry.key for entry in panel.entries}
-    for key, rate in rates.items():
-        ends = {
-            entry.plan.recipe.learning_rate: final_error(read_run(file_of(plan, order.folder)))
-            for entry in panel.entries
-            if entry.key == key
-            for plan in order.plans_of(entry)
-        }
-        assert ends[rate] == min(ends.values())
-        assert ends.keys() == set(SCALE.tuned)
-    partly = fixture_order(tmp_path, seeds=1)
-    shutil.copytree(order.folder, partly.folder)
-    file_of(order.plans_of(panel.entries[0])[0], partly.folder).unlink()
-    assert tuned_rates(partly) == {}
-
-
 def test_the_training_error_is_shown_where_it_is_on_record(made):
     out, _, order = made
     for name in ("fig-6", "tuning"):
         assert "training error %" in (out / f"{name}.md").read_text(encoding="utf-8")
-    found = gather(FIGURES["fig-6"], order, {})
-    (shown,) = found.panels
-    base = shown.find("traditional")
-    table = FIGURES["fig-6"].present(found).tables[0]
-    (row,) = [row for row in table.rows if row[0] == base.label]
-    assert row[-1] == f"{training_error(base.runs[0]):.2f}"
+    evidence = gather(FIGURES["fig-6"], order, {})
+    (run,) = evidence.panels[0]["traditional"].drop_duplicates("seed").itertuples()
+    row = FIGURES["fig-6"].tables(evidence)[0].rows[0]
+    assert (row[0], row[-1]) == ("Traditional", f"{run.meters['train_error']:.2f}")
 
 
 def test_the_first_table_sums_up_each_item_in_a_line(tmp_path):
@@ -197,9 +173,9 @@ def test_a_shared_run_has_the_probes_of_all_who_may_need_it(made):
         probe
         for figure in FIGURES.values()
         for panel in figure.panels(SCALE)
-        for entry in panel.entries
-        if file_of(entry.plan).name == probed
-        for probe in entry.plan.probes
+        for arm in panel.arms
+        if file_of(arm.plan).name == probed
+        for probe in arm.plan.probes
     }
     assert LossQuantiles() in wanted
     assert len(wanted) > 1

@@ -3,7 +3,7 @@ import statistics
 
 import pytest
 import torch
-from fixture_lab import carry_out, count_rows, few_digits, fixture_plan, name_watched
+from fixture_lab import carry_out, few_digits, fixture_plan
 from torch import nn
 
 from reproductions.probes import (
@@ -11,7 +11,6 @@ from reproductions.probes import (
     El2nRanks,
     GradientAgreement,
     LossBands,
-    LossQuantiles,
     LossRanks,
     Selections,
     TargetConfidences,
@@ -104,32 +103,6 @@ def test_selections_are_counted_over_a_whole_run():
     counts = unpack(observation.seen["counts"])
     assert counts.tolist() == [seen.count(index) for index in range(len(counts))]
     assert counts.sum() == run.points[-1].trained
-
-
-@pytest.mark.parametrize(
-    "probe",
-    [
-        LossQuantiles(100),
-        LossRanks(100),
-        El2nRanks(100),
-        Selections(),
-        LossBands(20),
-        GradientAgreement(100, batch_size=30, batches=2),
-        BatchGradients(batch_size=30, batches=2),
-        TargetConfidences(0.5),
-        LossRanks(),
-        GradientAgreement(batch_size=30, batches=1),
-    ],
-    ids=repr,
-)
-def test_a_probe_passes_as_many_examples_as_it_says(probe, monkeypatch):
-    data, rows = few_digits(), {"trained": 0, "looked at": 0}
-    model = make_model(name_watched(monkeypatch, count_rows(rows)), data, seed=0).eval()
-    running = probe.start(Scene(model, data, torch.device("cpu")))
-    for progress in (0.5, 1.0):
-        running.look(progress)
-    said = probe.passes(len(data.train_labels), len(data.test_labels), 2)
-    assert (rows["looked at"], rows["trained"]) == said
 
 
 def normalised(data, images):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import reproductions.quotes as quotes
-from reproductions.figures import Found, Presentation
+from reproductions.evidence import Evidence
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.papers import FIGURES, section
 from selective_backprop_lab.analysis.verdict import Finding, Verdict
@@ -40,12 +40,12 @@ def test_quotes_are_those_that_were_compared_with_their_sources():
 
 def test_what_has_no_sentence_has_no_verdict():
     figure = FIGURES["fig-6"]
-    found = Found(SCALES[ScaleName.SMALL])
+    evidence = Evidence(SCALES[ScaleName.SMALL])
     finding = Finding("SB is blue", Verdict.HOLDS, "very")
-    shown = Presentation(findings=[("nearly-all", finding)])
-    assert "| *nearly-all* | SB is blue | **agrees** | very |" in section(figure, found, shown)
+    text = section(figure, evidence, [], [("nearly-all", finding)])
+    assert "| *nearly-all* | SB is blue | **agrees** | very |" in text
     with pytest.raises(KeyError, match="unsaid"):
-        section(figure, found, Presentation(findings=[("unsaid", finding)]))
+        section(figure, evidence, [], [("unsaid", finding)])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Runs cost what is foretold, the small scale keeps its budget, and what is missing is run."""
+"""Settings are trained as they say, and what is missing is trained."""
 
 from dataclasses import replace
 
@@ -7,66 +7,56 @@ from fixture_lab import carry_out, few_digits
 from fixture_papers import Screen, fixture_order, fixture_scale, fixture_setting
 from fixture_runs import fixture_run
 
-from reproductions.figures import SHORTENED, USUAL, entry
 from reproductions.jiang2019.scales import SCALES, ScaleName, adapted
 from reproductions.papers import figures_at, find_figures
+from reproductions.settings import SHORTENED, cost_of_sb, make_arm
 from reproductions.training import (
-    Pace,
-    cost,
-    data_of,
     default_jobs,
     elapsed_of,
     file_of,
     is_done,
-    passes,
-    seconds,
+    pace_of,
+    seconds_left,
     train_missing,
-    work,
 )
-from selective_backprop_lab.training.run_config import RunConfig
 
 SETTING = fixture_setting(epochs=4, limit=256)
-TRADITIONAL, SELECTIVE = (entry(key, SETTING).plan for key in ("traditional", "sb"))
+TRADITIONAL, SELECTIVE = (make_arm(key, SETTING).plan for key in ("traditional", "sb"))
 
 
-# All but Kath18, whose gate decides from the losses when it begins.
-@pytest.mark.parametrize("key", [*USUAL[:-1], "stale-2"])
-def test_what_a_run_is_expected_to_cost_is_about_what_it_costs(key):
-    planned = entry(key, SETTING)
-    last = carry_out(planned.plan, few_digits()).points[-1]
-    scored, trained = passes(planned.plan)
+def test_what_sb_is_expected_to_cost_is_about_what_it_costs():
+    last = carry_out(SELECTIVE, few_digits()).points[-1]
     # Rows of an incomplete batch wait, and coins fall as they fall.
-    assert last.scored / 256 == pytest.approx(scored, rel=0.15, abs=0.05)
-    assert last.trained / 256 == pytest.approx(trained, rel=0.15)
-    assert last.cost == pytest.approx(cost(planned.plan), rel=0.15)
+    assert last.cost == pytest.approx(cost_of_sb(SETTING), rel=0.15)
 
 
 def test_a_shortened_schedule_costs_what_sb_does_or_a_share_of_the_run():
-    lengths = {key: entry(key, SETTING).plan.length for key in SHORTENED}
+    lengths = {key: make_arm(key, SETTING).plan.length for key in SHORTENED}
     assert {length.unit for length in lengths.values()} == {"cost"}
-    assert lengths["shortened"].value == pytest.approx(cost(SELECTIVE), abs=0.01)
+    assert lengths["shortened"].value == pytest.approx(cost_of_sb(SETTING), abs=0.01)
     assert [lengths[key].value for key in ("half", "third", "quarter")] == [2.0, 1.33, 1.0]
 
 
 def test_every_strategy_has_the_same_warm_up():
     for key in ("random", "scored", "sb", "stale"):
-        last = carry_out(entry(key, SETTING).plan, few_digits()).points[-1]
+        last = carry_out(make_arm(key, SETTING).plan, few_digits()).points[-1]
         assert last.trained > 256  # the first epoch alone has so many
-        settings = entry(key, SETTING).plan.settings
+        settings = make_arm(key, SETTING).plan.settings
         assert settings.random_warmup == settings.warmup == 1 / 4
 
 
 def test_a_tuned_strategy_trains_at_its_own_learning_rate():
     tuned = replace(SETTING, learning_rates={"sb": 0.3, "half": 0.2})
-    rates = {key: entry(key, tuned).plan.recipe.learning_rate for key in ("sb", "half", "random")}
+    rates = {
+        key: make_arm(key, tuned).plan.recipe.learning_rate for key in ("sb", "half", "random")
+    }
     assert rates == {"sb": 0.3, "half": 0.2, "random": 0.1}
 
 
 def test_a_run_that_ends_by_the_clock_takes_as_long_as_it_says():
     (setting, *_) = adapted(SCALES[ScaleName.FULL], hours=12).main
-    timed = entry("sb", setting).plan
+    timed = make_arm("sb", setting).plan
     assert (timed.length.unit, timed.length.value) == ("seconds", 43_200)
-    assert seconds(timed) == Pace(()).seconds(timed) == 43_200
     assert "candidates of 200 epochs" in timed.description()["schedules_follow"]
     assert adapted(SCALES[ScaleName.FULL], hours=12).pruned.hours is None
 
@@ -79,33 +69,7 @@ def test_a_scale_takes_another_net_batch_size_and_selectivities():
     assert {(recipe.model, recipe.batch_size) for recipe in recipes} == {("tiny_cnn", 32)}
     assert {setting.recipe.batch_size for setting in scale.batches} == {64, 128}
     (panel, *_) = next(f for f in figures_at(scale) if f.name == "fig-13").panels(scale)
-    assert [each.plan.settings.rate for each in panel.entries][1:] == [0.2, 0.4]
-
-
-def test_seconds_grow_with_what_is_passed_and_are_unknown_for_unknown_nets():
-    setting = SCALES[ScaleName.SMALL].main[0]
-    traditional, selective = (seconds(entry(key, setting).plan) for key in ("traditional", "sb"))
-    assert 0.4 * traditional < selective < traditional
-    assert seconds(TRADITIONAL) is None
-
-
-def test_the_small_scale_keeps_its_budget(tmp_path):
-    order = fixture_order(tmp_path, SCALES[ScaleName.SMALL], seeds=3)
-
-    def minutes(figures, jobs):
-        return Pace(()).left(order.jobs_of(figures), jobs) / 60
-
-    every = figures_at(order.scale)
-    assert minutes(every, 1) < 260
-    # With what all figures look for inside shared runs.
-    assert all(minutes([figure], 2) < 30 for figure in every)
-
-
-def test_the_full_scale_has_a_run_for_everything(tmp_path):
-    order = fixture_order(tmp_path, SCALES[ScaleName.FULL], seeds=1)
-    found = order.jobs_of(figures_at(order.scale))
-    assert set(map(data_of, found)) == {"cifar10", "cifar100", "svhn-extra", "mnist"}
-    assert all(work(job) > 0 for job in found if isinstance(job, RunConfig))
+    assert [each.plan.settings.rate for each in panel.arms][1:] == [0.2, 0.4]
 
 
 def lasting(took, **end):
@@ -118,26 +82,13 @@ def test_a_record_says_how_long_its_run_took_whatever_the_clock_said():
     assert elapsed_of(lasting(37, elapsed=12.5)) == 12.5
 
 
-def test_runs_of_the_same_net_and_data_are_taken_for_the_rest():
-    pace = Pace([(TRADITIONAL, lasting(40))])
-    assert pace.seconds(TRADITIONAL) == pytest.approx(40)
-    expected = 40 * work(SELECTIVE) / work(TRADITIONAL)
-    assert pace.seconds(SELECTIVE) == pytest.approx(expected)
-    assert 0 < expected < 40
-
-
-def test_what_is_too_short_to_tell_and_what_is_of_another_kind_count_for_nothing():
-    other = replace(TRADITIONAL, device="cuda")
-    pace = Pace([(TRADITIONAL, lasting(4)), (other, lasting(40))])
-    assert pace.seconds(SELECTIVE) is None
-    assert pace.left([SELECTIVE], 1) is None
-
-
-def test_several_at_a_time_take_as_long_as_the_longest_at_least():
-    pace = Pace([(TRADITIONAL, lasting(40))])
-    assert [pace.left([TRADITIONAL] * runs, 2) for runs in (1, 2, 3)] == [40.0, 40.0, 60.0]
+def test_runs_of_the_same_net_and_data_are_taken_for_the_rest(tmp_path, monkeypatch):
+    took = iter((40, 4, 50))  # of which the second is too short to say anything
+    monkeypatch.setattr("reproductions.training.RunStore.read", lambda *_: lasting(next(took)))
+    pace = pace_of([TRADITIONAL, SELECTIVE, SELECTIVE], tmp_path)
+    assert [seconds_left([SELECTIVE] * runs, pace, 2) for runs in (1, 2, 3)] == [45.0, 45.0, 67.5]
     unknown = replace(TRADITIONAL, device="cuda")
-    assert pace.left([TRADITIONAL, unknown], 2) is None
+    assert seconds_left([TRADITIONAL, unknown], pace, 2) is None
 
 
 def test_what_is_missing_is_trained_and_how_long_it_takes_is_said(tmp_path):

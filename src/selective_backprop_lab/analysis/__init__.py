@@ -1,4 +1,4 @@
-"""From records to numbers: loading, grouping, statistics, tables and findings.
+"""From the frame of evaluations to numbers and words: queries, estimates, tables and findings.
 
-Draws nothing. Read `loading.py` and `grouping.py` first.
+Draws nothing. Read `queries.py` and `comparison.py` first.
 """

@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions
 from rich.measure import Measurement
 from rich.text import Text
 
-from selective_backprop_lab.analysis.statistics import Estimate
+from selective_backprop_lab.analysis.estimates import Estimate
 
 _MOST = 10_000  # characters of a terminal in which every table fits
 _NAME = 18  # characters of a row's name, from which on it may be folded in a terminal

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from selective_backprop_lab.analysis.statistics import Estimate
+from selective_backprop_lab.analysis.estimates import Estimate
 from selective_backprop_lab.analysis.tables import with_interval
 
 

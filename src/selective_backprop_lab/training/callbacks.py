@@ -57,13 +57,6 @@ class Probe(ABC):
     def start(self, scene: Scene) -> RunningProbe:
         """Begin to look at a run."""
 
-    def passes(self, trained: int, tested: int, looks: int) -> tuple[int, int]:
-        """Return how many examples it passes in a whole run, without gradients and with them.
-
-        The run has so many training and test examples, and looks so often.
-        """
-        return 0, 0
-
     @property
     def words(self) -> str:
         """The probe as records name it."""

@@ -4,7 +4,7 @@ import math
 import pytest
 from rich.console import Console
 
-from selective_backprop_lab.analysis.statistics import Estimate
+from selective_backprop_lab.analysis.estimates import Estimate
 from selective_backprop_lab.analysis.tables import Column, Table, count, duration, with_interval
 
 TABLE = Table(

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from selective_backprop_lab.analysis.statistics import Estimate
+from selective_backprop_lab.analysis.estimates import Estimate
 from selective_backprop_lab.analysis.verdict import (
     GOALS,
     Finding,

@@ -1,0 +1,73 @@
+"""The frame of a figure: the evaluations of each arm of each of its panels."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from reproductions.settings import Arm, Scale, Setting
+from reproductions.timing import StepTimes
+from selective_backprop_lab.analysis.tables import Table
+from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.records.frame import frame_of
+from selective_backprop_lab.runner.run_store import load_data
+
+_NO_RUNS = frame_of(()).assign(key="")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Arms that are compared with one another in one setting.
+
+    As planned it has no rows; as read from records it has those of the arms with finished runs.
+    """
+
+    title: str
+    setting: Setting
+    arms: tuple[Arm, ...]
+    runs: pd.DataFrame = field(
+        default_factory=lambda: _NO_RUNS, repr=False
+    )  # of `records.frame`, with `key`
+    root: Path | None = None  # of the data sets' files
+
+    def __getitem__(self, key: str) -> pd.DataFrame:
+        """Return the evaluations of an arm: no rows where it has no finished runs."""
+        return self.runs[self.runs.key == key]
+
+    def __contains__(self, key: str) -> bool:
+        """Return whether an arm has finished runs."""
+        return bool((self.runs.key == key).any())
+
+    def table(
+        self,
+        columns: Mapping[str, Callable[[pd.DataFrame], str]],
+        title: str = "",
+        head: str = "strategy",
+    ) -> Table:
+        """Return a table with a row for each arm, and what columns write of its evaluations."""
+        rows = [
+            (arm.label, *(write(self[arm.key]) for write in columns.values())) for arm in self.arms
+        ]
+        return Table((head, *columns), rows, title or self.title)
+
+    @property
+    def images(self) -> ImageData:
+        """The data set that it was trained on."""
+        return load_data(self.setting.recipe.data, self.root, self.setting.limit)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that a figure or table can be made of."""
+
+    scale: Scale
+    panels: tuple[Panel, ...] = ()
+    timings: tuple[StepTimes, ...] = ()
+    missing: tuple[str, ...] = ()  # what could not be run, and what to do about it
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """A row for each run that is used."""
+        frames = [panel.runs for panel in self.panels] or [_NO_RUNS]
+        return pd.concat(frames).drop_duplicates(["folder", "run"])

@@ -1,0 +1,81 @@
+"""What is measured of one arm or of two, beside `analysis.queries`: numbers by seed."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from selective_backprop_lab.analysis import queries
+from selective_backprop_lab.analysis.estimates import Estimate, estimate
+
+
+def over_seeds(values: pd.Series) -> Estimate:
+    """Return the mean of one number per seed, with its interval."""
+    return estimate([*values])
+
+
+def paired(difference: pd.Series) -> Estimate:
+    """Return the mean of a difference between two arms over the seeds that both have."""
+    return estimate([*difference[np.isfinite(difference)]])
+
+
+def final_difference(mine: pd.DataFrame, theirs: pd.DataFrame) -> Estimate:
+    """Return how much higher an arm ends than another, seed by seed."""
+    return paired(queries.final(mine) - queries.final(theirs))
+
+
+def earlier(mine: pd.DataFrame, theirs: pd.DataFrame, axis: str, column: str = "error") -> Estimate:
+    """Return how far an arm's error lies above another's, in the mean over what both cover."""
+    found = {}
+    for seed in set(mine.seed) & set(theirs.seed):
+        pair = [each[each.seed == seed].assign(error=each[column]) for each in (mine, theirs)]
+        ends = queries.span(*pair, axis=axis)
+        one, other = (queries.mean_error(each, *ends, axis=axis) for each in pair)
+        found[seed] = (one - other).iloc[0]
+    return paired(pd.Series(found, dtype=float).sort_index())
+
+
+def clock(runs: pd.DataFrame) -> str:
+    """Return the axis that stands for the papers' seconds.
+
+    Runs on a CPU share its cores with whatever else the machine does, and wall seconds tell that
+    too; a process's own CPU time hardly does. Runs on a GPU are timed by the wall.
+    """
+    return "cpu_seconds" if (runs.device == "cpu").any() else "seconds"
+
+
+def timed(axes: Sequence[str], runs: pd.DataFrame) -> tuple[str, ...]:
+    """Return axes with the runs' own clock in the place of wall seconds."""
+    return tuple(clock(runs) if axis == "seconds" else axis for axis in axes)
+
+
+def last(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the last evaluation of each seed."""
+    return runs.drop_duplicates("seed", keep="last").set_index("seed")
+
+
+def at_target(runs: pd.DataFrame, target: float) -> pd.DataFrame:
+    """Return the first evaluation of each seed that showed an error or less."""
+    return runs[runs.error <= target].drop_duplicates("seed").set_index("seed")
+
+
+def phase_seconds(evaluations: pd.DataFrame) -> pd.DataFrame:
+    """Return the seconds of each phase up to evaluations, on the runs' clock, and of overhead.
+
+    Phases are metered in wall seconds; CPU seconds are split in their proportion.
+    """
+    spent = pd.DataFrame([*evaluations.phases], index=evaluations.index, dtype=float).fillna(0.0)
+    spent["overhead"] = evaluations.overhead.fillna(0.0)
+    if clock(evaluations) == "seconds":
+        return spent
+    share = evaluations.cpu_seconds / evaluations.seconds
+    return spent.mul(share.where(evaluations.seconds > 0, 1.0), axis=0)
+
+
+def log_ratios(mine: pd.DataFrame, theirs: pd.DataFrame, target: float, axis: str) -> pd.Series:
+    """Return the logarithm of how many times sooner an arm shows an error, by seed.
+
+    Minus infinity where it never does; seeds with which the other never does are left out.
+    """
+    one, other = (queries.reached(each, target, axis) for each in (mine, theirs))
+    return (np.log(other[np.isfinite(other)]) - np.log(one)).dropna()

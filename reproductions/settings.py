@@ -1,0 +1,239 @@
+"""What is trained for a figure: data, net and length (a setting), and the strategies (arms)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import selective_backprop as sb
+from selective_backprop_lab.analysis.queries import BASELINE
+from selective_backprop_lab.budget import Budget
+from selective_backprop_lab.data.composition import Composition
+from selective_backprop_lab.meter import cost_of
+from selective_backprop_lab.recipe import Recipe
+from selective_backprop_lab.report.styles import Style, strategy_colours
+from selective_backprop_lab.strategies import StrategyOptions
+from selective_backprop_lab.training.callbacks import Probe
+from selective_backprop_lab.training.lr_schedule import Follows
+from selective_backprop_lab.training.run_config import RunConfig
+
+# Training examples of the data sets as they are published.
+EXAMPLES = {
+    "digits": 1437,
+    "mnist": 60_000,
+    "fashion-mnist": 60_000,
+    "cifar10": 50_000,
+    "cifar100": 50_000,
+    "svhn": 73_257,
+    "svhn-extra": 604_388,
+}
+_CLASSES = {"cifar100": 100}  # of data sets that have more than ten
+STALE = 3
+# Kath18 as the paper ran it: by loss, unweighted, from when its variance says so.
+STRATEGIES = {
+    "traditional": ("Traditional", BASELINE),
+    "random": ("Random-Backprop", "random-backprop"),
+    "scored": ("Random, scored", "random-scored"),
+    "sb": ("SB", "selective-backprop"),
+    "stale": ("Stale-SB", "stale-sb"),
+    "stale-2": ("Stale-SB, n = 2", "stale-sb"),
+    "kath18": ("Kath18", "kath18-loss-gated"),
+}
+# Traditional training with its schedule shortened to a part of the run; None: to what SB costs.
+SHORTENED: Mapping[str, float | None] = {
+    "shortened": None,
+    "half": 1 / 2,
+    "third": 1 / 3,
+    "quarter": 1 / 4,
+}
+USUAL = ("traditional", "shortened", "random", "scored", "sb", "stale", "kath18")
+# Of one strategy's variants: Okabe and Ito's, dark and light alternating.
+_VARIANTS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+_DASHES = ("solid", "dash", "dashdot", "dot", "longdash", "longdashdot")
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a source trained, as far as it says."""
+
+    data: str  # as the source calls it
+    model: str | None = None
+    epochs: int | None = None
+    batch_size: int | None = None
+    examples: int | None = None
+    cutout: int = 0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A data set, a net and a length, the same for every strategy."""
+
+    title: str  # what figures call it
+    recipe: Recipe  # every run takes its epochs
+    rate: float  # share of the examples that SB and Stale-SB train on
+    kath18_rate: float
+    published: Published  # what it is compared with
+    limit: int | None = None  # training examples, or None for all
+    evaluations: int = 12  # per run
+    accelerated: Recipe | None = None  # with the paper's accelerated schedule, where it has one
+    static: Recipe | None = None  # with a learning rate that stays where it begins
+    # The learning rate of a strategy that was tuned, by the strategy's key.
+    learning_rates: Mapping[str, float] = field(default_factory=dict)
+    hours: float | None = None  # after which training ends; None: after the recipe's epochs
+
+    @property
+    def guessing(self) -> float:
+        """The error of guessing, in percent: a target that is no lower says nothing."""
+        return 100.0 * (1.0 - 1.0 / _CLASSES.get(self.recipe.data, 10))
+
+    @property
+    def warmup(self) -> float:
+        """The first epoch, which trains on everything, as a share of the run."""
+        return 1.0 / self.recipe.epochs
+
+    @property
+    def length(self) -> Budget:
+        """Of every run."""
+        if self.hours is not None:
+            return Budget("seconds", 3600 * self.hours)
+        return Budget("epochs", float(self.recipe.epochs))
+
+    @property
+    def changes(self) -> dict[str, str]:
+        """What differs from the source's setting, ours for theirs; empty where nothing does."""
+        source, recipe, found = self.published, self.recipe, {}
+        data = recipe.data.removesuffix("-extra").replace("-", "")
+        if source.data.lower().replace("-", "") != data:
+            found["data"] = f"{self.title.partition(',')[0]} for {source.data}"
+        ours = self.limit or EXAMPLES.get(recipe.data, 0)
+        for name, mine, theirs, words in (
+            ("net", recipe.model, source.model, "{} for {}"),
+            ("epochs", recipe.epochs, source.epochs, "{} epochs for {}"),
+            ("examples", ours, source.examples, "{:,} examples for {:,}"),
+            ("batch size", recipe.batch_size, source.batch_size, "batches of {} for {}"),
+        ):
+            if theirs not in (None, mine):
+                found[name] = words.format(mine, theirs)
+        if source.cutout and not recipe.augmentation.cutout:
+            found["cutout"] = f"no cutout for cutout of {source.cutout}"
+        return found
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Which settings each group of figures uses."""
+
+    name: str
+    main: tuple[Setting, ...]  # where the strategies are compared
+    inside: Setting  # whose losses and gradients are probed
+    redundant: Setting  # of them, the one whose time figure 1 takes apart
+    noisy: Setting  # where labels are flipped
+    swept: tuple[Setting, ...]  # where strategies, selectivities and schedules are combined
+    sweep: tuple[float, ...]  # the selectivities of that
+    batches: tuple[Setting, ...]  # one data set with several batch sizes
+    nets: tuple[Setting, ...]  # one data set with several nets
+    poster: tuple[Setting, ...]  # what the poster trained on
+    timed: tuple[Recipe, ...]  # recipes whose steps are timed
+    pruned: Setting  # where a part of the data set is left out from the start
+    scored: tuple[Setting, Setting]  # two nets early in training whose EL2N scores are compared
+    remarked: Setting | None = None  # where the same is done on another data set
+    selectivities: tuple[float, ...] = (0.2, 1 / 4, 1 / 3, 1 / 2, 0.65)  # of SB, compared
+    lineup: tuple[str, ...] = USUAL  # the keys of the strategies that are compared
+    tuned: tuple[float, ...] = ()  # learning rates that each strategy is tried at
+    figures: tuple[str, ...] | None = None  # what can be redone, by name; None for everything
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One strategy in one setting, to be run with several seeds."""
+
+    label: str  # what the figure calls it
+    plan: RunConfig  # what to run, with seed 0
+    style: Style
+    key: str  # what claims know it by: the same in every panel
+    seeds: tuple[int, ...] | None = None  # None for as many as the command asks for
+
+
+def plan(
+    setting: Setting,
+    arm: str,
+    *,
+    rate: float | None = None,
+    stale: int = STALE,
+    noise: float = 0.0,
+    recipe: Recipe | None = None,
+) -> RunConfig:
+    """Return one strategy's run in a setting, as the paper ran it.
+
+    Candidates are drawn each on its own coin, and everything trains for the same epochs, at a
+    learning rate that follows them.
+    """
+    return RunConfig(
+        recipe=recipe or setting.recipe,
+        arm=arm,
+        settings=StrategyOptions(
+            rate=setting.rate if rate is None else rate,
+            draw=sb.selectors.Draw.BERNOULLI,
+            warmup=setting.warmup,
+            random_warmup=setting.warmup,
+            # Arms that do not remember scores are the same run whatever it says.
+            stale=max(2, stale),
+        ),
+        seed=0,
+        length=setting.length,
+        lr_follows=Follows.RUN if setting.hours is None else Follows.CANDIDATES,
+        evaluations=setting.evaluations,
+        limit=setting.limit,
+        composition=Composition(noise=noise),
+    )
+
+
+def make_arm(key: str, setting: Setting, **options: Any) -> Arm:
+    """Return a strategy of `STRATEGIES` in a setting; the options are those of `plan`."""
+    if key in setting.learning_rates:
+        recipe = options.get("recipe", setting.recipe)
+        options["recipe"] = replace(recipe, learning_rate=setting.learning_rates[key])
+    if key in SHORTENED:
+        return _shortened(key, setting, **options)
+    label, name = STRATEGIES[key]
+    if key == "kath18":
+        options = {"rate": setting.kath18_rate} | options
+    if key == "stale-2":
+        options = {"stale": 2} | options
+    dash = "dash" if key == "stale-2" else "solid"
+    return styled(label, key, plan(setting, name, **options), dash=dash)
+
+
+def _shortened(key: str, setting: Setting, **options: Any) -> Arm:
+    """Return traditional training that is shorter, its schedule shortened with it."""
+    share, epochs = SHORTENED[key], setting.recipe.epochs
+    budget = cost_of_sb(setting) if share is None else share * epochs
+    run = replace(plan(setting, BASELINE, **options), length=Budget("cost", round(budget, 2)))
+    label = "Traditional, shortened"
+    return styled(label if share is None else f"{label} to {share:.0%}", key, run, dash="dash")
+
+
+def cost_of_sb(setting: Setting) -> float:
+    """Return what SB's epochs cost, in passes of traditional training, as far as it is known."""
+    epochs = float(setting.recipe.epochs)
+    selective = epochs * (1.0 - setting.warmup)  # the warm-up trains on everything, unscored
+    return cost_of(selective, epochs * setting.warmup + setting.rate * selective)
+
+
+def probed(arm: Arm, *probes: Probe) -> Arm:
+    """Return an arm whose runs are probed."""
+    return replace(arm, plan=replace(arm.plan, probes=probes))
+
+
+def variants(arms: Sequence[tuple[str, Arm]]) -> tuple[Arm, ...]:
+    """Return arms under names, colours and dashes of their own."""
+    return tuple(
+        replace(arm, label=label, key=label, style=Style(_VARIANTS[i % 6], _DASHES[i % 6], 2.0))
+        for i, (label, arm) in enumerate(arms)
+    )
+
+
+def styled(label: str, key: str, run: RunConfig, *, dash: str = "solid") -> Arm:
+    """Return an arm in the colour of its strategy."""
+    name = "kath18" if run.arm.startswith("kath18") else run.arm
+    colour, width = strategy_colours([name])[name], 2.4 if name == BASELINE else 2.0
+    return Arm(label, run, Style(colour, dash, width), key)
