@@ -11,12 +11,12 @@ from torch.optim import Optimizer
 from torch.utils.flop_counter import FlopCounterMode
 
 import selective_backprop as sb
-from selective_backprop._core.types import Float
 from selective_backprop_lab.data.datasets import ImageData
 from selective_backprop_lab.data.loader import make_loader
 from selective_backprop_lab.meter import Price
 from selective_backprop_lab.nets.models import make_model
 from selective_backprop_lab.recipe import Recipe
+from selective_backprop_lab.shapes import Float
 
 PROXY = "tiny_cnn"
 _SUBSET = ("indices", "examples", "scores", "source", "cost")

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 import selective_backprop as sb
-from selective_backprop._core.types import Float, Float32
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.datasets import ImageData, base_name, data_name
 from selective_backprop_lab.data.hub import HUB
 from selective_backprop_lab.nets.models import make_model
+from selective_backprop_lab.shapes import Float, Float32
 
 
 class Precision(StrEnum):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from selective_backprop._core.types import Float
+from selective_backprop_lab.shapes import Float
 
 
 def performance_profile(

@@ -22,7 +22,6 @@ from statistics import fmean
 import numpy as np
 import pandas as pd
 
-from selective_backprop._core.types import Float, Int64
 from selective_backprop_lab.analysis.grouping import BASELINE, Comparison, RunGroup
 from selective_backprop_lab.analysis.run_summary import listed
 from selective_backprop_lab.analysis.statistics import (
@@ -37,6 +36,7 @@ from selective_backprop_lab.analysis.statistics import (
 )
 from selective_backprop_lab.analysis.verdict import Verdict
 from selective_backprop_lab.records.schema import Run
+from selective_backprop_lab.shapes import Float, Int64
 
 WORTH = "Worth, as a multiple of its cost in traditional training"
 _STEPS = 2000  # of a curve, at which groups are compared

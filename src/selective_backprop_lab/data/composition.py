@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop._core.types import Float64, Int64, UInt8
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.datasets import ImageData, statistics_of
 from selective_backprop_lab.data.noise import NOISE, NoiseKind
 from selective_backprop_lab.data.random_bits import below, key_of, random_bits
+from selective_backprop_lab.shapes import Float64, Int64, UInt8
 
 # Each names a stream of its own.
 _CLASSES, _ORDER, _COPIES, _PLACES, _SHIFTS, _LIGHT = (

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop._core.types import Bool, Int64, UInt8
 from selective_backprop_lab.data.cifar import CIFAR10, CIFAR100, read_cifar_splits
 from selective_backprop_lab.data.generated import (
     make_clicks,
@@ -28,6 +27,7 @@ from selective_backprop_lab.data.source_code import (
 from selective_backprop_lab.data.splits import Splits, limited, of_classes
 from selective_backprop_lab.data.svhn import SVHN, SVHN_EXTRA, read_svhn_splits
 from selective_backprop_lab.names import find_name
+from selective_backprop_lab.shapes import Bool, Int64, UInt8
 
 # 4,096 CIFAR images are 12 MB; a histogram of them needs eight times that.
 _IMAGES_AT_ONCE = 4096

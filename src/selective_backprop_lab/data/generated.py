@@ -9,9 +9,9 @@ import numpy as np
 import scipy  # which imports its parts when they are used
 import torch
 
-from selective_backprop._core.types import Float64, Int64, UInt8
 from selective_backprop_lab.data.random_bits import key_of, random_bits
 from selective_backprop_lab.data.splits import Splits
+from selective_backprop_lab.shapes import Float64, Int64, UInt8
 
 # The heights of the ten digits' templates, in the units of the paper's drawing.
 _TEMPLATES = np.array(

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 import selective_backprop as sb
-from selective_backprop._core.errors import installing
 from selective_backprop_lab.data.splits import Part, Splits
 
 HUB = "hub:"  # what a name begins with that means a data set of the hub
@@ -40,7 +39,7 @@ def read_hub_splits(name: str, root: Path | None) -> Splits:
     except ImportError as error:
         raise sb.ConfigurationError(
             f"{name} is read with the package datasets, which cannot be imported: {error}. Install "
-            f"it with {installing('hub')}, or name a data set on your disk"
+            "it with pip install 'selective-backprop[hub]', or name a data set on your disk"
         ) from error
     try:
         found = package.load_dataset(

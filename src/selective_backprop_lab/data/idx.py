@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop._core.types import UInt8
 from selective_backprop_lab.data.folders import damaged, find_file, find_folder
 from selective_backprop_lab.data.splits import Part, Splits
+from selective_backprop_lab.shapes import UInt8
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from selective_backprop._core.types import Int64, UInt8
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.datasets import ImageData
 from selective_backprop_lab.data.random_bits import key_of
+from selective_backprop_lab.shapes import Int64, UInt8
 
 
 class ImageDataset(Dataset[tuple[Tensor, ...]]):

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop._core.types import Int64
 from selective_backprop_lab.data.datasets import ImageData
 from selective_backprop_lab.data.random_bits import below, key_of, random_bits
+from selective_backprop_lab.shapes import Int64
 
 # Names a stream of its own: flips bear no relation to augmentation, or to a limited set's order.
 _FLIPS = int.from_bytes(b"flips")

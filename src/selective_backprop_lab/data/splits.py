@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop._core.types import Int64, UInt8
 from selective_backprop_lab.data.random_bits import key_of, random_bits
+from selective_backprop_lab.shapes import Int64, UInt8
 
 # A limited training set is the same for every seed of a comparison, so this is not an option.
 _ORDER_KEY = key_of(0)

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from selective_backprop._core.types import Float
 from selective_backprop_lab.nets.published import Images
 from selective_backprop_lab.nets.vision_transformer import Block, Patches
+from selective_backprop_lab.shapes import Float
 
 
 class ByteLM(nn.Module):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import selective_backprop as sb
-from selective_backprop._core.types import Float
+from selective_backprop_lab.shapes import Float
 
 Images = Float[Tensor, "candidate channel height width"]
 Features = Float[Tensor, "candidate feature lower narrower"]

@@ -17,13 +17,13 @@ import numpy as np
 import plotly.graph_objects as go
 from PIL import Image
 
-from selective_backprop._core.types import Float
 from selective_backprop_lab.analysis.grouping import Comparison
 from selective_backprop_lab.analysis.statistics import Estimate, estimate
 from selective_backprop_lab.records.example_history import EXTREMES, ExampleHistory, extremes
 from selective_backprop_lab.records.schema import Run
 from selective_backprop_lab.report.plots import BARS, MARKS, ROWS, menu, named, new_figure
 from selective_backprop_lab.report.styles import Style
+from selective_backprop_lab.shapes import Float
 
 Kept = Mapping[str, Mapping[int, ExampleHistory]]
 """What became of the examples, by the group's label and the seed."""

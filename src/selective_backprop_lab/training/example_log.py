@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop._core.types import Float, Float32, Int64
 from selective_backprop_lab.data.datasets import ImageData, portraits
 from selective_backprop_lab.records.example_history import EXTREMES, ExampleHistory, extremes
+from selective_backprop_lab.shapes import Float, Float32, Int64
 
 LEVELS = 41  # quantiles of the loss that are kept of each evaluation
 _HELD = 2**20  # numbers of logits that may wait to be counted

@@ -5,6 +5,7 @@ Kept are the last checkpoint and the one before, each whole or refused, none of 
 
 import io
 import time
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -15,7 +16,6 @@ from typing import Any
 import torch
 
 import selective_backprop as sb
-from selective_backprop._core.errors import warn
 from selective_backprop_lab.data.datasets import ImageData
 from selective_backprop_lab.nets.models import refuse_changed
 from selective_backprop_lab.records.example_history import write_examples
@@ -139,7 +139,7 @@ class ResumableRun:
             try:
                 self.checkpoints.save(state)
             except sb.RecordError as error:
-                warn(f"{error}. The run goes on, and its last checkpoint is the one before")
+                _warn(f"{error}. The run goes on, and its last checkpoint is the one before")
         self._took, self._saved = self._clock() - began, self._elapsed
         if self._since is not None:
             self._since = self._clock()  # saving is no time of the run's
@@ -236,7 +236,7 @@ class Checkpoints:
             try:
                 identity, state = _read(path)
             except Exception as error:  # foreign bytes make the reader raise nearly anything
-                warn(
+                _warn(
                     f"{path} is damaged, or holds something else than tensors, numbers and text "
                     f"({error}), and is not loaded; {otherwise}"
                 )
@@ -259,6 +259,10 @@ class Checkpoints:
                     f"{here.get(name)!r} here. Go on with what it was written with, or move that "
                     "file and the one before it away to begin anew."
                 )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, sb.SelectionWarning, stacklevel=3)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
