@@ -84,7 +84,7 @@ class Meter:
             self.start()
 
     @contextmanager
-    def beside(self) -> Generator[None]:
+    def as_overhead(self) -> Generator[None]:
         """Count the body's wall seconds as overhead."""
         since = time.perf_counter()
         yield

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from torch.utils.flop_counter import FlopCounterMode
 
 import selective_backprop as sb
-from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.loader import make_loader
 from selective_backprop_lab.meter import Price
 from selective_backprop_lab.nets.models import make_model
@@ -62,7 +62,7 @@ class TrainingSetup:
     """The training that a strategy is prepared for."""
 
     recipe: Recipe
-    data: ImageData
+    data: LabData
     seed: int  # of the run
     epochs: float  # traditional ones that the run's length pays for
     device: torch.device
@@ -135,7 +135,7 @@ def row_losses(losses: Float[Tensor, " row *token"]) -> Float[Tensor, " row"]:
 
 
 @torch.no_grad()
-def example_losses(model: nn.Module, data: ImageData, device: torch.device) -> Tensor:
+def example_losses(model: nn.Module, data: LabData, device: torch.device) -> Tensor:
     """Return the loss of every training example, unaugmented, in eval mode; on the CPU."""
     model.eval()
     losses = [
@@ -178,7 +178,7 @@ def prepare_proxy(setup: TrainingSetup) -> Preparation:
     return Preparation(make_proxy=make, make_optimizer=optimizer, price=Price(ratio, 3.0 * ratio))
 
 
-def forward_operations(model: nn.Module, data: ImageData) -> int:
+def forward_operations(model: nn.Module, data: LabData) -> int:
     """Return the floating-point operations of one example's forward pass."""
     place = next(model.parameters()).device
     images = torch.zeros(2, data.channels, data.image_size, data.image_size, device=place)

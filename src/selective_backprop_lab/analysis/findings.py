@@ -84,7 +84,7 @@ def findings(comparison: Comparison) -> dict[str, str]:
     if said := worth_words(comparison):
         found[WORTH] = said
     for length, own in groupby(matches, key=lambda match: match.group.length):
-        lead = f"At {length.words}" if length.unit == "epochs" else f"Within {length.words}"
+        lead = f"At {length}" if length.unit == "epochs" else f"Within {length}"
         found[lead] = _of_length(list(own))
     if text := _against_controls([group for group in comparison.groups if group.runs]):
         found["Against choosing at random, at equal cost"] = text

@@ -15,7 +15,7 @@ from selective_backprop_lab.analysis.grouping import (
 )
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.records.schema import Run
-from selective_backprop_lab.training.lr_schedule import remark
+from selective_backprop_lab.training.lr_schedule import schedule_note
 
 _NOT_THE_RECIPE = OF_THE_GROUP | {*DATA, "model"}
 _PLURAL = {
@@ -64,7 +64,7 @@ def notes(comparison: Comparison) -> list[str]:
     return [
         *_differing(runs),
         *origins(runs),
-        *filter(None, map(remark, paced)),
+        *filter(None, map(schedule_note, paced)),
         *_prepared(comparison),
         *_missing(comparison),
     ]
@@ -176,5 +176,5 @@ def _lengths(lengths: Sequence[Budget]) -> str:
     for unit in dict.fromkeys(length.unit for length in lengths):
         same = [length for length in lengths if length.unit == unit]
         numbers = listed(f"{length.value:g}" for length in same)
-        words.append(same[0].words if len(same) == 1 else _PLURAL[unit].format(numbers))
+        words.append(str(same[0]) if len(same) == 1 else _PLURAL[unit].format(numbers))
     return listed(words)

@@ -27,7 +27,7 @@ from selective_backprop_lab.nets.models import MODELS
 from selective_backprop_lab.recipe import RECIPES, Precision, Rates, Recipe, find_recipe
 from selective_backprop_lab.runner.run_store import RunStore
 from selective_backprop_lab.strategies import StrategyOptions
-from selective_backprop_lab.training.lr_schedule import Follows
+from selective_backprop_lab.training.lr_schedule import ScheduleBasis
 from selective_backprop_lab.training.run_config import RunConfig
 from selective_backprop_lab.training.threads import limit_threads
 
@@ -331,9 +331,9 @@ class TrainingOptions:
     ] = True
     precision: TrainingPrecision = Precision.FP32
     lr_follows: Annotated[
-        Follows,
+        ScheduleBasis,
         option(
-            "|".join(Follows),
+            "|".join(ScheduleBasis),
             "What moves the learning rate. run: the share of the run that is done, so that "
             "every strategy goes through the whole schedule. epochs (only between epochs), "
             "candidates or updates: the share of those that traditional training of the same "
@@ -342,7 +342,7 @@ class TrainingOptions:
             "seconds; candidates with such a budget: the share of those of the recipe's epochs. "
             "Selection follows the run.",
         ),
-    ] = Follows.RUN
+    ] = ScheduleBasis.RUN
     evaluations: Annotated[
         int,
         option("N", "How often each run is tried on the test set, evenly over its length.", min=1),

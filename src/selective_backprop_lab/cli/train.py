@@ -81,7 +81,7 @@ def train_all(plans: Sequence[RunConfig], store: RunStore, **options: Any) -> li
     if before is not None:
         console.print(
             f"{first.recipe.model} is trained on {first.pretrained} first, for "
-            f"{before.length.words}, unless {store.folder} has it from before"
+            f"{before.length}, unless {store.folder} has it from before"
         )
     with RunProgress(console, plans) as progress:
         return run_grid(plans, store, watch=progress, **options)

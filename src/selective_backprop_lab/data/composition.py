@@ -15,7 +15,7 @@ from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop_lab.data.augment import Augmentation
-from selective_backprop_lab.data.datasets import ImageData, statistics_of
+from selective_backprop_lab.data.datasets import LabData, statistics_of
 from selective_backprop_lab.data.noise import NOISE, NoiseKind
 from selective_backprop_lab.data.random_bits import below, key_of, random_bits
 from selective_backprop_lab.shapes import Float64, Int64, UInt8
@@ -77,7 +77,7 @@ class Composition:
         Augmentation(shift=self.near_copies)
         NOISE[self.noise_kind](self.noise, self.seed)
 
-    def __call__(self, data: ImageData) -> ImageData:
+    def __call__(self, data: LabData) -> LabData:
         """Return the data so composed, the right labels in `train_clean_labels`.
 
         Raises:
@@ -93,12 +93,12 @@ class Composition:
             return data
         if self.skew or self.copies or self.places is not None:
             rows = self.rows(data.train_labels, data.class_names)
-            images = data.train_images[rows]
+            images = data.train_inputs[rows]
             if self.near_copies:
                 images = self._moved(images, rows)
             mean, std = statistics_of(data.name, images)
             labels = data.train_labels[rows]
-            data = replace(data, train_images=images, train_labels=labels, mean=mean, std=std)
+            data = replace(data, train_inputs=images, train_labels=labels, mean=mean, std=std)
         return NOISE[self.noise_kind](self.noise, self.seed)(data)
 
     def rows(

@@ -36,7 +36,7 @@ _FULL_INK = 16  # scikit-learn counts inked pixels in blocks of 4 x 4
 
 
 @dataclass(frozen=True, eq=False)
-class ImageData:
+class LabData:
     """A data set of images: two splits, the classes, and the training images' statistics.
 
     Images have grey levels 0 to 255; labels are class numbers from 0. Of text, levels are bytes,
@@ -44,9 +44,9 @@ class ImageData:
     """
 
     name: str
-    train_images: UInt8[Tensor, "train channel height width"]
+    train_inputs: UInt8[Tensor, "train channel height width"]
     train_labels: Int64[Tensor, " train *token"]
-    test_images: UInt8[Tensor, "test channel height width"]
+    test_inputs: UInt8[Tensor, "test channel height width"]
     test_labels: Int64[Tensor, " test *token"]
     class_names: tuple[str, ...]
     mean: tuple[float, ...]  # per channel, of the training images' levels divided by 255
@@ -60,12 +60,12 @@ class ImageData:
             return torch.zeros_like(self.train_labels, dtype=torch.bool)
         return self.train_labels != self.train_clean_labels
 
-    def within(self, rows: Int64[Tensor, " row"]) -> "ImageData":
+    def within(self, rows: Int64[Tensor, " row"]) -> "LabData":
         """Return the data with some of the training examples; statistics stay those of all."""
-        images, labels, clean = self.train_images, self.train_labels, self.train_clean_labels
+        images, labels, clean = self.train_inputs, self.train_labels, self.train_clean_labels
         clean = None if clean is None else clean[rows]
         return replace(
-            self, train_images=images[rows], train_labels=labels[rows], train_clean_labels=clean
+            self, train_inputs=images[rows], train_labels=labels[rows], train_clean_labels=clean
         )
 
     @property
@@ -76,12 +76,12 @@ class ImageData:
     @property
     def channels(self) -> int:
         """The number of channels of an image: 1 for grey, 3 for colour."""
-        return self.train_images.shape[1]
+        return self.train_inputs.shape[1]
 
     @property
     def image_size(self) -> int:
         """Height and width of an image, in pixels; all are square."""
-        return self.train_images.shape[2]
+        return self.train_inputs.shape[2]
 
     @property
     def classes(self) -> int:
@@ -89,14 +89,14 @@ class ImageData:
         return len(self.class_names)
 
 
-def portraits(
-    data: ImageData, indices: np.ndarray
+def thumbnails(
+    data: LabData, indices: np.ndarray
 ) -> UInt8[np.ndarray, "portrait height width channel"]:
     """Return small images of some training examples, grey or of red, green and blue.
 
     They have at most 32 pixels a side, each the mean of those that it stands for.
     """
-    images = data.train_images[torch.as_tensor(indices, device=data.train_images.device)].cpu()
+    images = data.train_inputs[torch.as_tensor(indices, device=data.train_inputs.device)].cpu()
     if data.channels not in (1, 3):
         images = images[:, :1]
     if data.image_size > _PORTRAIT_SIDE:
@@ -151,7 +151,7 @@ COUNTS = frozenset({"clicks", "source-code"})
 """Data sets of mostly noughts, which are not normalised: what is rare would be huge."""
 
 
-def load(name: str, *, root: Path | None = None, limit: int | None = None) -> ImageData:
+def load(name: str, *, root: Path | None = None, limit: int | None = None) -> LabData:
     """Load a data set by name.
 
     `digits` and `breast-cancer` are embedded in scikit-learn, `source-code`, `source-bytes` and
@@ -183,7 +183,7 @@ def load(name: str, *, root: Path | None = None, limit: int | None = None) -> Im
         splits = of_classes(splits, name.removeprefix(f"{base}:"))
     if limit is not None:
         splits = limited(splits, limit)
-    return ImageData(name, *splits, *statistics_of(name, splits.train_images))
+    return LabData(name, *splits, *statistics_of(name, splits.train_inputs))
 
 
 def data_name(name: str) -> str:

@@ -108,11 +108,17 @@ def make_table(train: int = 8000, test: int = 2000) -> Splits:
     centres = _normal(b"table centres", classes * clusters, telling)
     (which,) = _uniform(b"table clusters", count, 1)
     noise = _normal(b"table", count, telling + summed + idle)
-    told = centres[labels * clusters + (which * clusters).astype(int)] + 1.5 * noise[:, :telling]
+    informed = (
+        centres[labels * clusters + (which * clusters).astype(int)] + 1.5 * noise[:, :telling]
+    )
     mixing = _normal(b"table sums", telling, summed) / np.sqrt(telling)
-    # Not `told @ mixing`: how a matrix product is summed depends on the platform.
-    sums = sum(told[:, i, None] * mixing[i] for i in range(telling))
-    columns = [told, sums + noise[:, telling : telling + summed], noise[:, telling + summed :]]
+    # Not `informed @ mixing`: how a matrix product is summed depends on the platform.
+    sums = sum(informed[:, i, None] * mixing[i] for i in range(telling))
+    columns = [
+        informed,
+        sums + noise[:, telling : telling + summed],
+        noise[:, telling + summed :],
+    ]
     names = tuple(f"type {number}" for number in range(1, classes + 1))
     return _splits(_levels(np.concatenate(columns, 1)), labels, test, names)
 

@@ -57,13 +57,13 @@ def read_hub_splits(name: str, root: Path | None) -> Splits:
     classes = _column(train, package.ClassLabel, "classes", name)
     names = tuple(train.features[classes].names)
     read = [_read(each, pictures, classes, len(names), name) for each in (train, test)]
-    (train_images, train_labels), (test_images, test_labels) = read
-    if train_images.shape[1:] != test_images.shape[1:]:
+    (train_inputs, train_labels), (test_inputs, test_labels) = read
+    if train_inputs.shape[1:] != test_inputs.shape[1:]:
         raise sb.DataError(
-            f"{name} has images of {tuple(train_images.shape[1:])} to train on and of "
-            f"{tuple(test_images.shape[1:])} to test on, but one size is needed"
+            f"{name} has images of {tuple(train_inputs.shape[1:])} to train on and of "
+            f"{tuple(test_inputs.shape[1:])} to test on, but one size is needed"
         )
-    return Splits(train_images, train_labels, test_images, test_labels, names)
+    return Splits(train_inputs, train_labels, test_inputs, test_labels, names)
 
 
 def _split(found: Any, wanted: Sequence[str], name: str) -> Any:

@@ -8,12 +8,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from selective_backprop_lab.data.augment import Augmentation
-from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.random_bits import key_of
 from selective_backprop_lab.shapes import Int64, UInt8
 
 
-class ImageDataset(Dataset[tuple[Tensor, ...]]):
+class InMemoryDataset(Dataset[tuple[Tensor, ...]]):
     """Images and labels, which come normalised and augmented, whole batches at a time.
 
     Augmentation and `EpochSampler` read `epoch`, which `set_epoch` sets before a pass begins.
@@ -82,7 +82,7 @@ class EpochSampler(Sampler[int]):
     epoch goes on as if it had never stopped.
     """
 
-    def __init__(self, dataset: ImageDataset, *, seed: int) -> None:
+    def __init__(self, dataset: InMemoryDataset, *, seed: int) -> None:
         self._dataset = dataset
         self._seed = seed
 
@@ -100,7 +100,7 @@ def collate(batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 
 def make_loader(
-    data: ImageData,
+    data: LabData,
     *,
     batch_size: int,
     seed: int,
@@ -116,8 +116,8 @@ def make_loader(
 
     Without `shuffle` they come in the data set's order.
     """
-    dataset = ImageDataset(
-        data.train_images,
+    dataset = InMemoryDataset(
+        data.train_inputs,
         data.train_labels,
         mean=data.mean,
         std=data.std,
@@ -129,17 +129,17 @@ def make_loader(
     return _loader(dataset, batch_size, sampler, key_of(seed))
 
 
-def make_test_loader(data: ImageData, *, batch_size: int) -> DataLoader[Any]:
+def make_test_loader(data: LabData, *, batch_size: int) -> DataLoader[Any]:
     """Return a loader of the test images, in order, none left out and none augmented.
 
     They are normalised by the training images' statistics, and come channels last.
     """
-    dataset = ImageDataset(data.test_images, data.test_labels, mean=data.mean, std=data.std)
+    dataset = InMemoryDataset(data.test_inputs, data.test_labels, mean=data.mean, std=data.std)
     return _loader(dataset, batch_size, None, 0)
 
 
 def _loader(
-    dataset: ImageDataset, batch_size: int, sampler: EpochSampler | None, seed: int
+    dataset: InMemoryDataset, batch_size: int, sampler: EpochSampler | None, seed: int
 ) -> DataLoader[Any]:
     return DataLoader(
         dataset,

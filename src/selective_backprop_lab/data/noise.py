@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.random_bits import below, key_of, random_bits
 from selective_backprop_lab.shapes import Int64
 
@@ -35,7 +35,7 @@ class UniformFlip:
     def __post_init__(self) -> None:
         _check_rate(self.rate)
 
-    def __call__(self, data: ImageData) -> ImageData:
+    def __call__(self, data: LabData) -> LabData:
         """Return the data with flipped labels, and the clean ones in `train_clean_labels`.
 
         Limit the data first. Flips made before are undone: the clean labels are flipped.
@@ -68,7 +68,7 @@ class NeighbourFlip:
     def __post_init__(self) -> None:
         _check_rate(self.rate)
 
-    def __call__(self, data: ImageData) -> ImageData:
+    def __call__(self, data: LabData) -> LabData:
         """Return the data with flipped labels, as `UniformFlip` does."""
         return _flipped(data, self.rate, self.seed, torch.ones_like)
 
@@ -95,11 +95,11 @@ def _check_rate(rate: float) -> None:
 
 
 def _flipped(
-    data: ImageData,
+    data: LabData,
     rate: float,
     seed: int,
     further: Callable[[Int64[Tensor, " flip"]], Int64[Tensor, " flip"]],
-) -> ImageData:
+) -> LabData:
     """Move a share of the labels further on by as many classes as random bits say."""
     clean = data.train_labels if data.train_clean_labels is None else data.train_clean_labels
     count = round(rate * len(clean))

@@ -23,9 +23,9 @@ class Splits(NamedTuple):
     Of text, levels are bytes, and there is a label for each token.
     """
 
-    train_images: UInt8[Tensor, "train channel height width"]
+    train_inputs: UInt8[Tensor, "train channel height width"]
     train_labels: Int64[Tensor, " train *token"]
-    test_images: UInt8[Tensor, "test channel height width"]
+    test_inputs: UInt8[Tensor, "test channel height width"]
     test_labels: Int64[Tensor, " test *token"]
     class_names: tuple[str, ...]
 
@@ -48,7 +48,7 @@ def limited(splits: Splits, limit: int) -> Splits:
         )
     kept = stratified_order(splits.train_labels)[:limit]
     return splits._replace(
-        train_images=splits.train_images[kept], train_labels=splits.train_labels[kept]
+        train_inputs=splits.train_inputs[kept], train_labels=splits.train_labels[kept]
     )
 
 
@@ -76,8 +76,8 @@ def of_classes(splits: Splits, chosen: str) -> Splits:
         return images[rows], labels[rows] - first
 
     return Splits(
-        *part(splits.train_images, splits.train_labels),
-        *part(splits.test_images, splits.test_labels),
+        *part(splits.train_inputs, splits.train_labels),
+        *part(splits.test_inputs, splits.test_labels),
         splits.class_names[first : last + 1],
     )
 

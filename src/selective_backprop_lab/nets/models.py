@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import selective_backprop as sb
-from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.names import find_name
 from selective_backprop_lab.nets.byte_lm import ByteLM
 from selective_backprop_lab.nets.published import (
@@ -63,7 +63,7 @@ LANGUAGE_MODELS = frozenset({"byte_lm"})
 """Those that are for text; the others are for images and tables."""
 
 
-def make_model(name: str, data: ImageData, *, seed: int) -> nn.Module:
+def make_model(name: str, data: LabData, *, seed: int) -> nn.Module:
     """Make the net that a name stands for, shaped for a data set, on the CPU in training mode.
 
     The same seed gives the same weights, and torch's global stream is left where it was. What a
@@ -165,10 +165,10 @@ def model_name(name: str) -> str:
     return find_name("model", name, MODELS, more=", and package.module:factory for one of your own")
 
 
-def _make_users(name: str, factory: ModelFactory, data: ImageData) -> nn.Module:
+def _make_users(name: str, factory: ModelFactory, data: LabData) -> nn.Module:
     """Make a net of the user's and pass two blank images through it, before anything is trained."""
     sizes = (data.channels, data.classes, data.image_size)
-    images = torch.zeros(2, data.channels, *data.train_images.shape[2:])
+    images = torch.zeros(2, data.channels, *data.train_inputs.shape[2:])
     doing = f"be made with (channels_in, classes, image_size) of {sizes}"
     try:
         model: object = factory(*sizes)

@@ -78,7 +78,7 @@ def _caption(comparison: Comparison, banded: bool) -> str:
     elif seeds > 1:
         thin = f"; thin{longest}: the seeds" if banded else ""
         shown = f"Lines: mean over seeds{thin}. Below {ENOUGH_SEEDS} seeds there is no interval."
-    shorter = " and ".join(length.words for length in comparison.lengths[1:])
+    shorter = " and ".join(str(length) for length in comparison.lengths[1:])
     broken = f"Broken lines and hollow dots: {shorter}. " if shorter else ""
     return f"{headline(comparison)}. {shown} {broken}{' '.join(notes(comparison))}"
 

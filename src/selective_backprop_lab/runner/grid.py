@@ -112,7 +112,7 @@ class _Group:
     def words(self) -> str:
         first = self.configs[0]
         alone = f"{first.arm}, " if len(self.configs) == 1 else ""
-        return f"{alone}seed {first.seed}, {first.length.words}"
+        return f"{alone}seed {first.seed}, {first.length}"
 
     def carry_out(self, tell: Callable[[_News], None]) -> None:
         """Run them, or the rest of them; a run whose losses are not finite ends alone."""

@@ -6,8 +6,8 @@ import selective_backprop as sb
 from selective_backprop_lab.budget import Budget
 
 
-class Follows(StrEnum):
-    """What decides how far a run has come in its learning-rate schedule.
+class ScheduleBasis(StrEnum):
+    """What a learning-rate schedule is counted in.
 
     A schedule ends where traditional training of the run's length ends; a budget of cost is as
     long as the number of traditional epochs that it pays for. A run that gets there early goes on
@@ -29,11 +29,11 @@ class Follows(StrEnum):
     SECONDS = "seconds"  # of training, against a budget of seconds
 
 
-_COUNTS = (Follows.EPOCHS, Follows.CANDIDATES, Follows.UPDATES)
+_COUNTS = (ScheduleBasis.EPOCHS, ScheduleBasis.CANDIDATES, ScheduleBasis.UPDATES)
 _THE_RUN = {"epochs": "candidates seen", "cost": "cost spent", "seconds": "seconds spent"}
 
 
-def check_pace(follows: Follows, length: Budget) -> None:
+def check_basis(follows: ScheduleBasis, length: Budget) -> None:
     """Refuse a learning rate that follows what a run of this length does not know the end of.
 
     Raises:
@@ -41,19 +41,19 @@ def check_pace(follows: Follows, length: Budget) -> None:
             epochs or updates and the length is in seconds.
     """
     in_seconds = length.unit == "seconds"
-    if follows is Follows.SECONDS and not in_seconds:
+    if follows is ScheduleBasis.SECONDS and not in_seconds:
         wanted = "a budget in seconds, such as --budget 60s"
-    elif follows in (Follows.EPOCHS, Follows.UPDATES) and in_seconds:
+    elif follows in (ScheduleBasis.EPOCHS, ScheduleBasis.UPDATES) and in_seconds:
         wanted = "a length in epochs, or a budget in cost, such as --budget 10"
     else:
         return
     raise sb.ConfigurationError(
-        f"--lr-follows {follows} needs {wanted}, but the run's length is {length.words}. "
-        f"--lr-follows {Follows.RUN} goes with every length."
+        f"--lr-follows {follows} needs {wanted}, but the run's length is {length}. "
+        f"--lr-follows {ScheduleBasis.RUN} goes with every length."
     )
 
 
-def followed(follows: Follows, length: Budget, epochs: int) -> str:
+def basis_words(follows: ScheduleBasis, length: Budget, epochs: int) -> str:
     """Return what the learning rate follows, in the words of a record.
 
     Two choices that come to the same for this length, and for the recipe's `epochs`, have the same
@@ -66,7 +66,7 @@ def followed(follows: Follows, length: Budget, epochs: int) -> str:
     return f"share of traditional {follows}"
 
 
-def remark(words: str) -> str | None:
+def schedule_note(words: str) -> str | None:
     """Return what a reader has to know where the learning rate follows `words`; None if nothing."""
     if not words.startswith("share of traditional "):
         return None

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import selective_backprop as sb
-from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.loader import make_loader, make_test_loader
 from selective_backprop_lab.data.splits import stratified_order
 from selective_backprop_lab.meter import Meter
@@ -20,9 +20,9 @@ from selective_backprop_lab.preparation import Preparation, TrainingSetup, row_l
 from selective_backprop_lab.records.example_history import ExampleHistory
 from selective_backprop_lab.records.schema import Observation, Point
 from selective_backprop_lab.strategies import find_strategy
-from selective_backprop_lab.training.callbacks import Scene
 from selective_backprop_lab.training.example_log import ExampleLog
-from selective_backprop_lab.training.lr_schedule import Follows
+from selective_backprop_lab.training.lr_schedule import ScheduleBasis
+from selective_backprop_lab.training.probes import ProbeContext
 from selective_backprop_lab.training.run_config import RunConfig
 
 _PROBED = 10_000  # training labels, at most, that a run's training error is taken on
@@ -44,7 +44,7 @@ class TrainingRun:
     def __init__(
         self,
         config: RunConfig,
-        data: ImageData,
+        data: LabData,
         *,
         weights: Mapping[str, Tensor] | None = None,
         log_examples: bool = False,
@@ -54,7 +54,7 @@ class TrainingRun:
         self._device = torch.device(config.device)
         recipe = config.recipe
         self.meter = Meter(len(data.train_labels), self._device)
-        with self.meter.beside():
+        with self.meter.as_overhead():
             self.model = recipe.make_model(data, seed=config.seed).to(self._device)
             if weights is not None:
                 take_over(self.model, weights, head=data.is_text)
@@ -87,8 +87,8 @@ class TrainingRun:
         self._seen = sb.Stats()
         self.points: list[Point] = []
         self.observations: list[Observation] = []
-        scene = Scene(self.model, data, self._device)
-        self._probes = {probe.words: probe.start(scene) for probe in config.probes}
+        scene = ProbeContext(self.model, data, self._device)
+        self._probes = {probe.name: probe.start(scene) for probe in config.probes}
 
     @property
     def progress(self) -> float:
@@ -124,7 +124,7 @@ class TrainingRun:
                     return None
                 if self._log is not None and self._log.is_full:
                     with self.meter.paused():
-                        self._log.settle()
+                        self._log.flush()
             self.meter.stop()
             point = self._evaluate()
             if self._log is not None:
@@ -137,10 +137,10 @@ class TrainingRun:
         progress = self.points[-1].progress
         self.model.eval()
         with self._streams.apart():
-            looks = [(words, probe.look(progress)) for words, probe in self._probes.items()]
+            looks = [(name, probe.look(progress)) for name, probe in self._probes.items()]
         found = [
-            Observation(probe=words, progress=progress, seen=seen)
-            for words, seen in looks
+            Observation(probe=name, progress=progress, seen=seen)
+            for name, seen in looks
             if seen is not None
         ]
         self.observations.extend(found)
@@ -186,7 +186,7 @@ class TrainingRun:
         """Return all that the rest of the run depends on, between two updates or at rest."""
         loader = self.loader.state_dict()
         return {
-            "outfit": self._preparation.pack() if self._preparation else None,
+            "preparation": self._preparation.pack() if self._preparation else None,
             "model": self.model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "loader": loader,
@@ -195,7 +195,7 @@ class TrainingRun:
             "points": [asdict(point) for point in self.points],
             "observations": [asdict(observation) for observation in self.observations],
             "losses": self._losses,
-            "probes": {words: probe.state_dict() for words, probe in self._probes.items()},
+            "probes": {name: probe.state_dict() for name, probe in self._probes.items()},
             "examples": None if self._log is None else self._log.state_dict(),
         }
 
@@ -205,8 +205,8 @@ class TrainingRun:
         What the strategy needs is not prepared again where the state holds it. Where this raises,
         the run is of no more use.
         """
-        if self._loader is None and state["outfit"] is not None:
-            self._make_loader(Preparation.unpack(state["outfit"]))
+        if self._loader is None and state["preparation"] is not None:
+            self._make_loader(Preparation.unpack(state["preparation"]))
         self.model.load_state_dict(state["model"])
         self.points = [Point(**point) for point in state["points"]]
         self.observations = [Observation(**each) for each in state["observations"]]
@@ -216,8 +216,8 @@ class TrainingRun:
         self.meter.load_state_dict(state["meter"])
         self._losses.copy_(state["losses"])
         self._seen = self.loader.stats
-        for words, probe in self._probes.items():
-            probe.load_state_dict(state["probes"][words])
+        for name, probe in self._probes.items():
+            probe.load_state_dict(state["probes"][name])
         if self._log is not None and state["examples"] is not None:
             self._log.load_state_dict(state["examples"])
         else:
@@ -279,7 +279,7 @@ class TrainingRun:
         if self._exhausted:
             raise sb.ConfigurationError(
                 f"preparing {config.arm} costs {found.cost:.2f} traditional epochs, all of "
-                f"{length.words}; give it a larger one"
+                f"{length}; give it a larger one"
             )
         return found
 
@@ -356,23 +356,23 @@ class TrainingRun:
         config, stats = self.config, self.loader.stats
         length, examples = config.length.value, len(self.data.train_labels)
         match config.lr_follows:
-            case Follows.EPOCHS:
+            case ScheduleBasis.EPOCHS:
                 ends = min(stats.epoch + 1, length)  # a budget may end within an epoch
                 return (stats.epoch + ends) / 2 / length
-            case Follows.CANDIDATES:
+            case ScheduleBasis.CANDIDATES:
                 timed = config.length.unit == "seconds"
                 return stats.candidates / ((config.recipe.epochs if timed else length) * examples)
-            case Follows.UPDATES:
+            case ScheduleBasis.UPDATES:
                 # The last update of an epoch is on what is left for it.
                 updates = math.ceil(examples / config.recipe.batch_size)
                 return self.meter.updates / (length * updates)
-            case Follows.SECONDS:
+            case ScheduleBasis.SECONDS:
                 return self.meter.seconds / length
-            case Follows.RUN:
+            case ScheduleBasis.RUN:
                 return self.progress
 
     def _evaluate(self) -> Point:
-        with self.meter.beside():
+        with self.meter.as_overhead():
             found = evaluate(self.model, self._test, self._device)
         stats, meter = self.loader.stats, self.meter
         updates, candidates, rows = meter.updates, stats.candidates, meter.trained
@@ -446,7 +446,7 @@ class _RandomStreams:
         return [torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in self._gpus)]
 
 
-def _start_log(config: RunConfig, data: ImageData) -> ExampleLog:
+def _start_log(config: RunConfig, data: LabData) -> ExampleLog:
     # An epoch that is drawn from at some rate costs no less than this share of a traditional one.
     longest = {"epochs": 1.0, "cost": 1.0 / config.settings.rate, "seconds": math.inf}
     return ExampleLog(data.train_labels, epochs=config.length.value * longest[config.length.unit])

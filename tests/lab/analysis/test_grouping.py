@@ -48,7 +48,7 @@ def test_lengths_are_arms_of_their_own_the_longest_first():
 )
 def test_a_length_reads_as_it_was_set(config, label, words):
     comparison = gather([fixture_run(config=config), fixture_run(config={"epochs": 99})])
-    (arm,) = [arm for arm in comparison.groups if arm.length.words == words]
+    (arm,) = [arm for arm in comparison.groups if arm.length == words]
     assert arm.label == label
 
 

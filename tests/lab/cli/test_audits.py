@@ -92,7 +92,7 @@ def test_an_audit_lists_the_most_suspicious_with_pictures(noisy):
     assert [row["rank"] for row in rows] == [str(rank) for rank in range(1, 41)]
     page = (folder / "suspects.html").read_text(encoding="utf-8")
     assert '<meta name="viewport" content="width=device-width' in page
-    images = few_digits().train_images
+    images = few_digits().train_inputs
     for row in rows:
         assert f'src="{row["picture"]}"' in page
         with Image.open(folder / row["picture"]) as picture:

@@ -20,7 +20,7 @@ from selective_backprop_lab.records.example_history import examples_path, read_e
 from selective_backprop_lab.records.schema import read_run, read_runs
 from selective_backprop_lab.runner import grid, run_store
 from selective_backprop_lab.strategies import DEFAULT_STRATEGIES, STRATEGIES, StrategyOptions
-from selective_backprop_lab.training.lr_schedule import Follows
+from selective_backprop_lab.training.lr_schedule import ScheduleBasis
 from selective_backprop_lab.training.run import TrainingRun
 
 SMALL = "--limit 256 --epochs 2 --evaluations 3 --rate 1/2"
@@ -262,7 +262,7 @@ def test_by_default_the_five_arms_train_on_digits_at_equal_cost_with_three_seeds
                 }
             },
         ),
-        ("--lr-follows updates", {"lr_follows": Follows.UPDATES}),
+        ("--lr-follows updates", {"lr_follows": ScheduleBasis.UPDATES}),
         ("--evaluations 7", {"evaluations": 7}),
         ("--device cpu", {"device": "cpu"}),
     ],

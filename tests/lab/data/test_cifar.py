@@ -80,9 +80,9 @@ def write10_binary(folder: Path) -> Path:
 
 def check10(splits: Splits) -> None:
     expected = np.concatenate([pixels(number) for number in range(5)]).reshape(-1, 3, 32, 32)
-    assert np.array_equal(splits.train_images, expected)
+    assert np.array_equal(splits.train_inputs, expected)
     assert splits.train_labels.tolist() == [label for n in range(5) for label in (n, 1, 9)]
-    assert np.array_equal(splits.test_images, pixels(5).reshape(-1, 3, 32, 32))
+    assert np.array_equal(splits.test_inputs, pixels(5).reshape(-1, 3, 32, 32))
     assert splits.test_labels.tolist() == [5, 1, 9]
     assert splits.class_names == tuple("abcdefghij")
 
@@ -116,7 +116,7 @@ def test_cifar100_is_read_with_its_fine_labels(tmp_path, binary):
             (folder / "meta").write_bytes(dump_python2({"fine_label_names": names}))
     splits = read_cifar_splits(TINY100, tmp_path)
     assert splits.train_labels.tolist() == splits.test_labels.tolist() == [99, 0, 50]
-    assert np.array_equal(splits.train_images, pixels(0).reshape(-1, 3, 32, 32))
+    assert np.array_equal(splits.train_inputs, pixels(0).reshape(-1, 3, 32, 32))
     assert splits.class_names == tuple(names)
 
 
@@ -140,7 +140,7 @@ def test_an_array_in_fortran_order_has_the_same_pixels(tmp_path):
     write10(tmp_path)
     record = batch(0) | {"data": np.asfortranarray(pixels(0))}
     (tmp_path / "test_batch").write_bytes(pickle.dumps(record, protocol=4))
-    found = read_cifar_splits(TINY10, tmp_path).test_images
+    found = read_cifar_splits(TINY10, tmp_path).test_inputs
     assert np.array_equal(found, pixels(0).reshape(-1, 3, 32, 32))
 
 

@@ -92,8 +92,8 @@ def test_pictures_and_classes_come_as_they_are(hub):
     assert data.class_names == ("cat", "dog", "bird")
     assert (data.channels, data.image_size, data.classes) == (3, 4, 3)
     for images, labels, first in (
-        (data.train_images, data.train_labels, 0),
-        (data.test_images, data.test_labels, 6),
+        (data.train_inputs, data.train_labels, 0),
+        (data.test_inputs, data.test_labels, 6),
     ):
         assert images.dtype == torch.uint8
         assert images.is_contiguous()
@@ -124,13 +124,13 @@ def test_grey_pictures_have_one_channel(hub, mode):
     hub.found = {"train": split_of(6, mode=mode), "test": split_of(3, 6, mode=mode)}
     data = load("hub:pets")
     assert data.channels == 1
-    assert np.array_equal(data.train_images[0, 0], np.asarray(picture(0, mode).convert("L")))
+    assert np.array_equal(data.train_inputs[0, 0], np.asarray(picture(0, mode).convert("L")))
 
 
 @pytest.mark.parametrize("mode", ["L", "P"])
 def test_grey_and_indexed_pictures_among_coloured_ones_are_coloured(hub, mode):
     hub.found["train"].rows[2]["img"] = picture(9, mode)
-    found = load("hub:pets").train_images[2]
+    found = load("hub:pets").train_inputs[2]
     assert np.array_equal(found, np.asarray(picture(9, mode).convert("RGB")).transpose(2, 0, 1))
 
 

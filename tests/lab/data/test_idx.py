@@ -52,10 +52,10 @@ def write(folder: Path, files: dict[str, bytes], *, compressed: bool = False) ->
 def test_both_splits_are_read_from_every_usual_place(tmp_path, place, compressed):
     write(tmp_path / place, contents(), compressed=compressed)
     splits = read_idx_splits(TINY, tmp_path)
-    assert torch.equal(splits.train_images.reshape(-1), torch.arange(54, dtype=torch.uint8))
-    assert splits.train_images.shape == (6, 1, 3, 3)
+    assert torch.equal(splits.train_inputs.reshape(-1), torch.arange(54, dtype=torch.uint8))
+    assert splits.train_inputs.shape == (6, 1, 3, 3)
     assert splits.train_labels.tolist() == [0, 1, 2, 3, 4, 9]
-    assert torch.equal(splits.test_images.reshape(-1), torch.arange(100, 136, dtype=torch.uint8))
+    assert torch.equal(splits.test_inputs.reshape(-1), torch.arange(100, 136, dtype=torch.uint8))
     assert splits.test_labels.tolist() == [9, 8, 7, 6]
     assert splits.class_names == tuple("0123456789")
 

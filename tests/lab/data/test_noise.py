@@ -14,7 +14,7 @@ from selective_backprop_lab.data.datasets import load
 from selective_backprop_lab.data.noise import NeighbourFlip, UniformFlip
 
 DIGITS = load("digits")
-EVERYTHING_ELSE = ("name", "train_images", "test_images", "test_labels", "class_names", "mean")
+EVERYTHING_ELSE = ("name", "train_inputs", "test_inputs", "test_labels", "class_names", "mean")
 
 
 def flipped_of(rate, seed=0):

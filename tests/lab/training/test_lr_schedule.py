@@ -11,7 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 import selective_backprop as sb
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.recipe import Rates
-from selective_backprop_lab.training.lr_schedule import Follows, followed, remark
+from selective_backprop_lab.training.lr_schedule import ScheduleBasis, basis_words, schedule_note
 
 THIRD = ("random-scored", "random-backprop")
 
@@ -42,10 +42,10 @@ def along_the_cosine(shares):
 @pytest.mark.parametrize(
     ("follows", "shares"),
     [
-        (Follows.RUN, [1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8, 1]),
-        (Follows.EPOCHS, [1 / 4] * 4 + [3 / 4] * 4),
-        (Follows.CANDIDATES, [n / 400 for n in (64, 128, 192, 200, 264, 328, 392, 400)]),
-        (Follows.UPDATES, [1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8, 1]),
+        (ScheduleBasis.RUN, [1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8, 1]),
+        (ScheduleBasis.EPOCHS, [1 / 4] * 4 + [3 / 4] * 4),
+        (ScheduleBasis.CANDIDATES, [n / 400 for n in (64, 128, 192, 200, 264, 328, 392, 400)]),
+        (ScheduleBasis.UPDATES, [1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8, 1]),
     ],
 )
 def test_two_epochs_of_traditional_training(learning_rates, follows, shares):
@@ -58,10 +58,10 @@ def test_two_epochs_of_traditional_training(learning_rates, follows, shares):
 @pytest.mark.parametrize(
     ("follows", "shares"),
     [
-        (Follows.RUN, [3 / 12, 7 / 12, 11 / 12]),
-        (Follows.EPOCHS, [1 / 6, 3 / 6, 5 / 6]),
-        (Follows.CANDIDATES, [192 / 600, 392 / 600, 592 / 600]),
-        (Follows.UPDATES, [1 / 12, 2 / 12, 3 / 12]),
+        (ScheduleBasis.RUN, [3 / 12, 7 / 12, 11 / 12]),
+        (ScheduleBasis.EPOCHS, [1 / 6, 3 / 6, 5 / 6]),
+        (ScheduleBasis.CANDIDATES, [192 / 600, 392 / 600, 592 / 600]),
+        (ScheduleBasis.UPDATES, [1 / 12, 2 / 12, 3 / 12]),
     ],
 )
 def test_three_epochs_of_an_arm_that_keeps_a_third(learning_rates, arm, follows, shares):
@@ -73,11 +73,11 @@ def test_three_epochs_of_an_arm_that_keeps_a_third(learning_rates, arm, follows,
 @pytest.mark.parametrize(
     ("follows", "shares"),
     [
-        (Follows.RUN, [1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1]),
+        (ScheduleBasis.RUN, [1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1]),
         # the second epoch is half of one, and its middle at 1 1/4 of 1 1/2
-        (Follows.EPOCHS, [1 / 3] * 4 + [5 / 6] * 2),
-        (Follows.CANDIDATES, [1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1]),
-        (Follows.UPDATES, [1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1]),
+        (ScheduleBasis.EPOCHS, [1 / 3] * 4 + [5 / 6] * 2),
+        (ScheduleBasis.CANDIDATES, [1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1]),
+        (ScheduleBasis.UPDATES, [1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1]),
     ],
 )
 def test_a_budget_that_pays_for_one_and_a_half_traditional_epochs(learning_rates, follows, shares):
@@ -89,10 +89,10 @@ def test_a_budget_that_pays_for_one_and_a_half_traditional_epochs(learning_rates
 @pytest.mark.parametrize(
     ("follows", "shares"),
     [
-        (Follows.RUN, [1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8, 1]),
-        (Follows.EPOCHS, [1 / 4, 3 / 4, 1, 1, 1, 1, 1, 1]),
-        (Follows.CANDIDATES, [192 / 512, 384 / 512, 1, 1, 1, 1, 1, 1]),
-        (Follows.UPDATES, [1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8, 1]),
+        (ScheduleBasis.RUN, [1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8, 1]),
+        (ScheduleBasis.EPOCHS, [1 / 4, 3 / 4, 1, 1, 1, 1, 1, 1]),
+        (ScheduleBasis.CANDIDATES, [192 / 512, 384 / 512, 1, 1, 1, 1, 1, 1]),
+        (ScheduleBasis.UPDATES, [1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8, 1]),
     ],
 )
 def test_the_same_budget_takes_a_third_of_each_epoch_further(learning_rates, follows, shares):
@@ -100,7 +100,7 @@ def test_the_same_budget_takes_a_third_of_each_epoch_further(learning_rates, fol
     assert learning_rates == along_the_cosine(shares)
 
 
-@pytest.mark.parametrize("follows", [Follows.RUN, Follows.SECONDS])
+@pytest.mark.parametrize("follows", [ScheduleBasis.RUN, ScheduleBasis.SECONDS])
 @pytest.mark.parametrize(
     ("arm", "shares"),
     [
@@ -122,7 +122,7 @@ def test_a_run_that_ends_by_the_clock_has_the_schedule_of_the_recipe_s_epochs(
 ):
     clock = Clock(monkeypatch)
     model = name_watched(monkeypatch, clock.tick)
-    timed = paced("traditional", Follows.CANDIDATES, seconds=6.0, model=model)
+    timed = paced("traditional", ScheduleBasis.CANDIDATES, seconds=6.0, model=model)
     carry_out(replace(timed, recipe=replace(timed.recipe, epochs=epochs)))
     shares = [batch / (4 * epochs) for batch in range(1, 7)]  # of four an epoch, one a second
     assert learning_rates == along_the_cosine(shares)
@@ -130,7 +130,12 @@ def test_a_run_that_ends_by_the_clock_has_the_schedule_of_the_recipe_s_epochs(
 
 def test_selection_follows_the_run_whatever_the_learning_rate_does():
     counts = set()
-    for follows in (Follows.RUN, Follows.EPOCHS, Follows.CANDIDATES, Follows.UPDATES):
+    for follows in (
+        ScheduleBasis.RUN,
+        ScheduleBasis.EPOCHS,
+        ScheduleBasis.CANDIDATES,
+        ScheduleBasis.UPDATES,
+    ):
         points = untimed(carry_out(paced("selective-backprop", follows, epochs=3)).points)
         counts.add(tuple((p["progress"], p["scored"], p["trained"]) for p in points))
     assert len(counts) == 1
@@ -139,10 +144,10 @@ def test_selection_follows_the_run_whatever_the_learning_rate_does():
 @pytest.mark.parametrize(
     ("follows", "length"),
     [
-        (Follows.SECONDS, {"epochs": 3}),
-        (Follows.SECONDS, {"cost": 3.0}),
-        (Follows.EPOCHS, {"seconds": 3.0}),
-        (Follows.UPDATES, {"seconds": 3.0}),
+        (ScheduleBasis.SECONDS, {"epochs": 3}),
+        (ScheduleBasis.SECONDS, {"cost": 3.0}),
+        (ScheduleBasis.EPOCHS, {"seconds": 3.0}),
+        (ScheduleBasis.UPDATES, {"seconds": 3.0}),
     ],
 )
 def test_what_has_no_end_to_count_against_is_refused_with_the_plan(follows, length):
@@ -155,15 +160,23 @@ def test_a_record_says_what_the_learning_rate_followed():
         return paced("traditional", follows, **length).description()["schedules_follow"]
 
     for length, by_default in {"epochs": "candidates seen", "cost": "cost spent"}.items():
-        words = [said(follows, **{length: 3.0}) for follows in Follows if follows != "seconds"]
+        words = [
+            said(follows, **{length: 3.0}) for follows in ScheduleBasis if follows != "seconds"
+        ]
         assert words[0] == by_default
         assert len(set(words)) == 4
     # to follow seconds is to follow a run of seconds, so both are one record
-    assert said(Follows.RUN, seconds=3.0) == said(Follows.SECONDS, seconds=3.0) == "seconds spent"
-    assert re.search(r"candidates of \d+ epochs", said(Follows.CANDIDATES, seconds=3.0))
+    assert (
+        said(ScheduleBasis.RUN, seconds=3.0)
+        == said(ScheduleBasis.SECONDS, seconds=3.0)
+        == "seconds spent"
+    )
+    assert re.search(r"candidates of \d+ epochs", said(ScheduleBasis.CANDIDATES, seconds=3.0))
 
 
 def test_only_what_may_leave_a_schedule_unfinished_is_remarked_on():
     length = Budget("cost", 2.0)
-    remarked = {follows for follows in Follows if remark(followed(follows, length, 3))}
-    assert remarked == {Follows.EPOCHS, Follows.CANDIDATES, Follows.UPDATES}
+    remarked = {
+        follows for follows in ScheduleBasis if schedule_note(basis_words(follows, length, 3))
+    }
+    assert remarked == {ScheduleBasis.EPOCHS, ScheduleBasis.CANDIDATES, ScheduleBasis.UPDATES}

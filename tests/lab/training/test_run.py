@@ -26,11 +26,11 @@ from unhooked import unhooked
 import selective_backprop as sb
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.composition import Composition
-from selective_backprop_lab.data.loader import ImageDataset
+from selective_backprop_lab.data.loader import InMemoryDataset
 from selective_backprop_lab.data.noise import NoiseKind
 from selective_backprop_lab.data.splits import stratified_order
 from selective_backprop_lab.strategies import DEFAULT_STRATEGIES, STRATEGIES
-from selective_backprop_lab.training.lr_schedule import Follows
+from selective_backprop_lab.training.lr_schedule import ScheduleBasis
 from selective_backprop_lab.training.run import TrainingRun, area_under_curve, evaluate
 
 RIVALS = ("traditional", "random-backprop", "selective-backprop", "low-k")
@@ -93,7 +93,7 @@ def test_arms_of_one_seed_start_from_the_same_weights_and_seeds_from_others():
 
 def test_order_and_draws_follow_the_seed_and_the_epoch(monkeypatch):
     read = []
-    getitems = ImageDataset.__getitems__
+    getitems = InMemoryDataset.__getitems__
 
     def noted(dataset, indices):
         if dataset.augmentation is not None:
@@ -106,7 +106,7 @@ def test_order_and_draws_follow_the_seed_and_the_epoch(monkeypatch):
         epoch = len(read) // 2
         return read[:epoch], read[epoch:]
 
-    monkeypatch.setattr(ImageDataset, "__getitems__", noted)
+    monkeypatch.setattr(InMemoryDataset, "__getitems__", noted)
     # what random-backprop loads, by its place in the order in which traditional training goes
     orders = {seed: reads_of("traditional", seed) for seed in (0, 1)}
     places = {
@@ -144,13 +144,13 @@ def test_how_often_a_run_is_evaluated_changes_nothing_in_it():
 def test_the_meters_agree_with_a_count_by_hand(monkeypatch, arm, updates, trained, scored, loaded):
     rows = {"trained": 0, "looked at": 0}
     read = {"training": 0, "test": 0}
-    getitems = ImageDataset.__getitems__
+    getitems = InMemoryDataset.__getitems__
 
     def counted(dataset, indices):
         read["test" if dataset.augmentation is None else "training"] += len(indices)
         return getitems(dataset, indices)
 
-    monkeypatch.setattr(ImageDataset, "__getitems__", counted)
+    monkeypatch.setattr(InMemoryDataset, "__getitems__", counted)
     run = carry_out(fixture_plan(arm, model=name_watched(monkeypatch, count_rows(rows))))
     last = run.points[-1]
     assert (last.updates, last.trained) == (updates, trained)
@@ -292,7 +292,7 @@ def test_a_point_says_the_errors_by_class_and_the_end_how_frequent_classes_are()
 def test_the_end_says_the_error_on_training_examples_by_the_labels_trained_on(monkeypatch):
     data = Composition(noise=0.2)(few_digits())
     run = carry_out(fixture_plan("traditional", epochs=2), data)
-    images = (data.train_images / 255 - data.mean[0]) / data.std[0]
+    images = (data.train_inputs / 255 - data.mean[0]) / data.std[0]
     with torch.no_grad():
         wrong = run.model.eval()(images).argmax(1) != data.train_labels
     assert run.meters()["train_error"] == pytest.approx(100 * float(wrong.double().mean()))
@@ -378,7 +378,7 @@ def test_whatever_changes_a_run_changes_the_name_of_its_record():
         ),
         *(
             replace(fixture_plan(), lr_follows=follows)
-            for follows in (Follows.EPOCHS, Follows.CANDIDATES, Follows.UPDATES)
+            for follows in (ScheduleBasis.EPOCHS, ScheduleBasis.CANDIDATES, ScheduleBasis.UPDATES)
         ),
     ]
     names = {plan.record_name for plan in plans}
