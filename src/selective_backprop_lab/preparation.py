@@ -181,8 +181,8 @@ def prepare_proxy(setup: TrainingSetup) -> Preparation:
 def forward_operations(model: nn.Module, data: LabData) -> int:
     """Return the floating-point operations of one example's forward pass."""
     place = next(model.parameters()).device
-    images = torch.zeros(2, data.channels, data.image_size, data.image_size, device=place)
+    inputs = torch.zeros(2, *data.train_inputs.shape[1:], device=place)
     model.eval()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        model(images)
+        model(inputs)
     return counter.get_total_flops() // 2

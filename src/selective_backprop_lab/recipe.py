@@ -16,7 +16,7 @@ from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.datasets import LabData, base_name, data_name
 from selective_backprop_lab.data.hub import HUB
 from selective_backprop_lab.nets.models import make_model
-from selective_backprop_lab.shapes import Float, Float32
+from selective_backprop_lab.shapes import Float32, Num
 
 
 class Precision(StrEnum):
@@ -206,7 +206,7 @@ class _Autocast(nn.Module):
         self._precision = precision
 
     def forward(
-        self, images: Float[Tensor, "candidate ..."]
+        self, inputs: Num[Tensor, "candidate ..."]
     ) -> Float32[Tensor, "candidate logit *token"]:
-        with self._precision.autocast(images.device):
-            return self.inner(images).float()
+        with self._precision.autocast(inputs.device):
+            return self.inner(inputs).float()

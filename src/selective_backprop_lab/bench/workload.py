@@ -15,7 +15,7 @@ from selective_backprop_lab.data import datasets
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.loader import make_loader
-from selective_backprop_lab.data.splits import stratified_order
+from selective_backprop_lab.data.splits import Splits, stratified_order
 from selective_backprop_lab.nets.models import make_model
 from selective_backprop_lab.recipe import RECIPES, Precision, Recipe, find_recipe
 
@@ -163,9 +163,8 @@ def made_up(shape: str, count: int) -> LabData:
     noise = torch.rand(count, channels, height, width, generator=generator)
     clear = torch.rand(count, 1, 1, 1, generator=generator)  # from all noise to none
     images = (255 * torch.lerp(noise, centres[labels], clear)).to(torch.uint8)
-    mean, std = datasets.channel_statistics(images)
     names = tuple(str(number) for number in range(classes))
-    return LabData(shape, images, labels, images[:1], labels[:1], names, mean, std)
+    return LabData.of(shape, Splits(images, labels, images[:1], labels[:1], names))
 
 
 def _whole_windows(data: LabData, window: int, recipe: Recipe) -> LabData:

@@ -6,7 +6,7 @@ nobody has prepared never are. A `Composition` makes the one into the other.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop_lab.data.augment import Augmentation
-from selective_backprop_lab.data.datasets import LabData, statistics_of
+from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.noise import NOISE, NoiseKind
 from selective_backprop_lab.data.random_bits import below, key_of, random_bits
 from selective_backprop_lab.shapes import Float64, Int64, UInt8
@@ -95,10 +95,13 @@ class Composition:
             rows = self.rows(data.train_labels, data.class_names)
             images = data.train_inputs[rows]
             if self.near_copies:
+                if not data.is_images:
+                    raise sb.ConfigurationError(
+                        f"near_copies={self.near_copies}: {data.name} has no images to shift; "
+                        "leave it out"
+                    )
                 images = self._moved(images, rows)
-            mean, std = statistics_of(data.name, images)
-            labels = data.train_labels[rows]
-            data = replace(data, train_inputs=images, train_labels=labels, mean=mean, std=std)
+            data = data.composed(images, data.train_labels[rows])
         return NOISE[self.noise_kind](self.noise, self.seed)(data)
 
     def rows(

@@ -29,7 +29,10 @@ from selective_backprop_lab.nets.small import linear, perceptron, resnet9, small
 from selective_backprop_lab.nets.vision_transformer import vision_transformer
 
 ModelFactory = Callable[[int, int, int], nn.Module]
-"""Makes a net from the number of input channels, the number of classes and the image's side."""
+"""Makes a net from the number of channels, the number of classes and the image's side.
+
+For what is no image, channels are features or tokens, and the side is 1.
+"""
 
 
 MODELS: Mapping[str, ModelFactory] = {
@@ -73,7 +76,7 @@ def make_model(name: str, data: LabData, *, seed: int) -> nn.Module:
     Args:
         name: a key of `MODELS`, or `package.module:factory`, which is called with the number of
             input channels, the number of classes and the image's side.
-        data: whose images it is for.
+        data: whose inputs it is for.
         seed: of the weights.
 
     Raises:
@@ -166,18 +169,19 @@ def model_name(name: str) -> str:
 
 
 def _make_users(name: str, factory: ModelFactory, data: LabData) -> nn.Module:
-    """Make a net of the user's and pass two blank images through it, before anything is trained."""
+    """Make a net of the user's and pass two blank inputs through it, before anything is trained."""
     sizes = (data.channels, data.classes, data.image_size)
-    images = torch.zeros(2, data.channels, *data.train_inputs.shape[2:])
+    kind = torch.int64 if data.is_text else torch.float32
+    inputs = torch.zeros(2, *data.train_inputs.shape[1:], dtype=kind)
     doing = f"be made with (channels_in, classes, image_size) of {sizes}"
     try:
         model: object = factory(*sizes)
         if not isinstance(model, nn.Module):
             raise TypeError(f"it is a {type(model).__name__}, no torch.nn.Module")
-        doing = f"run on images of shape {tuple(images.shape)}"
+        doing = f"run on inputs of shape {tuple(inputs.shape)}"
         training = {part: part.training for part in model.modules()}
         with torch.no_grad():
-            outputs = model.eval()(images)
+            outputs = model.eval()(inputs)
         for part, mode in training.items():
             part.training = mode
         shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
@@ -185,7 +189,7 @@ def _make_users(name: str, factory: ModelFactory, data: LabData) -> nn.Module:
         wanted = (2, data.classes, *data.train_labels.shape[1:])
         if shape != wanted:
             raise ValueError(
-                f"it turns 2 images into {shape}, but one number for each of {data.classes} "
+                f"it turns 2 inputs into {shape}, but one number for each of {data.classes} "
                 f"classes is needed, of shape {wanted}"
             )
         if not any(parameter.requires_grad for parameter in model.parameters()):

@@ -137,8 +137,7 @@ class ExampleLog:
             loss_mean=self.loss_mean,
             doubt=self.doubt,
             portrait_index=pictured,
-            # Of tables, text and series, an example is a single pixel of many channels.
-            portrait_image=thumbnails(data, pictured) if data.image_size > 1 else None,
+            portrait_image=thumbnails(data, pictured) if data.is_images else None,
             **columns,
             **self.spread(),
             **self.lives(chosen),
