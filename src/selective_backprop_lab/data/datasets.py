@@ -62,6 +62,17 @@ class LabData:
         """Return what a reader read, with its statistics."""
         if splits.train_inputs.dtype == torch.uint8:
             splits = splits._replace(unit=255.0)
+        elif splits.unit == 1.0 and splits.standardised and splits.train_inputs.is_floating_point():
+            # In float64: float32 loses what tells 1,700,000,001 seconds from 1,700,000,002.
+            mean, std = (
+                torch.tensor(each, dtype=torch.float64)
+                for each in statistics_of(splits.train_inputs, 1.0, standardised=True)
+            )
+            train, test = (
+                ((part.double() - mean) / std).float()
+                for part in (splits.train_inputs, splits.test_inputs)
+            )
+            splits = splits._replace(train_inputs=train, test_inputs=test)
         statistics = statistics_of(splits.train_inputs, splits.unit, splits.standardised)
         return cls(name, *splits, *statistics)
 

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 import selective_backprop as sb
+from selective_backprop_lab.budget import Budget
+from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.data.datasets import DATASETS, channel_statistics, load, read_digits
+from selective_backprop_lab.data.loader import make_loader
+from selective_backprop_lab.data.splits import Splits
+from selective_backprop_lab.recipe import RECIPES, Recipe
+from selective_backprop_lab.strategies import StrategyOptions
+from selective_backprop_lab.training.run import TrainingRun
+from selective_backprop_lab.training.run_config import RunConfig
 
 REAL = Path(__file__).resolve().parents[3].parent / "shared" / "data"
 
@@ -125,3 +133,27 @@ def test_mnist_from_its_publishers_files_is_mnist():
     assert data.mean[0] == pytest.approx(0.1307, abs=0.003)
     with pytest.raises(sb.DataError, match=r"labels of mnist, but fashion-mnist was asked for"):
         load("fashion-mnist", root=REAL / "mnist")
+
+
+def test_features_of_any_scale_are_standardised_composed_and_trained_on(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(300, 3, generator=generator) * torch.tensor([1e-3, 1.0, 0.0])
+    features = features.double() + 5000.0
+    labels = (features[:, 1] > 5000.0).long()
+
+    def read_plane(root):
+        return Splits(features[:200], labels[:200], features[200:], labels[200:], ("low", "high"))
+
+    monkeypatch.setitem(DATASETS, "plane", read_plane)
+    monkeypatch.setitem(RECIPES, "plane", Recipe("plane", "perceptron", epochs=5))
+    data = Composition(copies=1.0, noise=0.1)(load("plane"))
+    inputs, _ = next(iter(make_loader(data, batch_size=200, seed=0)))
+    assert inputs.mean(0).tolist() == pytest.approx([0.0] * 3, abs=1e-3)
+    assert inputs.std(0, correction=0).tolist() == pytest.approx([1.0, 1.0, 0.0], abs=1e-3)
+    length = Budget("epochs", 5.0)
+    plan = RunConfig(RECIPES["plane"], "auto", StrategyOptions(), seed=0, length=length)
+    run = TrainingRun(plan, data, log_examples=True)
+    while not run.finished:
+        run.advance()
+    assert run.points[-1].test_error < 25
+    assert run.history().portrait_image is None

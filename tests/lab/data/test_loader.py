@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selective_backprop_lab.data.augment import Augmentation, Border
-from selective_backprop_lab.data.datasets import LabData, channel_statistics
+from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.loader import (
     EpochSampler,
     InMemoryDataset,
     make_loader,
     make_test_loader,
 )
+from selective_backprop_lab.data.splits import Splits
 
 AUGMENTATION = Augmentation(shift=1, flip=True, cutout=2)
 
@@ -22,17 +23,8 @@ def data_of(count: int = 23, *, channels: int = 3) -> LabData:
     generator = torch.Generator().manual_seed(7)
     shape = (count, channels, 6, 6)
     images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
-    mean, std = channel_statistics(images)
-    return LabData(
-        name="noise",
-        train_inputs=images,
-        train_labels=torch.arange(count) % 5,
-        test_inputs=images[:9].flip(0),
-        test_labels=torch.arange(9) % 5,
-        class_names=tuple("abcde"),
-        mean=mean,
-        std=std,
-    )
+    labels, test = torch.arange(count) % 5, (images[:9].flip(0), torch.arange(9) % 5)
+    return LabData.of("noise", Splits(images, labels, *test, tuple("abcde")))
 
 
 def dataset_of(data: LabData, augmentation: Augmentation | None = None) -> InMemoryDataset:
@@ -79,7 +71,7 @@ def test_a_batch_is_its_examples_in_the_order_asked_for(indices):
         image, label = dataset[index]
         assert torch.equal(image, images[row])
         assert label == labels[row]
-    assert dataset.images is data.train_inputs  # held, not copied
+    assert dataset.inputs is data.train_inputs  # held, not copied
     assert torch.equal(data.train_inputs, data_of().train_inputs)  # nor changed
 
 

@@ -35,7 +35,7 @@ def bucket(word):
 def test_each_package_of_this_python_is_a_class_with_examples_in_both_splits():
     data = load("source-code")
     assert data.class_names == PACKAGES
-    assert data.train_inputs.shape[1:] == data.test_inputs.shape[1:] == (1024, 1, 1)
+    assert data.train_inputs.shape[1:] == data.test_inputs.shape[1:] == (1024,)
     train, test = data.train_labels.bincount(), data.test_labels.bincount()
     assert train.min() > 50
     assert test.min() > 25
@@ -57,7 +57,7 @@ def test_a_level_counts_a_word_up_to_three_times(library):
         "\n".join(["once twice thrice", "twice thrice", *["thrice"] * 48]), encoding="utf-8"
     )
     splits = read_source_code(library)
-    first = splits.train_inputs[splits.train_labels == PACKAGES.index("xml")][0, :, 0, 0]
+    first = splits.train_inputs[splits.train_labels == PACKAGES.index("xml")][0]
     assert [first[bucket(word)].item() for word in ("once", "twice", "thrice")] == [85, 170, 255]
     assert int((first > 0).sum()) == 3
 
@@ -82,13 +82,13 @@ def test_a_python_without_sources_is_refused_by_the_folder(library):
 def test_a_window_s_labels_are_the_bytes_that_follow_each_of_its_own(name, count):
     data = load(name, limit=count)
     assert data.is_text
-    assert data.train_inputs.shape == (count, 128, 1, 1)
+    assert data.train_inputs.shape == (count, 128)
     assert len(data.test_inputs) >= 256
-    assert torch.equal(data.train_inputs[:, 1:, 0, 0].long(), data.train_labels[:, :-1])
+    assert torch.equal(data.train_inputs[:, 1:].long(), data.train_labels[:, :-1])
     assert data.train_labels.min() >= 0
     assert data.train_labels.max() < data.classes == 256
     inputs, targets = next(iter(make_loader(data, batch_size=8, seed=0, shuffle=False)))
-    assert torch.equal(inputs[:, :, 0, 0].long(), data.train_inputs[:8, :, 0, 0].long())
+    assert torch.equal(inputs, data.train_inputs[:8].long())
     assert torch.equal(inputs, inputs.round())
     assert torch.equal(targets, data.train_labels[:8])
 
@@ -99,7 +99,7 @@ def test_windows_follow_each_other_and_every_eighth_module_is_held_out(tmp_path)
     splits = read_source_bytes(tmp_path)
     seen = [n for n in range(14) if n != 7]  # of the last file no byte has a window to follow
     assert splits.train_inputs.unique().tolist() == seen
-    assert splits.train_inputs[:, 0, 0, 0].tolist() == seen
+    assert splits.train_inputs[:, 0].tolist() == seen
     assert splits.train_labels[:, 0].tolist() == seen
     assert splits.train_labels[:, -1].tolist() == [*seen[1:], 14]
     assert splits.test_inputs.unique().tolist() == [7]
