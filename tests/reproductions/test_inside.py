@@ -25,7 +25,7 @@ def filled(name, seen, seeds=3):
     for entry in panel.entries:
         runs = []
         for seed in range(seeds):
-            (words,) = (probe.name for probe in entry.plan.probes)
+            (words,) = (probe.record_name for probe in entry.plan.probes)
             looked = seen(entry.key, seed)
             progress = [(place + 1) / len(looked) for place in range(len(looked))]
             observations = [

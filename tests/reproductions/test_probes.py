@@ -90,7 +90,7 @@ def test_selections_are_counted_over_a_whole_run():
     seen = []
 
     class Listening:
-        words = "listening"
+        record_name = "listening"
 
         def start(self, scene):
             running = probe.start(scene)

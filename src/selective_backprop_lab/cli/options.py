@@ -335,12 +335,9 @@ class TrainingOptions:
         option(
             "|".join(ScheduleBasis),
             "What moves the learning rate. run: the share of the run that is done, so that "
-            "every strategy goes through the whole schedule. epochs (only between epochs), "
-            "candidates or updates: the share of those that traditional training of the same "
-            "length takes; with updates, a strategy that takes fewer per epoch ends before its "
-            "schedule does, as in many published comparisons. seconds: the share of a budget in "
-            "seconds; candidates with such a budget: the share of those of the recipe's epochs. "
-            "Selection follows the run.",
+            "every strategy goes through the whole schedule. candidates: the share of those that "
+            "traditional training of the same length takes, or, with a budget in seconds, "
+            "training for the recipe's epochs. Selection follows the run.",
         ),
     ] = ScheduleBasis.RUN
     evaluations: Annotated[

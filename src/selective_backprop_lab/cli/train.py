@@ -59,7 +59,7 @@ def train(
     lengths = training.lengths([] if budget is None else [budget], otherwise="epochs")
     (plan,) = training.plans(arms, [seed], lengths)
     usual = StrategyOptions(warmup=usual_warmup(plan.length))
-    for name in unused(plan.arm, plan.settings, usual):
+    for name in unused(plan.strategy, plan.settings, usual):
         errors.print(f"--{name} makes no difference to {plan.arm}")
     (run,) = train_all([plan], training.store(out), replace=training.again, resume=resume)
     last = run.points[-1]

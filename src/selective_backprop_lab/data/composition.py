@@ -16,7 +16,7 @@ from torch import Tensor
 import selective_backprop as sb
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.datasets import LabData
-from selective_backprop_lab.data.noise import NOISE, NoiseKind
+from selective_backprop_lab.data.noise import LabelNoise, NoiseKind
 from selective_backprop_lab.data.random_bits import below, key_of, random_bits
 from selective_backprop_lab.shapes import Float64, Int64, UInt8
 
@@ -75,7 +75,7 @@ class Composition:
         if self.places is not None and self.places < 1:
             raise sb.ConfigurationError(f"places={self.places}: at least 1 is needed")
         Augmentation(shift=self.near_copies)
-        NOISE[self.noise_kind](self.noise, self.seed)
+        LabelNoise(self.noise, self.seed, self.noise_kind)
 
     def __call__(self, data: LabData) -> LabData:
         """Return the data so composed, the right labels in `train_clean_labels`.
@@ -102,7 +102,7 @@ class Composition:
                     )
                 images = self._moved(images, rows)
             data = data.composed(images, data.train_labels[rows])
-        return NOISE[self.noise_kind](self.noise, self.seed)(data)
+        return LabelNoise(self.noise, self.seed, self.noise_kind)(data)
 
     def rows(
         self, labels: Int64[Tensor, " example"], class_names: tuple[str, ...]

@@ -45,22 +45,17 @@ MODELS: Mapping[str, ModelFactory] = {
     "vit_small": vision_transformer,
     "vit_narrow": partial(vision_transformer, width=48, depth=4, heads=3),
     "resnet20": resnet20,
-    "resnet8": partial(resnet20, depth=8),
     "resnet18": resnet18,
     "resnet18_narrow": partial(resnet18, width=16),
     "wide_resnet_28_10": wide_resnet,
     "wide_resnet_16_8": partial(wide_resnet, depth=16, width=8, dropout=0.4),
-    "wide_resnet_10_2": partial(wide_resnet, depth=10, width=2),
     "densenet_121": densenet,
-    "densenet_bc_100_12": partial(densenet, depth=(16, 16, 16), width=12, he=True),
-    "densenet_narrow": partial(densenet, depth=(2, 4, 4, 2), width=8),
     "mobilenet_v2": mobilenet_v2,
-    "mobilenet_v2_narrow": partial(mobilenet_v2, width=0.25),
     "googlenet": googlenet,
     "googlenet_narrow": partial(googlenet, width=0.25),
     "byte_lm": ByteLM,
 }
-"""The nets by name. Narrow or shallow siblings of the published ones are for a CPU."""
+"""The nets by name. Narrow siblings of the published ones are for a CPU."""
 
 LANGUAGE_MODELS = frozenset({"byte_lm"})
 """Those that are for text; the others are for images and tables."""

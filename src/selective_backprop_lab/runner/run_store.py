@@ -93,7 +93,7 @@ class RunStore:
         if run is None or not run.finished:
             return False
         seen = {observation.probe for observation in run.observations}
-        if any(probe.name not in seen for probe in config.probes):
+        if any(probe.record_name not in seen for probe in config.probes):
             return False
         if run.header.model_file is not None:
             refuse_changed(path, model, run.header.model_file, fingerprint(model))

@@ -65,6 +65,6 @@ class Probe(ABC):
         return 0, 0
 
     @property
-    def name(self) -> str:
+    def record_name(self) -> str:
         """The probe as records name it."""
         return repr(self)

@@ -19,7 +19,6 @@ from selective_backprop_lab.nets.models import take_over
 from selective_backprop_lab.preparation import Preparation, TrainingSetup, row_losses
 from selective_backprop_lab.records.example_history import ExampleHistory
 from selective_backprop_lab.records.schema import Observation, Point
-from selective_backprop_lab.strategies import find_strategy
 from selective_backprop_lab.training.example_log import ExampleLog
 from selective_backprop_lab.training.lr_schedule import ScheduleBasis
 from selective_backprop_lab.training.probes import ProbeContext
@@ -62,7 +61,7 @@ class TrainingRun:
         self._weighing: Callable[[Any, Any], Any] | None = None
         self._optimizer = recipe.make_optimizer(self.model.parameters())
         self._log = _start_log(config, data) if log_examples and not data.is_text else None
-        self._spec = find_strategy(config.arm)
+        self._spec = config.strategy
         if data.is_text and self._spec.classifies:
             raise sb.ConfigurationError(
                 f"{config.arm} needs examples of one class each, and {data.name} is text; compare "
@@ -88,7 +87,7 @@ class TrainingRun:
         self.points: list[Point] = []
         self.observations: list[Observation] = []
         scene = ProbeContext(self.model, data, self._device)
-        self._probes = {probe.name: probe.start(scene) for probe in config.probes}
+        self._probes = {probe.record_name: probe.start(scene) for probe in config.probes}
 
     @property
     def progress(self) -> float:
@@ -353,23 +352,12 @@ class TrainingRun:
 
         The update that is being taken is counted already.
         """
-        config, stats = self.config, self.loader.stats
-        length, examples = config.length.value, len(self.data.train_labels)
-        match config.lr_follows:
-            case ScheduleBasis.EPOCHS:
-                ends = min(stats.epoch + 1, length)  # a budget may end within an epoch
-                return (stats.epoch + ends) / 2 / length
-            case ScheduleBasis.CANDIDATES:
-                timed = config.length.unit == "seconds"
-                return stats.candidates / ((config.recipe.epochs if timed else length) * examples)
-            case ScheduleBasis.UPDATES:
-                # The last update of an epoch is on what is left for it.
-                updates = math.ceil(examples / config.recipe.batch_size)
-                return self.meter.updates / (length * updates)
-            case ScheduleBasis.SECONDS:
-                return self.meter.seconds / length
-            case ScheduleBasis.RUN:
-                return self.progress
+        config = self.config
+        if config.lr_follows is ScheduleBasis.RUN:
+            return self.progress
+        timed = config.length.unit == "seconds"
+        epochs = config.recipe.epochs if timed else config.length.value
+        return self.loader.stats.candidates / (epochs * len(self.data.train_labels))
 
     def _evaluate(self) -> Point:
         with self.meter.as_overhead():

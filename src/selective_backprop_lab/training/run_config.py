@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import selective_backprop as sb
@@ -13,8 +14,8 @@ from selective_backprop_lab.preparation import Preparation
 from selective_backprop_lab.recipe import Recipe, find_recipe
 from selective_backprop_lab.records.lines import record_name
 from selective_backprop_lab.records.schema import Header
-from selective_backprop_lab.strategies import StrategyOptions, find_strategy
-from selective_backprop_lab.training.lr_schedule import ScheduleBasis, basis_words, check_basis
+from selective_backprop_lab.strategies import StrategyOptions, StrategySpec, find_strategy
+from selective_backprop_lab.training.lr_schedule import ScheduleBasis, basis_words
 from selective_backprop_lab.training.probes import Probe
 
 VERSION = 1
@@ -52,20 +53,24 @@ class RunConfig:
             )
         if self.pretrained is not None:
             find_recipe(self.pretrained)
-        strategy = find_strategy(self.arm)
+        strategy = self.strategy
         if strategy.prepare is None:  # refuses now what it would refuse when it trains
             strategy.make(self.settings, Preparation())
-        check_basis(self.lr_follows, length)
-        if strategy.young and length.unit == "seconds":
+        if strategy.trains_models and length.unit == "seconds":
             raise sb.ConfigurationError(
                 f"{self.arm} trains other models for a share of the run's epochs, and a budget in "
                 "seconds has none; give it epochs or a budget of cost"
             )
 
+    @property
+    def strategy(self) -> StrategySpec:
+        """What the arm's name stands for."""
+        return find_strategy(self.arm)
+
     def description(self) -> dict[str, Any]:
         """Return the run as its record describes it, defaults and all."""
         recipe, length = self.recipe.config(), self.length
-        options = {name: getattr(self.settings, name) for name in find_strategy(self.arm).options}
+        options = {name: getattr(self.settings, name) for name in self.strategy.options}
         in_epochs = length.unit == "epochs"
         return {
             "data": recipe.pop("data"),
@@ -104,7 +109,7 @@ class RunConfig:
         )
         chosen = _differing(self.description(), usual.description())
         options = chosen.pop("strategy", {})
-        revision = find_strategy(self.arm).revision
+        revision = self.strategy.revision
         return {
             "version": VERSION,
             "data": recipe.data,
@@ -144,7 +149,7 @@ class RunConfig:
             device=self.device,
         )
 
-    @property
+    @cached_property
     def record_name(self) -> str:
         """The name of the file that the run is recorded in."""
         return record_name(self.identity())

@@ -33,7 +33,7 @@ class Telling(Probe):
         return RunningTelling(self.line)
 
     @property
-    def name(self) -> str:
+    def record_name(self) -> str:
         return "Telling()"
 
 
