@@ -24,6 +24,7 @@ class Price:
 
 def cost_of(scored: float, trained: float, checked: float = 0.0, price: Price = Price()) -> float:
     """Return what so many examples cost, where one of traditional training costs 1."""
+    # In forward passes: a backward pass takes about two, so training on an example takes three.
     return (price.score * scored + checked + (3 + price.learn) * trained) / 3
 
 

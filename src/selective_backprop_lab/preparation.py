@@ -69,8 +69,12 @@ class TrainingSetup:
 
     def model(self, seed: int) -> nn.Module:
         """Return a new model like the run's, of weights that no run begins with."""
-        seed = 1_000_003 * (self.seed + 1) + seed
+        seed = self._seed(seed)
         return self.recipe.make_model(self.data, seed=seed).to(self.device)
+
+    def _seed(self, seed: int) -> int:
+        # Far above the seeds of runs, and a prime apart: no two runs' models share one.
+        return 1_000_003 * (self.seed + 1) + seed
 
     def train(self, model: nn.Module, seed: int, *, epochs: float) -> float:
         """Train a model as the recipe says, for as many whole batches as come nearest `epochs`.
@@ -82,7 +86,7 @@ class TrainingSetup:
         loader = make_loader(
             self.data,
             batch_size=recipe.batch_size,
-            seed=1_000_003 * (self.seed + 1) + seed,
+            seed=self._seed(seed),
             augmentation=recipe.augmentation,
         )
         optimizer = recipe.make_optimizer(model.parameters())
@@ -156,9 +160,11 @@ def prepare_reference(setup: TrainingSetup, *, share: float) -> Preparation:
     """
     examples = len(setup.data.train_labels)
     order = torch.randperm(examples, generator=torch.Generator().manual_seed(setup.seed))
+    # Each example is passed forward once, which is a third of training on it.
     losses, cost = torch.empty(examples), 1.0 / 3.0
     for number, (mine, other) in enumerate((order.chunk(2), order.chunk(2)[::-1])):
         model = setup.model(number)
+        # An epoch of a half is half an epoch.
         cost += setup.within(mine).train(model, number, epochs=share * setup.epochs) / 2
         losses[other] = example_losses(model, setup.within(other).data, setup.device)
     return Preparation(reference=sb.scorers.ReferenceLosses(losses), cost=cost)
@@ -175,6 +181,7 @@ def prepare_proxy(setup: TrainingSetup) -> Preparation:
         return recipe.make_optimizer(parameters)
 
     ratio = forward_operations(make(), setup.data) / forward_operations(setup.model(0), setup.data)
+    # The proxy is passed forward to score, and trained, three forwards, on what the model is.
     return Preparation(make_proxy=make, make_optimizer=optimizer, price=Price(ratio, 3.0 * ratio))
 
 

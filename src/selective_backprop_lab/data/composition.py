@@ -168,6 +168,7 @@ class Composition:
             moved = shift(images[places].float(), places, seed=seed, epoch=0).int()
             bits = random_bits(key_of(_LIGHT, self.seed), places, draws=1)[0]
             light = (_DARKEST + below(bits, _BRIGHTEST + 1 - _DARKEST)).int()[:, None, None, None]
+            # 256 is a factor of 1, and 128 rounds; whole numbers are the same on every platform.
             images[places] = ((moved * light + 128) >> 8).clamp(max=255).to(torch.uint8)
         return images
 

@@ -1,9 +1,8 @@
 """One run: a recipe trained with one strategy and seed, a slice at a time, recorded as it goes."""
 
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -19,9 +18,11 @@ from selective_backprop_lab.nets.models import take_over
 from selective_backprop_lab.preparation import Preparation, TrainingSetup, row_losses
 from selective_backprop_lab.records.example_history import ExampleHistory
 from selective_backprop_lab.records.schema import Observation, Point
+from selective_backprop_lab.training.evaluation import evaluate
 from selective_backprop_lab.training.example_log import ExampleLog
 from selective_backprop_lab.training.lr_schedule import ScheduleBasis
 from selective_backprop_lab.training.probes import ProbeContext
+from selective_backprop_lab.training.random_streams import RandomStreams
 from selective_backprop_lab.training.run_config import RunConfig
 
 _PROBED = 10_000  # training labels, at most, that a run's training error is taken on
@@ -80,7 +81,7 @@ class TrainingRun:
             self._make_loader(Preparation())
         # A batch of text has many tokens, each with a row of logits.
         self._test = make_test_loader(data, batch_size=recipe.batch_size if data.is_text else 1000)
-        self._streams = _RandomStreams(config.seed, self._device)
+        self._streams = RandomStreams(config.seed, self._device)
         self._batches = self._train()
         self._losses = torch.zeros((), device=self._device)
         self._seen = sb.Stats()
@@ -392,97 +393,7 @@ class TrainingRun:
         return point
 
 
-class _RandomStreams:
-    """torch's random streams as a run sees them, on its GPU too; they begin at a seed."""
-
-    def __init__(self, seed: int, device: torch.device) -> None:
-        self._gpus = [device] if device.type == "cuda" else []
-        self._states = [
-            torch.Generator(place).manual_seed(seed).get_state()
-            for place in (torch.device("cpu"), *self._gpus)
-        ]
-        self._in_use = False
-
-    @contextmanager
-    def own(self) -> Generator[None]:
-        """Let the body draw from the run's streams; the global ones stay where they were."""
-        with self.apart():
-            torch.set_rng_state(self._states[0])
-            for gpu, state in zip(self._gpus, self._states[1:], strict=True):
-                torch.cuda.set_rng_state(state, gpu)
-            self._in_use = True
-            try:
-                yield
-            finally:
-                self._states, self._in_use = self._now(), False
-
-    @contextmanager
-    def apart(self) -> Generator[None]:
-        """Let the body draw what it wants, and put the global streams back."""
-        with torch.random.fork_rng(self._gpus):
-            yield
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the run's streams stand, within `own` too."""
-        return {"states": self._now() if self._in_use else list(self._states)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`; not within `own`."""
-        self._states = [stream.cpu() for stream in state["states"]]
-
-    def _now(self) -> list[Tensor]:
-        return [torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in self._gpus)]
-
-
 def _start_log(config: RunConfig, data: LabData) -> ExampleLog:
     # An epoch that is drawn from at some rate costs no less than this share of a traditional one.
     longest = {"epochs": 1.0, "cost": 1.0 / config.settings.rate, "seconds": math.inf}
     return ExampleLog(data.train_labels, epochs=config.length.value * longest[config.length.unit])
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """How a model does on a set of examples."""
-
-    error: float  # percent
-    loss: float  # mean cross-entropy; of text, over all tokens
-    class_errors: tuple[float, ...] | None  # percent; NaN without examples of it; None of text
-    ranking: float | None  # of two classes, the area under the curve, 0 to 1
-
-
-@torch.no_grad()
-def evaluate(model: nn.Module, loader: Any, device: torch.device) -> Evaluation:
-    """Return how a model does on a loader's examples."""
-    model.eval()
-    loss = torch.zeros((), dtype=torch.float64, device=device)
-    labels, misses, margins = list[Tensor](), list[Tensor](), list[Tensor]()
-    for inputs, targets in loader:
-        inputs, targets = inputs.to(device), targets.to(device)
-        outputs: Tensor = model(inputs)
-        loss += nn.functional.cross_entropy(outputs, targets, reduction="sum")
-        labels.append(targets.flatten())
-        misses.append((outputs.argmax(1) != targets).flatten())
-        margins.append(outputs[:, -1] - outputs[:, 0])
-        classes, is_text = outputs.shape[1], targets.ndim > 1
-    label, missed = torch.cat(labels), torch.cat(misses)
-    counts, wrong = (each.bincount(minlength=classes) for each in (label, label[missed]))
-    return Evaluation(
-        error=100.0 * int(missed.sum()) / len(label),
-        loss=float(loss) / len(label),
-        class_errors=None if is_text else tuple((100.0 * wrong.double() / counts).tolist()),
-        ranking=None if is_text or classes != 2 else area_under_curve(torch.cat(margins), label),
-    )
-
-
-def area_under_curve(scores: Tensor, labels: Tensor) -> float:
-    """Return how often an example of class 1 has a higher score than one of class 0.
-
-    Ties count as a half. NaN where a class is missing.
-    """
-    scores, labels = scores.double().cpu(), labels.cpu()
-    _, place, count = scores.unique(return_inverse=True, return_counts=True)
-    ranks = (count.cumsum(0) - (count - 1) / 2)[place]  # from 1; equal scores share their mean
-    positive = int(labels.sum())
-    pairs = positive * (len(labels) - positive)
-    above = float(ranks[labels == 1].sum()) - positive * (positive + 1) / 2
-    return above / pairs if pairs else math.nan

@@ -25,6 +25,7 @@ from selective_backprop_lab import meter as metering
 from selective_backprop_lab.recipe import Rates, Recipe
 from selective_backprop_lab.strategies import STRATEGIES
 from selective_backprop_lab.training import run as runs
+from selective_backprop_lab.training.evaluation import Evaluation
 from selective_backprop_lab.training.run import TrainingRun
 
 
@@ -108,7 +109,7 @@ def test_an_evaluation_is_in_no_meter_however_slow(monkeypatch):
 
     def slow(*_):
         clock.now += 1000.0
-        return runs.Evaluation(50.0, 1.0, (50.0,) * 10, None)
+        return Evaluation(50.0, 1.0, (50.0,) * 10, None)
 
     monkeypatch.setattr(runs, "evaluate", slow)
     last = carry_out(fixture_plan("selective-backprop")).points[-1]

@@ -30,8 +30,9 @@ from selective_backprop_lab.data.loader import InMemoryDataset
 from selective_backprop_lab.data.noise import NoiseKind
 from selective_backprop_lab.data.splits import stratified_order
 from selective_backprop_lab.strategies import STRATEGIES
+from selective_backprop_lab.training.evaluation import area_under_curve, evaluate
 from selective_backprop_lab.training.lr_schedule import ScheduleBasis
-from selective_backprop_lab.training.run import TrainingRun, area_under_curve, evaluate
+from selective_backprop_lab.training.run import TrainingRun
 
 RIVALS = ("traditional", "random-backprop", "selective-backprop", "low-k")
 

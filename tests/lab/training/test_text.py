@@ -18,7 +18,8 @@ from selective_backprop_lab.nets import models
 from selective_backprop_lab.nets.byte_lm import ByteLM
 from selective_backprop_lab.recipe import Optimizer, Precision
 from selective_backprop_lab.strategies import STRATEGIES
-from selective_backprop_lab.training.run import TrainingRun, evaluate
+from selective_backprop_lab.training.evaluation import evaluate
+from selective_backprop_lab.training.run import TrainingRun
 
 WINDOWS, CONTEXT = 256, 8
 ADAMW = {
