@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import selective_backprop as sb
 from selective_backprop_lab.data import datasets
-from selective_backprop_lab.data.loader import ImageDataset, make_loader
+from selective_backprop_lab.data.loader import InMemoryDataset, make_loader
 from selective_backprop_lab.nets.models import make_model
 from selective_backprop_lab.recipe import Recipe, find_recipe
 
@@ -72,7 +72,7 @@ def scorers() -> dict[str, sb.scorers.AbstractScorer]:
 
 
 def train(
-    scorer: sb.scorers.AbstractScorer, data: datasets.ImageData, recipe: Recipe
+    scorer: sb.scorers.AbstractScorer, data: datasets.LabData, recipe: Recipe
 ) -> list[list[float]]:
     """Return the overlap in each candidate batch, epoch by epoch, from the second on."""
     torch.manual_seed(0)
@@ -88,7 +88,7 @@ def train(
     )
     overlaps: list[list[float]] = []
     for epoch in range(recipe.epochs):
-        if isinstance(loader.dataset, ImageDataset):
+        if isinstance(loader.dataset, InMemoryDataset):
             loader.dataset.set_epoch(epoch)
         beside.found.clear()
         for images, labels in door:

@@ -127,7 +127,7 @@ def rules(looks: Looks, final: Tensor) -> dict[str, np.ndarray]:
     }
 
 
-def train(data: datasets.ImageData, recipe: Recipe, arm: str, seed: int) -> tuple[Looks, Tensor]:
+def train(data: datasets.LabData, recipe: Recipe, arm: str, seed: int) -> tuple[Looks, Tensor]:
     """Return what a run's looks saw, and the losses of its final model."""
     torch.manual_seed(seed)
     model = recipe.make_model(data, seed=seed)
@@ -173,7 +173,7 @@ def train(data: datasets.ImageData, recipe: Recipe, arm: str, seed: int) -> tupl
 
 
 @torch.no_grad()
-def final_losses(model: nn.Module, data: datasets.ImageData) -> Tensor:
+def final_losses(model: nn.Module, data: datasets.LabData) -> Tensor:
     """Return the losses of one more pass, in eval mode and without augmentation."""
     model.eval()
     batches = make_loader(data, batch_size=1000, seed=0, shuffle=False)
@@ -185,7 +185,7 @@ def final_losses(model: nn.Module, data: datasets.ImageData) -> Tensor:
     )
 
 
-def measure(data: datasets.ImageData, recipe: Recipe, arm: str, seed: int) -> dict[str, Any]:
+def measure(data: datasets.LabData, recipe: Recipe, arm: str, seed: int) -> dict[str, Any]:
     """Train once, and return what each rule finds."""
     looks, final = train(data, recipe, arm, seed)
     wrong = data.flipped.numpy()

@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import selective_backprop as sb
 from selective_backprop_lab.data import datasets
-from selective_backprop_lab.data.loader import ImageDataset, make_loader
+from selective_backprop_lab.data.loader import InMemoryDataset, make_loader
 from selective_backprop_lab.nets.models import make_model
 from selective_backprop_lab.recipe import Recipe, find_recipe
 
@@ -61,7 +61,7 @@ class _Noting(sb.scorers.Delegating):
         return scores
 
 
-def noted_losses(data: datasets.ImageData, recipe: Recipe) -> list[float]:
+def noted_losses(data: datasets.LabData, recipe: Recipe) -> list[float]:
     """Train with Selective-Backprop; return the loss of every candidate, in order."""
     torch.manual_seed(0)
     model = make_model(recipe.model, data, seed=0)
@@ -73,7 +73,7 @@ def noted_losses(data: datasets.ImageData, recipe: Recipe) -> list[float]:
         loader, model, nn.CrossEntropyLoss(), strategy, epochs=recipe.epochs, quiet=True
     )
     for epoch in range(recipe.epochs):
-        if isinstance(loader.dataset, ImageDataset):
+        if isinstance(loader.dataset, InMemoryDataset):
             loader.dataset.set_epoch(epoch)
         for images, labels in door:
             for group in optimizer.param_groups:

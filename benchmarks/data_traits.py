@@ -18,7 +18,7 @@ from recording import write_record
 
 import selective_backprop as sb
 from selective_backprop_lab.data.composition import Composition
-from selective_backprop_lab.data.datasets import ImageData, load
+from selective_backprop_lab.data.datasets import LabData, load
 from selective_backprop_lab.data.loader import make_loader
 from selective_backprop_lab.data.noise import NoiseKind
 
@@ -34,7 +34,7 @@ MANY = (
 CASES = {"digits": MANY, "mnist": MANY, "fashion-mnist": FEW, "cifar10": FEW}
 
 
-def measure(clean: ImageData, settings: dict[str, Any], seconds: float) -> dict[str, Any]:
+def measure(clean: LabData, settings: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Return what one composition is made up of, and what is found."""
     composition = Composition(**settings)
     data = composition(clean)

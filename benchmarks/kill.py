@@ -74,11 +74,11 @@ def train(arm: str, folder: Path, every: float, line: Connection) -> None:
     plan = plan_of(arm)
     data = datasets.load(plan.recipe.data, root=None, limit=plan.limit)
     run = TrainingRun(plan, data)
-    sitting = ResumableRun(run, folder, command="benchmarks/kill.py", every=every)
+    session = ResumableRun(run, folder, command="benchmarks/kill.py", every=every)
     line.send(run.meter.updates)
     stop = Stop()
     while not run.finished:
-        sitting.advance(stop)
+        session.advance(stop)
     state = {"weights": run.model.state_dict(), "remembered": run.loader.state_dict()["parts"]}
     torch.save({**state, "counters": run.meters()}, folder / "outcome.pt")
 
@@ -154,15 +154,15 @@ def price(model: str) -> dict[str, Any]:
     data = datasets.load(plan.recipe.data, root=None, limit=None)
     run = TrainingRun(plan, data)
     with TemporaryDirectory() as folder:
-        sitting = ResumableRun(run, Path(folder), command="benchmarks/kill.py")
+        session = ResumableRun(run, Path(folder), command="benchmarks/kill.py")
         run.advance(lambda: run.meter.updates >= 3)
         seconds = []
         for _ in range(7):
             began = time.monotonic()
-            sitting.save()
+            session.save()
             seconds.append(time.monotonic() - began)
-        sitting.close()
-        size = sitting.checkpoints.path.stat().st_size
+        session.close()
+        size = session.checkpoints.path.stat().st_size
     took = sorted(seconds)[3]
     return {
         "model": model,

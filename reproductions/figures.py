@@ -20,8 +20,8 @@ from selective_backprop_lab.recipe import Recipe
 from selective_backprop_lab.records.schema import Run
 from selective_backprop_lab.report.styles import Style, strategy_colours
 from selective_backprop_lab.strategies import StrategyOptions
-from selective_backprop_lab.training.callbacks import Probe
-from selective_backprop_lab.training.lr_schedule import Follows
+from selective_backprop_lab.training.lr_schedule import ScheduleBasis
+from selective_backprop_lab.training.probes import Probe
 from selective_backprop_lab.training.run_config import RunConfig
 
 _CLASSES = {"cifar100": 100}  # of data sets that have more than ten
@@ -347,7 +347,7 @@ def plan(
         ),
         seed=0,
         length=setting.length,
-        lr_follows=Follows.RUN if setting.hours is None else Follows.CANDIDATES,
+        lr_follows=ScheduleBasis.RUN if setting.hours is None else ScheduleBasis.CANDIDATES,
         evaluations=setting.evaluations,
         limit=setting.limit,
         composition=Composition(noise=noise),

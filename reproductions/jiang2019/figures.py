@@ -28,7 +28,7 @@ from reproductions.probes import (
 )
 from reproductions.timing import StepTiming
 from selective_backprop_lab.analysis.tables import percent
-from selective_backprop_lab.training.callbacks import Probe
+from selective_backprop_lab.training.probes import Probe
 
 TUNING_SEEDS = (100,)  # no other run has them
 NOISE = (0.01, 0.1, 0.2)

@@ -179,10 +179,10 @@ def looked(name, numbers):
     for panel, lists in zip(panels, numbers, strict=True):
         (entry,) = panel.entries
         (probe,) = entry.plan.probes
-        key = "counts" if probe.words.startswith("Selections") else "ranks"
+        key = "counts" if probe.record_name.startswith("Selections") else "ranks"
         runs = []
         for seed, values in enumerate(lists):
-            seen = Observation(probe=probe.words, progress=1.0, seen={key: pack(values)})
+            seen = Observation(probe=probe.record_name, progress=1.0, seen={key: pack(values)})
             runs.append(replace(fixture_run(seed=seed), observations=(seen,)))
         found.append(PanelData(panel, (entry.arm(runs),)))
     return Found(SCALE, tuple(found))

@@ -25,7 +25,7 @@ def filled(name, seen, seeds=3):
     for entry in panel.entries:
         runs = []
         for seed in range(seeds):
-            (words,) = (probe.words for probe in entry.plan.probes)
+            (words,) = (probe.record_name for probe in entry.plan.probes)
             looked = seen(entry.key, seed)
             progress = [(place + 1) / len(looked) for place in range(len(looked))]
             observations = [
@@ -205,6 +205,6 @@ def test_images_lie_in_reading_order_with_their_classes():
     sheet = torch.tensor(shown.get_array())
     for place, index in enumerate(indices):
         top, left = place // 2 * 12, place % 2 * 9
-        assert torch.equal(sheet[top : top + 8, left : left + 8, 1], data.train_images[index, 0])
+        assert torch.equal(sheet[top : top + 8, left : left + 8, 1], data.train_inputs[index, 0])
     names = [data.class_names[int(data.train_labels[index])] for index in indices]
     assert [text.get_text() for text in panel.texts] == names
