@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from reproductions.gradients import cosine, equal_signs, flat_gradient, trained
-from selective_backprop_lab.data.datasets import ImageData
-from selective_backprop_lab.data.loader import ImageDataset, make_loader, make_test_loader
-from selective_backprop_lab.training.callbacks import Probe, RunningProbe, Scene
+from selective_backprop_lab.data.datasets import LabData
+from selective_backprop_lab.data.loader import InMemoryDataset, make_loader, make_test_loader
+from selective_backprop_lab.training.probes import Probe, ProbeContext, RunningProbe
 
 MANY = 50_000
 MOST = 2**16  # packed numbers are below this, and so are examples that are ranked
@@ -56,7 +56,7 @@ class _Outputs:
 
 
 @torch.no_grad()
-def _passed(scene: Scene, loader: DataLoader[Any]) -> _Outputs:
+def _passed(scene: ProbeContext, loader: DataLoader[Any]) -> _Outputs:
     """Return what the net says of the examples of a loader, which come in order."""
     batches = [
         (scene.model(inputs.to(scene.device)).float().cpu(), labels) for inputs, labels in loader
@@ -65,17 +65,17 @@ def _passed(scene: Scene, loader: DataLoader[Any]) -> _Outputs:
     return _Outputs(torch.cat(logits), torch.cat(labels))
 
 
-def _training(scene: Scene, count: int, batch_size: int = 500) -> DataLoader[Any]:
+def _training(scene: ProbeContext, count: int, batch_size: int = 500) -> DataLoader[Any]:
     """Return a loader of the first so many training examples, in order, without augmentation."""
-    images, labels = scene.data.train_images[:count], scene.data.train_labels[:count]
-    part = replace(scene.data, train_images=images, train_labels=labels, train_clean_labels=None)
+    images, labels = scene.data.train_inputs[:count], scene.data.train_labels[:count]
+    part = replace(scene.data, train_inputs=images, train_labels=labels, train_clean_labels=None)
     return make_loader(part, batch_size=batch_size, seed=0, shuffle=False)
 
 
-def _test(data: ImageData, count: int | None = None) -> DataLoader[Any]:
+def _test(data: LabData, count: int | None = None) -> DataLoader[Any]:
     """Return a loader of the first so many test examples."""
-    images, labels = data.test_images[:count], data.test_labels[:count]
-    return make_test_loader(replace(data, test_images=images, test_labels=labels), batch_size=500)
+    images, labels = data.test_inputs[:count], data.test_labels[:count]
+    return make_test_loader(replace(data, test_inputs=images, test_labels=labels), batch_size=500)
 
 
 @final
@@ -86,7 +86,7 @@ class LossQuantiles(Probe):
     examples: int = 2000  # of the training set, the first so many, without augmentation
     steps: int = 100  # between the lowest loss and the highest
 
-    def start(self, scene: Scene) -> RunningProbe:
+    def start(self, scene: ProbeContext) -> RunningProbe:
         """Begin to look at a run."""
         loader, shares = _training(scene, self.examples), torch.linspace(0, 1, self.steps + 1)
 
@@ -106,7 +106,7 @@ class LossRanks(Probe):
     examples: int = MANY  # of the training set, the first so many; at most `MOST`
     followed: int = 5  # the first so many, whose rank is written down at each look
 
-    def start(self, scene: Scene) -> RunningProbe:
+    def start(self, scene: ProbeContext) -> RunningProbe:
         """Begin to look at a run."""
         loader = _training(scene, self.examples)
         memory: dict[str, Any] = {"sum": 0, "last": None, "looks": 0}
@@ -141,7 +141,7 @@ class El2nRanks(Probe):
 
     examples: int = MANY  # of the training set, the first so many; at most `MOST`
 
-    def start(self, scene: Scene) -> RunningProbe:
+    def start(self, scene: ProbeContext) -> RunningProbe:
         """Begin to look at a run."""
         loader = _training(scene, self.examples)
 
@@ -160,13 +160,13 @@ class El2nRanks(Probe):
 class Selections(Probe):
     """How often each training example was trained on, when the run is over."""
 
-    def start(self, scene: Scene) -> RunningProbe:
+    def start(self, scene: ProbeContext) -> RunningProbe:
         """Begin to look at a run."""
         return _RunningSelections(scene)
 
 
 class _RunningSelections(_Running):
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: ProbeContext) -> None:
         counts = torch.zeros(len(scene.data.train_labels), dtype=torch.int64)
         super().__init__(self._counted, {"counts": counts})
 
@@ -185,7 +185,7 @@ class LossBands(Probe):
     examples: int = 4000  # of the test set, the first so many
     bands: int = 5  # from the lowest losses to the highest
 
-    def start(self, scene: Scene) -> RunningProbe:
+    def start(self, scene: ProbeContext) -> RunningProbe:
         """Begin to look at a run."""
         loader = _test(scene.data, self.examples)
 
@@ -211,7 +211,7 @@ class TargetConfidences(Probe):
     moment: float = 1.0  # share of the run, in (0, 1]; the first look that has come to it is taken
     bins: int = 100  # at most as many as there are test examples
 
-    def start(self, scene: Scene) -> RunningProbe:
+    def start(self, scene: ProbeContext) -> RunningProbe:
         """Begin to look at a run."""
         loader, memory = _test(scene.data), {"done": False}
 
@@ -261,7 +261,7 @@ class BatchGradients(Probe):
     batches: int = 4  # the first so many of the training set
     shares: tuple[float, ...] = KEPT
 
-    def start(self, scene: Scene) -> RunningProbe:
+    def start(self, scene: ProbeContext) -> RunningProbe:
         """Begin to look at a run."""
         loader = _training(scene, self.batches * self.batch_size, self.batch_size)
         draws = _Draws()
@@ -308,11 +308,11 @@ class GradientAgreement(Probe):
     batches: int = 8  # of each kind, at each look
     beta: float = 2.0  # selectivity, at least 0; 2 selects a third
 
-    def start(self, scene: Scene) -> RunningProbe:
+    def start(self, scene: ProbeContext) -> RunningProbe:
         """Begin to look at a run."""
         loader, draws = _training(scene, self.examples), _Draws()
         images = loader.dataset
-        assert isinstance(images, ImageDataset)
+        assert isinstance(images, InMemoryDataset)
 
         def agreement(odds: Tensor, whole: Tensor) -> tuple[float, float]:
             """Return the mean cosine with the gradient of all, and the share of equal signs."""
@@ -345,7 +345,7 @@ def _rows(size: int, share: float) -> int:
 
 
 def _gradient(
-    scene: Scene, inputs: Tensor, targets: Int64[Tensor, " candidate"]
+    scene: ProbeContext, inputs: Tensor, targets: Int64[Tensor, " candidate"]
 ) -> tuple[Float[Tensor, " candidate"], Float[Tensor, " parameter"]]:
     """Return each loss, on the CPU, and the gradient of their sum."""
     outputs = scene.model(inputs.to(scene.device))

@@ -20,7 +20,7 @@ from reproductions.probes import (
 from reproductions.settings import Arm, Published, Scale, Setting, make_arm, probed, variants
 from reproductions.timing import StepTiming
 from selective_backprop_lab.analysis.tables import percent
-from selective_backprop_lab.training.callbacks import Probe
+from selective_backprop_lab.training.probes import Probe
 
 TUNING_SEEDS = (100,)  # no other run has them
 NOISE = (0.01, 0.1, 0.2)

@@ -15,9 +15,8 @@ class Budget:
         """The length as it stands behind a strategy's name."""
         return f"{self.value:g} s" if self.unit == "seconds" else f"{self.value:g}"
 
-    @property
-    def words(self) -> str:
-        """The length in a sentence."""
+    def __str__(self) -> str:
+        """Return the length as it stands in a sentence."""
         if self.unit == "cost":
             return f"a budget of {self.value:g} traditional epochs"
         if self.unit == "seconds":

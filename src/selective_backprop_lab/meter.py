@@ -24,6 +24,7 @@ class Price:
 
 def cost_of(scored: float, trained: float, checked: float = 0.0, price: Price = Price()) -> float:
     """Return what so many examples cost, where one of traditional training costs 1."""
+    # In forward passes: a backward pass takes about two, so training on an example takes three.
     return (price.score * scored + checked + (3 + price.learn) * trained) / 3
 
 
@@ -84,7 +85,7 @@ class Meter:
             self.start()
 
     @contextmanager
-    def beside(self) -> Generator[None]:
+    def as_overhead(self) -> Generator[None]:
         """Count the body's wall seconds as overhead."""
         since = time.perf_counter()
         yield

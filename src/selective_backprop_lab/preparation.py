@@ -11,12 +11,12 @@ from torch.optim import Optimizer
 from torch.utils.flop_counter import FlopCounterMode
 
 import selective_backprop as sb
-from selective_backprop._core.types import Float
-from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.loader import make_loader
 from selective_backprop_lab.meter import Price
 from selective_backprop_lab.nets.models import make_model
 from selective_backprop_lab.recipe import Recipe
+from selective_backprop_lab.shapes import Float
 
 PROXY = "tiny_cnn"
 _SUBSET = ("indices", "examples", "scores", "source", "cost")
@@ -62,15 +62,19 @@ class TrainingSetup:
     """The training that a strategy is prepared for."""
 
     recipe: Recipe
-    data: ImageData
+    data: LabData
     seed: int  # of the run
     epochs: float  # traditional ones that the run's length pays for
     device: torch.device
 
     def model(self, seed: int) -> nn.Module:
         """Return a new model like the run's, of weights that no run begins with."""
-        seed = 1_000_003 * (self.seed + 1) + seed
+        seed = self._seed(seed)
         return self.recipe.make_model(self.data, seed=seed).to(self.device)
+
+    def _seed(self, seed: int) -> int:
+        # Far above the seeds of runs, and a prime apart: no two runs' models share one.
+        return 1_000_003 * (self.seed + 1) + seed
 
     def train(self, model: nn.Module, seed: int, *, epochs: float) -> float:
         """Train a model as the recipe says, for as many whole batches as come nearest `epochs`.
@@ -82,7 +86,7 @@ class TrainingSetup:
         loader = make_loader(
             self.data,
             batch_size=recipe.batch_size,
-            seed=1_000_003 * (self.seed + 1) + seed,
+            seed=self._seed(seed),
             augmentation=recipe.augmentation,
         )
         optimizer = recipe.make_optimizer(model.parameters())
@@ -135,7 +139,7 @@ def row_losses(losses: Float[Tensor, " row *token"]) -> Float[Tensor, " row"]:
 
 
 @torch.no_grad()
-def example_losses(model: nn.Module, data: ImageData, device: torch.device) -> Tensor:
+def example_losses(model: nn.Module, data: LabData, device: torch.device) -> Tensor:
     """Return the loss of every training example, unaugmented, in eval mode; on the CPU."""
     model.eval()
     losses = [
@@ -156,9 +160,11 @@ def prepare_reference(setup: TrainingSetup, *, share: float) -> Preparation:
     """
     examples = len(setup.data.train_labels)
     order = torch.randperm(examples, generator=torch.Generator().manual_seed(setup.seed))
+    # Each example is passed forward once, which is a third of training on it.
     losses, cost = torch.empty(examples), 1.0 / 3.0
     for number, (mine, other) in enumerate((order.chunk(2), order.chunk(2)[::-1])):
         model = setup.model(number)
+        # An epoch of a half is half an epoch.
         cost += setup.within(mine).train(model, number, epochs=share * setup.epochs) / 2
         losses[other] = example_losses(model, setup.within(other).data, setup.device)
     return Preparation(reference=sb.scorers.ReferenceLosses(losses), cost=cost)
@@ -175,14 +181,15 @@ def prepare_proxy(setup: TrainingSetup) -> Preparation:
         return recipe.make_optimizer(parameters)
 
     ratio = forward_operations(make(), setup.data) / forward_operations(setup.model(0), setup.data)
+    # The proxy is passed forward to score, and trained, three forwards, on what the model is.
     return Preparation(make_proxy=make, make_optimizer=optimizer, price=Price(ratio, 3.0 * ratio))
 
 
-def forward_operations(model: nn.Module, data: ImageData) -> int:
+def forward_operations(model: nn.Module, data: LabData) -> int:
     """Return the floating-point operations of one example's forward pass."""
     place = next(model.parameters()).device
-    images = torch.zeros(2, data.channels, data.image_size, data.image_size, device=place)
+    inputs = torch.zeros(2, *data.train_inputs.shape[1:], device=place)
     model.eval()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        model(images)
+        model(inputs)
     return counter.get_total_flops() // 2

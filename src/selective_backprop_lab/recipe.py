@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 import selective_backprop as sb
-from selective_backprop._core.types import Float, Float32
 from selective_backprop_lab.data.augment import Augmentation
-from selective_backprop_lab.data.datasets import ImageData, base_name, data_name
+from selective_backprop_lab.data.datasets import LabData, base_name, data_name
 from selective_backprop_lab.data.hub import HUB
 from selective_backprop_lab.nets.models import make_model
+from selective_backprop_lab.shapes import Float32, Num
 
 
 class Precision(StrEnum):
@@ -107,7 +107,7 @@ class Recipe:
             del found["optimizer"]  # which records of before others were there do not name
         return found
 
-    def make_model(self, data: ImageData, *, seed: int) -> nn.Module:
+    def make_model(self, data: LabData, *, seed: int) -> nn.Module:
         """Return the recipe's net for a data set, in its precision, on the CPU."""
         return self.precision.wrap(make_model(self.model, data, seed=seed))
 
@@ -206,7 +206,7 @@ class _Autocast(nn.Module):
         self._precision = precision
 
     def forward(
-        self, images: Float[Tensor, "candidate ..."]
+        self, inputs: Num[Tensor, "candidate ..."]
     ) -> Float32[Tensor, "candidate logit *token"]:
-        with self._precision.autocast(images.device):
-            return self.inner(images).float()
+        with self._precision.autocast(inputs.device):
+            return self.inner(inputs).float()

@@ -31,9 +31,9 @@ class StrategyOptions:
     history: int = 1024  # recent losses that a loss is ranked among
     stale: int = 3  # for how many epochs a score is good where it is reused or predicted from
     keep: float = 0.7  # share of the data set that pruning leaves
-    models: int = 2  # young models that pruning scores by
-    # Fraction of the run for which each young model, and a reference over its half of the data,
-    # is trained.
+    models: int = 2  # that pruning scores by
+    # Fraction of the run for which each of these, or a reference over its half of the data, is
+    # trained: short, as EL2N and GraNd are scores of young models.
     young: float = 0.1
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ class StrategySpec:
     options: tuple[str, ...] = ()  # the fields of `StrategyOptions` that make a difference to it
     # Makes what it needs, and says what that cost; None where it needs nothing.
     prepare: Callable[[TrainingSetup, StrategyOptions], Preparation] | None = None
-    young: bool = False  # whether other models train for a share of the run's epochs before it
+    trains_models: bool = False  # beforehand, for a share of the run's epochs
     classifies: bool = False  # whether it is of examples that have one class each, not of text
     # Chooses, of each training batch, the tokens that the loss counts; None where all do.
     tokens: sb.TokenSelection | None = None
@@ -114,7 +114,7 @@ def _pruned(
         lambda setup, given: prepare_pruned(
             setup, keep=given.keep, models=given.models, share=given.young, gradients=gradients
         ),
-        young=True,
+        trains_models=True,
         classifies=True,
     )
 
@@ -203,7 +203,7 @@ STRATEGIES: Mapping[str, StrategySpec] = {
         _rho_loss,
         ("rate", "warmup", "young"),
         lambda setup, given: prepare_reference(setup, share=given.young),
-        young=True,
+        trains_models=True,
     ),
     "infobatch": _simple(lambda _: sb.infobatch()),
     "kakurenbo": _simple(lambda s: sb.kakurenbo(schedule=s.schedule), "warmup"),
@@ -238,20 +238,19 @@ def find_strategy(name: str) -> StrategySpec:
     Raises:
         ConfigurationError: if there is none.
     """
-    return STRATEGIES[_canonical(name)]
+    return STRATEGIES.get(name) or STRATEGIES[_canonical(name)]
 
 
 def _canonical(name: str) -> str:
     """Return the name under which a strategy is run."""
-    found = find_name("strategy", name, (*STRATEGIES, *ALIASES))
-    return ALIASES.get(found, found)
+    typed = find_name("strategy", name, (*STRATEGIES, *ALIASES))
+    return ALIASES.get(typed, typed)
 
 
-def unused(name: str, settings: StrategyOptions, usual: StrategyOptions) -> list[str]:
+def unused(strategy: StrategySpec, settings: StrategyOptions, usual: StrategyOptions) -> list[str]:
     """Return what of the settings is not as usual and makes no difference to a strategy."""
-    used = find_strategy(name).options
     changed = [name for name, value in vars(settings).items() if value != getattr(usual, name)]
-    return [option for option in changed if option not in used]
+    return [option for option in changed if option not in strategy.options]
 
 
 def parse_strategies(names: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from selective_backprop.guide._advice import wrong_labels
 from selective_backprop.guide._advice.near_copies import hash_rows
 from selective_backprop.guide._advice.wrong_labels import estimate_wrong_labels
 from selective_backprop_lab.data.composition import Composition
-from selective_backprop_lab.data.datasets import ImageData, load
+from selective_backprop_lab.data.datasets import LabData, load
 from selective_backprop_lab.data.loader import make_loader
 from selective_backprop_lab.data.noise import NoiseKind
 
@@ -38,11 +38,11 @@ def classified(examples: int, wrong: float = 0.0, shares=(0.25,) * 4) -> TensorD
     return TensorDataset(inputs, torch.where(chosen, (labels + 1) % len(shares), labels))
 
 
-def digits(**settings) -> ImageData:
+def digits(**settings) -> LabData:
     return Composition(**settings)(load("digits"))
 
 
-def ask(data: ImageData) -> sb.guide.DataTraits:
+def ask(data: LabData) -> sb.guide.DataTraits:
     return sb.guide.data_traits(make_loader(data, batch_size=128, seed=0))
 
 

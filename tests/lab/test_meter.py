@@ -117,15 +117,6 @@ def test_peak_memory_is_in_bytes_whatever_the_system_counts_in(monkeypatch, syst
     assert meter.peak_memory == bytes_
 
 
-def test_a_system_without_a_resource_module_is_metered_all_the_same(monkeypatch):
-    monkeypatch.setattr(sys, "platform", "win32")
-    monkeypatch.setitem(sys.modules, "resource", None)
-    meter = Meter(1, CPU)
-    meter.start()
-    meter.stop()
-    assert meter.peak_memory == 0
-
-
 def test_on_a_gpu_the_peak_is_the_highest_of_a_run_s_own_turns(monkeypatch):
     gpu = torch.device("cuda", 0)
     allocated = SimpleNamespace(peak=0)

@@ -1,19 +1,15 @@
 import math
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 import torch
-from fixture_cases import share_of_cases
 from fixture_lab import fixture_plan
-from hypothesis import example, given
-from hypothesis import strategies as st
 from torch import nn
 
 import selective_backprop as sb
 from selective_backprop_lab.preparation import Preparation
 from selective_backprop_lab.strategies import (
     ALIASES,
-    DEFAULT_STRATEGIES,
     STRATEGIES,
     StrategyOptions,
     find_strategy,
@@ -62,12 +58,6 @@ def test_random_k_is_another_name_of_an_arm_that_is_run_once():
     exact = StrategyOptions(draw=sb.selectors.Draw.EXACT)
     alike = replace(sb.random_k(exact.rate), name="random-scored")
     assert strategy("random-scored", exact) == alike
-
-
-def test_by_default_the_paper_s_rule_and_auto_stand_beside_their_controls():
-    controls = {"traditional", "random-backprop", "random-scored"}
-    assert set(DEFAULT_STRATEGIES) == controls | {"selective-backprop", "auto"}
-    assert DEFAULT_STRATEGIES[0] == "traditional"
 
 
 @pytest.mark.parametrize(
@@ -148,51 +138,24 @@ def test_auto_can_be_tried_for_an_epoch_in_which_it_knows_nothing_yet():
     assert strategy("auto", replace(CHOSEN, warmup=0.5)).schedule == sb.Schedule()
 
 
-@given(st.floats(allow_nan=True).filter(lambda rate: not 0.0 < rate <= 1.0))
-@example(0.0)
-@example(math.nextafter(1.0, 2.0))
-def test_a_rate_out_of_range_is_refused_whatever_the_arm(rate):
-    with pytest.raises(sb.ConfigurationError, match=r"^rate=.*\(0, 1\]"):
-        StrategyOptions(rate=rate)
-
-
-@given(st.floats(allow_nan=True).filter(lambda warmup: not 0.0 <= warmup < 1.0))
-@example(1.0)
-@example(math.nextafter(0.0, -1.0))
-def test_a_warm_up_out_of_range_is_refused_whatever_the_arm(warmup):
-    with pytest.raises(sb.ConfigurationError, match=r"^warmup=.*\[0, 1\)"):
-        StrategyOptions(warmup=warmup)
-
-
 @pytest.mark.parametrize(
     ("name", "wrong", "said"),
     [
+        ("rate", 0.0, r"^rate=0.*\(0, 1\]"),
+        ("rate", 1.5, r"^rate=1\.5.*\(0, 1\]"),
+        ("warmup", -0.1, r"^warmup=-0.*\[0, 1\)"),
+        ("warmup", 1.0, r"^warmup=1.*\[0, 1\)"),
         ("random_warmup", 1.0, r"^random_warmup=1.*\[0, 1\)"),
-        ("keep", 0.0, r"^keep=0.*\(0, 1\]"),
-        ("keep", 1.5, r"^keep=1\.5.*\(0, 1\]"),
         ("keep", math.nan, r"^keep=nan.*\(0, 1\]"),
         ("young", 0.0, r"^young=0.*\(0, 1\)"),
         ("young", 1.0, r"^young=1.*\(0, 1\)"),
-        ("young", math.nan, r"^young=nan.*\(0, 1\)"),
         ("stale", 1, r"^stale=1: .* at least 2"),
-        ("stale", -3, r"^stale=-3: .* at least 2"),
         ("models", 0, r"^models=0: .* at least 1"),
     ],
 )
-def test_other_settings_out_of_range_are_refused_whatever_the_arm(name, wrong, said):
+def test_settings_out_of_range_are_refused_whatever_the_arm(name, wrong, said):
     with pytest.raises(sb.ConfigurationError, match=said):
         StrategyOptions(**{name: wrong})
-
-
-@given(
-    st.floats(0.0, 1.0, exclude_min=True, exclude_max=True), st.floats(0.0, 1.0, exclude_max=True)
-)
-@share_of_cases(2 / 3)
-def test_all_other_rates_and_warm_ups_make_every_arm(rate, warmup):
-    chosen = StrategyOptions(rate=rate, warmup=warmup)
-    if math.isinf(1.0 / rate):
-        return  # the smallest floats have no selectivity
-    assert all(strategy(name, chosen) for name in STRATEGIES)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -241,17 +204,6 @@ def test_an_option_makes_another_run_of_the_arms_that_use_it_and_of_no_other(
         assert made == concerned
 
 
-def test_every_setting_is_looked_at_above():
-    looked_at = {"rate", "draw", "warmup", "random_warmup", "history", "stale", "keep", "models"}
-    assert {each.name for each in fields(StrategyOptions)} == looked_at | {"young"}
-
-
-def test_an_unknown_arm_is_refused_with_the_names_of_those_there_are():
-    with pytest.raises(sb.ConfigurationError, match="'selective'") as refusal:
-        find_strategy("selective")
-    assert all(name in str(refusal.value) for name in STRATEGIES)
-
-
 @pytest.mark.parametrize(
     ("text", "arms"),
     [
@@ -265,12 +217,7 @@ def test_a_list_of_arms_is_read_in_its_order_without_repetition(text, arms):
     assert parse_strategies(text) == arms
 
 
-@pytest.mark.parametrize("text", ["", " ", ",,"])
-def test_a_list_that_names_no_arm_is_refused(text):
-    with pytest.raises(sb.ConfigurationError, match="no strategy is named"):
+@pytest.mark.parametrize(("text", "message"), [(",,", "no strategy"), ("top-k,topq,all", "'topq'")])
+def test_a_list_that_names_none_or_an_unknown_one_is_refused(text, message):
+    with pytest.raises(sb.ConfigurationError, match=message):
         parse_strategies(text)
-
-
-def test_a_list_with_one_unknown_arm_is_refused_by_that_name():
-    with pytest.raises(sb.ConfigurationError, match="'topq'"):
-        parse_strategies("traditional,topq,all")

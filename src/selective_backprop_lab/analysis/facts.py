@@ -9,7 +9,7 @@ from selective_backprop_lab.analysis.comparison import DATA, OF_THE_ARM, arms, a
 from selective_backprop_lab.analysis.queries import BASELINE, counted, metered
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.records.frame import each_run, runs_of
-from selective_backprop_lab.training.lr_schedule import remark
+from selective_backprop_lab.training.lr_schedule import schedule_note
 
 _NOT_THE_RECIPE = OF_THE_ARM | {*DATA, "model"}
 _PLURAL = {
@@ -61,7 +61,7 @@ def notes(comparison: pd.DataFrame) -> list[str]:
             for key, values in _differing(runs).items()
         ),
         *origins(runs),
-        *filter(None, map(remark, paced)),
+        *filter(None, map(schedule_note, paced)),
         *_prepared(comparison),
         *_missing(comparison),
     ]
@@ -161,5 +161,5 @@ def _lengths(found: Sequence[Budget]) -> str:
     for unit in dict.fromkeys(length.unit for length in found):
         same = [length for length in found if length.unit == unit]
         numbers = listed(f"{length.value:g}" for length in same)
-        words.append(same[0].words if len(same) == 1 else _PLURAL[unit].format(numbers))
+        words.append(str(same[0]) if len(same) == 1 else _PLURAL[unit].format(numbers))
     return listed(words)

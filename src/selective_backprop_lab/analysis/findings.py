@@ -48,7 +48,7 @@ def findings(comparison: pd.DataFrame) -> dict[str, str]:
     """
     found = {PAYS: pays_words(comparison)}
     for budget, own in groupby(against_traditional(comparison), key=lambda each: each.length):
-        lead = f"At {budget.words}" if budget.unit == "epochs" else f"Within {budget.words}"
+        lead = f"At {budget}" if budget.unit == "epochs" else f"Within {budget}"
         found[lead] = _of_length(list(own))
     if len(found) > 1 and (text := _against_controls(comparison)):
         found["Against choosing at random, at equal cost"] = text

@@ -187,7 +187,7 @@ def conclude(workload: Workload, timed: Timed, names: Sequence[str]) -> Findings
     return Findings(
         config={
             "data": data.name,
-            "image": list(data.train_images.shape[1:]),
+            "image": list(data.train_inputs.shape[1:]),
             "classes": data.classes,
             "model": workload.recipe.model,
             "precision": str(workload.recipe.precision),

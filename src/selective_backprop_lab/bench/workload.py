@@ -13,9 +13,9 @@ from torch.utils.data import DataLoader
 import selective_backprop as sb
 from selective_backprop_lab.data import datasets
 from selective_backprop_lab.data.augment import Augmentation
-from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.loader import make_loader
-from selective_backprop_lab.data.splits import stratified_order
+from selective_backprop_lab.data.splits import Splits, stratified_order
 from selective_backprop_lab.nets.models import make_model
 from selective_backprop_lab.recipe import RECIPES, Precision, Recipe, find_recipe
 
@@ -29,7 +29,7 @@ class Workload:
     """What is trained while it is timed."""
 
     recipe: Recipe  # without its learning-rate schedule
-    data: ImageData  # as many training images as an epoch has; on a GPU they lie there
+    data: LabData  # as many training images as an epoch has; on a GPU they lie there
     model: nn.Module
     optimizer: Optimizer
     device: torch.device
@@ -58,7 +58,7 @@ class Workload:
     @property
     def scorers(self) -> dict[str, sb.scorers.AbstractScorer]:
         """The scorers that can be timed, by name."""
-        return all_scorers(self.data.train_images[:1], self.device, self.recipe.precision)
+        return all_scorers(self.data.train_inputs[:1], self.device, self.recipe.precision)
 
     def loader(self, *, scored: bool = False) -> DataLoader[Any]:
         """Return a loader of training batches, or of the batches that are scored."""
@@ -84,8 +84,8 @@ def make_workload(
     on_gpu = device.type == "cuda"
     if on_gpu:
         # What is measured is selection: one process that loads would keep a GPU waiting.
-        images, labels = (part.to(device) for part in (data.train_images, data.train_labels))
-        data = replace(data, train_images=images, train_labels=labels)
+        images, labels = (part.to(device) for part in (data.train_inputs, data.train_labels))
+        data = replace(data, train_inputs=images, train_labels=labels)
     optimizer = recipe.make_optimizer(model.parameters())
     return Workload(recipe, data, model, optimizer, device, window)
 
@@ -140,14 +140,14 @@ def bench_recipe(data: str) -> Recipe:
         ) from None
 
 
-def find_images(data: str, root: Path | None, *, made: int, limit: int | None = None) -> ImageData:
+def find_images(data: str, root: Path | None, *, made: int, limit: int | None = None) -> LabData:
     """Load images by name, or make as many as the limit or `made` says."""
     if is_shape(data):
         return made_up(data, made if limit is None else limit)
     return datasets.load(data, root=root, limit=limit)
 
 
-def made_up(shape: str, count: int) -> ImageData:
+def made_up(shape: str, count: int) -> LabData:
     """Make images of a shape such as `3x32x32/10`, easier and harder to tell apart by class."""
     found = _SHAPE.fullmatch(shape)
     channels, height, width = (int(part) for part in found.groups()[:3]) if found else (0, 0, 0)
@@ -163,12 +163,11 @@ def made_up(shape: str, count: int) -> ImageData:
     noise = torch.rand(count, channels, height, width, generator=generator)
     clear = torch.rand(count, 1, 1, 1, generator=generator)  # from all noise to none
     images = (255 * torch.lerp(noise, centres[labels], clear)).to(torch.uint8)
-    mean, std = datasets.channel_statistics(images)
     names = tuple(str(number) for number in range(classes))
-    return ImageData(shape, images, labels, images[:1], labels[:1], names, mean, std)
+    return LabData.of(shape, Splits(images, labels, images[:1], labels[:1], names))
 
 
-def _whole_windows(data: ImageData, window: int, recipe: Recipe) -> ImageData:
+def _whole_windows(data: LabData, window: int, recipe: Recipe) -> LabData:
     """Return the data with as many training examples as fill some windows."""
     total = len(data.train_labels)
     kept = stratified_order(data.train_labels)[: min(WINDOWS, total // window) * window]

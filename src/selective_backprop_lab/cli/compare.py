@@ -1,5 +1,6 @@
 """The command `compare`: train one recipe with several strategies, and show how they did."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -7,7 +8,22 @@ import selective_backprop as sb
 from selective_backprop_lab.cli.options import COST, Seeds, TrainingOptions, option
 from selective_backprop_lab.cli.report import show
 from selective_backprop_lab.cli.train import train_all
+from selective_backprop_lab.runner.engine import Engine
+from selective_backprop_lab.runner.local_pool import run_local
+from selective_backprop_lab.runner.ray_cluster import run_on_ray
 from selective_backprop_lab.strategies import DEFAULT_STRATEGIES, STRATEGIES, parse_strategies
+
+
+class EngineName(StrEnum):
+    """Where runs are trained: on this machine, or on a Ray cluster."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+    @property
+    def engine(self) -> Engine:
+        """What trains them there."""
+        return run_on_ray if self is EngineName.RAY else run_local
 
 
 def compare(
@@ -32,15 +48,23 @@ def compare(
         option("FOLDER", "Folder for records, and for what is drawn from them."),
     ] = Path("runs/compare"),
     jobs: Annotated[
-        int,
+        int | None,
         option(
             "N",
             "Seeds and lengths at a time, each in a process of its own, in which the "
             "strategies take turns. With more than one, wall seconds are those of a machine that "
-            "has other work.",
+            "has other work. Default: 1, or with --engine ray what the cluster has room for.",
             min=1,
         ),
-    ] = 1,
+    ] = None,
+    engine: Annotated[
+        EngineName,
+        option(
+            "|".join(EngineName),
+            "Where to train: on this machine, or on the Ray cluster that RAY_ADDRESS names, whose "
+            "machines must see the folder of records and that of the data under the same path.",
+        ),
+    ] = EngineName.LOCAL,
 ) -> None:
     """Train with several strategies, side by side and at equal cost.
 
@@ -53,8 +77,16 @@ def compare(
     store = training.store(out)
     from selective_backprop_lab.records.frame import frame_of
 
+    at_most = jobs or (1 if engine is EngineName.LOCAL else len(plans))
     try:
-        runs = train_all(plans, store, jobs=jobs, threads=training.threads, replace=training.again)
+        runs = train_all(
+            plans,
+            store,
+            engine=engine.engine,
+            jobs=at_most,
+            threads=training.threads,
+            replace=training.again,
+        )
     except sb.LossError:
         show(frame_of(store.read(plan) for plan in plans), out)
         raise

@@ -27,7 +27,7 @@ from selective_backprop_lab.nets.models import MODELS
 from selective_backprop_lab.recipe import RECIPES, Precision, Rates, Recipe, find_recipe
 from selective_backprop_lab.runner.run_store import RunStore
 from selective_backprop_lab.strategies import StrategyOptions
-from selective_backprop_lab.training.lr_schedule import Follows
+from selective_backprop_lab.training.lr_schedule import ScheduleBasis
 from selective_backprop_lab.training.run_config import RunConfig
 from selective_backprop_lab.training.threads import limit_threads
 
@@ -295,15 +295,15 @@ class TrainingOptions:
     ] = True
     precision: TrainingPrecision = Precision.FP32
     lr_follows: Annotated[
-        Follows,
+        ScheduleBasis,
         option(
-            "|".join(Follows),
-            "What moves the learning rate: the share of the run that is done; the share of the "
-            "epochs, candidates or updates of traditional training of the same length (with "
-            "updates, a strategy that takes fewer ends before its schedule does, as in many "
-            "published comparisons); or of a budget in seconds.",
+            "|".join(ScheduleBasis),
+            "What moves the learning rate. run: the share of the run that is done, so that "
+            "every strategy goes through the whole schedule. candidates: the share of those that "
+            "traditional training of the same length takes, or, with a budget in seconds, "
+            "training for the recipe's epochs. Selection follows the run.",
         ),
-    ] = Follows.RUN
+    ] = ScheduleBasis.RUN
     evaluations: Annotated[
         int, option("N", "How often each run is tried on the test set, evenly.", min=1)
     ] = 20

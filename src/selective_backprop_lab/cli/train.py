@@ -53,7 +53,7 @@ def train(
     lengths = training.lengths([] if budget is None else [budget], otherwise="epochs")
     (plan,) = training.plans(arms, [seed], lengths)
     usual = StrategyOptions(warmup=usual_warmup(plan.length))
-    for name in unused(plan.arm, plan.settings, usual):
+    for name in unused(plan.strategy, plan.settings, usual):
         errors.print(f"--{name} makes no difference to {plan.arm}")
     (run,) = train_all([plan], training.store(out), replace=training.again, resume=resume)
     last = run.points[-1]
@@ -75,7 +75,7 @@ def train_all(plans: Sequence[RunConfig], store: RunStore, **options: Any) -> li
     if before is not None:
         console.print(
             f"{first.recipe.model} is trained on {first.pretrained} first, for "
-            f"{before.length.words}, unless {store.folder} has it from before"
+            f"{before.length}, unless {store.folder} has it from before"
         )
     with RunProgress(console, plans) as progress:
         return run_grid(plans, store, watch=progress, **options)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop._core.types import Bool, Float, Int64
 from selective_backprop_lab.data.random_bits import below, key_of, random_bits
+from selective_backprop_lab.shapes import Bool, Float, Int64
 
 
 class Border(StrEnum):

@@ -1,4 +1,4 @@
-"""Read CIFAR-10 and CIFAR-100 as published: pickled, or in the flat binary layout."""
+"""Read CIFAR-10 and CIFAR-100 as published, pickled for Python."""
 
 import pickle
 from collections.abc import Mapping
@@ -19,42 +19,39 @@ _PIXELS = 3 * 32 * 32
 
 @dataclass(frozen=True)
 class CifarLayout:
-    """How the publisher's files hold a data set: pickled, or in the flat binary layout."""
+    """How the publisher's files hold a data set."""
 
     name: str
-    folders: tuple[str, str]  # pickled and binary, as the next
-    names_files: tuple[str, str]  # with the names of the classes
-    train_files: tuple[str, ...]  # binary ones end in .bin
+    folder: str
+    names_file: str  # with the names of the classes
+    train_files: tuple[str, ...]
     test_file: str
     train_rows: int  # images in each training file
     classes: int
-    prefix: str  # in a pickle, of the names of what holds the labels
-    label_bytes: int  # before each image of a binary file; the last of them is the class
+    prefix: str  # of the names of what holds the labels
     test_rows: int = 10_000
 
 
 CIFAR10 = CifarLayout(
     name="cifar10",
-    folders=("cifar-10-batches-py", "cifar-10-batches-bin"),
-    names_files=("batches.meta", "batches.meta.txt"),
+    folder="cifar-10-batches-py",
+    names_file="batches.meta",
     train_files=tuple(f"data_batch_{number}" for number in range(1, 6)),
     test_file="test_batch",
     train_rows=10_000,
     classes=10,
     prefix="",
-    label_bytes=1,
 )
 
 CIFAR100 = CifarLayout(
     name="cifar100",
-    folders=("cifar-100-python", "cifar-100-binary"),
-    names_files=("meta", "fine_label_names.txt"),
+    folder="cifar-100-python",
+    names_file="meta",
     train_files=("train",),
     test_file="test",
     train_rows=50_000,
     classes=100,
     prefix="fine_",
-    label_bytes=2,
 )
 
 
@@ -67,24 +64,19 @@ def read_cifar_splits(layout: CifarLayout, root: Path | None) -> Splits:
     folder = find_folder(
         root,
         name=layout.name,
-        folders=(*layout.folders, "."),
-        files=layout.names_files,
+        folders=(layout.folder, "."),
+        files=(layout.names_file,),
         source="https://www.cs.toronto.edu/~kriz/cifar.html",
     )
-    names_file = find_file(folder, *layout.names_files)
-    pickled = names_file.name == layout.names_files[0]
-    names: Any
-    if pickled:
-        names = unpickle(names_file).get(f"{layout.prefix}label_names")
-    else:
-        names = names_file.read_text("latin1").split()
+    names_file = folder / layout.names_file
+    names = unpickle(names_file).get(f"{layout.prefix}label_names")
     names = [_text(name) for name in names] if isinstance(names, list) else []
     if len(names) != layout.classes or not all(isinstance(name, str) for name in names):
         raise damaged(names_file, f"does not hold the names of {layout.classes} classes")
 
     def read(file: str, rows: int) -> Part:
-        path = find_file(folder, file if pickled else f"{file}.bin")
-        pixels, labels = (_pickled if pickled else _binary)(path, rows, layout)
+        path = find_file(folder, file)
+        pixels, labels = _pickled(path, rows, layout)
         # What a pickle has for a label may be endless, and is not shown.
         if not all(type(label) is int and 0 <= label < layout.classes for label in labels):
             highest = layout.classes - 1
@@ -110,16 +102,6 @@ def _pickled(path: Path, rows: int, layout: CifarLayout) -> tuple[np.ndarray, li
     if not isinstance(labels, list) or len(labels) != rows:
         raise damaged(path, f"holds no list of {rows} labels as its {key!r}")
     return pixels, labels
-
-
-def _binary(path: Path, rows: int, layout: CifarLayout) -> tuple[np.ndarray, list[Any]]:
-    size = layout.label_bytes + _PIXELS
-    content = np.fromfile(path, np.uint8)
-    if len(content) != rows * size:
-        verdict = f"holds {len(content)} bytes, but {rows} images of {size} were expected"
-        raise damaged(path, verdict)
-    labels, pixels = np.split(content.reshape(rows, size), [layout.label_bytes], axis=1)
-    return pixels, labels[:, -1].tolist()
 
 
 def unpickle(path: Path) -> dict[Any, Any]:

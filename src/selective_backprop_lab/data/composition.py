@@ -6,7 +6,7 @@ nobody has prepared never are. A `Composition` makes the one into the other.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop._core.types import Float64, Int64, UInt8
 from selective_backprop_lab.data.augment import Augmentation
-from selective_backprop_lab.data.datasets import ImageData, statistics_of
-from selective_backprop_lab.data.noise import NOISE, NoiseKind
+from selective_backprop_lab.data.datasets import LabData
+from selective_backprop_lab.data.noise import LabelNoise, NoiseKind
 from selective_backprop_lab.data.random_bits import below, key_of, random_bits
+from selective_backprop_lab.shapes import Float64, Int64, UInt8
 
 # Each names a stream of its own.
 _CLASSES, _ORDER, _COPIES, _PLACES, _SHIFTS, _LIGHT = (
@@ -75,9 +75,9 @@ class Composition:
         if self.places is not None and self.places < 1:
             raise sb.ConfigurationError(f"places={self.places}: at least 1 is needed")
         Augmentation(shift=self.near_copies)
-        NOISE[self.noise_kind](self.noise, self.seed)
+        LabelNoise(self.noise, self.seed, self.noise_kind)
 
-    def __call__(self, data: ImageData) -> ImageData:
+    def __call__(self, data: LabData) -> LabData:
         """Return the data so composed, the right labels in `train_clean_labels`.
 
         Raises:
@@ -93,13 +93,16 @@ class Composition:
             return data
         if self.skew or self.copies or self.places is not None:
             rows = self.rows(data.train_labels, data.class_names)
-            images = data.train_images[rows]
+            images = data.train_inputs[rows]
             if self.near_copies:
+                if not data.is_images:
+                    raise sb.ConfigurationError(
+                        f"near_copies={self.near_copies}: {data.name} has no images to shift; "
+                        "leave it out"
+                    )
                 images = self._moved(images, rows)
-            mean, std = statistics_of(data.name, images)
-            labels = data.train_labels[rows]
-            data = replace(data, train_images=images, train_labels=labels, mean=mean, std=std)
-        return NOISE[self.noise_kind](self.noise, self.seed)(data)
+            data = data.composed(images, data.train_labels[rows])
+        return LabelNoise(self.noise, self.seed, self.noise_kind)(data)
 
     def rows(
         self, labels: Int64[Tensor, " example"], class_names: tuple[str, ...]
@@ -165,6 +168,7 @@ class Composition:
             moved = shift(images[places].float(), places, seed=seed, epoch=0).int()
             bits = random_bits(key_of(_LIGHT, self.seed), places, draws=1)[0]
             light = (_DARKEST + below(bits, _BRIGHTEST + 1 - _DARKEST)).int()[:, None, None, None]
+            # 256 is a factor of 1, and 128 rounds; whole numbers are the same on every platform.
             images[places] = ((moved * light + 128) >> 8).clamp(max=255).to(torch.uint8)
         return images
 

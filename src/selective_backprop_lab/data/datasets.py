@@ -1,4 +1,4 @@
-"""Image data by name, held in memory as bytes, with the statistics that normalising needs."""
+"""Data by name, held in memory as they were read, with the statistics that scaling needs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop._core.types import Bool, Int64, UInt8
 from selective_backprop_lab.data.cifar import CIFAR10, CIFAR100, read_cifar_splits
 from selective_backprop_lab.data.generated import (
     make_clicks,
@@ -28,6 +27,7 @@ from selective_backprop_lab.data.source_code import (
 from selective_backprop_lab.data.splits import Splits, limited, of_classes
 from selective_backprop_lab.data.svhn import SVHN, SVHN_EXTRA, read_svhn_splits
 from selective_backprop_lab.names import find_name
+from selective_backprop_lab.shapes import Bool, Int64, Num, UInt8
 
 # 4,096 CIFAR images are 12 MB; a histogram of them needs eight times that.
 _IMAGES_AT_ONCE = 4096
@@ -36,22 +36,52 @@ _FULL_INK = 16  # scikit-learn counts inked pixels in blocks of 4 x 4
 
 
 @dataclass(frozen=True, eq=False)
-class ImageData:
-    """A data set of images: two splits, the classes, and the training images' statistics.
+class LabData:
+    """A data set: its `Splits`, with a name and the training inputs' statistics.
 
-    Images have grey levels 0 to 255; labels are class numbers from 0. Of text, levels are bytes,
-    and there is a label for each token: the one that follows it.
+    Images are bytes, features real numbers, and text other integers; labels are class numbers from
+    0, of text one for each token: the one that follows it.
     """
 
     name: str
-    train_images: UInt8[Tensor, "train channel height width"]
+    train_inputs: Num[Tensor, "train ..."]
     train_labels: Int64[Tensor, " train *token"]
-    test_images: UInt8[Tensor, "test channel height width"]
+    test_inputs: Num[Tensor, "test ..."]
     test_labels: Int64[Tensor, " test *token"]
     class_names: tuple[str, ...]
-    mean: tuple[float, ...]  # per channel, of the training images' levels divided by 255
-    std: tuple[float, ...]  # 1 for a channel that never changes, so that dividing is allowed
+    unit: float
+    standardised: bool
+    # Per channel or feature, of the training inputs divided by `unit`; empty for tokens, which nets
+    # get as they are.
+    mean: tuple[float, ...]
+    std: tuple[float, ...]  # 1 for what never changes, so that dividing is allowed
     train_clean_labels: Int64[Tensor, " train *token"] | None = None  # before `noise` flipped some
+
+    @classmethod
+    def of(cls, name: str, splits: Splits) -> "LabData":
+        """Return what a reader read, with its statistics."""
+        if splits.train_inputs.dtype == torch.uint8:
+            splits = splits._replace(unit=255.0)
+        elif splits.unit == 1.0 and splits.standardised and splits.train_inputs.is_floating_point():
+            # In float64: float32 loses what tells 1,700,000,001 seconds from 1,700,000,002.
+            mean, std = (
+                torch.tensor(each, dtype=torch.float64)
+                for each in statistics_of(splits.train_inputs, 1.0, standardised=True)
+            )
+            train, test = (
+                ((part.double() - mean) / std).float()
+                for part in (splits.train_inputs, splits.test_inputs)
+            )
+            splits = splits._replace(train_inputs=train, test_inputs=test)
+        statistics = statistics_of(splits.train_inputs, splits.unit, splits.standardised)
+        return cls(name, *splits, *statistics)
+
+    def composed(
+        self, inputs: Num[Tensor, "place ..."], labels: Int64[Tensor, " place"]
+    ) -> "LabData":
+        """Return the data with other training examples, and their statistics."""
+        mean, std = statistics_of(inputs, self.unit, self.standardised)
+        return replace(self, train_inputs=inputs, train_labels=labels, mean=mean, std=std)
 
     @property
     def flipped(self) -> Bool[Tensor, " train *token"]:
@@ -60,13 +90,20 @@ class ImageData:
             return torch.zeros_like(self.train_labels, dtype=torch.bool)
         return self.train_labels != self.train_clean_labels
 
-    def within(self, rows: Int64[Tensor, " row"]) -> "ImageData":
+    def within(self, rows: Int64[Tensor, " row"]) -> "LabData":
         """Return the data with some of the training examples; statistics stay those of all."""
-        images, labels, clean = self.train_images, self.train_labels, self.train_clean_labels
-        clean = None if clean is None else clean[rows]
+        clean = self.train_clean_labels
         return replace(
-            self, train_images=images[rows], train_labels=labels[rows], train_clean_labels=clean
+            self,
+            train_inputs=self.train_inputs[rows],
+            train_labels=self.train_labels[rows],
+            train_clean_labels=None if clean is None else clean[rows],
         )
+
+    @property
+    def is_images(self) -> bool:
+        """Whether inputs are images, of channels, height and width."""
+        return self.train_inputs.ndim == 4
 
     @property
     def is_text(self) -> bool:
@@ -75,13 +112,13 @@ class ImageData:
 
     @property
     def channels(self) -> int:
-        """The number of channels of an image: 1 for grey, 3 for colour."""
-        return self.train_images.shape[1]
+        """The number of channels of an image, of features or of tokens."""
+        return self.train_inputs.shape[1]
 
     @property
     def image_size(self) -> int:
-        """Height and width of an image, in pixels; all are square."""
-        return self.train_images.shape[2]
+        """Height and width of an image, in pixels; all are square. 1 for what is no image."""
+        return self.train_inputs.shape[2] if self.is_images else 1
 
     @property
     def classes(self) -> int:
@@ -89,14 +126,14 @@ class ImageData:
         return len(self.class_names)
 
 
-def portraits(
-    data: ImageData, indices: np.ndarray
+def thumbnails(
+    data: LabData, indices: np.ndarray
 ) -> UInt8[np.ndarray, "portrait height width channel"]:
     """Return small images of some training examples, grey or of red, green and blue.
 
     They have at most 32 pixels a side, each the mean of those that it stands for.
     """
-    images = data.train_images[torch.as_tensor(indices, device=data.train_images.device)].cpu()
+    images = data.train_inputs[torch.as_tensor(indices, device=data.train_inputs.device)].cpu()
     if data.channels not in (1, 3):
         images = images[:, :1]
     if data.image_size > _PORTRAIT_SIDE:
@@ -145,13 +182,10 @@ DATASETS: Mapping[str, Callable[[Path | None], Splits]] = {
 }
 
 TEXTS = frozenset({"source-bytes", "help-bytes"})
-"""Data sets of text, judged by bits per byte; a net is given the bytes as numbers 0 to 255."""
-
-COUNTS = frozenset({"clicks", "source-code"})
-"""Data sets of mostly noughts, which are not normalised: what is rare would be huge."""
+"""Data sets of text, judged by bits per byte."""
 
 
-def load(name: str, *, root: Path | None = None, limit: int | None = None) -> ImageData:
+def load(name: str, *, root: Path | None = None, limit: int | None = None) -> LabData:
     """Load a data set by name.
 
     `digits` and `breast-cancer` are embedded in scikit-learn, `source-code`, `source-bytes` and
@@ -183,7 +217,7 @@ def load(name: str, *, root: Path | None = None, limit: int | None = None) -> Im
         splits = of_classes(splits, name.removeprefix(f"{base}:"))
     if limit is not None:
         splits = limited(splits, limit)
-    return ImageData(name, *splits, *statistics_of(name, splits.train_images))
+    return LabData.of(name, splits)
 
 
 def data_name(name: str) -> str:
@@ -205,15 +239,23 @@ def base_name(name: str) -> str:
 
 
 def statistics_of(
-    name: str, images: UInt8[Tensor, "example channel height width"]
+    inputs: Num[Tensor, "example ..."], unit: float, standardised: bool
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and deviation that a data set's training images are normalised by."""
-    channels = images.shape[1]
-    if base_name(name) in TEXTS:
-        return (0.0,) * channels, (1.0 / 255.0,) * channels
-    if base_name(name) in COUNTS:
-        return (0.0,) * channels, (1.0,) * channels
-    return channel_statistics(images)
+    """Return the mean and deviation of each channel or feature, in units of `unit`.
+
+    What is not standardised has mean 0 and deviation 1, and tokens have neither.
+    """
+    if inputs.dtype == torch.uint8:
+        return channel_statistics(inputs)
+    if not inputs.is_floating_point():
+        return (), ()
+    if not standardised:
+        return (0.0,) * inputs.shape[1], (1.0,) * inputs.shape[1]
+    features = inputs.double() / unit
+    constant = (inputs == inputs[:1]).all(0)
+    # The population's deviation, as of images.
+    std = features.std(0, correction=0).masked_fill(constant, 1.0)
+    return tuple(features.mean(0).tolist()), tuple(std.tolist())
 
 
 def channel_statistics(

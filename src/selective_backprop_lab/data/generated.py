@@ -1,17 +1,16 @@
 """Data that are made rather than read: MNIST-1D, tables, and clicks.
 
-A number is kept as a level of 0 to 255, as a grey level is, and an example is an image of one
-pixel with a channel for each number: everything that is done to images can be done to it but to
-shift it. All of it is drawn by counter, so that it is the same on every platform.
+All of it is drawn by counter, so that it is the same on every platform. Numbers are rounded to 256
+levels, as the committed records were trained on; data that are added need no such rounding.
 """
 
 import numpy as np
 import scipy  # which imports its parts when they are used
 import torch
 
-from selective_backprop._core.types import Float64, Int64, UInt8
 from selective_backprop_lab.data.random_bits import key_of, random_bits
 from selective_backprop_lab.data.splits import Splits
+from selective_backprop_lab.shapes import Float32, Float64, Int64
 
 # The heights of the ten digits' templates, in the units of the paper's drawing.
 _TEMPLATES = np.array(
@@ -108,11 +107,17 @@ def make_table(train: int = 8000, test: int = 2000) -> Splits:
     centres = _normal(b"table centres", classes * clusters, telling)
     (which,) = _uniform(b"table clusters", count, 1)
     noise = _normal(b"table", count, telling + summed + idle)
-    told = centres[labels * clusters + (which * clusters).astype(int)] + 1.5 * noise[:, :telling]
+    informed = (
+        centres[labels * clusters + (which * clusters).astype(int)] + 1.5 * noise[:, :telling]
+    )
     mixing = _normal(b"table sums", telling, summed) / np.sqrt(telling)
-    # Not `told @ mixing`: how a matrix product is summed depends on the platform.
-    sums = sum(told[:, i, None] * mixing[i] for i in range(telling))
-    columns = [told, sums + noise[:, telling : telling + summed], noise[:, telling + summed :]]
+    # Not `informed @ mixing`: how a matrix product is summed depends on the platform.
+    sums = sum(informed[:, i, None] * mixing[i] for i in range(telling))
+    columns = [
+        informed,
+        sums + noise[:, telling : telling + summed],
+        noise[:, telling + summed :],
+    ]
     names = tuple(f"type {number}" for number in range(1, classes + 1))
     return _splits(_levels(np.concatenate(columns, 1)), labels, test, names)
 
@@ -127,7 +132,7 @@ def make_clicks(train: int = 20_000, test: int = 10_000) -> Splits:
     sizes = [8, 16, 32, 64, 128, 256]
     count, share = train + test, 0.02
     draws = _uniform(b"clicks", count, len(sizes) + 1)
-    levels = np.zeros((count, sum(sizes)), np.uint8)
+    levels = np.zeros((count, sum(sizes)), np.float32)
     pull, first = np.zeros(count), 0
     effects = _normal(b"click effects", sum(sizes), 1)[:, 0]
     for size, drawn in zip(sizes, draws, strict=False):
@@ -140,7 +145,8 @@ def make_clicks(train: int = 20_000, test: int = 10_000) -> Splits:
     order = (pull + scipy.special.logit(draws[-1])).argsort(kind="stable")
     labels = np.zeros(count, np.int64)
     labels[order[-round(share * count) :]] = 1
-    return _splits(levels, labels, test, ("passed", "clicked"))
+    # Standardised, a rare category would be huge.
+    return _splits(levels, labels, test, ("passed", "clicked"), standardised=False)
 
 
 def _uniform(name: bytes, count: int, draws: int) -> Float64[np.ndarray, "draw example"]:
@@ -153,18 +159,21 @@ def _normal(name: bytes, count: int, draws: int) -> Float64[np.ndarray, "example
     return scipy.special.ndtri(_uniform(name, count, draws)).T.copy()
 
 
-def _levels(values: Float64[np.ndarray, "example number"]) -> UInt8[np.ndarray, "example number"]:
+def _levels(values: Float64[np.ndarray, "example number"]) -> Float32[np.ndarray, "example number"]:
     """Return each column's numbers as levels: its mean is the middle, 4 deviations the ends."""
     scaled = (values - values.mean(0)) / values.std(0)
-    return np.rint((scaled / _SPAN).clip(-1, 1) * 127.5 + 127.5).astype(np.uint8)
+    return np.rint((scaled / _SPAN).clip(-1, 1) * 127.5 + 127.5).astype(np.float32)
 
 
 def _splits(
-    levels: UInt8[np.ndarray, "example number"],
+    levels: Float32[np.ndarray, "example number"],
     labels: Int64[np.ndarray, " example"],
     test: int,
     names: tuple[str, ...],
+    *,
+    standardised: bool = True,
 ) -> Splits:
     """Return the last `test` examples as the test split, the others as the training split."""
-    images, targets = torch.from_numpy(levels)[:, :, None, None], torch.from_numpy(labels)
-    return Splits(images[:-test], targets[:-test], images[-test:], targets[-test:], names)
+    inputs, targets = torch.from_numpy(levels), torch.from_numpy(labels)
+    train, test_part = (inputs[:-test], targets[:-test]), (inputs[-test:], targets[-test:])
+    return Splits(*train, *test_part, names, unit=255.0, standardised=standardised)

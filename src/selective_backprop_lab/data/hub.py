@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 import selective_backprop as sb
-from selective_backprop._core.errors import installing
 from selective_backprop_lab.data.splits import Part, Splits
 
 HUB = "hub:"  # what a name begins with that means a data set of the hub
@@ -40,7 +39,7 @@ def read_hub_splits(name: str, root: Path | None) -> Splits:
     except ImportError as error:
         raise sb.ConfigurationError(
             f"{name} is read with the package datasets, which cannot be imported: {error}. Install "
-            f"it with {installing('hub')}, or name a data set on your disk"
+            "it with pip install 'selective-backprop[hub]', or name a data set on your disk"
         ) from error
     try:
         found = package.load_dataset(
@@ -58,13 +57,13 @@ def read_hub_splits(name: str, root: Path | None) -> Splits:
     classes = _column(train, package.ClassLabel, "classes", name)
     names = tuple(train.features[classes].names)
     read = [_read(each, pictures, classes, len(names), name) for each in (train, test)]
-    (train_images, train_labels), (test_images, test_labels) = read
-    if train_images.shape[1:] != test_images.shape[1:]:
+    (train_inputs, train_labels), (test_inputs, test_labels) = read
+    if train_inputs.shape[1:] != test_inputs.shape[1:]:
         raise sb.DataError(
-            f"{name} has images of {tuple(train_images.shape[1:])} to train on and of "
-            f"{tuple(test_images.shape[1:])} to test on, but one size is needed"
+            f"{name} has images of {tuple(train_inputs.shape[1:])} to train on and of "
+            f"{tuple(test_inputs.shape[1:])} to test on, but one size is needed"
         )
-    return Splits(train_images, train_labels, test_images, test_labels, names)
+    return Splits(train_inputs, train_labels, test_inputs, test_labels, names)
 
 
 def _split(found: Any, wanted: Sequence[str], name: str) -> Any:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop._core.types import UInt8
 from selective_backprop_lab.data.folders import damaged, find_file, find_folder
 from selective_backprop_lab.data.splits import Part, Splits
+from selective_backprop_lab.shapes import UInt8
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def read_idx_splits(layout: IdxLayout, root: Path | None) -> Splits:
             raise damaged(labels, f"holds the label {highest}, but they are from 0 to {last}")
         return read_idx(images, (count, layout.side, layout.side)).unsqueeze(1), found
 
-    train_images, train_labels = read("train", layout.train)
+    train_inputs, train_labels = read("train", layout.train)
     begins = tuple(train_labels[: len(layout.first_labels)].tolist())
     for other in (MNIST, FASHION_MNIST):
         if other.name != layout.name and begins == other.first_labels:
@@ -81,7 +81,7 @@ def read_idx_splits(layout: IdxLayout, root: Path | None) -> Splits:
                 f"{folder} holds the labels of {other.name}, but {layout.name} was asked for, "
                 f"whose files have the same names. Pass its own folder with --root"
             )
-    return Splits(train_images, train_labels, *read("t10k", layout.test), layout.class_names)
+    return Splits(train_inputs, train_labels, *read("t10k", layout.test), layout.class_names)
 
 
 def read_idx(path: Path, shape: tuple[int, ...]) -> UInt8[Tensor, "..."]:

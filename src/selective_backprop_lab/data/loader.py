@@ -1,4 +1,4 @@
-"""Data loaders over images in memory: normalised and augmented a batch at a time."""
+"""Data loaders over inputs in memory: scaled and augmented a batch at a time."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -7,44 +7,47 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from selective_backprop._core.types import Int64, UInt8
 from selective_backprop_lab.data.augment import Augmentation
-from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.random_bits import key_of
+from selective_backprop_lab.shapes import Int64, Num
 
 
-class ImageDataset(Dataset[tuple[Tensor, ...]]):
-    """Images and labels, which come normalised and augmented, whole batches at a time.
+class InMemoryDataset(Dataset[tuple[Tensor, ...]]):
+    """Inputs and labels, which come scaled and augmented, whole batches at a time.
 
     Augmentation and `EpochSampler` read `epoch`, which `set_epoch` sets before a pass begins.
-    Batches are made on the images' device, channels last: convolutions are fastest so.
+    Batches are made on the inputs' device, images channels last: convolutions are fastest so.
 
-    `images` are held, not copied; `mean` and `std` are of their levels divided by 255. With
-    `with_indices` a batch is `(images, labels, indices)`, the last on the CPU.
+    `inputs` are held, not copied; `mean` and `std` are of them divided by `unit`. Without these,
+    inputs are tokens and come as they are. With `with_indices` a batch is
+    `(inputs, labels, indices)`, the last on the CPU.
     """
 
     def __init__(
         self,
-        images: UInt8[Tensor, "example channel height width"],
+        inputs: Num[Tensor, "example ..."],
         labels: Int64[Tensor, " example *token"],
         *,
         mean: Sequence[float],
         std: Sequence[float],
+        unit: float = 255.0,
         augmentation: Augmentation | None = None,
         seed: int = 0,
         with_indices: bool = False,
     ) -> None:
-        self.images = images
+        self.inputs = inputs
         self.labels = labels
         self.augmentation = augmentation
         self.seed = seed
         self.with_indices = with_indices
         self.epoch = 0
-        # (level / 255 - mean) / std, as one multiplication and one addition.
-        scales = torch.tensor(std, dtype=torch.float64).view(-1, 1, 1)
-        means = torch.tensor(mean, dtype=torch.float64).view(-1, 1, 1)
-        self._factor = (1 / (255 * scales)).float().to(images.device)
-        self._offset = (-means / scales).float().to(images.device)
+        # (input / unit - mean) / std, as one multiplication and one addition.
+        shape = (-1, *[1] * (inputs.ndim - 2))
+        scales = torch.tensor(std, dtype=torch.float64).view(shape)
+        means = torch.tensor(mean, dtype=torch.float64).view(shape)
+        self._factor = (1 / (unit * scales)).float().to(inputs.device)
+        self._offset = (-means / scales).float().to(inputs.device)
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch comes next, from 0; order and augmentation follow it."""
@@ -60,19 +63,23 @@ class ImageDataset(Dataset[tuple[Tensor, ...]]):
     def __getitems__(self, indices: Sequence[int]) -> tuple[Tensor, ...]:
         """Return examples as one batch, already collated, in the order of the indices."""
         asked = rows = torch.as_tensor(indices, dtype=torch.int64)
-        if self.images.is_cuda:  # pinned, or the host would wait for the copy
-            rows = rows.pin_memory().to(self.images.device, non_blocking=True)
-        # Much cheaper than `images[rows]`, and than normalising in the other memory format.
-        images = self.images.index_select(0, rows).to(torch.float32)
-        images = images.mul_(self._factor).add_(self._offset)
-        images = images.contiguous(memory_format=torch.channels_last)
-        if self.augmentation is not None:
-            # Black is level 0, which leaves only the offset.
-            images = self.augmentation(
-                images, rows, seed=self.seed, epoch=self.epoch, black=self._offset
-            )
+        if self.inputs.is_cuda:  # pinned, or the host would wait for the copy
+            rows = rows.pin_memory().to(self.inputs.device, non_blocking=True)
+        # Much cheaper than `inputs[rows]`, and than scaling in the other memory format.
+        inputs = self.inputs.index_select(0, rows)
+        if not len(self._factor):
+            inputs = inputs.long()
+        else:
+            inputs = inputs.to(torch.float32).mul_(self._factor).add_(self._offset)
+        if inputs.ndim == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+            if self.augmentation is not None:
+                # Black is level 0, which leaves only the offset.
+                inputs = self.augmentation(
+                    inputs, rows, seed=self.seed, epoch=self.epoch, black=self._offset
+                )
         labels = self.labels.index_select(0, rows)
-        return (images, labels, asked) if self.with_indices else (images, labels)
+        return (inputs, labels, asked) if self.with_indices else (inputs, labels)
 
 
 class EpochSampler(Sampler[int]):
@@ -82,7 +89,7 @@ class EpochSampler(Sampler[int]):
     epoch goes on as if it had never stopped.
     """
 
-    def __init__(self, dataset: ImageDataset, *, seed: int) -> None:
+    def __init__(self, dataset: InMemoryDataset, *, seed: int) -> None:
         self._dataset = dataset
         self._seed = seed
 
@@ -100,7 +107,7 @@ def collate(batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 
 def make_loader(
-    data: ImageData,
+    data: LabData,
     *,
     batch_size: int,
     seed: int,
@@ -108,7 +115,7 @@ def make_loader(
     shuffle: bool = True,
     with_indices: bool = False,
 ) -> DataLoader[Any]:
-    """Return a loader of the training images, channels last.
+    """Return a loader of the training examples.
 
     Order and augmentation depend on `seed` and epoch alone; no global random stream is read or
     moved. Call `loader.dataset.set_epoch(epoch)` before each pass: without it, every pass has
@@ -116,11 +123,12 @@ def make_loader(
 
     Without `shuffle` they come in the data set's order.
     """
-    dataset = ImageDataset(
-        data.train_images,
+    dataset = InMemoryDataset(
+        data.train_inputs,
         data.train_labels,
         mean=data.mean,
         std=data.std,
+        unit=data.unit,
         augmentation=augmentation,
         seed=seed,
         with_indices=with_indices,
@@ -129,17 +137,19 @@ def make_loader(
     return _loader(dataset, batch_size, sampler, key_of(seed))
 
 
-def make_test_loader(data: ImageData, *, batch_size: int) -> DataLoader[Any]:
-    """Return a loader of the test images, in order, none left out and none augmented.
+def make_test_loader(data: LabData, *, batch_size: int) -> DataLoader[Any]:
+    """Return a loader of the test examples, in order, none left out and none augmented.
 
-    They are normalised by the training images' statistics, and come channels last.
+    They are scaled by the training examples' statistics.
     """
-    dataset = ImageDataset(data.test_images, data.test_labels, mean=data.mean, std=data.std)
+    dataset = InMemoryDataset(
+        data.test_inputs, data.test_labels, mean=data.mean, std=data.std, unit=data.unit
+    )
     return _loader(dataset, batch_size, None, 0)
 
 
 def _loader(
-    dataset: ImageDataset, batch_size: int, sampler: EpochSampler | None, seed: int
+    dataset: InMemoryDataset, batch_size: int, sampler: EpochSampler | None, seed: int
 ) -> DataLoader[Any]:
     return DataLoader(
         dataset,

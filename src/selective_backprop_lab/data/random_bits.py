@@ -7,7 +7,7 @@ not matter which other examples were loaded, in which order, or in which worker 
 import torch
 from torch import Tensor
 
-from selective_backprop._core.types import Int64
+from selective_backprop_lab.shapes import Int64
 
 # SplitMix64's step and multipliers (Steele, Lea and Flood 2014); the same in every port.
 _STEP = 0x9E3779B97F4A7C15

@@ -67,14 +67,16 @@ def read_source_code(library: Path | None = None) -> Splits:
             for first in range(0, len(lines) - LINES + 1, LINES):
                 examples[testing].append(_counted(" ".join(lines[first : first + LINES])))
                 labels[testing].append(label)
-    train, test = (torch.from_numpy(np.stack(each))[:, :, None, None] for each in examples)
-    return Splits(train, torch.tensor(labels[0]), test, torch.tensor(labels[1]), PACKAGES)
+    train, test = (torch.from_numpy(np.stack(each)) for each in examples)
+    targets = torch.tensor(labels[0]), torch.tensor(labels[1])
+    # Standardised, a rare word would be huge.
+    return Splits(train, targets[0], test, targets[1], PACKAGES, unit=255.0, standardised=False)
 
 
 def read_source_bytes(library: Path | None = None) -> Splits:
     """Return windows of 128 bytes of the modules of the standard library, to predict the next byte.
 
-    An example is a window, `[128, 1, 1]`, and has a label for each byte: the one that follows it.
+    An example is a window of 128 and has a label for each byte: the one that follows it.
     Windows do not overlap. Of the modules that are a single file, in order of name, every eighth
     is tested on, in 1,024 windows that are evenly spaced. About three lines in ten occur more than
     once.
@@ -143,7 +145,8 @@ def _windows(texts: Iterable[bytes]) -> Tensor:
 
 def _predicted(train: Tensor, test: Tensor) -> Splits:
     """Return windows as examples, each byte with the next one as its label."""
-    parts = [(part[:, :-1, None, None], part[:, 1:].long()) for part in (train, test)]
+    # Other integers than bytes, which would be taken for grey levels.
+    parts = [(part[:, :-1].short(), part[:, 1:].long()) for part in (train, test)]
     return Splits(*parts[0], *parts[1], tuple(f"byte {value}" for value in range(256)))
 
 
@@ -165,4 +168,4 @@ def _counted(text: str) -> np.ndarray:
     """Return the levels of a text: how often words of each bucket occur in it."""
     buckets = [zlib.crc32(word.encode()) % BUCKETS for word in re.findall("[A-Za-z]+", text)]
     counts = np.bincount(np.array(buckets, dtype=np.int64), minlength=BUCKETS)
-    return (counts.clip(max=_MOST) * _LEVEL).astype(np.uint8)
+    return (counts.clip(max=_MOST) * _LEVEL).astype(np.float32)

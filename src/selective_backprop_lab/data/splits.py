@@ -1,4 +1,4 @@
-"""What every reader of image data returns: two splits, as the files hold them."""
+"""What every reader of data returns: two splits, as the files hold them."""
 
 import re
 from typing import NamedTuple
@@ -7,27 +7,30 @@ import torch
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop._core.types import Int64, UInt8
 from selective_backprop_lab.data.random_bits import key_of, random_bits
+from selective_backprop_lab.shapes import Int64, Num
 
 # A limited training set is the same for every seed of a comparison, so this is not an option.
 _ORDER_KEY = key_of(0)
 
 
-Part = tuple[UInt8[Tensor, "example channel height width"], Int64[Tensor, " example *token"]]
+Part = tuple[Num[Tensor, "example ..."], Int64[Tensor, " example *token"]]
 
 
 class Splits(NamedTuple):
-    """Images of grey levels 0 to 255 and class numbers from 0, in the publisher's order.
+    """Inputs and class numbers from 0, in the publisher's order.
 
-    Of text, levels are bytes, and there is a label for each token.
+    The type of inputs says what they are: bytes are grey levels of square images, real numbers are
+    features, and other integers are tokens, with a label for each, or categories.
     """
 
-    train_images: UInt8[Tensor, "train channel height width"]
+    train_inputs: Num[Tensor, "train ..."]
     train_labels: Int64[Tensor, " train *token"]
-    test_images: UInt8[Tensor, "test channel height width"]
+    test_inputs: Num[Tensor, "test ..."]
     test_labels: Int64[Tensor, " test *token"]
     class_names: tuple[str, ...]
+    unit: float = 1.0  # what features are divided by before all else; images always by 255
+    standardised: bool = True  # whether each feature, or channel, gets mean 0 and deviation 1
 
 
 def limited(splits: Splits, limit: int) -> Splits:
@@ -48,7 +51,7 @@ def limited(splits: Splits, limit: int) -> Splits:
         )
     kept = stratified_order(splits.train_labels)[:limit]
     return splits._replace(
-        train_images=splits.train_images[kept], train_labels=splits.train_labels[kept]
+        train_inputs=splits.train_inputs[kept], train_labels=splits.train_labels[kept]
     )
 
 
@@ -75,11 +78,11 @@ def of_classes(splits: Splits, chosen: str) -> Splits:
         rows = (first <= labels) & (labels <= last)
         return images[rows], labels[rows] - first
 
-    return Splits(
-        *part(splits.train_images, splits.train_labels),
-        *part(splits.test_images, splits.test_labels),
-        splits.class_names[first : last + 1],
+    train, test = (
+        part(splits.train_inputs, splits.train_labels),
+        part(splits.test_inputs, splits.test_labels),
     )
+    return Splits(*train, *test, splits.class_names[first : last + 1], *splits[5:])
 
 
 def stratified_order(labels: Int64[Tensor, " example *token"]) -> Int64[Tensor, " example"]:

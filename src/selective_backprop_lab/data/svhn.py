@@ -45,8 +45,8 @@ def read_svhn_splits(layout: SvhnLayout, root: Path | None) -> Splits:
     # All are found before the first is read, which takes its time.
     *train, test = [(find_file(folder, file), n) for file, n in (*layout.train, layout.test)]
     parts = [_read(path, count) for path, count in train]
-    train_images, train_labels = (torch.cat(each) for each in zip(*parts, strict=True))
-    return Splits(train_images, train_labels, *_read(*test), tuple("0123456789"))
+    train_inputs, train_labels = (torch.cat(each) for each in zip(*parts, strict=True))
+    return Splits(train_inputs, train_labels, *_read(*test), tuple("0123456789"))
 
 
 def _read(path: Path, count: int) -> Part:

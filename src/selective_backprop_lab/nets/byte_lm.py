@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from selective_backprop._core.types import Float
-from selective_backprop_lab.nets.published import Images
 from selective_backprop_lab.nets.vision_transformer import Block, Patches
+from selective_backprop_lab.shapes import Float, Int64
+
+Windows = Int64[Tensor, "candidate token"]
 
 
 class ByteLM(nn.Module):
@@ -26,7 +27,7 @@ class ByteLM(nn.Module):
         )
         self.head = nn.Linear(width, classes)
 
-    def forward(self, windows: Images) -> Float[Tensor, "candidate class token"]:
+    def forward(self, windows: Windows) -> Float[Tensor, "candidate class token"]:
         """Return the logits of each next byte."""
         return self.head(self.body(windows)).transpose(1, 2)
 
@@ -40,5 +41,5 @@ class _Embedding(nn.Module):
         nn.init.normal_(self.embed.weight, std=0.02)
         self.places = nn.Parameter(nn.init.normal_(torch.empty(context, width), std=0.02))
 
-    def forward(self, windows: Images) -> Patches:
-        return self.embed(windows.flatten(1).long()) + self.places
+    def forward(self, windows: Windows) -> Patches:
+        return self.embed(windows) + self.places

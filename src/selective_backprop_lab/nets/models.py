@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import selective_backprop as sb
-from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.names import find_name
 from selective_backprop_lab.nets.byte_lm import ByteLM
 from selective_backprop_lab.nets.published import (
@@ -29,7 +29,10 @@ from selective_backprop_lab.nets.small import linear, perceptron, resnet9, small
 from selective_backprop_lab.nets.vision_transformer import vision_transformer
 
 ModelFactory = Callable[[int, int, int], nn.Module]
-"""Makes a net from the number of input channels, the number of classes and the image's side."""
+"""Makes a net from the number of channels, the number of classes and the image's side.
+
+For what is no image, channels are features or tokens, and the side is 1.
+"""
 
 
 MODELS: Mapping[str, ModelFactory] = {
@@ -42,28 +45,23 @@ MODELS: Mapping[str, ModelFactory] = {
     "vit_small": vision_transformer,
     "vit_narrow": partial(vision_transformer, width=48, depth=4, heads=3),
     "resnet20": resnet20,
-    "resnet8": partial(resnet20, depth=8),
     "resnet18": resnet18,
     "resnet18_narrow": partial(resnet18, width=16),
     "wide_resnet_28_10": wide_resnet,
     "wide_resnet_16_8": partial(wide_resnet, depth=16, width=8, dropout=0.4),
-    "wide_resnet_10_2": partial(wide_resnet, depth=10, width=2),
     "densenet_121": densenet,
-    "densenet_bc_100_12": partial(densenet, depth=(16, 16, 16), width=12, he=True),
-    "densenet_narrow": partial(densenet, depth=(2, 4, 4, 2), width=8),
     "mobilenet_v2": mobilenet_v2,
-    "mobilenet_v2_narrow": partial(mobilenet_v2, width=0.25),
     "googlenet": googlenet,
     "googlenet_narrow": partial(googlenet, width=0.25),
     "byte_lm": ByteLM,
 }
-"""The nets by name. Narrow or shallow siblings of the published ones are for a CPU."""
+"""The nets by name. Narrow siblings of the published ones are for a CPU."""
 
 LANGUAGE_MODELS = frozenset({"byte_lm"})
 """Those that are for text; the others are for images and tables."""
 
 
-def make_model(name: str, data: ImageData, *, seed: int) -> nn.Module:
+def make_model(name: str, data: LabData, *, seed: int) -> nn.Module:
     """Make the net that a name stands for, shaped for a data set, on the CPU in training mode.
 
     The same seed gives the same weights, and torch's global stream is left where it was. What a
@@ -73,7 +71,7 @@ def make_model(name: str, data: ImageData, *, seed: int) -> nn.Module:
     Args:
         name: a key of `MODELS`, or `package.module:factory`, which is called with the number of
             input channels, the number of classes and the image's side.
-        data: whose images it is for.
+        data: whose inputs it is for.
         seed: of the weights.
 
     Raises:
@@ -165,19 +163,20 @@ def model_name(name: str) -> str:
     return find_name("model", name, MODELS, more=", and package.module:factory for one of your own")
 
 
-def _make_users(name: str, factory: ModelFactory, data: ImageData) -> nn.Module:
-    """Make a net of the user's and pass two blank images through it, before anything is trained."""
+def _make_users(name: str, factory: ModelFactory, data: LabData) -> nn.Module:
+    """Make a net of the user's and pass two blank inputs through it, before anything is trained."""
     sizes = (data.channels, data.classes, data.image_size)
-    images = torch.zeros(2, data.channels, *data.train_images.shape[2:])
+    kind = torch.int64 if data.is_text else torch.float32
+    inputs = torch.zeros(2, *data.train_inputs.shape[1:], dtype=kind)
     doing = f"be made with (channels_in, classes, image_size) of {sizes}"
     try:
         model: object = factory(*sizes)
         if not isinstance(model, nn.Module):
             raise TypeError(f"it is a {type(model).__name__}, no torch.nn.Module")
-        doing = f"run on images of shape {tuple(images.shape)}"
+        doing = f"run on inputs of shape {tuple(inputs.shape)}"
         training = {part: part.training for part in model.modules()}
         with torch.no_grad():
-            outputs = model.eval()(images)
+            outputs = model.eval()(inputs)
         for part, mode in training.items():
             part.training = mode
         shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
@@ -185,7 +184,7 @@ def _make_users(name: str, factory: ModelFactory, data: ImageData) -> nn.Module:
         wanted = (2, data.classes, *data.train_labels.shape[1:])
         if shape != wanted:
             raise ValueError(
-                f"it turns 2 images into {shape}, but one number for each of {data.classes} "
+                f"it turns 2 inputs into {shape}, but one number for each of {data.classes} "
                 f"classes is needed, of shape {wanted}"
             )
         if not any(parameter.requires_grad for parameter in model.parameters()):

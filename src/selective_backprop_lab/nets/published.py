@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import selective_backprop as sb
-from selective_backprop._core.types import Float
+from selective_backprop_lab.shapes import Float
 
 Images = Float[Tensor, "candidate channel height width"]
 Features = Float[Tensor, "candidate feature lower narrower"]
@@ -228,14 +228,12 @@ def densenet(
     *,
     width: int = 32,
     depth: Sequence[int] = (6, 12, 24, 16),
-    he: bool = False,
 ) -> nn.Module:
     """Make a DenseNet with bottlenecks and compression (BC), whose stem is one 3 x 3 convolution.
 
     Each layer adds `width` channels, called k, or growth, in the paper, and `depth` has the layers
     of each block. 6, 12, 24 and 16 of width 32 are DenseNet-121, with 7.0 million parameters for 10
-    classes; three times 16 of width 12 are the DenseNet-BC of 100 layers, with 0.8, which begins
-    with weights as He has them (`he`).
+    classes.
 
     Source:
         Huang et al. 2017, arXiv:1608.06993. Jiang et al. 2019 trained the DenseNet-121 of Kuang's
@@ -251,7 +249,7 @@ def densenet(
         for _ in range(layers):
             features.append(_DenseLayer(channels, width))
             channels += width
-    return Classifier([*features, *activated(channels)], channels, classes, he=he)
+    return Classifier([*features, *activated(channels)], channels, classes, he=False)
 
 
 class _DenseLayer(nn.Module):

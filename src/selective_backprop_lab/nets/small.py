@@ -2,8 +2,8 @@
 
 from torch import Tensor, nn
 
-from selective_backprop._core.types import Float
 from selective_backprop_lab.nets.published import Images, Logits, step
+from selective_backprop_lab.shapes import Float
 
 
 def small_cnn(channels_in: int, classes: int, image_size: int, *, width: int = 32) -> nn.Module:

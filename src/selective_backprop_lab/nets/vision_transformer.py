@@ -5,8 +5,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import selective_backprop as sb
-from selective_backprop._core.types import Float
 from selective_backprop_lab.nets.published import Images
+from selective_backprop_lab.shapes import Float
 
 Patches = Float[Tensor, "candidate patch feature"]
 

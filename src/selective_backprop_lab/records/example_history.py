@@ -20,8 +20,8 @@ from typing import Annotated, Any, get_args
 import numpy as np
 
 import selective_backprop as sb
-from selective_backprop._core.types import Int64
 from selective_backprop_lab.records.files import replacing
+from selective_backprop_lab.shapes import Int64
 
 VERSION = 1
 SUFFIX = ".examples.npz"

@@ -17,7 +17,7 @@ from selective_backprop_lab.analysis.loading import read_histories, read_same_da
 from selective_backprop_lab.analysis.tables import Column, Table
 from selective_backprop_lab.data import datasets
 from selective_backprop_lab.data.composition import Composition
-from selective_backprop_lab.data.datasets import portraits
+from selective_backprop_lab.data.datasets import thumbnails
 from selective_backprop_lab.records.example_history import ExampleHistory
 from selective_backprop_lab.records.frame import each_run
 
@@ -254,7 +254,7 @@ def pictures(found: Audit, root: Path | None, problems: list[str]) -> Mapping[in
             f"were recorded: {error}."
         )
         return recorded
-    return dict(zip(wanted.tolist(), portraits(data, wanted), strict=True))
+    return dict(zip(wanted.tolist(), thumbnails(data, wanted), strict=True))
 
 
 def _recorded(found: Audit, field: str, wanted: np.ndarray) -> dict[int, Any]:
@@ -269,7 +269,7 @@ def _recorded(found: Audit, field: str, wanted: np.ndarray) -> dict[int, Any]:
     }
 
 
-def _data_of(found: Audit, root: Path | None) -> datasets.ImageData:
+def _data_of(found: Audit, root: Path | None) -> datasets.LabData:
     """Return the data that the runs trained on, if it is found here."""
     config, labels = found.config, found.histories[0].label
     clean = datasets.load(config.get("data", ""), root=root, limit=config.get("limit"))

@@ -17,13 +17,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 from PIL import Image
 
-from selective_backprop._core.types import Float
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.queries import counted
 from selective_backprop_lab.records.example_history import EXTREMES, ExampleHistory, extremes
 from selective_backprop_lab.records.frame import each_run
 from selective_backprop_lab.report.panels import DASHES, FAINT, SETTINGS
 from selective_backprop_lab.report.styles import Style
+from selective_backprop_lab.shapes import Float
 
 Kept = Mapping[str, Mapping[int, ExampleHistory]]
 """What became of the examples, by the arm's label and the seed."""

@@ -129,7 +129,7 @@ def _caption(comparison: pd.DataFrame, banded: bool) -> str:
     elif seeds > 1:
         thin = f"; thin{longest}: the seeds" if banded else ""
         shown = f"Lines: mean over seeds{thin}. Below {ENOUGH_SEEDS} seeds there is no interval."
-    shorter = " and ".join(each.words for each in others)
+    shorter = " and ".join(str(each) for each in others)
     broken = f"Broken lines and hollow dots: {shorter}. " if shorter else ""
     return f"{headline(comparison)}. {shown} {broken}{' '.join(notes(comparison))}"
 

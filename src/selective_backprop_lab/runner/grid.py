@@ -11,19 +11,17 @@ from dataclasses import dataclass
 import selective_backprop as sb
 from selective_backprop_lab.records.pack import PACK
 from selective_backprop_lab.records.schema import Point, Run, pack_finished
+from selective_backprop_lab.runner.engine import Engine
+from selective_backprop_lab.runner.local_pool import run_local
 from selective_backprop_lab.runner.run_store import RunStore
-from selective_backprop_lab.runner.worker_pool import run_jobs
-from selective_backprop_lab.training.failing import in_words
 from selective_backprop_lab.training.resumable_run import ResumableRun
 from selective_backprop_lab.training.run import TrainingRun
 from selective_backprop_lab.training.run_config import RunConfig
 from selective_backprop_lab.training.stopping import asked_to_stop
 
 Watch = Callable[[RunConfig, Point | None], None]
-"""Told of each evaluation, those included that an interrupted run had come to before it goes on;
-and of None for a run whose finished record is there already."""
-
-_ADVICE = "Lower the learning rate: --lr of train and compare."
+"""Called with each evaluation, those included that an interrupted run had come to before it goes
+on; and with None for a run whose finished record is there already."""
 
 
 def run_grid(
@@ -31,6 +29,7 @@ def run_grid(
     store: RunStore,
     *,
     watch: Watch = lambda config, point: None,
+    engine: Engine = run_local,
     jobs: int = 1,
     threads: int = 1,
     interleave: bool = True,
@@ -46,7 +45,8 @@ def run_grid(
     Args:
         configs: what to run. Groups of runs that take turns are begun in the order of their first.
         store: where records go, and what data are read from.
-        watch: told of each evaluation.
+        watch: called with each evaluation.
+        engine: what carries the groups out: processes of this machine, or of a cluster.
         jobs: how many groups at a time; from 2, each in a process of its own.
         threads: CPU threads of each of those processes.
         interleave: whether the runs of the same data, seed and length take turns. Otherwise each
@@ -79,14 +79,14 @@ def run_grid(
         store.weights(config)
     failed: list[str] = []
 
-    def hear(group: _Group, news: _News | None) -> None:
-        if isinstance(news, str):
-            failed.append(news)
-        elif news is not None:
-            watch(*news)
+    def take_in(group: _Group, step: _Step) -> None:
+        if isinstance(step, str):
+            failed.append(step)
+        else:
+            watch(*step)
 
     work = [_Group(group, store, log_examples, replace, resume) for group in groups.values()]
-    run_jobs(work, jobs=jobs, threads=threads, watch=hear)
+    engine(work, jobs=jobs, threads=threads, watch=take_in)
     if (store.folder / PACK).exists():
         pack_finished(store.folder)
     if failed:
@@ -94,13 +94,13 @@ def run_grid(
     return [store.read(config) for config in configs]
 
 
-_News = tuple[RunConfig, Point] | str
-"""An evaluation of one of a group's runs, or what is to be said of one that failed."""
+_Step = tuple[RunConfig, Point] | str
+"""An evaluation of one of a group's runs, or the message of one that failed."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Runs that take turns in one process, each with a record of its own."""
+    """Runs that take turns in one process, each with a record of its own: the engines' `Job`."""
 
     configs: Sequence[RunConfig]
     store: RunStore
@@ -109,12 +109,16 @@ class _Group:
     resume: bool
 
     @property
-    def words(self) -> str:
+    def name(self) -> str:
         first = self.configs[0]
         alone = f"{first.arm}, " if len(self.configs) == 1 else ""
-        return f"{alone}seed {first.seed}, {first.length.words}"
+        return f"{alone}seed {first.seed}, {first.length}"
 
-    def carry_out(self, tell: Callable[[_News], None]) -> None:
+    @property
+    def gpus(self) -> int:
+        return int(self.configs[0].device != "cpu")
+
+    def steps(self) -> Generator[_Step]:
         """Run them, or the rest of them; a run whose losses are not finite ends alone."""
         store, data = self.store, self.store.data(self.configs[0])
         # All are built before anything is written, so that what cannot be built leaves no record.
@@ -136,7 +140,7 @@ class _Group:
                 stack.callback(resumable.close)
                 unfinished.append(resumable)
                 for point in run.points:
-                    tell((run.config, point))
+                    yield run.config, point
             while unfinished:
                 current = min(unfinished, key=lambda each: each.run.done)
                 config = current.run.config
@@ -147,22 +151,30 @@ class _Group:
                         over = current.run.finished
                     except sb.LossError as error:
                         point, over = None, True
-                        tell(in_words(f"{config.arm}, seed {config.seed}", error, _ADVICE))
+                        yield _failure(config, error)
                 if over:
                     unfinished.remove(current)
                 if point is not None:
                     with _saved_on_error(unfinished):
-                        tell((config, point))
+                        yield config, point
                 if stop.asked:
                     _save(unfinished)
                     stop.leave()
+
+
+def _failure(config: RunConfig, error: sb.LossError) -> str:
+    """Say which run failed and why, and what to do at a command line."""
+    # What the library's message goes on with is about arguments of a loader, which no command has.
+    reason, _, _ = str(error).partition(" Mend the data")
+    advice = " Lower the learning rate: --lr of train and compare." if "finite" in reason else ""
+    return f"{config.arm}, seed {config.seed}: {reason}{advice}"
 
 
 @contextmanager
 def _saved_on_error(runs: Sequence[ResumableRun]) -> Generator[None]:
     try:
         yield
-    except Exception:
+    except (Exception, GeneratorExit):  # the latter where the step could not be shown
         _save(runs)
         raise
 

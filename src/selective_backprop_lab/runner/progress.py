@@ -74,7 +74,7 @@ class RunProgress:
         else:
             self._evaluated[config] += 1
             self._show(config, name, point)
-        self._bars.update(self._all, news=f"{self._ended} of {self._runs} runs{self._words_left}")
+        self._bars.update(self._all, news=f"{self._ended} of {self._runs} runs{self._time_left}")
 
     @property
     def left(self) -> float | None:
@@ -82,24 +82,24 @@ class RunProgress:
         return self._bars.tasks[0].time_remaining
 
     @property
-    def _words_left(self) -> str:
+    def _time_left(self) -> str:
         return f", about {spell(self.left)} left" if self.left else ""
 
     def _show(self, config: RunConfig, name: str, point: Point) -> None:
-        words = _describe(config, point)
+        state = _describe(config, point)
         if self._evaluated[config] == config.evaluations:
             self._ended += 1
             if config in self._under_way:
                 self._bars.remove_task(self._under_way.pop(config))
             took = f"{seconds_of(config, point)}, {point.updates:,} updates"
-            self._print(f"{name}: {words}, {took}{self._words_left}")
+            self._print(f"{name}: {state}, {took}{self._time_left}")
             return
         if config not in self._under_way:
             self._under_way[config] = self._bars.add_task(name, total=config.evaluations, news="")
         news = f"{judged(config, point)}, cost {point.cost:.2f}"
         self._bars.update(self._under_way[config], completed=self._evaluated[config], news=news)
         if not self._console.is_terminal and self._clock() - self._printed >= QUIET:
-            self._print(f"{name}: {point.progress:.0%} done, {words}{self._words_left}")
+            self._print(f"{name}: {point.progress:.0%} done, {state}{self._time_left}")
 
     def _print(self, line: str) -> None:
         self._printed = self._clock()
@@ -138,7 +138,7 @@ def spell(seconds: float | None) -> str:
 
 
 def _usual_name(config: RunConfig, *, with_length: bool) -> str:
-    return f"{config.arm}, seed {config.seed}" + (f", {config.length.words}" if with_length else "")
+    return f"{config.arm}, seed {config.seed}" + (f", {config.length}" if with_length else "")
 
 
 def _describe(config: RunConfig, point: Point) -> str:

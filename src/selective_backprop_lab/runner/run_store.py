@@ -9,7 +9,7 @@ from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop_lab.data import datasets
-from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.nets.models import fingerprint, refuse_changed
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.lines import SUFFIX
@@ -27,7 +27,7 @@ class RunStore:
     command: str = ""  # what was typed, for the records
     every: float | None = None  # seconds of training between two checkpoints; None for the default
 
-    def data(self, config: RunConfig) -> ImageData:
+    def data(self, config: RunConfig) -> LabData:
         """Return what a run trains on, composed as it says."""
         return config.composition(load_data(config.recipe.data, self.root, config.limit))
 
@@ -48,7 +48,7 @@ class RunStore:
         path = self.folder / f"{plan.record_name.removesuffix(SUFFIX)}{model_file}.weights"
         if not path.exists():
             before, after = self.data(plan), self.data(config)
-            if before.train_images.shape[1:] != after.train_images.shape[1:]:
+            if before.train_inputs.shape[1:] != after.train_inputs.shape[1:]:
                 raise sb.ConfigurationError(
                     f"examples of {before.name} are {_shape(before)} and those of {after.name} "
                     f"{_shape(after)}, so no net can go from the one to the other"
@@ -93,18 +93,18 @@ class RunStore:
         if run is None or not run.finished:
             return False
         seen = {observation.probe for observation in run.observations}
-        if any(probe.words not in seen for probe in config.probes):
+        if any(probe.record_name not in seen for probe in config.probes):
             return False
         if run.header.model_file is not None:
             refuse_changed(path, model, run.header.model_file, fingerprint(model))
         return True
 
 
-def _shape(data: ImageData) -> str:
-    return " x ".join(map(str, data.train_images.shape[1:]))
+def _shape(data: LabData) -> str:
+    return " x ".join(map(str, data.train_inputs.shape[1:]))
 
 
 @lru_cache(maxsize=2)
-def load_data(name: str, root: Path | None, limit: int | None) -> ImageData:
+def load_data(name: str, root: Path | None, limit: int | None) -> LabData:
     """Return a data set, remembering the last two."""
     return datasets.load(name, root=root, limit=limit)

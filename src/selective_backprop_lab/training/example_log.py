@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop._core.types import Float, Float32, Int64
-from selective_backprop_lab.data.datasets import ImageData, portraits
+from selective_backprop_lab.data.datasets import LabData, thumbnails
 from selective_backprop_lab.records.example_history import EXTREMES, ExampleHistory, extremes
+from selective_backprop_lab.shapes import Float, Float32, Int64
 
 LEVELS = 41  # quantiles of the loss that are kept of each evaluation
 _HELD = 2**20  # numbers of logits that may wait to be counted
@@ -95,36 +95,36 @@ class ExampleLog:
         """Whether what waits to be counted is as much as should wait."""
         return self._held >= _HELD
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Count what was kept; waits for the device, so not while the run's clock goes."""
         passes, self._waiting, self._held = self._waiting, [], 0
         for name, trained in (("selected", True), ("scored", False)):
             rows = [each.indices.cpu() for each in passes if each.trained is trained]
             if rows:
                 np.add.at(self.columns[name], torch.cat(rows).numpy(), 1)
-        shown = [each for each in passes if each.logits is not None]
-        if shown:
-            self._read(shown)
+        with_logits = [each for each in passes if each.logits is not None]
+        if with_logits:
+            self._read(with_logits)
 
     def evaluate(self, progress: float) -> None:
         """Note how the losses last seen are spread, when a share `progress` of the run is done."""
-        self.settle()
+        self.flush()
         known = self.columns["loss_last"]
         known = known[np.isfinite(known)]
         levels = np.linspace(0, 1, LEVELS)
         found = np.quantile(known, levels) if len(known) else np.full(LEVELS, np.nan)
         self._cdf.append((progress, len(known), found.astype(np.float32)))
 
-    def history(self, data: ImageData, *, passes: float) -> ExampleHistory:
+    def history(self, data: LabData, *, passes: float) -> ExampleHistory:
         """Return what became of the examples of `data`, which came up `passes` times each."""
-        self.settle()
+        self.flush()
         ends = extremes(self.columns["selected"], self.loss_mean)
         followed = self._place >= 0
         lives = [self.followed[:_SAME_FOR_ALL]]
         lives += [ends[name][followed[ends[name]]][:count] for name, count in _OWN]
         chosen = np.unique(np.concatenate(lives))
-        shown = [ends["most"][:EXTREMES], ends["least"][:EXTREMES], chosen]
-        shown = np.unique(np.concatenate(shown))
+        pictured = [ends["most"][:EXTREMES], ends["least"][:EXTREMES], chosen]
+        pictured = np.unique(np.concatenate(pictured))
         clean = data.train_clean_labels
         columns: dict[str, Any] = {
             name: column for name, column in self.columns.items() if not name.endswith("_sum")
@@ -136,9 +136,8 @@ class ExampleLog:
             label_clean=clean.cpu().numpy() if clean is not None and data.flipped.any() else None,
             loss_mean=self.loss_mean,
             doubt=self.doubt,
-            portrait_index=shown,
-            # Of tables, text and series, an example is a single pixel of many channels.
-            portrait_image=portraits(data, shown) if data.image_size > 1 else None,
+            portrait_index=pictured,
+            portrait_image=thumbnails(data, pictured) if data.is_images else None,
             **columns,
             **self.spread(),
             **self.lives(chosen),
@@ -184,7 +183,7 @@ class ExampleLog:
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that was seen, as tensors and numbers."""
-        self.settle()
+        self.flush()
         return {
             "columns": _tensors(self.columns),
             "cdf": [(at, known, torch.from_numpy(found)) for at, known, found in self._cdf],
@@ -217,13 +216,13 @@ class ExampleLog:
         np.fmax.at(columns["loss_max"], index, losses)
         look = sb.guide.look_at(logits, labels)
         known = look.known.cpu().numpy()
-        told, doubts = index[known], look.doubts.cpu().numpy()[known]
-        columns["prediction"][told] = prediction[known]
-        columns["confidence"][told] = np.exp(best[known])
-        np.add.at(columns["loss_sum"], told, losses[known])
-        weights = columns["looks"][told] + _occurrence(told)
-        np.add.at(columns["doubt_sum"], told, weights * doubts)
-        np.add.at(columns["looks"], told, 1)
+        informed, doubts = index[known], look.doubts.cpu().numpy()[known]
+        columns["prediction"][informed] = prediction[known]
+        columns["confidence"][informed] = np.exp(best[known])
+        np.add.at(columns["loss_sum"], informed, losses[known])
+        weights = columns["looks"][informed] + _occurrence(informed)
+        np.add.at(columns["doubt_sum"], informed, weights * doubts)
+        np.add.at(columns["looks"], informed, 1)
         lengths = [len(each.indices) for each in passes]
         epochs = np.repeat([each.epoch for each in passes], lengths)
         trained = np.repeat([each.trained for each in passes], lengths)

@@ -1,10 +1,11 @@
-"""A run with its record and its checkpoints, which may take several sittings to finish.
+"""A run with its record and its checkpoints, which may take several sessions to finish.
 
 Kept are the last checkpoint and the one before, each whole or refused, none of them code.
 """
 
 import io
 import time
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -15,8 +16,7 @@ from typing import Any
 import torch
 
 import selective_backprop as sb
-from selective_backprop._core.errors import warn
-from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.nets.models import refuse_changed
 from selective_backprop_lab.records.example_history import write_examples
 from selective_backprop_lab.records.files import replacing
@@ -29,7 +29,7 @@ from selective_backprop_lab.training.run_config import RunConfig
 from selective_backprop_lab.training.stopping import Stop
 
 SECONDS = 30.0  # of training between two checkpoints, at least
-FORMAT = 3  # of checkpoints
+FORMAT = 4  # of checkpoints
 SUFFIX = ".checkpoint"
 SHARE = 0.01  # of a run's time that writing checkpoints takes, at most
 
@@ -68,7 +68,7 @@ class ResumableRun:
         self._model_file = header.model_file
         path = record_path(folder, header)
         self.checkpoints = Checkpoints(path, identity_of(run.config, run.data))
-        self._elapsed, self._sittings, self._took = 0.0, 1, 0.0
+        self._elapsed, self._sessions, self._took = 0.0, 1, 0.0
         # A finished record that lacks what a probe would have seen makes room as well.
         anew = not resume or replace or is_finished(path)
         found = None if anew else self.checkpoints.load()
@@ -89,7 +89,7 @@ class ResumableRun:
         try:
             refuse_changed(checkpoint, model, state["model_file"], self._model_file)
             self.run.load_state_dict(state["run"])
-            self._elapsed, self._sittings = state["elapsed"], state["sittings"] + 1
+            self._elapsed, self._sessions = state["elapsed"], state["sessions"] + 1
         except sb.RecordError:
             raise
         except Exception as error:  # whatever a state of something else makes torch raise
@@ -120,7 +120,7 @@ class ResumableRun:
             history = self.run.history()
             if history is not None:
                 write_examples(history, self._writer.path)
-            self._writer.end(meters, elapsed=self._elapsed, sittings=self._sittings)
+            self._writer.end(meters, elapsed=self._elapsed, sittings=self._sessions)
             self.checkpoints.clear()
 
     def save(self) -> None:
@@ -133,13 +133,13 @@ class ResumableRun:
             state = {
                 "run": self.run.state_dict(),
                 "elapsed": self._elapsed,
-                "sittings": self._sittings,
+                "sessions": self._sessions,
                 "model_file": self._model_file,
             }
             try:
                 self.checkpoints.save(state)
             except sb.RecordError as error:
-                warn(f"{error}. The run goes on, and its last checkpoint is the one before")
+                _warn(f"{error}. The run goes on, and its last checkpoint is the one before")
         self._took, self._saved = self._clock() - began, self._elapsed
         if self._since is not None:
             self._since = self._clock()  # saving is no time of the run's
@@ -161,17 +161,17 @@ class ResumableRun:
             self._elapsed, self._since = self._elapsed + now - self._since, now
 
 
-def identity_of(config: RunConfig, data: ImageData) -> dict[str, Any]:
+def identity_of(config: RunConfig, data: LabData) -> dict[str, Any]:
     """Return what a checkpoint must be of to go on with a run, in plain words and numbers."""
     found = versions()
     return {
         "run": config.identity(),
         "data": {
             "examples": len(data.train_labels),
-            "shape": list(data.train_images.shape[1:]),
+            "shape": list(data.train_inputs.shape[1:]),
             "labels": zlib.crc32(data.train_labels.cpu().numpy().tobytes()),
         },
-        "probes": [probe.words for probe in config.probes],
+        "probes": [probe.record_name for probe in config.probes],
         "versions": {name: found[name] for name in ("torch", "selective_backprop")},
     }
 
@@ -236,7 +236,7 @@ class Checkpoints:
             try:
                 identity, state = _read(path)
             except Exception as error:  # foreign bytes make the reader raise nearly anything
-                warn(
+                _warn(
                     f"{path} is damaged, or holds something else than tensors, numbers and text "
                     f"({error}), and is not loaded; {otherwise}"
                 )
@@ -259,6 +259,10 @@ class Checkpoints:
                     f"{here.get(name)!r} here. Go on with what it was written with, or move that "
                     "file and the one before it away to begin anew."
                 )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, sb.SelectionWarning, stacklevel=3)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,16 +1,15 @@
 """One run: a recipe trained with one strategy and seed, a slice at a time, recorded as it goes."""
 
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import selective_backprop as sb
-from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.loader import make_loader, make_test_loader
 from selective_backprop_lab.data.splits import stratified_order
 from selective_backprop_lab.meter import Meter
@@ -19,10 +18,11 @@ from selective_backprop_lab.nets.models import take_over
 from selective_backprop_lab.preparation import Preparation, TrainingSetup, row_losses
 from selective_backprop_lab.records.example_history import ExampleHistory
 from selective_backprop_lab.records.schema import Observation, Point
-from selective_backprop_lab.strategies import find_strategy
-from selective_backprop_lab.training.callbacks import Scene
+from selective_backprop_lab.training.evaluation import evaluate
 from selective_backprop_lab.training.example_log import ExampleLog
-from selective_backprop_lab.training.lr_schedule import Follows
+from selective_backprop_lab.training.lr_schedule import ScheduleBasis
+from selective_backprop_lab.training.probes import ProbeContext
+from selective_backprop_lab.training.random_streams import RandomStreams
 from selective_backprop_lab.training.run_config import RunConfig
 
 _PROBED = 10_000  # training labels, at most, that a run's training error is taken on
@@ -44,7 +44,7 @@ class TrainingRun:
     def __init__(
         self,
         config: RunConfig,
-        data: ImageData,
+        data: LabData,
         *,
         weights: Mapping[str, Tensor] | None = None,
         log_examples: bool = False,
@@ -54,7 +54,7 @@ class TrainingRun:
         self._device = torch.device(config.device)
         recipe = config.recipe
         self.meter = Meter(len(data.train_labels), self._device)
-        with self.meter.beside():
+        with self.meter.as_overhead():
             self.model = recipe.make_model(data, seed=config.seed).to(self._device)
             if weights is not None:
                 take_over(self.model, weights, head=data.is_text)
@@ -62,7 +62,7 @@ class TrainingRun:
         self._weighing: Callable[[Any, Any], Any] | None = None
         self._optimizer = recipe.make_optimizer(self.model.parameters())
         self._log = _start_log(config, data) if log_examples and not data.is_text else None
-        self._spec = find_strategy(config.arm)
+        self._spec = config.strategy
         if data.is_text and self._spec.classifies:
             raise sb.ConfigurationError(
                 f"{config.arm} needs examples of one class each, and {data.name} is text; compare "
@@ -81,14 +81,14 @@ class TrainingRun:
             self._make_loader(Preparation())
         # A batch of text has many tokens, each with a row of logits.
         self._test = make_test_loader(data, batch_size=recipe.batch_size if data.is_text else 1000)
-        self._streams = _RandomStreams(config.seed, self._device)
+        self._streams = RandomStreams(config.seed, self._device)
         self._batches = self._train()
         self._losses = torch.zeros((), device=self._device)
         self._seen = sb.Stats()
         self.points: list[Point] = []
         self.observations: list[Observation] = []
-        scene = Scene(self.model, data, self._device)
-        self._probes = {probe.words: probe.start(scene) for probe in config.probes}
+        scene = ProbeContext(self.model, data, self._device)
+        self._probes = {probe.record_name: probe.start(scene) for probe in config.probes}
 
     @property
     def progress(self) -> float:
@@ -124,7 +124,7 @@ class TrainingRun:
                     return None
                 if self._log is not None and self._log.is_full:
                     with self.meter.paused():
-                        self._log.settle()
+                        self._log.flush()
             self.meter.stop()
             point = self._evaluate()
             if self._log is not None:
@@ -137,10 +137,10 @@ class TrainingRun:
         progress = self.points[-1].progress
         self.model.eval()
         with self._streams.apart():
-            looks = [(words, probe.look(progress)) for words, probe in self._probes.items()]
+            looks = [(name, probe.look(progress)) for name, probe in self._probes.items()]
         found = [
-            Observation(probe=words, progress=progress, seen=seen)
-            for words, seen in looks
+            Observation(probe=name, progress=progress, seen=seen)
+            for name, seen in looks
             if seen is not None
         ]
         self.observations.extend(found)
@@ -186,7 +186,7 @@ class TrainingRun:
         """Return all that the rest of the run depends on, between two updates or at rest."""
         loader = self.loader.state_dict()
         return {
-            "outfit": self._preparation.pack() if self._preparation else None,
+            "preparation": self._preparation.pack() if self._preparation else None,
             "model": self.model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "loader": loader,
@@ -195,7 +195,7 @@ class TrainingRun:
             "points": [asdict(point) for point in self.points],
             "observations": [asdict(observation) for observation in self.observations],
             "losses": self._losses,
-            "probes": {words: probe.state_dict() for words, probe in self._probes.items()},
+            "probes": {name: probe.state_dict() for name, probe in self._probes.items()},
             "examples": None if self._log is None else self._log.state_dict(),
         }
 
@@ -205,8 +205,8 @@ class TrainingRun:
         What the strategy needs is not prepared again where the state holds it. Where this raises,
         the run is of no more use.
         """
-        if self._loader is None and state["outfit"] is not None:
-            self._make_loader(Preparation.unpack(state["outfit"]))
+        if self._loader is None and state["preparation"] is not None:
+            self._make_loader(Preparation.unpack(state["preparation"]))
         self.model.load_state_dict(state["model"])
         self.points = [Point(**point) for point in state["points"]]
         self.observations = [Observation(**each) for each in state["observations"]]
@@ -216,8 +216,8 @@ class TrainingRun:
         self.meter.load_state_dict(state["meter"])
         self._losses.copy_(state["losses"])
         self._seen = self.loader.stats
-        for words, probe in self._probes.items():
-            probe.load_state_dict(state["probes"][words])
+        for name, probe in self._probes.items():
+            probe.load_state_dict(state["probes"][name])
         if self._log is not None and state["examples"] is not None:
             self._log.load_state_dict(state["examples"])
         else:
@@ -279,7 +279,7 @@ class TrainingRun:
         if self._exhausted:
             raise sb.ConfigurationError(
                 f"preparing {config.arm} costs {found.cost:.2f} traditional epochs, all of "
-                f"{length.words}; give it a larger one"
+                f"{length}; give it a larger one"
             )
         return found
 
@@ -353,26 +353,15 @@ class TrainingRun:
 
         The update that is being taken is counted already.
         """
-        config, stats = self.config, self.loader.stats
-        length, examples = config.length.value, len(self.data.train_labels)
-        match config.lr_follows:
-            case Follows.EPOCHS:
-                ends = min(stats.epoch + 1, length)  # a budget may end within an epoch
-                return (stats.epoch + ends) / 2 / length
-            case Follows.CANDIDATES:
-                timed = config.length.unit == "seconds"
-                return stats.candidates / ((config.recipe.epochs if timed else length) * examples)
-            case Follows.UPDATES:
-                # The last update of an epoch is on what is left for it.
-                updates = math.ceil(examples / config.recipe.batch_size)
-                return self.meter.updates / (length * updates)
-            case Follows.SECONDS:
-                return self.meter.seconds / length
-            case Follows.RUN:
-                return self.progress
+        config = self.config
+        if config.lr_follows is ScheduleBasis.RUN:
+            return self.progress
+        timed = config.length.unit == "seconds"
+        epochs = config.recipe.epochs if timed else config.length.value
+        return self.loader.stats.candidates / (epochs * len(self.data.train_labels))
 
     def _evaluate(self) -> Point:
-        with self.meter.beside():
+        with self.meter.as_overhead():
             found = evaluate(self.model, self._test, self._device)
         stats, meter = self.loader.stats, self.meter
         updates, candidates, rows = meter.updates, stats.candidates, meter.trained
@@ -404,97 +393,7 @@ class TrainingRun:
         return point
 
 
-class _RandomStreams:
-    """torch's random streams as a run sees them, on its GPU too; they begin at a seed."""
-
-    def __init__(self, seed: int, device: torch.device) -> None:
-        self._gpus = [device] if device.type == "cuda" else []
-        self._states = [
-            torch.Generator(place).manual_seed(seed).get_state()
-            for place in (torch.device("cpu"), *self._gpus)
-        ]
-        self._in_use = False
-
-    @contextmanager
-    def own(self) -> Generator[None]:
-        """Let the body draw from the run's streams; the global ones stay where they were."""
-        with self.apart():
-            torch.set_rng_state(self._states[0])
-            for gpu, state in zip(self._gpus, self._states[1:], strict=True):
-                torch.cuda.set_rng_state(state, gpu)
-            self._in_use = True
-            try:
-                yield
-            finally:
-                self._states, self._in_use = self._now(), False
-
-    @contextmanager
-    def apart(self) -> Generator[None]:
-        """Let the body draw what it wants, and put the global streams back."""
-        with torch.random.fork_rng(self._gpus):
-            yield
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the run's streams stand, within `own` too."""
-        return {"states": self._now() if self._in_use else list(self._states)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`; not within `own`."""
-        self._states = [stream.cpu() for stream in state["states"]]
-
-    def _now(self) -> list[Tensor]:
-        return [torch.get_rng_state(), *(torch.cuda.get_rng_state(gpu) for gpu in self._gpus)]
-
-
-def _start_log(config: RunConfig, data: ImageData) -> ExampleLog:
+def _start_log(config: RunConfig, data: LabData) -> ExampleLog:
     # An epoch that is drawn from at some rate costs no less than this share of a traditional one.
     longest = {"epochs": 1.0, "cost": 1.0 / config.settings.rate, "seconds": math.inf}
     return ExampleLog(data.train_labels, epochs=config.length.value * longest[config.length.unit])
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """How a model does on a set of examples."""
-
-    error: float  # percent
-    loss: float  # mean cross-entropy; of text, over all tokens
-    class_errors: tuple[float, ...] | None  # percent; NaN without examples of it; None of text
-    ranking: float | None  # of two classes, the area under the curve, 0 to 1
-
-
-@torch.no_grad()
-def evaluate(model: nn.Module, loader: Any, device: torch.device) -> Evaluation:
-    """Return how a model does on a loader's examples."""
-    model.eval()
-    loss = torch.zeros((), dtype=torch.float64, device=device)
-    labels, misses, margins = list[Tensor](), list[Tensor](), list[Tensor]()
-    for inputs, targets in loader:
-        inputs, targets = inputs.to(device), targets.to(device)
-        outputs: Tensor = model(inputs)
-        loss += nn.functional.cross_entropy(outputs, targets, reduction="sum")
-        labels.append(targets.flatten())
-        misses.append((outputs.argmax(1) != targets).flatten())
-        margins.append(outputs[:, -1] - outputs[:, 0])
-        classes, is_text = outputs.shape[1], targets.ndim > 1
-    label, missed = torch.cat(labels), torch.cat(misses)
-    counts, wrong = (each.bincount(minlength=classes) for each in (label, label[missed]))
-    return Evaluation(
-        error=100.0 * int(missed.sum()) / len(label),
-        loss=float(loss) / len(label),
-        class_errors=None if is_text else tuple((100.0 * wrong.double() / counts).tolist()),
-        ranking=None if is_text or classes != 2 else area_under_curve(torch.cat(margins), label),
-    )
-
-
-def area_under_curve(scores: Tensor, labels: Tensor) -> float:
-    """Return how often an example of class 1 has a higher score than one of class 0.
-
-    Ties count as a half. NaN where a class is missing.
-    """
-    scores, labels = scores.double().cpu(), labels.cpu()
-    _, place, count = scores.unique(return_inverse=True, return_counts=True)
-    ranks = (count.cumsum(0) - (count - 1) / 2)[place]  # from 1; equal scores share their mean
-    positive = int(labels.sum())
-    pairs = positive * (len(labels) - positive)
-    above = float(ranks[labels == 1].sum()) - positive * (positive + 1) / 2
-    return above / pairs if pairs else math.nan

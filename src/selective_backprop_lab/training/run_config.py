@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import selective_backprop as sb
@@ -13,9 +14,9 @@ from selective_backprop_lab.preparation import Preparation
 from selective_backprop_lab.recipe import Recipe, find_recipe
 from selective_backprop_lab.records.lines import record_name
 from selective_backprop_lab.records.schema import Header
-from selective_backprop_lab.strategies import StrategyOptions, find_strategy
-from selective_backprop_lab.training.callbacks import Probe
-from selective_backprop_lab.training.lr_schedule import Follows, check_pace, followed
+from selective_backprop_lab.strategies import StrategyOptions, StrategySpec, find_strategy
+from selective_backprop_lab.training.lr_schedule import ScheduleBasis, basis_words
+from selective_backprop_lab.training.probes import Probe
 
 VERSION = 1
 """Counts the changes of defaults: a run of other defaults is another run."""
@@ -35,37 +36,41 @@ class RunConfig:
     device: str = "cpu"
     composition: Composition = AS_PUBLISHED  # what is made of the training data
     pretrained: str | None = None  # data that the net is trained on beforehand; None for no such
-    lr_follows: Follows = Follows.RUN  # selection follows the run in any case
+    lr_follows: ScheduleBasis = ScheduleBasis.RUN  # selection follows the run in any case
     probes: tuple[Probe, ...] = ()  # no part of what is trained, nor of `description`
 
     def __post_init__(self) -> None:
         length = self.length
         if not 0 < length.value < math.inf:
             raise sb.ConfigurationError(
-                f"{length.words}: the length of a run must be positive and finite"
+                f"{length}: the length of a run must be positive and finite"
             )
         if length.unit == "epochs" and length.value != int(length.value):
-            raise sb.ConfigurationError(f"{length.words}: runs have whole epochs")
+            raise sb.ConfigurationError(f"{length}: runs have whole epochs")
         if self.evaluations < 1:
             raise sb.ConfigurationError(
                 f"evaluations={self.evaluations}: a run is judged by at least one"
             )
         if self.pretrained is not None:
             find_recipe(self.pretrained)
-        strategy = find_strategy(self.arm)
+        strategy = self.strategy
         if strategy.prepare is None:  # refuses now what it would refuse when it trains
             strategy.make(self.settings, Preparation())
-        check_pace(self.lr_follows, length)
-        if strategy.young and length.unit == "seconds":
+        if strategy.trains_models and length.unit == "seconds":
             raise sb.ConfigurationError(
                 f"{self.arm} trains other models for a share of the run's epochs, and a budget in "
                 "seconds has none; give it epochs or a budget of cost"
             )
 
+    @property
+    def strategy(self) -> StrategySpec:
+        """What the arm's name stands for."""
+        return find_strategy(self.arm)
+
     def description(self) -> dict[str, Any]:
         """Return the run as its record describes it, defaults and all."""
         recipe, length = self.recipe.config(), self.length
-        options = {name: getattr(self.settings, name) for name in find_strategy(self.arm).options}
+        options = {name: getattr(self.settings, name) for name in self.strategy.options}
         in_epochs = length.unit == "epochs"
         return {
             "data": recipe.pop("data"),
@@ -82,7 +87,7 @@ class RunConfig:
                 else {"budget": length.value, "budget_unit": length.unit}
             ),
             "recipe": {key: value for key, value in recipe.items() if key != "epochs"},
-            "schedules_follow": followed(self.lr_follows, length, self.recipe.epochs),
+            "schedules_follow": basis_words(self.lr_follows, length, self.recipe.epochs),
             "evaluations": self.evaluations,
         }
 
@@ -100,11 +105,11 @@ class RunConfig:
             limit=None,
             composition=AS_PUBLISHED,
             pretrained=None,
-            lr_follows=Follows.RUN,
+            lr_follows=ScheduleBasis.RUN,
         )
         chosen = _differing(self.description(), usual.description())
         options = chosen.pop("strategy", {})
-        revision = find_strategy(self.arm).revision
+        revision = self.strategy.revision
         return {
             "version": VERSION,
             "data": recipe.data,
@@ -144,7 +149,7 @@ class RunConfig:
             device=self.device,
         )
 
-    @property
+    @cached_property
     def record_name(self) -> str:
         """The name of the file that the run is recorded in."""
         return record_name(self.identity())

@@ -46,7 +46,7 @@ def test_each_length_is_a_row_of_its_own_the_longest_first():
 )
 def test_a_length_reads_as_it_was_set(config, label, words):
     comparison = fixture_comparison([fixture_run(config=config), fixture_run(config={"epochs": 9})])
-    assert length(arms(comparison)[label]).words == words
+    assert str(length(arms(comparison)[label])) == words
     assert len(lengths(comparison)) == 2
 
 

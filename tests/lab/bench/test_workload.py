@@ -65,7 +65,7 @@ def test_scorers_score_as_training_computes_and_nothing_has_two_names(device):
 
 def test_images_that_are_made_up_are_the_same_every_time_and_of_every_class():
     one, other = made_up("3x9x9/4", 20), made_up("3x9x9/4", 20)
-    assert torch.equal(one.train_images, other.train_images)
+    assert torch.equal(one.train_inputs, other.train_inputs)
     assert one.train_labels.unique().tolist() == [0, 1, 2, 3]
     assert made_up("3x9x9", 20).classes == 10
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 import selective_backprop as sb
 from selective_backprop_lab.data.augment import Augmentation
-from selective_backprop_lab.data.noise import UniformFlip
+from selective_backprop_lab.data.noise import LabelNoise
 from selective_backprop_lab.records.example_history import examples_path, write_examples
 from selective_backprop_lab.records.writer import RunWriter
 from selective_backprop_lab.report.audit import audit_runs, together
@@ -49,7 +49,7 @@ def doubted(doubt, looks=3, **changes):
 @pytest.fixture
 def noisy(tmp_path):
     """A run on digits, a fifth of whose labels were flipped, all of which it doubted."""
-    data = UniformFlip(0.2)(few_digits())
+    data = LabelNoise(0.2)(few_digits())
     wrong = data.flipped.numpy()
     history = fixture_history(
         EXAMPLES,
@@ -70,7 +70,7 @@ def test_a_table_has_what_is_known_of_all_examples_in_the_data_set_s_order(noisy
     with (noisy.parent / "all.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [int(row["index"]) for row in rows] == [*range(EXAMPLES)]
-    data = UniformFlip(0.2)(few_digits())
+    data = LabelNoise(0.2)(few_digits())
     assert [int(row["given_label"]) for row in rows] == data.train_labels.tolist()
     flipped = [
         row["is_label_issue"] == "True"
@@ -92,7 +92,7 @@ def test_an_audit_lists_the_most_suspicious_with_pictures(noisy):
     assert [row["rank"] for row in rows] == [str(rank) for rank in range(1, 41)]
     page = (folder / "suspects.html").read_text(encoding="utf-8")
     assert '<meta name="viewport" content="width=device-width' in page
-    images = few_digits().train_images
+    images = few_digits().train_inputs
     for row in rows:
         assert f'src="{row["picture"]}"' in page
         with Image.open(folder / row["picture"]) as picture:
@@ -137,7 +137,7 @@ def test_a_list_that_cannot_be_written_is_said_in_a_line(tmp_path):
 
 def test_what_a_run_records_finds_flipped_labels():
     plan = fixture_plan("selective-backprop", epochs=8, recipe={"augmentation": Augmentation()})
-    data = UniformFlip(0.2)(few_digits())
+    data = LabelNoise(0.2)(few_digits())
     run = finish(TrainingRun(plan, data, log_examples=True))
     (cut,) = together([run.history()]).cuts(data.flipped.numpy(), (0.2,))
     assert cut.precision > 0.6  # a fifth by chance

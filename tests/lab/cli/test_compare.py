@@ -14,13 +14,13 @@ from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.cli import main as cli
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.datasets import load
-from selective_backprop_lab.data.noise import NoiseKind, UniformFlip
+from selective_backprop_lab.data.noise import LabelNoise, NoiseKind
 from selective_backprop_lab.recipe import RECIPES, Rates
 from selective_backprop_lab.records.example_history import examples_path, read_examples
 from selective_backprop_lab.records.schema import read_run, read_runs
 from selective_backprop_lab.runner import grid, run_store
 from selective_backprop_lab.strategies import DEFAULT_STRATEGIES, STRATEGIES, StrategyOptions
-from selective_backprop_lab.training.lr_schedule import Follows
+from selective_backprop_lab.training.lr_schedule import ScheduleBasis
 from selective_backprop_lab.training.run import TrainingRun
 
 SMALL = "--limit 256 --epochs 2 --evaluations 3 --rate 1/2"
@@ -262,7 +262,7 @@ def test_by_default_the_five_arms_train_on_digits_at_equal_cost_with_three_seeds
                 }
             },
         ),
-        ("--lr-follows updates", {"lr_follows": Follows.UPDATES}),
+        ("--lr-follows candidates", {"lr_follows": ScheduleBasis.CANDIDATES}),
         ("--evaluations 7", {"evaluations": 7}),
         ("--device cpu", {"device": "cpu"}),
     ],
@@ -279,7 +279,7 @@ def test_compare_and_train_have_the_options_of_training_in_common(plans):
     options = (
         "--data cifar10 --model resnet9 --epochs 5 --batch-size 32 --lr 0.02 --lr-schedule steps "
         "--rate 1/7 --draw bernoulli --warmup 0.3 --limit 300 --stale 5 --keep 2/3 --noise 0.2 "
-        "--lr-follows updates --evaluations 7 --device cpu"
+        "--lr-follows candidates --evaluations 7 --device cpu"
     )
     (one,) = plans(f"compare {options} --strategies auto --seeds 1")
     assert [one] == plans(f"train {options}")
@@ -300,7 +300,7 @@ def test_with_noise_every_arm_trains_on_the_same_flipped_labels(
     outcome = run_command(f"{compared.line} --noise 1/4", tmp_path)
     assert (outcome.status, outcome.err) == (0, "")
     # of the limited data, whatever the seed of the run
-    noisy = UniformFlip(1 / 4)(load("digits", limit=256))
+    noisy = LabelNoise(1 / 4)(load("digits", limit=256))
     assert int(noisy.flipped.sum()) == 64
     assert len(seen) == 4
     assert all(torch.equal(data.train_labels, noisy.train_labels) for data in seen)

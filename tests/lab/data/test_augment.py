@@ -142,18 +142,6 @@ def test_another_seed_epoch_or_index_gives_another_augmentation():
     assert len(first.flatten(1).unique(dim=0)) > 32
 
 
-def test_switching_one_on_leaves_the_others_as_they_were():
-    images, indices = images_of(200), torch.arange(200)
-    moved = Augmentation(shift=2)(images, indices, seed=5, epoch=6)
-    cut = Augmentation(shift=2, cutout=3)(images, indices, seed=5, epoch=6)
-    assert torch.equal(cut[cut != 0], moved[cut != 0])
-
-
-def test_nothing_switched_on_gives_the_images_themselves():
-    images = images_of(2)
-    assert Augmentation()(images, torch.arange(2), seed=0, epoch=0) is images
-
-
 @pytest.mark.parametrize("name", ["shift", "cutout"])
 def test_a_negative_size_is_refused_at_construction(name):
     with pytest.raises(sb.ConfigurationError, match=rf"{name} is -1 pixels"):

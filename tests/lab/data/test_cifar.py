@@ -69,20 +69,11 @@ def write10(folder: Path, dump=WRITERS["protocol 4"]) -> Path:
     return folder
 
 
-def write10_binary(folder: Path) -> Path:
-    folder.mkdir()
-    for number, name in enumerate((*CIFAR10.train_files, "test_batch")):
-        labels = np.array([[label] for label in batch(number)["labels"]], np.uint8)
-        np.hstack([labels, pixels(number)]).tofile(folder / f"{name}.bin")
-    (folder / "batches.meta.txt").write_text("\n".join("abcdefghij") + "\n\n")
-    return folder
-
-
 def check10(splits: Splits) -> None:
     expected = np.concatenate([pixels(number) for number in range(5)]).reshape(-1, 3, 32, 32)
-    assert np.array_equal(splits.train_images, expected)
+    assert np.array_equal(splits.train_inputs, expected)
     assert splits.train_labels.tolist() == [label for n in range(5) for label in (n, 1, 9)]
-    assert np.array_equal(splits.test_images, pixels(5).reshape(-1, 3, 32, 32))
+    assert np.array_equal(splits.test_inputs, pixels(5).reshape(-1, 3, 32, 32))
     assert splits.test_labels.tolist() == [5, 1, 9]
     assert splits.class_names == tuple("abcdefghij")
 
@@ -94,53 +85,25 @@ def test_cifar10_is_read_as_every_python_wrote_it(tmp_path, writer, place):
     check10(read_cifar_splits(TINY10, tmp_path))
 
 
-def test_cifar10_is_read_from_the_binary_layout(tmp_path):
-    folder = write10_binary(tmp_path / "cifar-10-batches-bin")
-    check10(read_cifar_splits(TINY10, tmp_path))
-    check10(read_cifar_splits(TINY10, folder))
-
-
-@pytest.mark.parametrize("binary", [False, True])
-def test_cifar100_is_read_with_its_fine_labels(tmp_path, binary):
+def test_cifar100_is_read_with_its_fine_labels(tmp_path):
     names = [f"class_{number}" for number in range(100)]
     record = {"fine_labels": [99, 0, 50], "coarse_labels": [1, 2, 3], "data": pixels(0)}
-    folder = tmp_path / ("cifar-100-binary" if binary else "cifar-100-python")
+    folder = tmp_path / "cifar-100-python"
     folder.mkdir()
+    (folder / "meta").write_bytes(dump_python2({"fine_label_names": names}))
     for name in ("train", "test"):
-        if binary:
-            labels = np.array([[1, 99], [2, 0], [3, 50]], np.uint8)
-            np.hstack([labels, pixels(0)]).tofile(folder / f"{name}.bin")
-            (folder / "fine_label_names.txt").write_text("\n".join(names))
-        else:
-            (folder / name).write_bytes(dump_python2(record))
-            (folder / "meta").write_bytes(dump_python2({"fine_label_names": names}))
+        (folder / name).write_bytes(dump_python2(record))
     splits = read_cifar_splits(TINY100, tmp_path)
     assert splits.train_labels.tolist() == splits.test_labels.tolist() == [99, 0, 50]
-    assert np.array_equal(splits.train_images, pixels(0).reshape(-1, 3, 32, 32))
+    assert np.array_equal(splits.train_inputs, pixels(0).reshape(-1, 3, 32, 32))
     assert splits.class_names == tuple(names)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda content: content[:-1], "9218 bytes, but 3 images of 3073"),
-        (lambda content: content + b"x", "9220 bytes, but 3 images of 3073"),
-        (lambda content: b"\x0a" + content[1:], "no whole numbers from 0 to 9"),
-    ],
-)
-def test_a_damaged_binary_file_is_refused_by_name(tmp_path, spoil, message):
-    path = write10_binary(tmp_path / "cifar-10-batches-bin") / "data_batch_2.bin"
-    path.write_bytes(spoil(path.read_bytes()))
-    with pytest.raises(sb.DataError, match=message) as refusal:
-        read_cifar_splits(TINY10, tmp_path)
-    assert str(path) in str(refusal.value)
 
 
 def test_an_array_in_fortran_order_has_the_same_pixels(tmp_path):
     write10(tmp_path)
     record = batch(0) | {"data": np.asfortranarray(pixels(0))}
     (tmp_path / "test_batch").write_bytes(pickle.dumps(record, protocol=4))
-    found = read_cifar_splits(TINY10, tmp_path).test_images
+    found = read_cifar_splits(TINY10, tmp_path).test_inputs
     assert np.array_equal(found, pixels(0).reshape(-1, 3, 32, 32))
 
 
@@ -203,14 +166,6 @@ def test_no_other_name_is_admitted(tmp_path, module, name):
             unpickle(path)
 
 
-@given(module=st.text(max_size=20), name=st.text(max_size=20))
-def test_no_invented_name_is_admitted(tmp_path_factory, module, name):
-    path = tmp_path_factory.getbasetemp() / "invented"
-    path.write_bytes(b"\x80\x04" + _text(module) + _text(name) + b"\x93.")
-    with pytest.raises(sb.DataError):
-        unpickle(path)
-
-
 def _text(value: str) -> bytes:
     encoded = value.encode("utf-8", "surrogatepass")
     return b"X" + struct.pack("<I", len(encoded)) + encoded
@@ -238,20 +193,14 @@ for _ in range(60):
 
 DAMAGE = {
     "too few rows": {"data": pixels(0)[:2]},
-    "flat": {"data": pixels(0).reshape(-1)},
     "signed": {"data": pixels(0).astype(np.int8)},
     "floats": {"data": pixels(0).astype(np.float32)},
-    "objects": {"data": np.array([None])},
-    "a list": {"data": [0] * 9216},
     "no data": {"data": None},  # no such entry, that is
     "no labels": {"labels": None},
-    "labels a text": {"labels": "190"},
     "too few labels": {"labels": [1, 2]},
     "label too high": {"labels": [1, 10, 2]},
     "label negative": {"labels": [1, -1, 2]},
     "label a float": {"labels": [1, 1.0, 2]},
-    "label a truth": {"labels": [1, True, 2]},
-    "label of many digits": {"labels": [1, 10**5000, 2]},
     "label without end": {"labels": [1, ENDLESS, 2]},
 }
 
@@ -270,16 +219,6 @@ def test_a_batch_that_is_not_what_it_should_be_is_refused_by_name(tmp_path, kind
     assert "--root" in str(refusal.value)
 
 
-@pytest.mark.parametrize(
-    "record", [{}, {"label_names": ["a"]}, {"label_names": [1] * 10}, [], {3: 4}]
-)
-def test_class_names_that_are_none_are_refused(tmp_path, record):
-    write10(tmp_path)
-    (tmp_path / "batches.meta").write_bytes(pickle.dumps(record))
-    with pytest.raises(sb.DataError, match=r"batches\.meta"):
-        read_cifar_splits(TINY10, tmp_path)
-
-
 @pytest.mark.parametrize("missing", ["data_batch_1", "data_batch_5", "test_batch"])
 def test_a_missing_batch_is_named(tmp_path, missing):
     write10(tmp_path)
@@ -296,13 +235,6 @@ def test_an_array_whose_bytes_do_not_fill_its_shape_is_refused(tmp_path):
     path.write_bytes(dump_python2(batch(0)).replace(raw, shorter))
     with pytest.raises(sb.DataError, match=r"test_batch .*3 x 3072 bytes"):
         read_cifar_splits(TINY10, tmp_path)
-
-
-def test_what_follows_the_pickle_is_refused(tmp_path):
-    path = tmp_path / "batch"
-    path.write_bytes(pickle.dumps({"a": 1}) + b"x")
-    with pytest.raises(sb.DataError, match=re.escape(str(path))):
-        unpickle(path)
 
 
 SMALL = pickle.dumps({"labels": [1, 2], "data": np.zeros((2, 4), np.uint8)}, protocol=4)
@@ -328,13 +260,3 @@ def test_a_pickle_with_a_wrong_byte_gives_a_record_or_a_data_error(
     path.write_bytes(damaged)
     with contextlib.suppress(sb.DataError):
         assert isinstance(unpickle(path), dict)
-
-
-def test_a_pickle_cannot_change_an_admitted_name_for_later_files(tmp_path):
-    path = tmp_path / "batch"
-    # BUILD on the name itself instead of on an array.
-    path.write_bytes(b"\x80\x02cnumpy\nndarray\n}(" + _text("state") + b"K\x01ub.")
-    with pytest.raises(sb.DataError):
-        unpickle(path)
-    path.write_bytes(OLD)
-    assert unpickle(path)["labels"] == [1, 2]

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 import selective_backprop as sb
+from selective_backprop_lab.budget import Budget
+from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.data.datasets import DATASETS, channel_statistics, load, read_digits
+from selective_backprop_lab.data.loader import make_loader
+from selective_backprop_lab.data.splits import Splits
+from selective_backprop_lab.recipe import RECIPES, Recipe
+from selective_backprop_lab.strategies import StrategyOptions
+from selective_backprop_lab.training.run import TrainingRun
+from selective_backprop_lab.training.run_config import RunConfig
 
 REAL = Path(__file__).resolve().parents[3].parent / "shared" / "data"
 
@@ -23,8 +31,8 @@ def test_the_split_is_1437_and_360_with_a_fifth_of_each_class():
     data, splits = load("digits"), read_digits()
     assert (data.name, data.channels, data.image_size, data.classes) == ("digits", 1, 8, 10)
     assert data.train_labels.dtype == torch.int64
-    assert splits.train_images.shape == (1437, 1, 8, 8)
-    assert splits.test_images.shape == (360, 1, 8, 8)
+    assert splits.train_inputs.shape == (1437, 1, 8, 8)
+    assert splits.test_inputs.shape == (360, 1, 8, 8)
     train, test = splits.train_labels.bincount(), splits.test_labels.bincount()
     assert ((train + test) / 5 - test).abs().max() < 1
     assert splits.class_names == tuple("0123456789")
@@ -32,7 +40,7 @@ def test_the_split_is_1437_and_360_with_a_fifth_of_each_class():
 
 def test_every_example_is_in_exactly_one_split_with_its_label():
     splits = read_digits()
-    images = torch.cat([splits.train_images, splits.test_images]).view(-1, 64)
+    images = torch.cat([splits.train_inputs, splits.test_inputs]).view(-1, 64)
     labels = torch.cat([splits.train_labels, splits.test_labels])
     digits = load_digits()
     whole = np.rint(digits.data * 255 / 16).astype(np.uint8)
@@ -46,16 +54,16 @@ def test_of_the_examples_sorted_by_class_every_fifth_is_a_test_example():
     digits = load_digits()
     zeros = np.flatnonzero(digits.target == 0)[::5]
     expected = np.rint(digits.data[zeros] * 255 / 16)
-    assert np.array_equal(splits.test_images[splits.test_labels == 0].view(-1, 64), expected)
+    assert np.array_equal(splits.test_inputs[splits.test_labels == 0].view(-1, 64), expected)
     ones = np.flatnonzero(digits.target == 1)[2::5]
     expected = np.rint(digits.data[ones] * 255 / 16)
-    assert np.array_equal(splits.test_images[splits.test_labels == 1].view(-1, 64), expected)
+    assert np.array_equal(splits.test_inputs[splits.test_labels == 1].view(-1, 64), expected)
 
 
 def test_the_statistics_are_those_of_the_training_images_kept():
     whole, part = load("digits"), load("digits", limit=100)
     for data in (whole, part):
-        levels = data.train_images.double() / 255
+        levels = data.train_inputs.double() / 255
         assert data.mean == pytest.approx([levels.mean().item()], abs=1e-12)
         assert data.std == pytest.approx([levels.std(correction=0).item()], abs=1e-12)
     assert whole.mean != part.mean
@@ -64,7 +72,7 @@ def test_the_statistics_are_those_of_the_training_images_kept():
 def test_loading_twice_gives_the_same_and_moves_no_global_stream():
     before = torch.get_rng_state()
     first, second = load("digits", limit=50), load("digits", limit=50)
-    assert torch.equal(first.train_images, second.train_images)
+    assert torch.equal(first.train_inputs, second.train_inputs)
     assert torch.equal(before, torch.get_rng_state())
 
 
@@ -72,9 +80,9 @@ def test_some_classes_of_a_data_set_are_a_data_set_with_statistics_of_its_own():
     whole, part = load("digits"), load("digits:5-9", limit=100)
     assert (part.name, part.class_names) == ("digits:5-9", tuple("56789"))
     assert part.train_labels.bincount().tolist() == [20] * 5
-    later = whole.test_images[whole.test_labels >= 5]
-    assert torch.equal(part.test_images, later)
-    levels = part.train_images.double() / 255
+    later = whole.test_inputs[whole.test_labels >= 5]
+    assert torch.equal(part.test_inputs, later)
+    levels = part.train_inputs.double() / 255
     assert part.mean == pytest.approx([levels.mean().item()], abs=1e-12)
     assert load("clicks:0-1").mean[0] == 0.0  # as all clicks
 
@@ -119,9 +127,33 @@ def test_mnist_from_its_publishers_files_is_mnist():
     if not (REAL / "mnist").is_dir():
         pytest.skip("the real MNIST files are not beside this checkout, in ../shared/data/mnist")
     data = load("mnist", root=REAL, limit=1000)
-    assert data.train_images.shape == (1000, 1, 28, 28)
+    assert data.train_inputs.shape == (1000, 1, 28, 28)
     assert data.test_labels[:5].tolist() == [7, 2, 1, 0, 4]
     assert data.test_labels.bincount().tolist()[:3] == [980, 1135, 1032]
     assert data.mean[0] == pytest.approx(0.1307, abs=0.003)
     with pytest.raises(sb.DataError, match=r"labels of mnist, but fashion-mnist was asked for"):
         load("fashion-mnist", root=REAL / "mnist")
+
+
+def test_features_of_any_scale_are_standardised_composed_and_trained_on(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(300, 3, generator=generator) * torch.tensor([1e-3, 1.0, 0.0])
+    features = features.double() + 5000.0
+    labels = (features[:, 1] > 5000.0).long()
+
+    def read_plane(root):
+        return Splits(features[:200], labels[:200], features[200:], labels[200:], ("low", "high"))
+
+    monkeypatch.setitem(DATASETS, "plane", read_plane)
+    monkeypatch.setitem(RECIPES, "plane", Recipe("plane", "perceptron", epochs=5))
+    data = Composition(copies=1.0, noise=0.1)(load("plane"))
+    inputs, _ = next(iter(make_loader(data, batch_size=200, seed=0)))
+    assert inputs.mean(0).tolist() == pytest.approx([0.0] * 3, abs=1e-3)
+    assert inputs.std(0, correction=0).tolist() == pytest.approx([1.0, 1.0, 0.0], abs=1e-3)
+    length = Budget("epochs", 5.0)
+    plan = RunConfig(RECIPES["plane"], "auto", StrategyOptions(), seed=0, length=length)
+    run = TrainingRun(plan, data, log_examples=True)
+    while not run.finished:
+        run.advance()
+    assert run.points[-1].test_error < 25
+    assert run.history().portrait_image is None

@@ -7,37 +7,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selective_backprop_lab.data.augment import Augmentation, Border
-from selective_backprop_lab.data.datasets import ImageData, channel_statistics
+from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.loader import (
     EpochSampler,
-    ImageDataset,
+    InMemoryDataset,
     make_loader,
     make_test_loader,
 )
+from selective_backprop_lab.data.splits import Splits
 
 AUGMENTATION = Augmentation(shift=1, flip=True, cutout=2)
 
 
-def data_of(count: int = 23, *, channels: int = 3) -> ImageData:
+def data_of(count: int = 23, *, channels: int = 3) -> LabData:
     generator = torch.Generator().manual_seed(7)
     shape = (count, channels, 6, 6)
     images = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
-    mean, std = channel_statistics(images)
-    return ImageData(
-        name="noise",
-        train_images=images,
-        train_labels=torch.arange(count) % 5,
-        test_images=images[:9].flip(0),
-        test_labels=torch.arange(9) % 5,
-        class_names=tuple("abcde"),
-        mean=mean,
-        std=std,
-    )
+    labels, test = torch.arange(count) % 5, (images[:9].flip(0), torch.arange(9) % 5)
+    return LabData.of("noise", Splits(images, labels, *test, tuple("abcde")))
 
 
-def dataset_of(data: ImageData, augmentation: Augmentation | None = None) -> ImageDataset:
-    return ImageDataset(
-        data.train_images,
+def dataset_of(data: LabData, augmentation: Augmentation | None = None) -> InMemoryDataset:
+    return InMemoryDataset(
+        data.train_inputs,
         torch.arange(len(data.train_labels)),  # labels that tell the examples apart
         mean=data.mean,
         std=data.std,
@@ -62,7 +54,7 @@ def same(first: list, second: list) -> bool:
 def test_normalising_is_levels_over_255_minus_mean_over_deviation():
     data = data_of()
     images, _ = dataset_of(data).__getitems__([4, 2])
-    levels = data.train_images[[4, 2]].double() / 255
+    levels = data.train_inputs[[4, 2]].double() / 255
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (data.mean, data.std))
     assert torch.allclose(images.double(), (levels - mean) / std, atol=1e-6)
     assert images.dtype == torch.float32
@@ -79,8 +71,8 @@ def test_a_batch_is_its_examples_in_the_order_asked_for(indices):
         image, label = dataset[index]
         assert torch.equal(image, images[row])
         assert label == labels[row]
-    assert dataset.images is data.train_images  # held, not copied
-    assert torch.equal(data.train_images, data_of().train_images)  # nor changed
+    assert dataset.inputs is data.train_inputs  # held, not copied
+    assert torch.equal(data.train_inputs, data_of().train_inputs)  # nor changed
 
 
 def test_an_index_past_the_end_is_refused_and_a_negative_one_counts_from_it():
@@ -102,7 +94,7 @@ def test_batches_are_channels_last(channels, augmentation):
 
 def test_a_black_border_is_as_black_as_a_black_pixel():
     dark = torch.zeros(20, 3, 6, 6, dtype=torch.uint8)
-    dataset = ImageDataset(
+    dataset = InMemoryDataset(
         dark,
         torch.zeros(20, dtype=torch.int64),
         mean=(0.2, 0.4, 0.6),

@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import load
-from selective_backprop_lab.data.noise import NeighbourFlip, UniformFlip
+from selective_backprop_lab.data.noise import LabelNoise, NoiseKind
 
 DIGITS = load("digits")
-EVERYTHING_ELSE = ("name", "train_images", "test_images", "test_labels", "class_names", "mean")
+EVERYTHING_ELSE = ("name", "train_inputs", "test_inputs", "test_labels", "class_names", "mean")
 
 
 def flipped_of(rate, seed=0):
-    return set(UniformFlip(rate, seed)(DIGITS).flipped.nonzero().flatten().tolist())
+    return set(LabelNoise(rate, seed)(DIGITS).flipped.nonzero().flatten().tolist())
 
 
 @given(rate=st.floats(0.0, 1.0, exclude_max=True), seed=st.integers(-5, 2**40))
 def test_exactly_the_share_that_was_asked_for_is_flipped_and_every_flip_is_wrong(rate, seed):
-    noisy = UniformFlip(rate, seed)(DIGITS)
+    noisy = LabelNoise(rate, seed)(DIGITS)
     wrong = noisy.train_labels != DIGITS.train_labels
     assert int(wrong.sum()) == round(rate * 1437)
     assert torch.equal(noisy.flipped, wrong)
@@ -35,7 +35,7 @@ def test_every_other_class_is_equally_likely_and_so_is_every_example():
     flips = torch.zeros(10, 10)
     times = torch.zeros(1437)
     for seed in range(200):
-        noisy = UniformFlip(0.5, seed)(DIGITS)
+        noisy = LabelNoise(0.5, seed)(DIGITS)
         wrong = noisy.flipped
         pairs = (DIGITS.train_labels[wrong], noisy.train_labels[wrong])
         flips.index_put_(pairs, torch.ones(int(wrong.sum())), accumulate=True)
@@ -51,41 +51,41 @@ def test_every_other_class_is_equally_likely_and_so_is_every_example():
 def test_flips_are_those_of_the_reference(rate, seed):
     data = few_digits(50)
     expected = reference.flip_labels(data.train_labels.tolist(), 10, rate, seed)
-    assert UniformFlip(rate, seed)(data).train_labels.tolist() == expected
+    assert LabelNoise(rate, seed)(data).train_labels.tolist() == expected
 
 
 def test_the_flips_never_change_between_versions():
-    noisy = UniformFlip(0.2)(few_digits(20))
+    noisy = LabelNoise(0.2)(few_digits(20))
     places = noisy.flipped.nonzero().flatten().tolist()
     assert (places, noisy.train_labels[noisy.flipped].tolist()) == ([1, 2, 14, 19], [8, 1, 9, 5])
 
 
 def test_flips_follow_the_seed_and_no_global_stream():
     before = torch.get_rng_state()
-    first = UniformFlip(0.2)(DIGITS)
+    first = LabelNoise(0.2)(DIGITS)
     assert torch.equal(before, torch.get_rng_state())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1234)
-        assert torch.equal(first.train_labels, UniformFlip(0.2)(DIGITS).train_labels)
+        assert torch.equal(first.train_labels, LabelNoise(0.2)(DIGITS).train_labels)
     # by chance, a fifth of what one seed flips is flipped by the other
     assert len(flipped_of(0.2) & flipped_of(0.2, seed=1)) < 0.3 * len(flipped_of(0.2))
 
 
 def test_a_smaller_rate_flips_a_part_of_what_a_larger_one_does_and_in_the_same_way():
-    little, much = UniformFlip(0.1)(DIGITS), UniformFlip(0.4)(DIGITS)
+    little, much = LabelNoise(0.1)(DIGITS), LabelNoise(0.4)(DIGITS)
     assert torch.equal(little.train_labels[little.flipped], much.train_labels[little.flipped])
 
 
 def test_noise_is_made_after_a_limit_and_goes_by_the_place_in_it():
     small, large = load("digits", limit=100), load("digits", limit=200)
-    assert int(UniformFlip(0.2)(small).flipped.sum()) == 20
-    assert int(UniformFlip(0.2)(large).flipped.sum()) == 40
+    assert int(LabelNoise(0.2)(small).flipped.sum()) == 20
+    assert int(LabelNoise(0.2)(large).flipped.sum()) == 40
 
 
 def test_only_the_training_labels_are_touched_and_not_the_data_that_were_given():
     data = load("digits", limit=100)
     labels = data.train_labels.clone()
-    noisy = UniformFlip(0.9)(data)
+    noisy = LabelNoise(0.9)(data)
     assert torch.equal(data.train_labels, labels)
     assert data.train_clean_labels is None
     assert not data.flipped.any()
@@ -93,30 +93,30 @@ def test_only_the_training_labels_are_touched_and_not_the_data_that_were_given()
 
 
 def test_noise_upon_noise_starts_from_the_clean_labels():
-    twice = UniformFlip(0.1, seed=1)(UniformFlip(0.5)(DIGITS))
-    assert torch.equal(twice.train_labels, UniformFlip(0.1, seed=1)(DIGITS).train_labels)
+    twice = LabelNoise(0.1, seed=1)(LabelNoise(0.5)(DIGITS))
+    assert torch.equal(twice.train_labels, LabelNoise(0.1, seed=1)(DIGITS).train_labels)
     assert torch.equal(twice.train_clean_labels, DIGITS.train_labels)
-    assert torch.equal(UniformFlip(0.0)(twice).train_labels, DIGITS.train_labels)
+    assert torch.equal(LabelNoise(0.0)(twice).train_labels, DIGITS.train_labels)
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, float("nan"), float("inf")])
 def test_a_rate_that_is_no_share_below_1_is_refused(rate):
     with pytest.raises(sb.ConfigurationError, match=r"noise of rate=.* \[0, 1\); 1/5 flips"):
-        UniformFlip(rate)
+        LabelNoise(rate)
 
 
 def test_a_single_class_cannot_be_flipped():
     ones = replace(
         DIGITS, train_labels=torch.zeros_like(DIGITS.train_labels), class_names=("only",)
     )
-    assert not UniformFlip(0.0)(ones).flipped.any()
+    assert not LabelNoise(0.0)(ones).flipped.any()
     with pytest.raises(sb.ConfigurationError, match="digits has 1 class, so no label can be"):
-        UniformFlip(0.5)(ones)
+        LabelNoise(0.5)(ones)
 
 
 @given(rate=st.floats(0.0, 0.99), seed=st.integers(0, 1000))
 def test_a_neighbour_flip_takes_the_same_labels_for_the_next_class(rate, seed):
-    noisy = NeighbourFlip(rate, seed)(DIGITS)
-    assert torch.equal(noisy.flipped, UniformFlip(rate, seed)(DIGITS).flipped)
+    noisy = LabelNoise(rate, seed, NoiseKind.NEIGHBOUR)(DIGITS)
+    assert torch.equal(noisy.flipped, LabelNoise(rate, seed)(DIGITS).flipped)
     wrong = noisy.flipped
     assert torch.equal(noisy.train_labels[wrong], (DIGITS.train_labels[wrong] + 1) % 10)

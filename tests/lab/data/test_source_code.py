@@ -35,7 +35,7 @@ def bucket(word):
 def test_each_package_of_this_python_is_a_class_with_examples_in_both_splits():
     data = load("source-code")
     assert data.class_names == PACKAGES
-    assert data.train_images.shape[1:] == data.test_images.shape[1:] == (1024, 1, 1)
+    assert data.train_inputs.shape[1:] == data.test_inputs.shape[1:] == (1024,)
     train, test = data.train_labels.bincount(), data.test_labels.bincount()
     assert train.min() > 50
     assert test.min() > 25
@@ -48,8 +48,8 @@ def test_the_second_of_three_files_by_length_is_tested_on_and_no_other(library):
     splits = read_source_code(library)
     assert (len(splits.train_labels), len(splits.test_labels)) == (10 * (6 + 2), 10 * 4)
     middle = bucket("middle")
-    assert (splits.test_images[:, middle] > 0).all()
-    assert not splits.train_images[:, middle].any()
+    assert (splits.test_inputs[:, middle] > 0).all()
+    assert not splits.train_inputs[:, middle].any()
 
 
 def test_a_level_counts_a_word_up_to_three_times(library):
@@ -57,7 +57,7 @@ def test_a_level_counts_a_word_up_to_three_times(library):
         "\n".join(["once twice thrice", "twice thrice", *["thrice"] * 48]), encoding="utf-8"
     )
     splits = read_source_code(library)
-    first = splits.train_images[splits.train_labels == PACKAGES.index("xml")][0, :, 0, 0]
+    first = splits.train_inputs[splits.train_labels == PACKAGES.index("xml")][0]
     assert [first[bucket(word)].item() for word in ("once", "twice", "thrice")] == [85, 170, 255]
     assert int((first > 0).sum()) == 3
 
@@ -67,8 +67,8 @@ def test_tests_within_a_package_are_left_out(library):
     (library / "email" / "test").mkdir()
     (library / "email" / "test" / "big.py").write_text("more\n" * 500, encoding="utf-8")
     after = read_source_code(library)
-    assert torch.equal(before.train_images, after.train_images)
-    assert torch.equal(before.test_images, after.test_images)
+    assert torch.equal(before.train_inputs, after.train_inputs)
+    assert torch.equal(before.test_inputs, after.test_inputs)
 
 
 def test_a_python_without_sources_is_refused_by_the_folder(library):
@@ -82,13 +82,13 @@ def test_a_python_without_sources_is_refused_by_the_folder(library):
 def test_a_window_s_labels_are_the_bytes_that_follow_each_of_its_own(name, count):
     data = load(name, limit=count)
     assert data.is_text
-    assert data.train_images.shape == (count, 128, 1, 1)
-    assert len(data.test_images) >= 256
-    assert torch.equal(data.train_images[:, 1:, 0, 0].long(), data.train_labels[:, :-1])
+    assert data.train_inputs.shape == (count, 128)
+    assert len(data.test_inputs) >= 256
+    assert torch.equal(data.train_inputs[:, 1:].long(), data.train_labels[:, :-1])
     assert data.train_labels.min() >= 0
     assert data.train_labels.max() < data.classes == 256
     inputs, targets = next(iter(make_loader(data, batch_size=8, seed=0, shuffle=False)))
-    assert torch.equal(inputs[:, :, 0, 0].long(), data.train_images[:8, :, 0, 0].long())
+    assert torch.equal(inputs, data.train_inputs[:8].long())
     assert torch.equal(inputs, inputs.round())
     assert torch.equal(targets, data.train_labels[:8])
 
@@ -98,11 +98,11 @@ def test_windows_follow_each_other_and_every_eighth_module_is_held_out(tmp_path)
         (tmp_path / f"m{number:02}.py").write_bytes(bytes([number]) * 128)
     splits = read_source_bytes(tmp_path)
     seen = [n for n in range(14) if n != 7]  # of the last file no byte has a window to follow
-    assert splits.train_images.unique().tolist() == seen
-    assert splits.train_images[:, 0, 0, 0].tolist() == seen
+    assert splits.train_inputs.unique().tolist() == seen
+    assert splits.train_inputs[:, 0].tolist() == seen
     assert splits.train_labels[:, 0].tolist() == seen
     assert splits.train_labels[:, -1].tolist() == [*seen[1:], 14]
-    assert splits.test_images.unique().tolist() == [7]
+    assert splits.test_inputs.unique().tolist() == [7]
 
 
 def test_too_few_modules_to_hold_one_out_are_refused(tmp_path):
@@ -121,9 +121,9 @@ def test_of_the_topics_of_help_every_eighth_stretch_is_held_out_and_no_paragraph
     text = whole["all"].encode()
     text = text[: (len(text) - 1) // 128 * 128]
     held_out = text[7 * stretch : 8 * stretch] + text[15 * stretch : 16 * stretch]
-    assert bytes(splits.test_images.flatten().tolist()) == held_out
+    assert bytes(splits.test_inputs.flatten().tolist()) == held_out
     rest = text[: 7 * stretch] + text[8 * stretch : 15 * stretch] + text[16 * stretch :]
-    assert bytes(splits.train_images.flatten().tolist()) == rest
+    assert bytes(splits.train_inputs.flatten().tolist()) == rest
 
 
 def test_a_python_without_topics_is_refused(monkeypatch):

@@ -14,9 +14,9 @@ LABELS = st.lists(st.integers(0, 4), min_size=1, max_size=80)
 def splits_of(labels: list[int]) -> Splits:
     count = len(labels)
     return Splits(
-        train_images=torch.arange(count, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 2, 2),
+        train_inputs=torch.arange(count, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 2, 2),
         train_labels=torch.tensor(labels),
-        test_images=torch.zeros(3, 1, 2, 2, dtype=torch.uint8),
+        test_inputs=torch.zeros(3, 1, 2, 2, dtype=torch.uint8),
         test_labels=torch.zeros(3, dtype=torch.int64),
         class_names=tuple("abcde"[: max(labels) + 1]),
     )
@@ -43,16 +43,16 @@ def test_limited_keeps_images_and_labels_together_and_the_test_split_whole():
     whole = splits_of(labels)
     part = limited(whole, 15)
     assert part.train_labels.bincount().tolist() == [5, 5, 5]
-    kept = part.train_images[:, 0, 0, 0].tolist()
+    kept = part.train_inputs[:, 0, 0, 0].tolist()
     assert [labels[index] for index in kept] == part.train_labels.tolist()
-    assert part.test_images is whole.test_images
+    assert part.test_inputs is whole.test_inputs
     assert part.class_names == whole.class_names
 
 
 def test_a_smaller_limit_is_a_prefix_of_a_larger_one():
     whole = splits_of([0, 1, 2, 2] * 15)
     small, large = limited(whole, 10), limited(whole, 40)
-    assert torch.equal(small.train_images, large.train_images[:10])
+    assert torch.equal(small.train_inputs, large.train_inputs[:10])
 
 
 @pytest.mark.parametrize("limit", [-1, 0, 2, 61])
@@ -65,7 +65,7 @@ def test_some_classes_keep_their_examples_and_are_numbered_from_0():
     whole = splits_of([0, 3, 1, 2, 3, 0, 2, 4])
     part = of_classes(whole, "2-3")
     assert part.train_labels.tolist() == [1, 0, 1, 0]
-    assert part.train_images[:, 0, 0, 0].tolist() == [1, 3, 4, 6]
+    assert part.train_inputs[:, 0, 0, 0].tolist() == [1, 3, 4, 6]
     assert part.class_names == ("c", "d")
     assert len(part.test_labels) == 0  # all are of class 0
     assert of_classes(whole, "0-4").train_labels.tolist() == whole.train_labels.tolist()

@@ -46,8 +46,8 @@ def test_every_pixel_and_digit_comes_out_where_it_belongs(tmp_path, folder):
     write(tmp_path / folder)
     splits = read_svhn_splits(TINY, tmp_path)
     for images, labels, variables in (
-        (splits.train_images, splits.train_labels, digits(TRAIN, seed=0)),
-        (splits.test_images, splits.test_labels, digits(TEST, seed=2)),
+        (splits.train_inputs, splits.train_labels, digits(TRAIN, seed=0)),
+        (splits.test_inputs, splits.test_labels, digits(TEST, seed=2)),
     ):
         assert images.shape == (len(labels), 3, 32, 32)
         assert images.is_contiguous()
@@ -64,9 +64,9 @@ def test_extra_examples_follow_those_of_the_training_set(tmp_path):
     write(tmp_path)
     plain, extra = read_svhn_splits(TINY, tmp_path), read_svhn_splits(TINY_EXTRA, tmp_path)
     assert len(extra.train_labels) == TRAIN + EXTRA
-    assert torch.equal(extra.train_images[:TRAIN], plain.train_images)
-    assert np.array_equal(extra.train_images[TRAIN:].permute(2, 3, 1, 0), digits(5, seed=1)["X"])
-    assert torch.equal(extra.test_images, plain.test_images)
+    assert torch.equal(extra.train_inputs[:TRAIN], plain.train_inputs)
+    assert np.array_equal(extra.train_inputs[TRAIN:].permute(2, 3, 1, 0), digits(5, seed=1)["X"])
+    assert torch.equal(extra.test_inputs, plain.test_inputs)
 
 
 def test_the_real_data_sets_are_as_large_as_published():
@@ -155,7 +155,7 @@ def test_no_damage_to_a_compressed_file_goes_unnoticed(fuzzed, place, bit, cut):
         with contextlib.suppress(sb.DataError):
             splits = read_svhn_splits(TINY, fuzzed)
             # The text and names before the data may change, the data may not.
-            assert np.array_equal(splits.test_images.permute(2, 3, 1, 0), expected["X"])
+            assert np.array_equal(splits.test_inputs.permute(2, 3, 1, 0), expected["X"])
             assert splits.test_labels.tolist() == (expected["y"][:, 0] % 10).tolist()
     finally:
         path.write_bytes(good)

@@ -8,7 +8,6 @@ import selective_backprop as sb
 from selective_backprop_lab.data.datasets import load
 from selective_backprop_lab.data.loader import make_loader, make_test_loader
 from selective_backprop_lab.nets.models import MODELS, make_model, take_over
-from selective_backprop_lab.nets.small import resnet9, small_cnn
 
 # The full nets are their narrow twins in everything but size, and slow.
 OWN = ["linear", "perceptron", "small_cnn", "tiny_cnn", "resnet9_narrow", "vit_narrow"]
@@ -23,36 +22,6 @@ def test_every_net_of_the_labs_own_fits_every_data_set(name, channels, side, cla
     logits.sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
     assert model.training
-
-
-@pytest.mark.parametrize("name", ["small_cnn", "tiny_cnn", "resnet9", "resnet9_narrow"])
-def test_every_net_of_the_labs_own_has_batchnorm_and_channels_last_weights(name):
-    model = make_model(name, blank_data(3, 32), seed=0)
-    convolutions = [part for part in model.modules() if isinstance(part, torch.nn.Conv2d)]
-    norms = [part for part in model.modules() if isinstance(part, torch.nn.BatchNorm2d)]
-    assert len(norms) == len(convolutions) == (3 if name.endswith("_cnn") else 8)
-    for part in convolutions:
-        assert part.weight.is_contiguous(memory_format=torch.channels_last)
-
-
-def test_width_64_is_the_resnet9_of_6_6_million_parameters():
-    count = sum(parameter.numel() for parameter in resnet9(3, 10).parameters())
-    assert count == 6_573_120
-
-
-def test_the_perceptron_has_hidden_layers_of_256_and_128():
-    layers = list(make_model("perceptron", blank_data(1, 28), seed=0))[1::2]
-    assert [(each.in_features, each.out_features) for each in layers] == [
-        (784, 256),
-        (256, 128),
-        (128, 10),
-    ]
-
-
-def test_the_width_scales_every_layer():
-    assert small_cnn(1, 10, 8, width=4)[-1].in_features == 8
-    narrow = make_model("resnet9_narrow", blank_data(3, 32), seed=0)
-    assert sum(parameter.numel() for parameter in narrow.parameters()) == 412_944
 
 
 def test_a_seed_decides_the_weights_and_no_global_stream_is_moved():
@@ -129,8 +98,8 @@ def test_the_users_own_net_is_made_by_its_import_path():
         ("my_nets_for_tests:number", "number in my_nets_for_tests is 3"),
         ("my_nets_for_tests:of_two", r"made with .*\(1, 10, 8\): TypeError: .*of_two"),
         ("my_nets_for_tests:of_nothing", r"is a str, no torch\.nn\.Module"),
-        ("my_nets_for_tests:of_seven", r"cannot run on images of .*1, 8, 8\): RuntimeError: mat1"),
-        ("my_nets_for_tests:of_one_class", r"2 images into \(2, 1\), but .* shape \(2, 10\)"),
+        ("my_nets_for_tests:of_seven", r"cannot run on inputs of .*1, 8, 8\): RuntimeError: mat1"),
+        ("my_nets_for_tests:of_one_class", r"2 inputs into \(2, 1\), but .* shape \(2, 10\)"),
         ("my_nets_for_tests:of_no_weights", "no parameter"),
     ],
 )

@@ -8,7 +8,7 @@ from fixture_examples import fixture_history
 from fixture_lab import blank_data, few_digits, fixture_plan, run_plans
 
 import selective_backprop as sb
-from selective_backprop_lab.data.datasets import portraits
+from selective_backprop_lab.data.datasets import thumbnails
 from selective_backprop_lab.records.example_history import (
     EXTREMES,
     examples_path,
@@ -146,13 +146,13 @@ def test_examples_are_ordered_by_selections_and_then_by_loss():
 
 def test_a_large_image_is_shown_small_and_a_small_one_as_it_is():
     data = few_digits()
-    small = portraits(data, np.array([3, 0]))
+    small = thumbnails(data, np.array([3, 0]))
     assert small.shape == (2, 8, 8, 1)
-    assert small[0, :, :, 0].tolist() == data.train_images[3, 0].tolist()
+    assert small[0, :, :, 0].tolist() == data.train_inputs[3, 0].tolist()
     images = torch.zeros(2, 3, 64, 64, dtype=torch.uint8)
     images[1, 2, :2, :2] = torch.tensor([[10, 20], [30, 40]], dtype=torch.uint8)
-    two = replace(blank_data(3, 64), train_images=images)
-    large = portraits(two, np.array([1]))
+    two = replace(blank_data(3, 64), train_inputs=images)
+    large = thumbnails(two, np.array([1]))
     assert large.shape == (1, 32, 32, 3)
     assert large[0, 0, 0].tolist() == [0, 0, 25]
     assert large.sum() == 25

@@ -115,13 +115,6 @@ def test_a_run_that_is_recorded_already_says_so_and_nothing_of_the_pace(pipe):
     assert "left" not in pipe.lines[1]
 
 
-def test_what_an_interrupted_run_had_come_to_says_nothing_of_the_pace(pipe):
-    plan = fixture_plan(evaluations=4)
-    before = [(plan, fixture_point(share, seconds=3600.0)) for share in (0.25, 0.5)]
-    progress = watch(pipe, [plan], before, seconds=0.0)
-    assert progress.left is None
-
-
 def test_what_is_left_goes_by_how_long_each_run_takes(pipe):
     one, other = two_plans()
     weights = {one: 1.0, other: 3.0}

@@ -25,6 +25,7 @@ from selective_backprop_lab import meter as metering
 from selective_backprop_lab.recipe import Rates, Recipe
 from selective_backprop_lab.strategies import STRATEGIES
 from selective_backprop_lab.training import run as runs
+from selective_backprop_lab.training.evaluation import Evaluation
 from selective_backprop_lab.training.run import TrainingRun
 
 
@@ -56,17 +57,6 @@ def test_an_arm_ends_when_its_cost_is_spent_and_a_window_and_batch_over_at_most(
     assert [point.progress >= due / 3 for due, point in enumerate(points, start=1)] == [True] * 3
 
 
-def test_what_costs_less_an_epoch_runs_for_more_of_them():
-    epochs = {
-        arm: carry_out(fixture_plan(arm, cost=2.0)).points[-1].epoch
-        for arm in ("traditional", "random-scored", "random-backprop")
-    }
-    # at a rate of 1/2 an epoch costs 1, 1/3 + 1/2 and 1/2, and all are ended within a window
-    assert epochs["traditional"] == 2.0
-    assert epochs["random-scored"] == pytest.approx(2 / (5 / 6), abs=0.5)
-    assert epochs["random-backprop"] == 4.0
-
-
 @pytest.mark.parametrize("rates", Rates)
 def test_traditional_training_of_a_budget_is_that_of_as_many_epochs_to_the_last_bit(rates):
     # To the bit only where full batches make up the data set: in an epoch every batch is one
@@ -90,12 +80,6 @@ def test_the_learning_rate_follows_the_share_of_its_own_budget(arm, budget, lear
     spent = {point.updates: min(1.0, point.cost / budget) for point in points}
     assert len(spent) == len(learning_rates) == points[-1].updates
     assert learning_rates == pytest.approx([spent[update] for update in sorted(spent)])
-
-
-def test_where_epochs_end_a_run_the_learning_rate_follows_the_candidates_seen(learning_rates):
-    carry_out(fixture_plan("selective-backprop", epochs=2, warmup=1 / 2))
-    # an epoch of four full batches, and one of two windows
-    assert learning_rates == pytest.approx([1 / 8, 2 / 8, 3 / 8, 4 / 8, 6 / 8, 8 / 8])
 
 
 @pytest.mark.parametrize("budget", [2.0, 4.0])
@@ -125,7 +109,7 @@ def test_an_evaluation_is_in_no_meter_however_slow(monkeypatch):
 
     def slow(*_):
         clock.now += 1000.0
-        return runs.Evaluation(50.0, 1.0, (50.0,) * 10, None)
+        return Evaluation(50.0, 1.0, (50.0,) * 10, None)
 
     monkeypatch.setattr(runs, "evaluate", slow)
     last = carry_out(fixture_plan("selective-backprop")).points[-1]

@@ -8,7 +8,7 @@ from fixture_lab import EXAMPLES, carry_out, few_digits, finish, fixture_plan, s
 from reference_audit import doubt, mean_doubt
 
 from reproductions.probes import Selections, unpack
-from selective_backprop_lab.data.noise import UniformFlip
+from selective_backprop_lab.data.noise import LabelNoise
 from selective_backprop_lab.training import example_log as following
 from selective_backprop_lab.training.example_log import LEVELS, ExampleLog
 from selective_backprop_lab.training.run import TrainingRun
@@ -39,8 +39,8 @@ def follow(labels, batches, *, settle_each=False, epochs=10.0):
         else:
             follower.score(indices, logits)
         if settle_each:
-            follower.settle()
-    follower.settle()
+            follower.flush()
+    follower.flush()
     return follower
 
 
@@ -126,7 +126,7 @@ def test_a_look_that_is_not_finite_leaves_what_the_others_told(wrong):
     labels = torch.arange(12) % CLASSES
     follower, plain = follow(labels, sights()), follow(labels, sights())
     follower.train(torch.arange(12), torch.full((12, CLASSES), wrong))
-    follower.settle()
+    follower.flush()
     for name in ("prediction", "confidence", "looks", "loss_mean", "loss_max", "doubt"):
         np.testing.assert_array_equal(
             getattr(follower, name, follower.columns.get(name)),
@@ -176,7 +176,7 @@ def test_what_waits_to_be_counted_is_bounded(monkeypatch):
         assert not follower.is_full
         follower.train(torch.arange(5), torch.zeros(5, 5))
     assert follower.is_full
-    follower.settle()
+    follower.flush()
     assert not follower.is_full
     assert follower.columns["selected"].tolist() == [4] * 5 + [0] * 5
 
@@ -223,10 +223,10 @@ def test_losses_and_predictions_are_those_of_the_model():
         recipe={"learning_rate": 1e-12, "augmentation": fixture_plan().recipe.augmentation},
     )
     plan = replace(plan, recipe=replace(plan.recipe, augmentation=type(plan.recipe.augmentation)()))
-    data = UniformFlip(0.1)(few_digits())
+    data = LabelNoise(0.1)(few_digits())
     run = finish(TrainingRun(plan, data, log_examples=True))
     history = run.history()
-    images = data.train_images.float() / 255
+    images = data.train_inputs.float() / 255
     mean, std = (torch.tensor(v)[:, None, None] for v in (data.mean, data.std))
     with torch.no_grad():
         logits = run.model.eval()((images - mean) / std)

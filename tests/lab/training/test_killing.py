@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from fixture_lab import few_digits, fixture_plan, same_runs, untimed
-from fixture_sittings import sit
+from fixture_sessions import train_session
 
 from selective_backprop_lab.records.schema import read_runs
-from selective_backprop_lab.training.callbacks import Probe, RunningProbe
+from selective_backprop_lab.training.probes import Probe, RunningProbe
 from selective_backprop_lab.training.run import TrainingRun
 
 pytestmark = [
@@ -33,7 +33,7 @@ class Telling(Probe):
         return RunningTelling(self.line)
 
     @property
-    def words(self) -> str:
+    def record_name(self) -> str:
         return "Telling()"
 
 
@@ -55,7 +55,9 @@ def start_and_kill(plan: Any, folder: Path, updates: int) -> None:
     if child == 0:
         os.close(reads)
         try:
-            sit(replace(plan, probes=(Telling(writes),)), few_digits(), folder, every=1e-6)
+            train_session(
+                replace(plan, probes=(Telling(writes),)), few_digits(), folder, every=1e-6
+            )
         except BaseException:
             traceback.print_exc()
         finally:
@@ -72,11 +74,11 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_end(tmp_path):
     plan = fixture_plan("stale-sb", epochs=8, evaluations=4)
     line = os.open(os.devnull, os.O_WRONLY)
     told = replace(plan, probes=(Telling(line),))
-    whole = sit(told, few_digits(), tmp_path / "whole", every=float("inf"))
+    whole = train_session(told, few_digits(), tmp_path / "whole", every=float("inf"))
     moments = random.Random(0)
     for _ in range(3):
         start_and_kill(plan, tmp_path / "killed", moments.randint(2, 6))
-    resumed = sit(told, few_digits(), tmp_path / "killed", every=1e-6)
+    resumed = train_session(told, few_digits(), tmp_path / "killed", every=1e-6)
     os.close(line)
     assert same_runs(resumed, whole)
     (record,), (expected,) = read_runs(tmp_path / "killed"), read_runs(tmp_path / "whole")
@@ -90,8 +92,8 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_end(tmp_path):
 def test_a_run_that_is_not_to_go_on_begins_anew(tmp_path):
     plan = fixture_plan(evaluations=2)
     first = TrainingRun(plan, few_digits())
-    sit(plan, few_digits(), tmp_path, run=first, every=1e-6, updates=3)
-    again = sit(plan, few_digits(), tmp_path, every=1e-6, resume=False)
+    train_session(plan, few_digits(), tmp_path, run=first, every=1e-6, updates=3)
+    again = train_session(plan, few_digits(), tmp_path, every=1e-6, resume=False)
     (record,) = read_runs(tmp_path)
     assert record.end["sittings"] == 1
     assert again.meter.updates == record.points[-1].updates

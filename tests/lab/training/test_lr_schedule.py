@@ -8,10 +8,8 @@ import pytest
 from fixture_lab import Clock, carry_out, few_digits, fixture_plan, name_watched, untimed
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-import selective_backprop as sb
-from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.recipe import Rates
-from selective_backprop_lab.training.lr_schedule import Follows, followed, remark
+from selective_backprop_lab.training.lr_schedule import ScheduleBasis, schedule_note
 
 THIRD = ("random-scored", "random-backprop")
 
@@ -42,10 +40,8 @@ def along_the_cosine(shares):
 @pytest.mark.parametrize(
     ("follows", "shares"),
     [
-        (Follows.RUN, [1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8, 1]),
-        (Follows.EPOCHS, [1 / 4] * 4 + [3 / 4] * 4),
-        (Follows.CANDIDATES, [n / 400 for n in (64, 128, 192, 200, 264, 328, 392, 400)]),
-        (Follows.UPDATES, [1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8, 1]),
+        (ScheduleBasis.RUN, [1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8, 1]),
+        (ScheduleBasis.CANDIDATES, [n / 400 for n in (64, 128, 192, 200, 264, 328, 392, 400)]),
     ],
 )
 def test_two_epochs_of_traditional_training(learning_rates, follows, shares):
@@ -58,10 +54,8 @@ def test_two_epochs_of_traditional_training(learning_rates, follows, shares):
 @pytest.mark.parametrize(
     ("follows", "shares"),
     [
-        (Follows.RUN, [3 / 12, 7 / 12, 11 / 12]),
-        (Follows.EPOCHS, [1 / 6, 3 / 6, 5 / 6]),
-        (Follows.CANDIDATES, [192 / 600, 392 / 600, 592 / 600]),
-        (Follows.UPDATES, [1 / 12, 2 / 12, 3 / 12]),
+        (ScheduleBasis.RUN, [3 / 12, 7 / 12, 11 / 12]),
+        (ScheduleBasis.CANDIDATES, [192 / 600, 392 / 600, 592 / 600]),
     ],
 )
 def test_three_epochs_of_an_arm_that_keeps_a_third(learning_rates, arm, follows, shares):
@@ -73,11 +67,8 @@ def test_three_epochs_of_an_arm_that_keeps_a_third(learning_rates, arm, follows,
 @pytest.mark.parametrize(
     ("follows", "shares"),
     [
-        (Follows.RUN, [1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1]),
-        # the second epoch is half of one, and its middle at 1 1/4 of 1 1/2
-        (Follows.EPOCHS, [1 / 3] * 4 + [5 / 6] * 2),
-        (Follows.CANDIDATES, [1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1]),
-        (Follows.UPDATES, [1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1]),
+        (ScheduleBasis.RUN, [1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1]),
+        (ScheduleBasis.CANDIDATES, [1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1]),
     ],
 )
 def test_a_budget_that_pays_for_one_and_a_half_traditional_epochs(learning_rates, follows, shares):
@@ -89,10 +80,8 @@ def test_a_budget_that_pays_for_one_and_a_half_traditional_epochs(learning_rates
 @pytest.mark.parametrize(
     ("follows", "shares"),
     [
-        (Follows.RUN, [1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8, 1]),
-        (Follows.EPOCHS, [1 / 4, 3 / 4, 1, 1, 1, 1, 1, 1]),
-        (Follows.CANDIDATES, [192 / 512, 384 / 512, 1, 1, 1, 1, 1, 1]),
-        (Follows.UPDATES, [1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8, 1]),
+        (ScheduleBasis.RUN, [1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8, 1]),
+        (ScheduleBasis.CANDIDATES, [192 / 512, 384 / 512, 1, 1, 1, 1, 1, 1]),
     ],
 )
 def test_the_same_budget_takes_a_third_of_each_epoch_further(learning_rates, follows, shares):
@@ -100,7 +89,6 @@ def test_the_same_budget_takes_a_third_of_each_epoch_further(learning_rates, fol
     assert learning_rates == along_the_cosine(shares)
 
 
-@pytest.mark.parametrize("follows", [Follows.RUN, Follows.SECONDS])
 @pytest.mark.parametrize(
     ("arm", "shares"),
     [
@@ -109,10 +97,10 @@ def test_the_same_budget_takes_a_third_of_each_epoch_further(learning_rates, fol
         ("random-scored", [3 / 12, 7 / 12, 11 / 12]),
     ],
 )
-def test_twelve_seconds(monkeypatch, learning_rates, follows, arm, shares):
+def test_twelve_seconds(monkeypatch, learning_rates, arm, shares):
     clock = Clock(monkeypatch)
     model = name_watched(monkeypatch, clock.tick)
-    carry_out(paced(arm, follows, seconds=12.0, model=model))
+    carry_out(paced(arm, ScheduleBasis.RUN, seconds=12.0, model=model))
     assert learning_rates == along_the_cosine(shares)
 
 
@@ -122,7 +110,7 @@ def test_a_run_that_ends_by_the_clock_has_the_schedule_of_the_recipe_s_epochs(
 ):
     clock = Clock(monkeypatch)
     model = name_watched(monkeypatch, clock.tick)
-    timed = paced("traditional", Follows.CANDIDATES, seconds=6.0, model=model)
+    timed = paced("traditional", ScheduleBasis.CANDIDATES, seconds=6.0, model=model)
     carry_out(replace(timed, recipe=replace(timed.recipe, epochs=epochs)))
     shares = [batch / (4 * epochs) for batch in range(1, 7)]  # of four an epoch, one a second
     assert learning_rates == along_the_cosine(shares)
@@ -130,40 +118,24 @@ def test_a_run_that_ends_by_the_clock_has_the_schedule_of_the_recipe_s_epochs(
 
 def test_selection_follows_the_run_whatever_the_learning_rate_does():
     counts = set()
-    for follows in (Follows.RUN, Follows.EPOCHS, Follows.CANDIDATES, Follows.UPDATES):
+    for follows in ScheduleBasis:
         points = untimed(carry_out(paced("selective-backprop", follows, epochs=3)).points)
         counts.add(tuple((p["progress"], p["scored"], p["trained"]) for p in points))
     assert len(counts) == 1
-
-
-@pytest.mark.parametrize(
-    ("follows", "length"),
-    [
-        (Follows.SECONDS, {"epochs": 3}),
-        (Follows.SECONDS, {"cost": 3.0}),
-        (Follows.EPOCHS, {"seconds": 3.0}),
-        (Follows.UPDATES, {"seconds": 3.0}),
-    ],
-)
-def test_what_has_no_end_to_count_against_is_refused_with_the_plan(follows, length):
-    with pytest.raises(sb.ConfigurationError, match=rf"^--lr-follows {follows} needs .* is .*3 "):
-        paced("traditional", follows, **length)
 
 
 def test_a_record_says_what_the_learning_rate_followed():
     def said(follows, **length):
         return paced("traditional", follows, **length).description()["schedules_follow"]
 
-    for length, by_default in {"epochs": "candidates seen", "cost": "cost spent"}.items():
-        words = [said(follows, **{length: 3.0}) for follows in Follows if follows != "seconds"]
-        assert words[0] == by_default
-        assert len(set(words)) == 4
-    # to follow seconds is to follow a run of seconds, so both are one record
-    assert said(Follows.RUN, seconds=3.0) == said(Follows.SECONDS, seconds=3.0) == "seconds spent"
-    assert re.search(r"candidates of \d+ epochs", said(Follows.CANDIDATES, seconds=3.0))
-
-
-def test_only_what_may_leave_a_schedule_unfinished_is_remarked_on():
-    length = Budget("cost", 2.0)
-    remarked = {follows for follows in Follows if remark(followed(follows, length, 3))}
-    assert remarked == {Follows.EPOCHS, Follows.CANDIDATES, Follows.UPDATES}
+    for unit, usual in {
+        "epochs": "candidates seen",
+        "cost": "cost spent",
+        "seconds": "seconds spent",
+    }.items():
+        assert said(ScheduleBasis.RUN, **{unit: 3.0}) == usual
+        assert schedule_note(usual) is None
+        words = said(ScheduleBasis.CANDIDATES, **{unit: 3.0})
+        assert words.startswith("share of traditional candidates")
+        assert words in schedule_note(words)
+    assert re.search(r"candidates of \d+ epochs", words)

@@ -1,6 +1,5 @@
 """Asked to leave, a command keeps what it has done, says so, and goes on from there later."""
 
-import math
 import signal
 import threading
 
@@ -82,34 +81,6 @@ def test_compare_keeps_the_runs_at_rest_too_and_goes_on_by_itself(tmp_path, at_u
     assert outcome.status == 0
     assert outcome.out.count("seed 0: error") == 2
     assert [run.end["sittings"] for run in read_runs(tmp_path / "out")] == [2, 2]
-
-
-@pytest.mark.parametrize(
-    ("option", "every"),
-    [("", None), ("--checkpoint-every 12.5", 12.5), ("--checkpoint-every never", math.inf)],
-)
-def test_every_command_is_told_how_often_to_save(tmp_path, monkeypatch, option, every):
-    told = []
-
-    class Told(Exception):
-        pass
-
-    def run_grid(plans, store, **options):
-        told.append((store.every, options.get("resume", True)))
-        raise Told
-
-    monkeypatch.setattr("selective_backprop_lab.cli.train.run_grid", run_grid)
-    for line in (TRAIN, f"{TRAIN} --resume", COMPARE):
-        with pytest.raises(Told):
-            run_command(f"{line} {option}", tmp_path)
-    assert told == [(every, False), (every, True), (every, True)]
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "often", "nan"])
-def test_a_time_between_checkpoints_that_is_none_is_refused(tmp_path, text):
-    outcome = run_command(f"{TRAIN} --checkpoint-every {text}", tmp_path)
-    assert outcome.status == 2
-    assert "write a positive number of seconds, or never" in outcome.text
 
 
 def test_an_error_in_one_run_keeps_the_others_of_its_comparison(tmp_path, at_update, undrawn):

@@ -12,13 +12,14 @@ from torch.nn import functional
 import selective_backprop as sb
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.composition import Composition
-from selective_backprop_lab.data.datasets import ImageData, statistics_of
+from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.splits import Splits, limited, of_classes, stratified_order
 from selective_backprop_lab.nets import models
 from selective_backprop_lab.nets.byte_lm import ByteLM
 from selective_backprop_lab.recipe import Optimizer, Precision
 from selective_backprop_lab.strategies import STRATEGIES
-from selective_backprop_lab.training.run import TrainingRun, evaluate
+from selective_backprop_lab.training.evaluation import evaluate
+from selective_backprop_lab.training.run import TrainingRun
 
 WINDOWS, CONTEXT = 256, 8
 ADAMW = {
@@ -36,7 +37,7 @@ def windows(count, seed):
     line = torch.arange(97, 97 + CONTEXT + 1).repeat(count, 1)
     noise = torch.randint(97, 123, line.shape, generator=torch.Generator().manual_seed(seed))
     text = torch.where(torch.arange(count)[:, None] % 2 == 0, line, noise)
-    return text[:, :-1, None, None].to(torch.uint8), text[:, 1:]
+    return text[:, :-1].short(), text[:, 1:]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def splits():
 
 @pytest.fixture(scope="module")
 def text(splits):
-    return ImageData("source-bytes", *splits, *statistics_of("source-bytes", splits.train_images))
+    return LabData.of("source-bytes", splits)
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_every_strategy_that_goes_by_losses_learns_the_line_and_not_the_noise(ar
     model = run.model.eval()
     with torch.no_grad():
         losses = functional.cross_entropy(
-            model(text.test_images.float()), text.test_labels, reduction="none"
+            model(text.test_inputs.long()), text.test_labels, reduction="none"
         ).mean(1)
     assert losses[::2].mean() < losses[1::2].mean()
     assert after == pytest.approx(losses.mean().item(), rel=1e-5)
@@ -85,7 +86,7 @@ def test_an_example_is_ranked_and_recorded_by_the_mean_loss_of_its_tokens(text, 
     run = TrainingRun(plan("recorded-sb", net), text)
     with torch.no_grad():
         before = functional.cross_entropy(
-            run.model(text.train_images.float()), text.train_labels, reduction="none"
+            run.model(text.train_inputs.long()), text.train_labels, reduction="none"
         ).mean(1)
     next(run._batches)
     ledger = run.loader.state_dict()["parts"]["ledger"]["recorded"]["scores"][0]
@@ -144,19 +145,19 @@ def test_no_examples_are_logged_and_the_training_error_is_of_ten_thousand_bytes(
     assert TrainingRun(plan("traditional", net), text, log_examples=True).history() is None
     many = replace(
         text,
-        train_images=text.train_images.repeat(8, 1, 1, 1),
+        train_inputs=text.train_inputs.repeat(8, 1),
         train_labels=text.train_labels.repeat(8, 1),
     )
     run.data = many
     part = many.within(stratified_order(many.train_labels)[: 10_000 // CONTEXT])
-    wrong = run.model(part.train_images.float()).argmax(1) != part.train_labels
+    wrong = run.model(part.train_inputs.long()).argmax(1) != part.train_labels
     assert run.meters()["train_error"] == pytest.approx(100 * wrong.float().mean().item())
 
 
 def test_the_loss_is_a_mean_over_all_tokens_whatever_the_batches(text, net):
     torch.manual_seed(0)
     model = ByteLM(CONTEXT, 256, 1, width=36, depth=1)
-    whole = text.test_images.float(), text.test_labels
+    whole = text.test_inputs.long(), text.test_labels
     parts = [(whole[0][:3], whole[1][:3]), (whole[0][3:], whole[1][3:])]
     with torch.no_grad():
         loss = functional.cross_entropy(model(whole[0]), whole[1]).item()

@@ -7,26 +7,26 @@ import sys
 from pathlib import Path
 
 import pytest
-from fixture_crew import Endless, Failing, Killed, wait_for
+from fixture_jobs import Endless, Failing, Killed, wait_for
 
 import selective_backprop as sb
-from selective_backprop_lab.runner import worker_pool
-from selective_backprop_lab.runner.worker_pool import run_jobs
+from selective_backprop_lab.runner import local_pool
+from selective_backprop_lab.runner.local_pool import run_local
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 ENDLESS = """
 from pathlib import Path
-from fixture_crew import Endless
-from selective_backprop_lab.runner.worker_pool import run_jobs
+from fixture_jobs import Endless
+from selective_backprop_lab.runner.local_pool import run_local
 
 if __name__ == "__main__":
     work = [Endless(Path.cwd(), tells=False), Endless(Path.cwd(), tells=False)]
-    run_jobs(work, jobs=2, threads=1, watch=lambda job, news: None)
+    run_local(work, jobs=2, threads=1, watch=lambda job, news: None)
 """
 
 
 def run(*work):
-    run_jobs(work, jobs=2, threads=1, watch=lambda job, news: None)
+    run_local(work, jobs=2, threads=1, watch=lambda job, news: None)
 
 
 @pytest.mark.usefixtures("signals_as_usual")
@@ -41,7 +41,7 @@ def run(*work):
 def test_where_one_fails_the_others_keep_what_they_have_begun(
     tmp_path, monkeypatch, handler, error, said
 ):
-    monkeypatch.setattr(worker_pool, "PATIENCE", 10.0)  # seconds until a process is killed
+    monkeypatch.setattr(local_pool, "PATIENCE", 10.0)  # seconds until a process is killed
     signal.signal(signal.SIGTERM, handler)
     with pytest.raises(sb.RecordError, match=said):
         run(Endless(tmp_path), Failing(tmp_path, error))

@@ -1,7 +1,7 @@
 """Probes: looking into a run while it trains, and writing down what is seen, without touching it.
 
 Probes are no part of what is trained: a run with probes and one without share a record, and train
-the same net. What a probe sees is written into the record as observations, under the probe's words.
+the same net. What a probe sees is written into the record as observations, under the probe's name.
 A new probe is a frozen dataclass that starts a `RunningProbe`, in a module that imports this one.
 """
 
@@ -13,15 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.data.datasets import LabData
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class ProbeContext:
     """What a probe may look at, and must leave as it is."""
 
     model: nn.Module  # that is being trained; in eval mode whenever a probe is asked
-    data: ImageData
+    data: LabData
     device: torch.device
 
 
@@ -54,10 +54,10 @@ class Probe(ABC):
     """
 
     @abstractmethod
-    def start(self, scene: Scene) -> RunningProbe:
+    def start(self, scene: ProbeContext) -> RunningProbe:
         """Begin to look at a run."""
 
     @property
-    def words(self) -> str:
+    def record_name(self) -> str:
         """The probe as records name it."""
         return repr(self)

@@ -6,7 +6,7 @@ from fixture_lab import few_digits, finish, fixture_plan, run_plans, untimed
 
 from reproductions.probes import LossQuantiles
 from selective_backprop_lab.records.schema import read_run
-from selective_backprop_lab.training.callbacks import Probe, RunningProbe, Scene
+from selective_backprop_lab.training.probes import Probe, ProbeContext, RunningProbe
 from selective_backprop_lab.training.run import TrainingRun
 
 
@@ -91,9 +91,11 @@ def test_a_run_that_is_asked_for_nothing_sees_nothing():
 def test_quantiles_of_losses_are_those_of_the_first_examples():
     data = few_digits()
     run = finish(TrainingRun(fixture_plan("traditional"), data))
-    probe = LossQuantiles(examples=100, steps=4).start(Scene(run.model, data, torch.device("cpu")))
+    probe = LossQuantiles(examples=100, steps=4).start(
+        ProbeContext(run.model, data, torch.device("cpu"))
+    )
     with torch.no_grad():
-        images = data.train_images[:100].float() / 255
+        images = data.train_inputs[:100].float() / 255
         images = (images - torch.tensor(data.mean)[:, None, None]) / torch.tensor(data.std)[
             :, None, None
         ]

@@ -1,0 +1,99 @@
+"""The engine of this machine: one process, or several side by side.
+
+Neither `concurrent.futures.ProcessPoolExecutor` nor joblib's loky can do this. Both return what a
+job comes to only at its end; steps would need a queue that all workers share, and a worker that is
+killed may leave its lock taken. On Ctrl-C the one waits for the jobs under way and the other kills
+them: neither gives a worker time for a last checkpoint, nor ends workers whose parent was killed.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from selective_backprop_lab.runner.engine import JobT, killed, steps_and_error
+from selective_backprop_lab.training.stopping import sigterm_leaves
+from selective_backprop_lab.training.threads import limit_threads
+
+PATIENCE = 30.0  # seconds that a process has for its last checkpoint
+
+
+def run_local(
+    work: Sequence[JobT], *, jobs: int, threads: int, watch: Callable[[JobT, Any], None]
+) -> None:
+    """Carry out jobs as an `Engine` does; from two at a time, each in a process of its own."""
+    if jobs == 1 or len(work) < 2:
+        for job in work:
+            with closing(job.steps()) as steps:
+                for step in steps:
+                    watch(job, step)
+        return
+    # Forking a process whose libraries have started threads may hang.
+    context = multiprocessing.get_context("spawn")
+    pending = iter(work)
+    running: dict[Any, JobT] = {}
+    processes = []
+    try:
+        for _, job in zip(range(jobs), pending, strict=False):
+            connection, theirs = context.Pipe()
+            processes.append(context.Process(target=_work, args=(theirs, threads)))
+            processes[-1].start()
+            theirs.close()  # or the end of the process would not be seen
+            connection.send(job)
+            running[connection] = job
+        while running:
+            for connection in wait(list(running)):
+                assert isinstance(connection, Connection)
+                try:
+                    step = connection.recv()
+                except (EOFError, OSError) as error:
+                    raise killed(list(running.values())) from error
+                if isinstance(step, Exception):
+                    raise step
+                if step is not None:
+                    watch(running[connection], step)
+                    continue
+                del running[connection]
+                job = next(pending, None)
+                connection.send(job)
+                if job is not None:
+                    running[connection] = job
+    except BaseException:
+        for connection in running:
+            connection.close()  # which also ends those that ignore SIGTERM
+        for process in processes:
+            process.terminate()
+        latest = time.monotonic() + PATIENCE
+        for process in processes:
+            process.join(max(0.0, latest - time.monotonic()))
+            process.kill()
+        raise
+    finally:
+        for process in processes:
+            process.join()
+
+
+def _work(connection: Connection, threads: int) -> None:
+    """Carry out the jobs that come, in a process of its own, until None comes."""
+    # Ctrl-C reaches the whole group; the parent decides, and ends its processes.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    limit_threads(threads)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(EOFError, OSError):  # the parent is gone, or no longer listens
+        for job in iter(connection.recv, None):
+            with sigterm_leaves(), closing(steps_and_error(job)) as steps:
+                for step in steps:
+                    connection.send(step)
+            connection.send(None)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)

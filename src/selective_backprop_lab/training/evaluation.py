@@ -1,0 +1,56 @@
+"""How a model does on a set of examples."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How a model does on a set of examples."""
+
+    error: float  # percent
+    loss: float  # mean cross-entropy; of text, over all tokens
+    class_errors: tuple[float, ...] | None  # percent; NaN without examples of it; None of text
+    ranking: float | None  # of two classes, the area under the curve, 0 to 1
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, loader: Any, device: torch.device) -> Evaluation:
+    """Return how a model does on a loader's examples."""
+    model.eval()
+    loss = torch.zeros((), dtype=torch.float64, device=device)
+    labels, misses, margins = list[Tensor](), list[Tensor](), list[Tensor]()
+    for inputs, targets in loader:
+        inputs, targets = inputs.to(device), targets.to(device)
+        outputs: Tensor = model(inputs)
+        loss += nn.functional.cross_entropy(outputs, targets, reduction="sum")
+        labels.append(targets.flatten())
+        misses.append((outputs.argmax(1) != targets).flatten())
+        margins.append(outputs[:, -1] - outputs[:, 0])
+        classes, is_text = outputs.shape[1], targets.ndim > 1
+    label, missed = torch.cat(labels), torch.cat(misses)
+    counts, wrong = (each.bincount(minlength=classes) for each in (label, label[missed]))
+    return Evaluation(
+        error=100.0 * int(missed.sum()) / len(label),
+        loss=float(loss) / len(label),
+        class_errors=None if is_text else tuple((100.0 * wrong.double() / counts).tolist()),
+        ranking=None if is_text or classes != 2 else area_under_curve(torch.cat(margins), label),
+    )
+
+
+def area_under_curve(scores: Tensor, labels: Tensor) -> float:
+    """Return how often an example of class 1 has a higher score than one of class 0.
+
+    Ties count as a half. NaN where a class is missing.
+    """
+    scores, labels = scores.double().cpu(), labels.cpu()
+    _, place, count = scores.unique(return_inverse=True, return_counts=True)
+    ranks = (count.cumsum(0) - (count - 1) / 2)[place]  # from 1; equal scores share their mean
+    positive = int(labels.sum())
+    pairs = positive * (len(labels) - positive)
+    above = float(ranks[labels == 1].sum()) - positive * (positive + 1) / 2
+    return above / pairs if pairs else math.nan
