@@ -45,15 +45,6 @@ def refusal(line, folder):
         ("train --lr 0", ["learning_rate=0.0", "must be positive"]),
         ("train --batch-size 0", ["batch_size=0", "must be positive"]),
         ("train --noise 1", ["noise of rate=1.0", "[0, 1)", "1/5 flips a fifth"]),
-        ("train --lr-follows seconds", ["--lr-follows seconds needs a budget in seconds", "20"]),
-        (
-            "train --lr-follows seconds --budget 3",
-            ["needs a budget in seconds", "--lr-follows run"],
-        ),
-        (
-            "train --lr-follows updates --budget 3s",
-            ["--lr-follows updates needs a length in epochs"],
-        ),
         ("train --limit 9999", ["limit is 9999", "between 10", "1437"]),
         ("train --device cuda", ["--device cuda: torch", "finds cpu here"]),
         ("train --device tpu", ["--device tpu: torch", "finds cpu here"]),
