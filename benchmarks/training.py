@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import selective_backprop as sb
-from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.loader import make_loader
 from selective_backprop_lab.recipe import Recipe
 
@@ -15,7 +15,7 @@ Seen = Callable[[Tensor, Tensor, int, bool], None]
 
 
 def train(
-    data: ImageData,
+    data: LabData,
     recipe: Recipe,
     strategy: sb.Strategy,
     *,

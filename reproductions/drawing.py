@@ -19,7 +19,7 @@ from selective_backprop_lab.analysis.curves import Curve
 from selective_backprop_lab.analysis.estimates import Estimate
 from selective_backprop_lab.analysis.facts import listed, origins, seeds_of
 from selective_backprop_lab.analysis.tables import percent
-from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.records.frame import machine_of
 from selective_backprop_lab.report.panels import FAINT, SETTINGS, draw_curve, label_ends
 from selective_backprop_lab.report.styles import Style
@@ -128,14 +128,14 @@ def thousands(value: float, _: int = 0) -> str:
     return f"{value:g}"
 
 
-def draw_images(panel: Axes, data: ImageData, indices: Sequence[int], title: str) -> None:
+def draw_images(panel: Axes, data: LabData, indices: Sequence[int], title: str) -> None:
     """Draw training images in two rows, each with the name of its class."""
     side, columns = data.image_size, (len(indices) + 1) // 2
     across, down = round((1 + _GAP) * side), round((1 + _GAP + _NAME) * side)
     canvas = torch.full((2 * down, columns * across, 3), 255, dtype=torch.uint8)
     for place, index in enumerate(indices):
         top, left = place // columns * down, place % columns * across
-        image = data.train_images[index].expand(3, -1, -1).permute(1, 2, 0)
+        image = data.train_inputs[index].expand(3, -1, -1).permute(1, 2, 0)
         canvas[top : top + side, left : left + side] = image
         panel.text(
             left + side / 2,

@@ -9,7 +9,7 @@ import pandas as pd
 from reproductions.settings import Arm, Scale, Setting
 from reproductions.timing import StepTimes
 from selective_backprop_lab.analysis.tables import Table
-from selective_backprop_lab.data.datasets import ImageData
+from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.records.frame import frame_of
 from selective_backprop_lab.runner.run_store import load_data
 
@@ -52,7 +52,7 @@ class Panel:
         return Table((head, *columns), rows, title or self.title)
 
     @property
-    def images(self) -> ImageData:
+    def images(self) -> LabData:
         """The data set that it was trained on."""
         return load_data(self.setting.recipe.data, self.root, self.setting.limit)
 

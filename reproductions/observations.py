@@ -12,7 +12,7 @@ from reproductions.drawing import curve_at
 from reproductions.probes import unpack
 from selective_backprop_lab.analysis.curves import Curve
 from selective_backprop_lab.records.frame import each_run
-from selective_backprop_lab.training.callbacks import Probe
+from selective_backprop_lab.training.probes import Probe
 
 Pick = Callable[[Any], float]
 """Takes one number out of a row of what a probe saw."""

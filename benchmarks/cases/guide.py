@@ -177,7 +177,7 @@ def in_order(suspects: sb.guide.Suspects) -> np.ndarray:
 
 
 @torch.no_grad()
-def final_losses(model: nn.Module, data: datasets.ImageData) -> Tensor:
+def final_losses(model: nn.Module, data: datasets.LabData) -> Tensor:
     """Return the losses of one more pass, in eval mode and without augmentation."""
     model.eval()
     losses = nn.CrossEntropyLoss(reduction="none")
@@ -185,7 +185,7 @@ def final_losses(model: nn.Module, data: datasets.ImageData) -> Tensor:
     return torch.cat([losses(model(images), labels) for images, labels in batches])
 
 
-def found_by_rules(data: datasets.ImageData, looks: Looks, final: Tensor) -> Row:
+def found_by_rules(data: datasets.LabData, looks: Looks, final: Tensor) -> Row:
     """Return what each rule finds, and what is said of wrong and of right labels."""
     wrong, found = data.flipped.numpy(), {}
     for name, scores in looks.rules(final).items():

@@ -165,10 +165,10 @@ def observed(name, numbers):
     for panel, lists in zip(ITEM[name].panels(SCALE), numbers, strict=True):
         (arm,) = panel.arms
         (probe,) = arm.plan.probes
-        key = "counts" if probe.words.startswith("Selections") else "ranks"
+        key = "counts" if probe.record_name.startswith("Selections") else "ranks"
         runs = []
         for seed, values in enumerate(lists):
-            seen = Observation(probe=probe.words, progress=1.0, seen={key: pack(values)})
+            seen = Observation(probe=probe.record_name, progress=1.0, seen={key: pack(values)})
             runs.append(replace(fixture_run(seed=seed), observations=(seen,)))
         found.append(fixture_panel(panel, {arm.key: runs}))
     return Evidence(SCALE, tuple(found))

@@ -36,7 +36,7 @@ def filled(name, seen, seeds=3):
 def observing(probes, seen, seed):
     (probe,) = probes
     observations = [
-        Observation(probe=probe.words, progress=(place + 1) / len(seen), seen=each)
+        Observation(probe=probe.record_name, progress=(place + 1) / len(seen), seen=each)
         for place, each in enumerate(seen)
     ]
     return replace(fixture_run(seed=seed), observations=tuple(observations))
@@ -209,6 +209,6 @@ def test_images_lie_in_reading_order_with_their_classes():
     sheet = torch.tensor(shown.get_array())
     for place, index in enumerate(indices):
         top, left = place // 2 * 12, place % 2 * 9
-        assert torch.equal(sheet[top : top + 8, left : left + 8, 1], data.train_images[index, 0])
+        assert torch.equal(sheet[top : top + 8, left : left + 8, 1], data.train_inputs[index, 0])
     names = [data.class_names[int(data.train_labels[index])] for index in indices]
     assert [text.get_text() for text in panel.texts] == names

@@ -17,7 +17,7 @@ from reproductions.probes import (
     unpack,
 )
 from selective_backprop_lab.nets.models import make_model
-from selective_backprop_lab.training.callbacks import Scene
+from selective_backprop_lab.training.probes import ProbeContext
 
 COUNT = 40
 
@@ -26,14 +26,14 @@ COUNT = 40
 def scene():
     data = few_digits()
     model = make_model("fixture_lab:small_net", data, seed=0).eval()
-    return Scene(model, data, torch.device("cpu"))
+    return ProbeContext(model, data, torch.device("cpu"))
 
 
 @torch.no_grad()
 def logits(scene):
     data = scene.data
     mean, std = torch.tensor(data.mean)[:, None, None], torch.tensor(data.std)[:, None, None]
-    images = (data.train_images[:COUNT].float() / 255 - mean) / std
+    images = (data.train_inputs[:COUNT].float() / 255 - mean) / std
     return scene.model(images), data.train_labels[:COUNT]
 
 
@@ -113,7 +113,7 @@ def normalised(data, images):
 def test_bands_hold_equally_many_from_the_lowest_loss_to_the_highest(scene):
     data = scene.data
     with torch.no_grad():
-        outputs = scene.model(normalised(data, data.test_images[:40])).softmax(1)
+        outputs = scene.model(normalised(data, data.test_inputs[:40])).softmax(1)
     labels = data.test_labels[:40].tolist()
     confidence = [float(shares[label]) for shares, label in zip(outputs, labels, strict=True)]
     right = [int(shares.argmax()) == label for shares, label in zip(outputs, labels, strict=True)]
@@ -128,7 +128,7 @@ def test_bands_hold_equally_many_from_the_lowest_loss_to_the_highest(scene):
 def test_confidences_are_sorted_and_the_surest_bin_is_the_last(scene):
     data = scene.data
     with torch.no_grad():
-        outputs = scene.model(normalised(data, data.test_images)).softmax(1)
+        outputs = scene.model(normalised(data, data.test_inputs)).softmax(1)
     labels = data.test_labels.tolist()
     pairs = sorted(
         (float(shares[label]), int(shares.argmax()) == label)
@@ -159,7 +159,7 @@ def test_confidences_are_seen_once_at_their_moment_also_in_a_run_that_goes_on(sc
 
 
 def gradient(scene, rows):
-    inputs = normalised(scene.data, scene.data.train_images[rows])
+    inputs = normalised(scene.data, scene.data.train_inputs[rows])
     loss = nn.functional.cross_entropy(scene.model(inputs), scene.data.train_labels[rows])
     parts = torch.autograd.grad(loss, list(scene.model.parameters()))
     return torch.cat([part.flatten() for part in parts])
@@ -194,7 +194,7 @@ def test_a_batch_of_everything_points_where_everything_does(scene):
 def test_agreement_is_the_cosine_with_the_gradient_of_all_and_the_share_of_equal_signs(scene):
     data = scene.data
     probe = GradientAgreement(examples=2, batch_size=1, batches=1, beta=50.0).start(scene)
-    inputs = normalised(data, data.train_images[:2])
+    inputs = normalised(data, data.train_inputs[:2])
     gradients, losses = [], []
     for image, label in zip(inputs, data.train_labels, strict=False):
         loss = nn.functional.cross_entropy(scene.model(image[None]), label[None])

@@ -39,7 +39,6 @@ def refusal(line, folder):
         ("train --epochs 3 --budget 3", ["give --epochs or --budget, not both"]),
         ("train --lr 0", ["learning_rate=0.0", "must be positive"]),
         ("train --noise 1", ["noise of rate=1.0", "[0, 1)", "1/5 flips a fifth"]),
-        ("train --lr-follows seconds", ["--lr-follows seconds needs a budget in seconds", "20"]),
         ("train --limit 9999", ["limit is 9999", "between 10", "1437"]),
         ("train --device cuda", ["--device cuda: torch", "finds cpu here"]),
         ("train --data mnist", ["mnist is read from disk", "train-images-idx3-ubyte", "--root"]),
