@@ -39,9 +39,6 @@ WRONG = {
     sb.experimental.Pipelined: {
         "every": [0, 1.5],
         "ahead": [0],
-        "threads": [-1],
-        "start_method": ["teleport"],
-        "device": ["tpu9"],
         "check": [8],
     },
     sb.scorers.Predicted: {"epochs": [0, 1, -1, 1.5, math.nan, math.inf]},
