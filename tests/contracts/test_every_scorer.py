@@ -191,12 +191,11 @@ def test_every_scorer_is_public_and_listed_here():
 
 
 @every_specification
-def test_what_remembers_or_is_begun_ahead_says_so(scorer):
+def test_what_remembers_says_so(scorer):
     running = begin(scorer, Restless())
     recalls = type(running).recall is not sb.scorers.RunningScorer.recall
     assert recalls == scorer.needs.remembers
     assert scorer.needs.passes or scorer.needs.recordings
-    assert (running.ahead > 0) == scorer.needs.defers
 
 
 @every_specification

@@ -208,12 +208,18 @@ def start_checked(
         advice: what to do where agreement is low.
         interval: over how many scored batches the batches of a check are spread.
     """
-    check = scorer.check
-    if check is None or not context.checks:
-        return ApproximateScorer(*begin(context), None)
-    name, stride = type(scorer).__name__, -(-interval // int(check.batches))
-    compared = Comparison(check, context.rate, name=name, advice=advice, stride=stride)
-    return ApproximateScorer(*begin(replace(context, checks=False)), compared)
+    check, compared = scorer.check, None
+    if check is not None and context.checks:
+        name, stride = type(scorer).__name__, -(-interval // int(check.batches))
+        compared = Comparison(check, context.rate, name=name, advice=advice, stride=stride)
+        context = replace(context, checks=False)
+    cheap, exact = begin(context)
+    if exact.ahead:
+        raise ConfigurationError(
+            f"{scorer.scorer!r} scores beside the training, which would wait for it in there; "
+            "write it the other way round, such as Pipelined(LowPrecision(Forward()), every=8)"
+        )
+    return ApproximateScorer(cheap, exact, compared)
 
 
 def start_wrapped(
@@ -244,22 +250,14 @@ def model_of(scorer: Any, context: Context) -> nn.Module:
 def check_wrapper(wrapper: Any, *, other_model: bool = False) -> None:
     """Refuse fields `scorer` and `check` of a cheap scorer that cannot work.
 
-    With `other_model` it scores with another form of the model in training: the inner scorer must
-    then neither bring a model of its own nor learn from the one in training.
+    With `other_model` it scores with another form of the model in training, so the inner scorer
+    must not bring a model of its own.
     """
     scorer = wrapper.scorer
     check_inner(scorer)
     check_instance("check", wrapper.check, Check, "Check(batches=8)", optional=True)
-    if not other_model:
-        return
-    name = type(wrapper).__name__
-    if not scorer.needs.model:
+    if other_model and not scorer.needs.model:
         raise ConfigurationError(
-            f"{name} works on the model in training, and {scorer!r} scores with a model of its "
-            "own; wrap one that scores with the model itself, such as Forward()"
-        )
-    if scorer.needs.learns:
-        raise ConfigurationError(
-            f"{name} scores with another form of the model, and {scorer!r} learns from the one "
-            "in training; write it by itself, or wrap one that does not learn, such as Forward()"
+            f"{type(wrapper).__name__} works on the model in training, and {scorer!r} scores with "
+            "a model of its own; wrap one that scores with the model itself, such as Forward()"
         )

@@ -217,7 +217,7 @@ class Proxy(AbstractScorer):
     @property
     def needs(self) -> Needs:
         """What `forward` needs, except for the model in training."""
-        return replace(self.forward.needs, model=False, learns=True, plain_forward=False)
+        return replace(self.forward.needs, model=False, plain_forward=False)
 
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer, with a new model on the training's device."""

@@ -90,8 +90,7 @@ class Pipelined(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """What the scorer inside needs, and that batches are begun ahead."""
-        return replace(self.scorer.needs, defers=True, plain_forward=False)
+        return replace(self.scorer.needs, plain_forward=False)
 
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer; the copy is made at the first scored batch."""
