@@ -38,7 +38,7 @@ SELECTORS = {
     ],
     sb.selectors.Hide: [
         sb.selectors.Hide(),
-        sb.selectors.Hide(0.5, confidence=0.5, falls=(), history=64),
+        sb.selectors.Hide(0.5, confidence=0.5, history=64),
     ],
     sb.selectors.Nonzero: [sb.selectors.Nonzero()],
     sb.selectors.Confident: [
