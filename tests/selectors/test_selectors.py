@@ -83,8 +83,8 @@ TERMS = [
     (sb.selectors.Bottom(0.4), (0.4,), {}),
     (sb.selectors.Percentile(3, history=5), (1 / 4,), {"history": 5}),
     (sb.selectors.Percentile(1, "bernoulli", history=5), (1 / 2, COINS), {"history": 5}),
-    (sb.selectors.Proportional(), (1 / 3,), {"reweights": True, "replaces": True}),
-    (sb.selectors.Proportional(2.5, bias=0), (1 / 2.5,), {"replaces": True}),
+    (sb.selectors.Proportional(), (1 / 3,), {"reweights": True}),
+    (sb.selectors.Proportional(2.5, bias=0), (1 / 2.5,), {}),
     *(
         (
             sb.selectors.BelowMean(0.5, longer_steps=longer, history=7),

@@ -169,15 +169,18 @@ def selective_backprop(
     Source:
         Jiang et al. 2019, arXiv:1910.00762.
     """
-    if (rate is None) == (beta is None):
+    schedule = Schedule(warmup_epochs, start, end, plain_every)
+    if beta is not None and rate is None:
+        ranking = Percentile(beta, draw, history)
+    elif rate is not None and beta is None:
+        ranking = _ranking(rate, draw, history)
+    else:
         given = "neither" if rate is None else "both"
         raise ConfigurationError(
             f"{given} of rate and beta given; they are one knob, rate = 1 / (beta + 1), so give "
             "one: rate=1/3 and beta=2 both keep a third"
         )
-    selector = Percentile(beta, draw, history) if rate is None else _ranking(rate, draw, history)
-    schedule = Schedule(warmup_epochs, start, end, plain_every)
-    return Strategy("selective-backprop", scorer, selector, schedule)
+    return Strategy("selective-backprop", scorer, ranking, schedule)
 
 
 def _ranking(rate: float, draw: Draw | DrawName, history: int = 1024) -> Percentile:
