@@ -1,4 +1,4 @@
-"""EL2N and GraNd: scores of how much young models still have to learn from each example."""
+"""EL2N and GraNd: how much models early in training still have to learn from each example."""
 
 import math
 import textwrap
@@ -63,7 +63,7 @@ def el2n_scores(
     models: int = 10,
     outputs: OutputsOf | None = None,
 ) -> ExampleScores:
-    """Score every example by how far the predictions of young models are from its target.
+    """Score every example by how far predictions early in training are from its target.
 
     The score is the L2 norm of the error vector, averaged over the models. The error vector is
     the predicted class probabilities less the target's; for a cross-entropy it is the gradient
@@ -113,7 +113,7 @@ def grand_scores(
     models: int = 10,
     outputs: OutputsOf | None = None,
 ) -> ExampleScores:
-    """Score every example by the norm of its own gradient in young models.
+    """Score every example by the norm of its own gradient early in training.
 
     The score is the L2 norm of the gradient of the example's loss with respect to all trainable
     parameters, averaged over the models. It takes a backward pass, and gradients of as many

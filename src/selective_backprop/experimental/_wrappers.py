@@ -62,8 +62,8 @@ class LowPrecision(AbstractScorer):
             )
         if is_slow(device):
             warn(
-                f"this {device.type} has no fast path for bfloat16: LowPrecision will likely cost "
-                f"more than it saves. Score with {self.scorer!r} itself here, or time both."
+                f"this {device.type} has no fast path for torch.bfloat16: LowPrecision will likely "
+                f"cost more than it saves. Score with {self.scorer!r} itself here, or time both."
             )
         return start_wrapped(
             self,

@@ -156,7 +156,7 @@ def _recall_excess(
             "cannot be found; compare with first losses instead: Excess(None, Recorded())"
         )
     losses = inner.recall(ledger, epoch)
-    assert losses is not None  # what is recorded is always told, as infinity where it is unknown
+    assert losses is not None  # `Recorded` always recalls, infinity where it knows no loss
     excess = losses - reference
     return excess.masked_fill_(excess.isnan(), torch.inf)
 

@@ -492,7 +492,7 @@ def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedu
 
 
 def auto(*, schedule: Schedule = FIRST_EPOCH) -> Strategy:
-    """Skip what is learned while training is young, and what cannot be learned; no rate to set.
+    """Skip what is learned early in training, and what cannot be learned; there is no rate to set.
 
     The odds of being kept are `2 * (1 - exp(-loss))` within [0.1, 1], by the higher of the
     last two losses that training recorded of an example. So an example is skipped only if the
