@@ -25,7 +25,7 @@ from selective_backprop._pipeline.in_memory import in_memory_loader
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.rows import Leftovers
 from selective_backprop._pruning.example_scores import ExampleScores, el2n_scores, grand_scores
-from selective_backprop._pruning.prune import Keep, prune
+from selective_backprop._pruning.prune import prune
 from selective_backprop._sampling.draws import Selection
 from selective_backprop._sampling.gate import VarianceGate
 from selective_backprop._sampling.schedule import Schedule
@@ -74,7 +74,6 @@ __all__ = [
     "ConfigurationError",
     "DataError",
     "ExampleScores",
-    "Keep",
     "Leftovers",
     "LoaderError",
     "Log",

@@ -439,9 +439,7 @@ def test_auto_is_told_excess_losses_and_trains_on_the_losses_themselves(strategy
     assert lower == (smoothing > 0 and strategy == sb.auto())
 
 
-@pytest.mark.parametrize(
-    ("strategy", "reads"), [(sb.kakurenbo(falls=()), True), (sb.stale_sb(0.5), False)]
-)
+@pytest.mark.parametrize(("strategy", "reads"), [(sb.kakurenbo(), True), (sb.stale_sb(0.5), False)])
 def test_scores_exceed_the_lowest_loss_where_confidence_is_read_from_them(strategy, reads):
     data = TensorDataset(torch.eye(8).repeat(4, 1), torch.arange(32) % 8)
     model, loss_fn = nn.Linear(8, 8), nn.CrossEntropyLoss(label_smoothing=0.2)

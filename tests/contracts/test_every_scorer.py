@@ -45,16 +45,16 @@ SCORERS = {
     sb.experimental.Int8: [
         sb.experimental.Int8(sb.scorers.Forward()),
         sb.experimental.Int8(
-            sb.scorers.Forward("error-norm"), 1, 2, 2, sb.experimental.Check(1, least=0)
+            sb.scorers.Forward("error-norm"), 2, sb.experimental.Check(1, least=0)
         ),
-        sb.experimental.Int8(sb.experimental.LowResolution(sb.scorers.Forward()), 3, check=None),
+        sb.experimental.Int8(sb.experimental.LowResolution(sb.scorers.Forward()), check=None),
     ],
     sb.experimental.LowPrecision: [
         sb.experimental.LowPrecision(sb.scorers.Forward()),
         sb.experimental.LowPrecision(
-            sb.scorers.Forward("error-norm"), torch.float16, sb.experimental.Check(2, 3, least=0)
+            sb.scorers.Forward("error-norm"), sb.experimental.Check(2, least=0)
         ),
-        sb.experimental.LowPrecision(sb.scorers.Forward(training=True), torch.float16, check=None),
+        sb.experimental.LowPrecision(sb.scorers.Forward(training=True), check=None),
         sb.experimental.LowPrecision(
             sb.scorers.Proxy(make_small_model, make_optimizer), check=None
         ),
@@ -64,7 +64,6 @@ SCORERS = {
         sb.experimental.LowResolution(
             sb.experimental.LowPrecision(sb.scorers.Forward()),
             3,
-            ["images"],
             sb.experimental.Check(1, least=0),
         ),
     ],
@@ -192,12 +191,11 @@ def test_every_scorer_is_public_and_listed_here():
 
 
 @every_specification
-def test_what_remembers_or_is_begun_ahead_says_so(scorer):
+def test_what_remembers_says_so(scorer):
     running = begin(scorer, Restless())
     recalls = type(running).recall is not sb.scorers.RunningScorer.recall
     assert recalls == scorer.needs.remembers
     assert scorer.needs.passes or scorer.needs.recordings
-    assert (running.ahead > 0) == scorer.needs.defers
 
 
 @every_specification

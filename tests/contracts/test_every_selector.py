@@ -38,7 +38,7 @@ SELECTORS = {
     ],
     sb.selectors.Hide: [
         sb.selectors.Hide(),
-        sb.selectors.Hide(0.5, confidence=0.5, falls=(), history=64),
+        sb.selectors.Hide(0.5, confidence=0.5, history=64),
     ],
     sb.selectors.Nonzero: [sb.selectors.Nonzero()],
     sb.selectors.Confident: [
@@ -131,7 +131,7 @@ def test_rows_are_valid_and_ascending_and_weights_belong_to_them(selector, value
     assert rows.dtype == torch.int64
     assert rows.tolist() == sorted(rows.tolist())
     assert set(rows.tolist()) <= set(range(len(values)))
-    if not selector.terms.replaces:
+    if not isinstance(selector, sb.selectors.Proportional):
         assert len(set(rows.tolist())) == len(rows)
     if weights is not None:
         assert weights.shape == rows.shape
@@ -175,7 +175,9 @@ def test_chance_repeated_rows_and_weights_are_where_the_terms_say_so_and_nowhere
     drawn = [tuple(choice.rows.tolist()) for choice in found]
     by_chance = not isinstance(selector, WITHOUT_CHANCE) and selector.terms.rate < 1
     assert (len(set(drawn)) > 1) == by_chance
-    assert any(len(set(rows)) < len(rows) for rows in drawn) == selector.terms.replaces
+    assert any(len(set(rows)) < len(rows) for rows in drawn) == isinstance(
+        selector, sb.selectors.Proportional
+    )
     assert all((choice.weights is not None) == selector.terms.reweights for choice in found)
 
 

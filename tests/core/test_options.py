@@ -170,26 +170,18 @@ OTHERS = {
     if not callable(value)
     or name.endswith("Name")
     or (inspect.isclass(value) and (inspect.isabstract(value) or issubclass(value, Exception)))
-} | {"Draw", "Keep", "Leftovers", "Measure", "NonFinite"}
+} | {"Draw", "Leftovers", "Measure", "NonFinite"}
 
 # What must be given otherwise for an option to have a meaning; None for what must not be given.
 BESIDE = {
-    ("prune", "window"): {"keep": None, "which": "window"},
-    **{
-        (name, "beta"): {"rate": None}
-        for name in ("selective_backprop", "stale_sb", "predicted_sb", "recorded_sb")
-    },
-    ("proxy_sb", "beta"): {"rate": None},
-    ("diet_sb", "beta"): {"rate": None},
+    ("selective_backprop", "beta"): {"rate": None},
 }
 WRONG = ("0.5", "3", "1/3", "many", True, None, math.nan, math.inf, -math.inf, [2], 1j)
 
 # Options that hold numbers, and what is no number in there; a batch may be padded with any.
 HELD = {
-    "falls": [((0.5, wrong),) for wrong in WRONG] + [((wrong, 0.5),) for wrong in WRONG],
     "pad": [{"0": wrong} for wrong in ("0.5", "many", None, [2], 1j)],
 }
-PAIR = [(0.0, wrong) for wrong in WRONG] + [(wrong, 1.0) for wrong in WRONG]
 
 
 def kinds(annotation: Any) -> Iterator[Any]:
@@ -212,7 +204,7 @@ def cases() -> Iterator[Any]:
     for name in TAKES:
         for option, each in numeric(PUBLIC[name]).items():
             known = [wrong for wrong in WRONG if wrong is not None or NoneType not in each]
-            known += PAIR if (name, option) == ("prune", "window") else HELD.get(option, [])
+            known += HELD.get(option, [])
             for wrong in known:
                 yield pytest.param(name, option, wrong, id=f"{name} {option} {wrong!r}")
 
@@ -265,7 +257,6 @@ def test_what_is_no_number_in_its_range_is_refused_by_its_name(name, option, wro
         (lambda: call("SelectiveLoader", batch_size="16"), ["write batch_size=16"]),
         (lambda: sb.selectors.Top(None), ["rate=None", "(0, 1]"]),
         (lambda: sb.selectors.Top(True), ["rate=True", "of type bool"]),
-        (lambda: sb.selectors.Hide(falls=((0.5, "0.8"),)), ["falls=((0.5, '0.8'),)"]),
         (lambda: sb.selective_backprop(1e-320), ["rate=1e-320", "too small"]),
         (lambda: call("SelectiveLoader", strategy=sb.top_k(1e-300)), ["rate=1e-300", "4e+300"]),
         (lambda: sb.Log(print, every=2.5), ["every=2.5", "at least 1"]),

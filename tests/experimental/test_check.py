@@ -63,17 +63,6 @@ def test_the_first_batches_are_scored_both_ways_and_averaged_and_no_others():
     assert (found.rate, found.batches, found.candidates) == (1 / 3, 4, 4 * ROWS)
 
 
-def test_checks_begin_again_as_often_as_asked_for():
-    running, exact = begin(
-        sb.experimental.Check(2, every=5, least=0), lambda batch: EXACT if batch < 5 else SWAPPED
-    )
-    for batch in range(13):
-        running.score(batch, None)
-    assert exact.asked == [0, 1, 5, 6, 10, 11]
-    assert running.agreement.overlap == 0.75
-    assert running.checked == 6 * ROWS
-
-
 def test_a_check_may_be_spread():
     running, exact = begin(sb.experimental.Check(3), lambda batch: EXACT, stride=4)
     for batch in range(15):
@@ -100,15 +89,11 @@ def test_agreement_that_is_no_less_than_asked_for_is_not_warned_of(least):
 
 
 @pytest.mark.parametrize(
-    ("check", "known", "used"),
-    [
-        (sb.experimental.Check(1, rate=0.5), 0.25, 0.5),
-        (sb.experimental.Check(1), 0.25, 0.25),
-        (sb.experimental.Check(1), None, 1 / 3),
-    ],
+    ("known", "used"),
+    [(0.25, 0.25), (None, 1 / 3)],
 )
-def test_the_share_looked_at_is_the_checks_or_the_trainings_or_a_third(check, known, used):
-    running, _ = begin(check, lambda batch: EXACT, rate=known)
+def test_the_share_looked_at_is_the_trainings_or_a_third(known, used):
+    running, _ = begin(sb.experimental.Check(1), lambda batch: EXACT, rate=known)
     running.score(0, None)
     assert running.agreement.rate == used
 
@@ -133,7 +118,7 @@ def test_a_check_goes_on_where_its_state_was_taken(stop, tmp_path):
     def tell(batch: int) -> Tensor:
         return torch.frac(EXACT * 0.618 + batch * 0.2)
 
-    check = sb.experimental.Check(3, every=6, least=0)
+    check = sb.experimental.Check(3, least=0)
     running, whole = begin(check, tell)
     run(running, 0, stop)
     torch.save(running.state_dict(), tmp_path / "state")
@@ -257,14 +242,14 @@ def begin_on_numbers(
     numbers = torch.arange(ROWS)
     batch = (numbers, numbers * 0.25 + 0.1)
     context = sb.scorers.Context(
-        4, 12, nn.Identity(), losses=lambda model, batch: batch[1], examples=48
+        4, 12, nn.Identity(), losses=lambda model, batch: batch[1], examples=48, rate=0.5
     )
     return scorer.start(context), batch, batch[1]
 
 
 def test_of_nested_cheap_scorers_the_outermost_alone_is_checked_and_against_what_is_exact():
     inner = Coarse(2, sb.experimental.Check(1, least=0))
-    outer = Coarse(1, sb.experimental.Check(1, rate=0.5, least=0), inner=inner)
+    outer = Coarse(1, sb.experimental.Check(1, least=0), inner=inner)
     running, batch, exact = begin_on_numbers(outer)
     scores = running.score(batch, None)
     assert running.checked == ROWS
@@ -273,9 +258,7 @@ def test_of_nested_cheap_scorers_the_outermost_alone_is_checked_and_against_what
 
 
 def test_where_the_outermost_is_not_checked_the_inner_one_is():
-    running, batch, exact = begin_on_numbers(
-        Coarse(1, None, Coarse(2, sb.experimental.Check(1, rate=0.5)))
-    )
+    running, batch, exact = begin_on_numbers(Coarse(1, None, Coarse(2, sb.experimental.Check(1))))
     running.score(batch, None)
     assert running.checked == ROWS
     assert running.agreement == sb.scorers.Agreement.between((exact * 2).floor(), exact, rate=0.5)
@@ -301,9 +284,7 @@ def test_excess_around_a_cheap_scorer_is_checked_against_the_exact_excess():
     excess = sb.scorers.Excess(
         sb.scorers.ReferenceLosses(reference), Coarse(2, sb.experimental.Check(1))
     )
-    running, batch, exact = begin_on_numbers(
-        Coarse(1, sb.experimental.Check(1, rate=0.5, least=0), excess)
-    )
+    running, batch, exact = begin_on_numbers(Coarse(1, sb.experimental.Check(1, least=0), excess))
     scores = running.score(batch, batch[0])
     assert running.checked == ROWS
     found = sb.scorers.Agreement.between(scores, exact - reference[:ROWS], rate=0.5)

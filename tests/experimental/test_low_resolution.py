@@ -43,7 +43,7 @@ def averaged(values: torch.Tensor, factor: int) -> list:
 
 @pytest.mark.parametrize(("side", "factor"), [(8, 2), (8, 4), (7, 2), (8, 3), (5, 5)])
 def test_images_are_averaged_over_squares(side, factor):
-    small, targets = shrink_images((images(side), torch.arange(6)), factor, None)
+    small, targets = shrink_images((images(side), torch.arange(6)), factor)
     assert small.tolist() == [
         [[pytest.approx(row, abs=1e-6) for row in channel] for channel in image]
         for image in averaged(images(side), factor)
@@ -79,40 +79,31 @@ def test_factors_multiply():
 
 def test_the_memory_format_is_kept():
     batch = (images().contiguous(memory_format=torch.channels_last),)
-    small = shrink_images(batch, 2, None)[0]
+    small = shrink_images(batch, 2)[0]
     assert small.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize(
-    ("batch", "paths", "shrunk"),
-    [
-        ((torch.ones(6, 3), images(), images()), None, [1]),
-        ((images().byte(), images()), None, [1]),
-        ((images(), images()), {"1"}, [1]),
-        ((images(), images()), {"0", "1"}, [0, 1]),
-    ],
+    "batch", [(torch.ones(6, 3), images(), images()), (images().byte(), images())]
 )
-def test_the_first_images_or_those_that_are_named_are_shrunk(batch, paths, shrunk):
-    small = shrink_images(batch, 2, None if paths is None else frozenset(paths))
+def test_the_first_images_are_made_smaller(batch):
+    small = shrink_images(batch, 2)
     for place, (before, after) in enumerate(zip(batch, small, strict=True)):
-        assert (after is before) == (place not in shrunk)
-        assert after.shape[0] == before.shape[0]
-        if place in shrunk:
-            assert after.shape[2:] == (4, 4)
+        assert (after is before) == (place != 1)
+    assert small[1].shape == (6, 2, 4, 4)
 
 
 @pytest.mark.parametrize(
-    ("wrap", "path", "of"),
+    ("wrap", "of"),
     [
-        (lambda x: {"a": {"b": x}}, "a.b", lambda batch: batch["a"]["b"]),
-        (lambda x: Pair(x, "note"), "inputs", lambda batch: batch.inputs),
-        (lambda x: Example([x, x.float()]), "inputs.0", lambda batch: batch.inputs[0]),
-        (lambda x: x, "", lambda batch: batch),
+        (lambda x: {"a": {"b": x}}, lambda batch: batch["a"]["b"]),
+        (lambda x: Pair(x, "note"), lambda batch: batch.inputs),
+        (lambda x: Example([x, x.float()]), lambda batch: batch.inputs[0]),
+        (lambda x: x, lambda batch: batch),
     ],
 )
-@pytest.mark.parametrize("named", [True, False])
-def test_paths_lead_into_any_batch(wrap, path, of, named):
-    small = shrink_images(wrap(images()), 2, frozenset([path]) if named else None)
+def test_images_are_found_in_any_batch(wrap, of):
+    small = shrink_images(wrap(images()), 2)
     assert torch.equal(of(small), functional.avg_pool2d(images(), 2))
 
 
@@ -124,15 +115,9 @@ def test_a_batch_without_images_is_refused_with_what_it_has():
         assert part in str(refusal.value)
 
 
-@pytest.mark.parametrize("path", ["inputs", "1"])
-def test_a_path_that_leads_to_no_images_is_refused(path):
-    with pytest.raises(sb.BatchError, match=rf"'{path}'.*'0'.*\[6, 2, 8, 8\]"):
-        shrink_images((images(), torch.arange(6)), 2, frozenset([path]))
-
-
 def test_images_smaller_than_a_square_are_refused():
     with pytest.raises(sb.BatchError, match=r"3 × 3 .*squares of 4.*factor="):
-        shrink_images((images(3),), 4, None)
+        shrink_images((images(3),), 4)
 
 
 def test_a_model_that_takes_one_size_alone_is_explained_at_its_first_batch():
@@ -141,10 +126,3 @@ def test_a_model_that_takes_one_size_alone_is_explained_at_its_first_batch():
     with pytest.raises(RuntimeError, match="cannot be multiplied") as failure:
         running.score((images(), torch.arange(6) % 3), None)
     assert "pool before" in failure.value.__notes__[0]
-
-
-def test_paths_in_any_order_and_container_are_the_same():
-    one = sb.experimental.LowResolution(sb.scorers.Forward(), paths=["b", "a"])
-    other = sb.experimental.LowResolution(sb.scorers.Forward(), paths={"a", "b"})
-    assert one == other
-    assert repr(one) == repr(other)

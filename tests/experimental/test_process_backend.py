@@ -27,9 +27,9 @@ def test_neither_batches_nor_weights_are_written_over_before_they_were_read(
 ):
     def go_on(process: SecondProcess, answer: Any) -> Any:
         os.kill(number, signal.SIGCONT)
-        return settle(process, answer)
+        return wait_for(process, answer)
 
-    settle = SecondProcess.settle
+    wait_for = SecondProcess.wait_for
     model, other = fresh_net(), fresh_net()
     before = processes()
     running = begin(
@@ -39,7 +39,7 @@ def test_neither_batches_nor_weights_are_written_over_before_they_were_read(
     assert running.score(BATCH, None).tolist() == inline.score(BATCH, None).tolist()
     (number,) = processes() - before
     os.kill(number, signal.SIGSTOP)  # until somebody waits for it
-    monkeypatch.setattr(SecondProcess, "settle", go_on)
+    monkeypatch.setattr(SecondProcess, "wait_for", go_on)
     found, expected = [], []
     for seed, batch in enumerate(BATCHES):
         for each in (model, other):
@@ -190,12 +190,15 @@ def test_it_goes_with_an_interpreter_that_ends():
     assert (found.stdout, found.stderr, found.returncode) == ("3\n", "", 0)
 
 
-def test_a_process_that_is_spawned_scores_alike():
+@pytest.fixture
+def spawned(monkeypatch):
+    monkeypatch.setattr(torch.multiprocessing, "get_start_method", lambda allow_none: "spawn")
+
+
+def test_a_process_that_is_spawned_scores_alike(spawned):
     model = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3))
     losses = ExampleLosses(nn.CrossEntropyLoss(weight=torch.rand(3)))
-    scorer = sb.experimental.Pipelined(
-        sb.scorers.Forward(), 2, check=None, start_method="spawn", threads=2
-    )
+    scorer = sb.experimental.Pipelined(sb.scorers.Forward(), 2, check=None)
     running = begin(scorer, model, losses)
     inline = InLine(lambda: begin(sb.scorers.Forward(), copy.deepcopy(model), losses), 2)
     for _ in range(3):
@@ -205,9 +208,12 @@ def test_a_process_that_is_spawned_scores_alike():
     assert not losses.loss_fn.weight.is_shared()
 
 
-def test_what_cannot_be_sent_is_refused():
-    scorer = sb.experimental.Pipelined(sb.scorers.Forward(), 2, start_method="spawn")
-    with pytest.raises(sb.ConfigurationError, match=r'"spawn".*start_method="fork"'):
+def test_a_model_that_cannot_be_sent_is_refused(spawned):
+    scorer = sb.experimental.Pipelined(sb.scorers.Forward(), 2)
+    with pytest.raises(sb.ConfigurationError, match=r'not forked.*set_start_method\("fork"\)'):
         begin(scorer, nn.Linear(2, 3), lambda model, batch: 1).score(BATCH, None)
+
+
+def test_a_batch_that_cannot_be_sent_is_refused():
     with pytest.raises(sb.BatchError, match="cannot be sent"):
         counting().begin((torch.ones(3), lambda: 1), None)

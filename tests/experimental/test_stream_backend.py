@@ -89,10 +89,10 @@ class Device:
         return Work(self.current_stream(device))
 
 
-@pytest.fixture(params=[CPU, torch.device("cpu", 1)], ids=["one device", "two devices"])
-def bench(request, monkeypatch) -> Iterator[SimpleNamespace]:
-    """A backend whose streams are noted, from the CPU to itself or to another device."""
-    device, away, model = Device(), request.param, fresh_net()
+@pytest.fixture
+def bench(monkeypatch) -> Iterator[SimpleNamespace]:
+    """A backend on the CPU whose streams are noted."""
+    device, model = Device(), fresh_net()
     for name in ("current_stream", "stream"):
         monkeypatch.setattr(torch.cuda, name, getattr(device, name))
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
@@ -100,22 +100,20 @@ def bench(request, monkeypatch) -> Iterator[SimpleNamespace]:
 
     def noting(twin: nn.Module, source: nn.Module) -> None:
         staged = source is model
-        device.log["staged" if staged else "taken"].append(device.work(CPU if staged else away))
+        device.log["staged" if staged else "taken"].append(device.work(CPU))
         update(twin, source)
 
     update = _pipelined.update
     monkeypatch.setattr(_pipelined, "update", noting)
 
     def noted_losses(model, batch):
-        device.log["scored"].append(device.work(away))
+        device.log["scored"].append(device.work(CPU))
         return losses(model, batch)
 
     context = sb.scorers.Context(8, 16, model, noted_losses)
     with unhooked():  # streams are not CUDA's
-        backend = StreamBackend(sb.scorers.Forward(), context, model, home=CPU, away=away)
-        yield SimpleNamespace(
-            backend=backend, model=model, away=away, log=device.log, work=device.work
-        )
+        backend = StreamBackend(sb.scorers.Forward(), context, model, CPU)
+        yield SimpleNamespace(backend=backend, model=model, log=device.log, work=device.work)
 
 
 @pytest.mark.parametrize("every", [1, 3])
@@ -158,7 +156,7 @@ def test_another_backend_goes_on_from_its_state(bench):
     step(bench.model, BATCHES[0])
     expected = bench.backend.begin(BATCHES[1], None, renew=False)()
     context = sb.scorers.Context(8, 16, bench.model, losses)
-    resumed = StreamBackend(sb.scorers.Forward(), context, bench.model, home=CPU, away=bench.away)
+    resumed = StreamBackend(sb.scorers.Forward(), context, bench.model, CPU)
     resumed.resume(weights, bench.backend.state_dict())
     assert resumed.begin(BATCHES[1], None, renew=False)().tolist() == expected.tolist()
 
@@ -218,15 +216,6 @@ def test_on_cuda_scores_are_those_of_a_copy_in_line(every):
     assert same_tensors(weights, others)
 
 
-@pytest.mark.cuda(devices=2)
-def test_another_device_scores_alike():
-    scorer = sb.experimental.Pipelined(sb.scorers.Forward(), 3, device="cuda:1", check=None)
-    found, weights = run_ahead(scorer, ahead=2)
-    expected, others = in_line(2, 3)
-    torch.testing.assert_close(torch.tensor(found), torch.tensor(expected))
-    torch.testing.assert_close(weights, others)
-
-
 @pytest.mark.cuda
 def test_on_cuda_the_host_never_waits():
     model = Net().cuda()
@@ -242,11 +231,3 @@ def test_on_cuda_the_host_never_waits():
     finally:
         torch.cuda.set_sync_debug_mode(mode)
     assert all(bool(each.isfinite().all()) for each in scores)
-
-
-@pytest.mark.cuda
-def test_on_cuda_there_is_no_process_to_ask_threads_of():
-    with pytest.raises(sb.ConfigurationError, match="second process"):
-        sb.experimental.Pipelined(sb.scorers.Forward(), 2, threads=2).start(
-            sb.scorers.Context(8, 16, Net().cuda(), losses)
-        )

@@ -33,7 +33,7 @@ class Elsewhere(sb.scorers.AbstractScorer):
 
     @property
     def needs(self) -> sb.scorers.Needs:
-        return sb.scorers.Needs(defers=True)
+        return sb.scorers.Needs()
 
     def start(self, context: sb.scorers.Context) -> sb.scorers.RunningScorer:
         return _RunningElsewhere(self)

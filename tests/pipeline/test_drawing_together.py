@@ -41,7 +41,14 @@ def test_so_it_is_with_auto_whatever_becomes_of_leftovers(leftovers):
     # Of 40 it flushes a single row, which batch statistics cannot be taken of.
     def make(seed: int) -> Training:
         few = NotedSampler(38)
-        return Training(sb.auto(0.3), seed=seed, leftovers=leftovers, sampler=few)
+        return Training(
+            sb.Strategy(
+                "auto", sb.auto().scorer, sb.selectors.Confident(0.3, 0.0), sb.auto().schedule
+            ),
+            seed=seed,
+            leftovers=leftovers,
+            sampler=few,
+        )
 
     check_batches(make, thoroughly=True)
 

@@ -203,19 +203,6 @@ def test_models_are_asked_after_their_training():
 
 
 @BOTH
-def test_progress_counts_the_batches_of_all_models(scores_of):
-    seen = []
-    scores_of(
-        in_order(*vectors()),
-        make_linear,
-        idle,
-        models=2,
-        progress=lambda done, total: seen.append((done, total)),
-    )
-    assert seen == [(done, 6) for done in range(1, 7)]
-
-
-@BOTH
 def test_what_is_no_pair_is_refused_before_training(scores_of):
     whole = Seeded()
     with pytest.raises(sb.LossError, match=r"dict.* outputs="):

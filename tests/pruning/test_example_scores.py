@@ -86,14 +86,16 @@ def freeze_a_part(model):
 
 
 @pytest.mark.parametrize("make", [net, Attention, lambda: freeze_a_part(net())])
-@pytest.mark.parametrize("chunk", [None, 1, 3])
-def test_grand_is_the_norm_that_autograd_finds_one_by_one(make, chunk):
+@pytest.mark.parametrize("held", [None, 1])
+def test_grand_is_the_norm_that_autograd_finds_one_by_one(make, held, monkeypatch):
+    if held:
+        monkeypatch.setattr("selective_backprop._pruning.example_scores.GRADIENT_BYTES", held)
     inputs, targets = images()
     torch.manual_seed(3)
     model = make()
     loss_fn = nn.CrossEntropyLoss(label_smoothing=0.1)
     found = sb.grand_scores(
-        in_order(inputs, targets), lambda: model, idle, models=1, loss_fn=loss_fn, chunk=chunk
+        in_order(inputs, targets), lambda: model, idle, models=1, loss_fn=loss_fn
     )
     expected = gradient_norms_one_by_one(model, inputs, targets, loss_fn)
     torch.testing.assert_close(found.scores, expected, rtol=1e-4, atol=1e-6)
@@ -129,9 +131,7 @@ def test_grand_holds_no_more_gradients_at_once_than_it_may(monkeypatch):
     loader = in_order(*vectors(4))
     loss_fn = nn.CrossEntropyLoss()
     sb.grand_scores(loader, lambda: nn.Linear(5, 3), idle, models=1, loss_fn=loss_fn)
-    sb.grand_scores(loader, lambda: nn.Linear(5, 3), idle, models=1, loss_fn=loss_fn, chunk=2)
-    assert set(seen[:2]) == {3}
-    assert set(seen[2:]) == {2}
+    assert set(seen) == {3}
 
 
 def test_grand_leaves_models_as_they_were_with_no_gradient_filed():
@@ -205,11 +205,3 @@ def test_el2n_refuses_before_training_what_has_no_error_vector(outputs, targets,
     with unhooked(), pytest.raises(sb.LossError, match=message):
         sb.el2n_scores(in_order(outputs, targets, batch_size=6), nn.Identity, whole.train)
     assert whole.seeds == []
-
-
-@pytest.mark.parametrize("chunk", [0, 1.5])
-def test_gradients_of_at_least_one_example_are_held(chunk):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match="chunk="):
-        sb.grand_scores(
-            in_order(*vectors()), make_linear, idle, loss_fn=nn.CrossEntropyLoss(), chunk=chunk
-        )

@@ -76,6 +76,7 @@ def test_the_pass_runs_in_the_precision_in_force():
         sb.experimental.LowPrecision(sb.scorers.Forward(), check=None),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*has no fast path")
 def test_within_the_users_autocast_the_pass_remembers_no_weights(scorer):
     model, seen = net(), []
     model.register_forward_hook(lambda *_: seen.append(torch.is_autocast_cache_enabled()))

@@ -91,12 +91,6 @@ def test_the_share_falls_as_training_goes_on(progress, hidden):
     assert shown(running, EASY, EASY) == list(range(hidden, 100))
 
 
-def test_a_share_may_fall_to_nothing():
-    running = start(sb.selectors.Hide(0.3, falls=((0.5, 0.0),)))
-    running.begin(0.5)
-    assert len(shown(running, EASY, EASY)) == 100
-
-
 def test_how_far_training_is_survives_a_file(tmp_path):
     running, other = start(sb.selectors.Hide(0.3)), start(sb.selectors.Hide(0.3))
     running.begin(0.7)

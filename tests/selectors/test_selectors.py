@@ -83,8 +83,8 @@ TERMS = [
     (sb.selectors.Bottom(0.4), (0.4,), {}),
     (sb.selectors.Percentile(3, history=5), (1 / 4,), {"history": 5}),
     (sb.selectors.Percentile(1, "bernoulli", history=5), (1 / 2, COINS), {"history": 5}),
-    (sb.selectors.Proportional(), (1 / 3,), {"reweights": True, "replaces": True}),
-    (sb.selectors.Proportional(2.5, bias=0), (1 / 2.5,), {"replaces": True}),
+    (sb.selectors.Proportional(), (1 / 3,), {"reweights": True}),
+    (sb.selectors.Proportional(2.5, bias=0), (1 / 2.5,), {}),
     *(
         (
             sb.selectors.BelowMean(0.5, longer_steps=longer, history=7),
@@ -99,11 +99,6 @@ TERMS = [
         {"history": 7, "promises": False, "paced": True, "confidence": True},
     ),
     (
-        sb.selectors.Hide(0.3, history=7, falls=()),
-        (0.7, COINS),
-        {"history": 7, "promises": False, "confidence": True},
-    ),
-    (
         sb.selectors.Confident(0.5),
         (0.75, COINS),
         {"reweights": True, "promises": False, "confidence": True},
@@ -116,11 +111,6 @@ def test_the_terms_say_what_a_selector_needs_and_promises(selector, shares, opti
     assert selector.terms == sb.selectors.Terms(*shares, **options)
 
 
-WRONG_FALLS = [
-    *(((0.6, 0.8), (0.3, 0.6)), ((0.3, 0.8), (0.3, 0.6)), ((0.3, 0.6), (0.6, 0.8))),
-    *(((0.3, 0.6), (0.6, 0.6)), ((0.0, 0.8),), ((1.0, 0.8),), ((0.3, 1.0),), ((0.3, -0.1),)),
-    *(((0.3, math.nan),), ((math.nan, 0.5),)),
-]
 WRONG = {
     sb.selectors.BelowMean: {"prune": [-0.1, 1.0, math.nan], "history": [0]},
     sb.selectors.Bottom: {"rate": [0.0, -0.5, 1.5, math.nan, math.inf]},
@@ -131,7 +121,6 @@ WRONG = {
     sb.selectors.Hide: {
         "share": [0.0, 1.0, -0.1, math.nan],
         "confidence": [0.49, 1.0, math.nan],
-        "falls": WRONG_FALLS,
         "history": [0],
     },
     sb.selectors.Percentile: {

@@ -110,7 +110,7 @@ def assemble(
         source.copy_with(draw),
         draw,
         clock,
-        scorer if needs.defers else None,
+        scorer if scorer is not None and scorer.ahead else None,
         options,
         counts=options.with_selection or not passes_unseen,
     )

@@ -31,6 +31,7 @@ from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.schedule import Phase
 from selective_backprop.scorers import Needs, RunningScorer
+from selective_backprop.scorers._abstract import learns
 from selective_backprop.selectors import Paced, RunningSelector
 
 Waiting: TypeAlias = Callable[[], Scores] | None
@@ -71,12 +72,12 @@ class Pipeline:
         """Yield the training batches of one epoch; `mid_epoch` is how one to be continued began."""
         begin, batches = partial(self._open, epoch, mid_epoch), self._fill()
         lockstep, memory = self.lockstep, self.memory
-        learns = self.scorer is not None and self.needs.learns
+        teaches = self.scorer is not None and learns(self.scorer)
         try:
             if lockstep is None:
                 begin()
             for rows in batches if lockstep is None else lockstep.take(begin, batches):
-                if learns:
+                if teaches:
                     with charged(self.options.stopwatch, "score"):
                         self.scorer.learn(rows.batch)
                 if memory is not None and rows.indices is not None:

@@ -1,4 +1,4 @@
-"""EL2N and GraNd: scores of how much young models still have to learn from each example."""
+"""EL2N and GraNd: how much models early in training still have to learn from each example."""
 
 import math
 import textwrap
@@ -23,15 +23,14 @@ from selective_backprop._batches.losses import (
 from selective_backprop._batches.structure import map_tensors, move_batch
 from selective_backprop._core.errors import ConfigurationError, LoaderError, LossError
 from selective_backprop._core.isolation import KeptBuffers, eval_mode, kept_random_streams
-from selective_backprop._core.options import check_device, check_number, check_whole, find_device
+from selective_backprop._core.options import check_number, check_whole, find_device
 from selective_backprop._core.types import Float, Float64, LossesOf, OutputsOf
 from selective_backprop._pipeline.source import Source, open_source
 
-GRADIENT_BYTES = 2**28  # for the gradients of examples that are held at once, by default
+GRADIENT_BYTES = 2**28  # for the gradients of examples that are held at once
 
 MakeModel: TypeAlias = Callable[[], nn.Module]
 Train: TypeAlias = Callable[[nn.Module, int], float | None]
-Progress: TypeAlias = Callable[[int, int], None]
 Measure: TypeAlias = Callable[[nn.Module, Any, int], Tensor]
 
 
@@ -63,10 +62,8 @@ def el2n_scores(
     *,
     models: int = 10,
     outputs: OutputsOf | None = None,
-    device: torch.device | str | int | None = None,
-    progress: Progress | None = None,
 ) -> ExampleScores:
-    """Score every example by how far the predictions of young models are from its target.
+    """Score every example by how far predictions early in training are from its target.
 
     The score is the L2 norm of the error vector, averaged over the models. The error vector is
     the predicted class probabilities less the target's; for a cross-entropy it is the gradient
@@ -86,8 +83,6 @@ def el2n_scores(
         outputs: `(model, batch) -> (outputs, targets)`: logits `[candidate, class]`, and classes
             `[candidate]` or their probabilities `[candidate, class]`. By default it is
             `(model(inputs), targets)` for a batch `(inputs, targets)`.
-        device: where batches are moved to; the model's own device by default.
-        progress: called as `progress(done, total)` after each scored batch, over all models.
 
     Returns:
         Scores of the whole data set. A scoring pass costs a third of a pass of training.
@@ -106,7 +101,7 @@ def el2n_scores(
     def errors(model: nn.Module, batch: Any, rows: int) -> Tensor:
         return error_norms(*outputs_of(model, batch))
 
-    return _score("EL2N", errors, 1 / 3, loader, make_model, train, models, device, progress)
+    return _score("EL2N", errors, 1 / 3, loader, make_model, train, models)
 
 
 def grand_scores(
@@ -117,15 +112,13 @@ def grand_scores(
     loss_fn: LossFunction,
     models: int = 10,
     outputs: OutputsOf | None = None,
-    device: torch.device | str | int | None = None,
-    chunk: int | None = None,
-    progress: Progress | None = None,
 ) -> ExampleScores:
-    """Score every example by the norm of its own gradient in young models.
+    """Score every example by the norm of its own gradient early in training.
 
     The score is the L2 norm of the gradient of the example's loss with respect to all trainable
-    parameters, averaged over the models. It takes a backward pass and much memory; `el2n_scores`
-    approximates it from forward passes alone, and is usually preferred. Gradients are taken in
+    parameters, averaged over the models. It takes a backward pass, and gradients of as many
+    examples at once as fit into 256 MiB; `el2n_scores` approximates it from forward passes alone,
+    and is usually preferred. Gradients are taken in
     eval mode, where examples do not depend on one another (BatchNorm) or on chance (dropout).
 
     Args:
@@ -138,10 +131,6 @@ def grand_scores(
         models: how many models are averaged, with the seeds 0, 1, 2 and so on; at least 1.
         outputs: `(model, batch) -> (outputs, targets)`; by default `(model(inputs), targets)` for
             a batch `(inputs, targets)`.
-        device: where batches are moved to; the model's own device by default.
-        chunk: examples whose gradients are held at once, each as large as the model; by default
-            as many as fit into 256 MiB, at least 1.
-        progress: called as `progress(done, total)` after each scored batch, over all models.
 
     Returns:
         Scores of the whole data set. A scoring pass costs as much as a pass of training.
@@ -156,13 +145,12 @@ def grand_scores(
     Source:
         Paul et al. 2021, arXiv:2107.07075, section 2, where scores are averaged over models too.
     """
-    chunk = check_whole("chunk", chunk, optional=True)
     losses = ExampleLosses(loss_fn, outputs or _of_pair)
 
     def gradients(model: nn.Module, batch: Any, rows: int) -> Tensor:
-        return _gradient_norms(model, losses, batch, rows, chunk)
+        return _gradient_norms(model, losses, batch, rows)
 
-    return _score("GraNd", gradients, 1.0, loader, make_model, train, models, device, progress)
+    return _score("GraNd", gradients, 1.0, loader, make_model, train, models)
 
 
 def _score(
@@ -173,27 +161,20 @@ def _score(
     make_model: MakeModel,
     train: Train,
     models: int,
-    device: torch.device | str | int | None,
-    progress: Progress | None,
 ) -> ExampleScores:
     """Train models one after the other and average their scores of each example.
 
     `measure` gets a model, a batch and its number of rows, without gradients and in eval mode. One
     scoring pass costs as much as `passes` passes of traditional training.
     """
-    models, device = check_whole("models", models), check_device("device", device)
+    models = check_whole("models", models)
     if isinstance(make_model, nn.Module):
         raise ConfigurationError(
             f"make_model is a model ({type(make_model).__name__}); each one is trained "
             "from the start, so pass a callable that makes a new one: make_model=lambda: Net()"
         )
     source = _open_in_order(loader)
-    batches = source.length()
     sample = _load_twice(source)
-
-    def report(done: int) -> None:
-        if progress is not None:
-            progress(seed * batches + done, models * batches)
 
     # One tensor can serve for both, as neither is written in place.
     mean = squares = torch.zeros(source.examples or 0, dtype=torch.float64)
@@ -213,13 +194,11 @@ def _score(
         previous = weakref.ref(model)  # weak, so that the model can be freed
         lazy = any(is_lazy(tensor) for tensor in chain(model.parameters(), model.buffers()))
         if seed == 0 and not lazy:  # training determines the shapes of lazy parameters
-            # Scored before any time goes into training, so that errors come early, and on the
-            # model's device of now: training may move it elsewhere.
-            _measure(name, measure, model, find_device(model, None), [sample])
+            # Scored before any time goes into training, so that errors come early.
+            _measure(name, measure, model, [sample])
         hint = "return the epochs of traditional training that it spent, or None where unknown"
         spent.append(check_number("train()", train(model, seed), hint, optional=True))
-        where = find_device(model, device)
-        scores = _measure(name, measure, model, where, _load_all(source), report)
+        scores = _measure(name, measure, model, _load_all(source))
         del model  # frees its memory before the next one is made
         off = scores - mean  # Welford's sums need no model's scores once they are added
         mean = mean + off / (seed + 1)
@@ -234,22 +213,17 @@ def _score(
 
 
 def _measure(
-    name: str,
-    measure: Measure,
-    model: nn.Module,
-    device: torch.device | None,
-    batches: Iterable[tuple[Any, int]],
-    report: Callable[[int], None] = lambda done: None,
+    name: str, measure: Measure, model: nn.Module, batches: Iterable[tuple[Any, int]]
 ) -> Float64[Tensor, " example"]:
     """Return the scores of batches, each given with its number of rows; leave no trace."""
-    pieces = []
+    pieces, device = [], find_device(model, None)
     with (
         torch.no_grad(),
         kept_random_streams(device),
         eval_mode(model),
         KeptBuffers(model).kept(),
     ):
-        for done, (batch, rows) in enumerate(batches, start=1):
+        for batch, rows in batches:
             piece = measure(model, batch if device is None else move_batch(batch, device), rows)
             if tuple(piece.shape) != (rows,):
                 raise LossError(
@@ -258,7 +232,6 @@ def _measure(
                     "(outputs, targets), with one row per example."
                 )
             pieces.append(piece)
-            report(done)
     scores = torch.cat(pieces).to("cpu").double()
     if not (finite := scores.isfinite()).all():
         first = int((~finite).nonzero()[0])
@@ -338,12 +311,9 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def _gradient_norms(
-    model: nn.Module, losses: LossesOf, batch: Any, rows: int, chunk: int | None
+    model: nn.Module, losses: LossesOf, batch: Any, rows: int
 ) -> Float[Tensor, " candidate"]:
-    """Return the L2 norm of each example's gradient over all trainable parameters.
-
-    Gradients of `chunk` examples are held at once; None holds as many as fit in 256 MiB.
-    """
+    """Return the L2 norm of each example's gradient over all trainable parameters."""
     lossy = _Lossy(model, losses)
     parameters = {n: p.detach() for n, p in lossy.named_parameters() if p.requires_grad}
     if not parameters:
@@ -365,7 +335,7 @@ def _gradient_norms(
         return torch.linalg.vector_norm(torch.stack([_norm(slope) for slope in slopes]))
 
     axes = tuple(0 if own else None for own in by_row)  # None: all examples share the tensor
-    held = chunk or max(1, GRADIENT_BYTES // size)
+    held = max(1, GRADIENT_BYTES // size)
     try:
         with sdpa_kernel(SDPBackend.MATH):  # vmap would run fused kernels example by example
             return torch.func.vmap(norm_of, in_dims=axes, chunk_size=held)(*leaves)

@@ -15,7 +15,6 @@ from selective_backprop._core.errors import ConfigurationError, LoaderError, Los
 from selective_backprop._core.options import check_instance, check_paths, choose, find_device
 from selective_backprop._core.saved_state import SEEDS, Saved, Stateful, check_state, loaded
 from selective_backprop._core.stats import StepStats
-from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._core.types import (
     Float,
     LossesOf,
@@ -81,7 +80,6 @@ class SelectiveStep:
             `torch.initial_seed()` does. Neither random stream is moved.
         nonfinite: what to do with losses that are infinite or NaN: `"raise"`, `"skip"` such
             rows, or `"select"` them.
-        stopwatch: measures the seconds spent on `"score"`, `"select"` and `"forward"`.
         process_group: the `torch.distributed` processes that step together; by default all.
             They rank against one history.
 
@@ -111,7 +109,6 @@ class SelectiveStep:
         whole: Collection[str] = (),
         generator: torch.Generator | None = None,
         nonfinite: NonFinite | str = NonFinite.RAISE,
-        stopwatch: Stopwatch | None = None,
         process_group: Any = None,
     ) -> None:
         strategy = check_strategy(strategy)
@@ -147,7 +144,6 @@ class SelectiveStep:
         self._guard = FiniteGuard(guarded, self._layout)
         self._seed = generator.initial_seed() if generator else torch.initial_seed()
         self._reuse = None if reuse is None else reuse.start()
-        self._stopwatch = Stopwatch() if stopwatch is None else stopwatch
         self._history: History | None = None
         self._joint = None
         if isinstance(self._ranks, Group) and terms.history:
@@ -180,18 +176,16 @@ class SelectiveStep:
             check_layout(batch, self._layout)
         self._open_history(candidates)
         with nullcontext() if self._joint is None else self._joint.sharing_failure():
-            with self._stopwatch.phase("score"):
-                scores = self._score(batch, candidates)
-                held = 0 if self._reuse is None else self._reuse.count_bytes(self._model)
-            with self._stopwatch.phase("select"):
-                chosen = self._select(batch, candidates, scores)
+            scores = self._score(batch, candidates)
+            held = 0 if self._reuse is None else self._reuse.count_bytes(self._model)
+            chosen = self._select(batch, candidates, scores)
         if self._scorer is not None:
             self._scorer.learn(chosen.batch)
         assert chosen.indices is not None
         replaying = nullcontext(ReuseCounts())
         if self._reuse is not None:
             replaying = self._reuse.replaying(chosen.indices)
-        with self._stopwatch.phase("forward"), replaying as counts:
+        with replaying as counts:
             losses = check_losses(self._losses(self._model, chosen.batch), chosen.count)
         added = {"steps": 1, "candidates": candidates, "kept": chosen.count, **vars(counts)}
         totals = {name: getattr(self._stats, name) + more for name, more in added.items()}

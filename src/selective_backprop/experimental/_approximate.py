@@ -34,37 +34,28 @@ class Check:
 
     The candidates of some batches are scored a second time, exactly, which costs what it costs
     and is counted in `Stats.checked`. Training goes on with the cheap scores. What is found is in
-    `SelectiveLoader.agreement`; it may change as the model learns, so look again with `every`.
+    `SelectiveLoader.agreement`: on the share of a batch that the training selects, or a third.
 
     Args:
         batches: how many batches are scored both ways, at least 1, from the first scored one on.
-        every: after so many scored batches it is all done again; None checks once. More than
-            `batches`.
         least: a lower overlap of the highest scores is warned of, in [0, 1]; 0 never warns.
-        rate: which share of a batch counts as the highest, in (0, 1]; None for the share that
-            the training selects, a third where that is not known.
 
     Raises:
         ConfigurationError: if a value is out of its range.
     """
 
     batches: int = 8
-    every: int | None = None
     least: float = 0.8
-    rate: float | None = None
 
     def __post_init__(self) -> None:
         settle(self, check_whole, "batches", hint="check=None checks nothing")
-        again = self.batches + 1
-        settle(self, check_whole, "every", least=again, optional=True, hint="None checks once")
         settle(self, check_number, "least", most=1)
-        settle(self, check_number, "rate", above=0, most=1, optional=True)
 
 
 class Comparison:
     """A check at work.
 
-    `agreement` is what the last check found, `checked` how many candidates were scored twice.
+    `agreement` is what it found, None before; `checked` is how many candidates were scored twice.
     Only every `stride`-th scored batch is compared, where a cheap scorer is not equally exact all
     the time. `name` and `advice` are for the warning that agreement is low.
     """
@@ -73,29 +64,24 @@ class Comparison:
         self, check: Check, rate: float | None, *, name: str, advice: str, stride: int = 1
     ) -> None:
         self._check = check
-        self._rate = check.rate or rate or UNKNOWN_RATE
+        self._rate = rate or UNKNOWN_RATE
         self._name = name
         self._advice = advice
         self._stride = stride
         self._scored = 0
         self._sums: Tensor | None = None  # of each measure, on the scores' device
         self._batches = 0
-        self._candidates = 0
-        self._resting = False
         self.agreement: Agreement | None = None
         self.checked = 0
 
     def follow(self, scores: Scores, exactly: Callable[[], Scores]) -> None:
         """Count a scored batch, and compare its scores with exact ones where that is due."""
-        every = self._check.every
-        if every is not None and self._scored % every == 0:
-            self._resting = False
-        if not self._resting and self._scored % self._stride == 0 and scores.shape[0]:
+        due = self.agreement is None and self._scored % self._stride == 0
+        if due and scores.shape[0]:
             exact = exactly().to(scores.device)
             measured = measure(scores, exact, self._rate)
             self._sums = measured if self._sums is None else self._sums.to(scores.device) + measured
             self._batches += 1
-            self._candidates += scores.shape[0]
             self.checked += scores.shape[0]
             if self._batches == self._check.batches:
                 self._conclude(self._sums)
@@ -104,9 +90,9 @@ class Comparison:
     def _conclude(self, sums: Tensor) -> None:
         correlation, overlap = (sums / self._batches).tolist()
         found = self.agreement = Agreement(
-            correlation, overlap, self._rate, self._batches, self._candidates
+            correlation, overlap, self._rate, self._batches, self.checked
         )
-        self._sums, self._batches, self._candidates, self._resting = None, 0, 0, True
+        self._sums, self._batches = None, 0
         if found.overlap < self._check.least:
             warn(
                 f"{self._name} agrees with exact scoring on {found.overlap:.0%} of the highest "
@@ -122,15 +108,13 @@ class Comparison:
             "scored": self._scored,
             "sums": None if self._sums is None else self._sums.tolist(),
             "batches": self._batches,
-            "candidates": self._candidates,
-            "resting": self._resting,
             "checked": self.checked,
             "found": None if found is None else dict(vars(found)),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        scored, sums, batches, candidates, resting, checked, found = Saved(state).fields(
-            "scored", "sums", "batches", "candidates", "resting", "checked", "found"
+        scored, sums, batches, checked, found = Saved(state).fields(
+            "scored", "sums", "batches", "checked", "found"
         )
         most = int(self._check.batches)
 
@@ -141,16 +125,15 @@ class Comparison:
         values = sums.maybe(read)
         ends = (0, 0) if values is None else (1, most - 1)
         agreement = found.maybe(lambda each: each.record(Agreement, correlation=(-2.0, 2.0)))
-        standing = scored.whole(), batches.whole(*ends), candidates.whole(), resting.flag()
-        self.checked = checked.whole()
-        self._scored, self._batches, self._candidates, self._resting = standing
+        counts = scored.whole(), batches.whole(*ends), checked.whole()
+        self._scored, self._batches, self.checked = counts
         self._sums = None if values is None else torch.tensor(values, dtype=torch.float64)
         self.agreement = agreement
 
 
 @final
 class ApproximateScorer(PassThrough):
-    """A running scorer that scores cheaply and, once it is ready and a check is due, exactly too.
+    """A running scorer that scores cheaply and, where a check is due, exactly too.
 
     If the cheap scorer calls the exact one, both share what they learn and remember.
     """
@@ -160,13 +143,11 @@ class ApproximateScorer(PassThrough):
         cheap: RunningScorer,
         exact: RunningScorer,
         comparison: Comparison | None,
-        ready: Callable[[], bool] = lambda: True,
     ) -> None:
         shared = isinstance(cheap, Delegating) and cheap.inner is exact
         super().__init__(cheap, None if shared else exact)
         self._exact = exact
         self._comparison = comparison
-        self._ready = ready
 
     @property
     def agreement(self) -> Agreement | None:
@@ -185,7 +166,7 @@ class ApproximateScorer(PassThrough):
         return lambda: self._followed(wait(), batch, indices)
 
     def _followed(self, scores: Scores, batch: Any, indices: RowIndices | None) -> Scores:
-        if self._comparison is not None and self._ready():
+        if self._comparison is not None:
             self._comparison.follow(scores, lambda: self.score_exactly(batch, indices))
         return scores
 
@@ -215,7 +196,6 @@ def start_checked(
     *,
     advice: str,
     interval: int = 1,
-    ready: Callable[[], bool] = lambda: True,
 ) -> ApproximateScorer:
     """Return a cheap scorer at work, which is compared with the exact one as its check says.
 
@@ -227,14 +207,19 @@ def start_checked(
         begin: returns the cheap and the exact scorer in a context.
         advice: what to do where agreement is low.
         interval: over how many scored batches the batches of a check are spread.
-        ready: returns whether both can be compared yet.
     """
-    check = scorer.check
-    if check is None or not context.checks:
-        return ApproximateScorer(*begin(context), None)
-    name, stride = type(scorer).__name__, -(-interval // int(check.batches))
-    compared = Comparison(check, context.rate, name=name, advice=advice, stride=stride)
-    return ApproximateScorer(*begin(replace(context, checks=False)), compared, ready)
+    check, compared = scorer.check, None
+    if check is not None and context.checks:
+        name, stride = type(scorer).__name__, -(-interval // int(check.batches))
+        compared = Comparison(check, context.rate, name=name, advice=advice, stride=stride)
+        context = replace(context, checks=False)
+    cheap, exact = begin(context)
+    if exact.ahead:
+        raise ConfigurationError(
+            f"{scorer.scorer!r} scores beside the training, which would wait for it in there; "
+            "write it the other way round, such as Pipelined(LowPrecision(Forward()), every=8)"
+        )
+    return ApproximateScorer(cheap, exact, compared)
 
 
 def start_wrapped(
@@ -265,22 +250,14 @@ def model_of(scorer: Any, context: Context) -> nn.Module:
 def check_wrapper(wrapper: Any, *, other_model: bool = False) -> None:
     """Refuse fields `scorer` and `check` of a cheap scorer that cannot work.
 
-    With `other_model` it scores with another form of the model in training: the inner scorer must
-    then neither bring a model of its own nor learn from the one in training.
+    With `other_model` it scores with another form of the model in training, so the inner scorer
+    must not bring a model of its own.
     """
     scorer = wrapper.scorer
     check_inner(scorer)
     check_instance("check", wrapper.check, Check, "Check(batches=8)", optional=True)
-    if not other_model:
-        return
-    name = type(wrapper).__name__
-    if not scorer.needs.model:
+    if other_model and not scorer.needs.model:
         raise ConfigurationError(
-            f"{name} works on the model in training, and {scorer!r} scores with a model of its "
-            "own; wrap one that scores with the model itself, such as Forward()"
-        )
-    if scorer.needs.learns:
-        raise ConfigurationError(
-            f"{name} scores with another form of the model, and {scorer!r} learns from the one "
-            "in training; write it by itself, or wrap one that does not learn, such as Forward()"
+            f"{type(wrapper).__name__} works on the model in training, and {scorer!r} scores with "
+            "a model of its own; wrap one that scores with the model itself, such as Forward()"
         )

@@ -28,7 +28,7 @@ from selective_backprop.experimental._approximate import (
     model_of,
     start_checked,
 )
-from selective_backprop.experimental._model_copy import cloned, copy_model, overwrite, tensors_of
+from selective_backprop.experimental._model_copy import copy_model, overwrite, tensors_of
 from selective_backprop.scorers._abstract import (
     AbstractScorer,
     Delegating,
@@ -63,19 +63,14 @@ class Int8(AbstractScorer):
     last calibration. Calibrations come 1, 2, 4, 8 and so on scored batches apart, since a young
     model's activations move fastest, and after training that went on unscored. Copying and
     calibrating are part of the selection pass, and a calibration costs a pass in full precision.
-    The copy takes as much memory as the model's parameters, and a quarter more; saved states
-    hold it too.
+    Weights are copied whenever training has changed them; a change that torch keeps no count of,
+    as through `.data`, is noticed within 16 scored batches. The copy takes as much memory as the
+    model's parameters, and a quarter more.
 
     Args:
         scorer: scores with the copy; in eval mode, since BatchNorm becomes part of other layers.
-        every: scored batches from one copy of the weights to the next, at least 1; None copies
-            them whenever training has changed them, and saves that cost where several batches
-            are scored between two steps. A change that torch keeps no count of, as through
-            `.data`, is then noticed within 16 scored batches.
         recalibrate_every: scored batches from one calibration to the next, at least 1, once
             they are no longer closer together; or as many changes of a weight.
-        calibration_batches: batches whose ranges a calibration unites, at least 1 and at most
-            `recalibrate_every`.
         check: when to compare the scores with those of the model as it is; None for never. The
             batches of a check are spread from one calibration to the next.
 
@@ -89,20 +84,12 @@ class Int8(AbstractScorer):
     """
 
     scorer: AbstractScorer
-    every: int | None = None
     recalibrate_every: int = 128
-    calibration_batches: int = 1
     check: Check | None = Check()
 
     def __post_init__(self) -> None:
         check_wrapper(self, other_model=True)
-        settle(self, check_whole, "every", optional=True)
-        settle(self, check_whole, "recalibrate_every", "calibration_batches")
-        if self.calibration_batches > self.recalibrate_every:
-            raise ConfigurationError(
-                f"calibration_batches={self.calibration_batches} of every recalibrate_every="
-                f"{self.recalibrate_every} scored batches: there are no more than those"
-            )
+        settle(self, check_whole, "recalibrate_every")
         for part in scorer_parts(self.scorer):
             if isinstance(part, Forward) and part.training:
                 raise ConfigurationError(
@@ -140,7 +127,7 @@ class Int8(AbstractScorer):
             self,
             context,
             begin,
-            advice="Take a smaller recalibrate_every=, more calibration_batches= or every=None",
+            advice="Take a smaller recalibrate_every=",
             interval=int(self.recalibrate_every),
         )
 
@@ -157,17 +144,16 @@ class _WithIntegers(Delegating):
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
         spec, twin = self._spec, self._twin
-        if self._since >= self._gap or self._moved > spec.recalibrate_every:
-            gap = max(spec.calibration_batches, 2 * self._gap)
-            self._since, self._gap = 0, min(spec.recalibrate_every, gap)
+        calibrating = self._since >= self._gap or self._moved > spec.recalibrate_every
+        if calibrating:
+            self._since, self._gap = 0, min(spec.recalibrate_every, max(1, 2 * self._gap))
             self._before = 0
             twin.mark()
-        calibrating = self._since < spec.calibration_batches
-        if calibrating or self._copies():
+        if calibrating or self._scored % UNNOTICED == 0 or twin.is_behind():
             twin.update()
             if calibrating:
                 before = self.inner.state_dict()
-                twin.observe(anew=self._since == 0)
+                twin.observe()
                 # For the ranges alone: scores of two precisions would not rank together.
                 self.inner.score(batch, indices)
                 self.inner.load_state_dict(before)
@@ -182,36 +168,27 @@ class _WithIntegers(Delegating):
         """How often a weight has changed since the running calibration began."""
         return self._twin.changes() + self._before
 
-    def _copies(self) -> bool:
-        if self._spec.every is not None:
-            return self._scored % self._spec.every == 0
-        return self._scored % UNNOTICED == 0 or self._twin.is_behind()
-
     def state_dict(self) -> dict[str, Any]:
         return {
             "scored": self._scored,
             "since": self._since,
             "gap": self._gap,
             "moved": self._moved,
-            "copy": cloned(self._twin.tensors),
             "ranges": [[span.low, span.high] for span in self._twin.ranges],
             "scorer": self.inner.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        *counts, weights, spans, scorer = Saved(state).fields(
-            "scored", "since", "gap", "moved", "copy", "ranges", "scorer"
+        *counts, spans, scorer = Saved(state).fields(
+            "scored", "since", "gap", "moved", "ranges", "scorer"
         )
         scored, since, gap, moved = (each.whole() for each in counts)
-        tensors = weights.tensors(self._twin.tensors)
         pairs = [each.items(2) for each in spans.items(len(self._twin.ranges))]
         ranges = [(low.number(-math.inf, 0.0), high.number(0.0, math.inf)) for low, high in pairs]
         with loaded([(self.inner, scorer)]):
-            self._twin.mark()
-            overwrite(self._twin.tensors, tensors)
+            self._twin.mark()  # its weights are behind, so that they are copied at the next pass
             for span, (low, high) in zip(self._twin.ranges, ranges, strict=True):
                 span.low, span.high = low, high
-            self._twin.quantise()
             self._scored, self._since, self._gap, self._before = scored, since, gap, moved
 
 
@@ -458,9 +435,9 @@ class Int8Copy:
         versions = _versions(self._original).items()
         return max((n - self._marked.get(key, n) for key, n in versions), default=0)
 
-    def observe(self, *, anew: bool) -> None:
-        """Compute in full precision and widen the ranges, from nothing if `anew`."""
-        for span in self.ranges if anew else ():
+    def observe(self) -> None:
+        """Compute in full precision, and take the ranges anew."""
+        for span in self.ranges:
             span.low, span.high = 0.0, 0.0
         for layer in self._layers:
             layer.observe()

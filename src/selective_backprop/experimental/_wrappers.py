@@ -1,7 +1,6 @@
 """Score as another scorer does, in low precision or on small images."""
 
 import platform
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -30,32 +29,26 @@ from selective_backprop.scorers._abstract import (
 @final
 @dataclass(frozen=True)
 class LowPrecision(AbstractScorer):
-    """Score as the scorer inside does, under autocast to a type of 16 bits.
+    """Score as the scorer inside does, under autocast to bfloat16.
 
     Parameters stay as they are and are cast anew at each pass, so that nothing is remembered
-    that training could meet. A model of large activations may overflow in `torch.float16`. Warns
-    where the hardware is known to compute in this type more slowly than in full precision.
+    that training could meet. Warns where the hardware is known to compute in bfloat16 more slowly
+    than in full precision.
 
     Args:
         scorer: what is run under autocast.
-        dtype: `torch.bfloat16` or `torch.float16`.
         check: when to compare the scores with those of full precision; None for never.
 
     Raises:
-        ConfigurationError: if there is no such type or the scorer cannot be wrapped; at the
-            start, if torch has no autocast on the device.
+        ConfigurationError: if the scorer cannot be wrapped; at the start, if torch has no
+            autocast on the device.
     """
 
     scorer: AbstractScorer
-    dtype: torch.dtype = torch.bfloat16
     check: Check | None = Check()
 
     def __post_init__(self) -> None:
         check_wrapper(self)
-        if self.dtype not in (torch.bfloat16, torch.float16):
-            raise ConfigurationError(
-                f"dtype={self.dtype}: a type of 16 bits is needed, torch.bfloat16 or torch.float16"
-            )
 
     @property
     def needs(self) -> Needs:
@@ -67,49 +60,43 @@ class LowPrecision(AbstractScorer):
             raise ConfigurationError(
                 f"torch has no autocast on {device.type}; score with {self.scorer!r} itself"
             )
-        if is_slow(device, self.dtype):
+        if is_slow(device):
             warn(
-                f"this {device.type} has no fast path for {self.dtype}: LowPrecision will likely "
+                f"this {device.type} has no fast path for torch.bfloat16: LowPrecision will likely "
                 f"cost more than it saves. Score with {self.scorer!r} itself here, or time both."
             )
-
         return start_wrapped(
             self,
             context,
-            lambda inner: _UnderAutocast(inner, device.type, self.dtype),
+            lambda inner: _UnderAutocast(inner, device.type),
             advice="Score in full precision",
         )
 
 
 class _UnderAutocast(Delegating):
-    def __init__(self, inner: RunningScorer, kind: str, dtype: torch.dtype) -> None:
+    def __init__(self, inner: RunningScorer, kind: str) -> None:
         super().__init__(inner)
         self._kind = kind
-        self._dtype = dtype
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
         # Weights cast under no_grad have no gradient: training must not meet them in a cache.
-        with torch.autocast(self._kind, dtype=self._dtype, cache_enabled=False):
+        with torch.autocast(self._kind, dtype=torch.bfloat16, cache_enabled=False):
             scores = self.inner.score(batch, indices)
         return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
 
 
-def is_slow(device: torch.device, dtype: torch.dtype) -> bool:
-    """Return whether a device is known to have no fast path for a type of 16 bits.
+def is_slow(device: torch.device) -> bool:
+    """Return whether a device is known to have no fast path for bfloat16.
 
-    On NVIDIA GPUs that is so before Ampere for bfloat16 and before Volta for float16, on x86
-    processors without AVX512-BF16 or AMX, or AVX512-FP16. Of other devices nothing is known.
+    On NVIDIA GPUs that is so before Ampere, on x86 processors without AVX512-BF16 or AMX. Of
+    other devices nothing is known.
     """
     if device.type == "cuda" and torch.version.hip is None:
-        least = (8, 0) if dtype is torch.bfloat16 else (7, 0)
-        return torch.cuda.get_device_capability(device) < least
+        return torch.cuda.get_device_capability(device) < (8, 0)
     if device.type == "cpu" and platform.machine() in ("x86_64", "AMD64"):
-        # not public, and not all of them in every release: what is not there says nothing
-        holder: Any = torch.ops.mkldnn
-        names = ["_is_mkldnn_fp16_supported"]
-        if dtype is torch.bfloat16:
-            holder, names = torch.cpu, ["_is_avx512_bf16_supported", "_is_amx_tile_supported"]
-        known = [getattr(holder, name) for name in names if hasattr(holder, name)]
+        # Not public, and not all of them in every release: one that is missing says nothing.
+        names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+        known = [getattr(torch.cpu, name) for name in names if hasattr(torch.cpu, name)]
         return bool(known) and not any(supported() for supported in known)
     return False
 
@@ -119,6 +106,7 @@ def is_slow(device: torch.device, dtype: torch.dtype) -> bool:
 class LowResolution(AbstractScorer):
     """Score as the scorer inside does, on images averaged over squares of pixels.
 
+    The images are the first tensor `[candidate, channel, height, width]` of a floating type.
     The model must take images of any size, as nets that pool before their last layer do. Where
     targets are maps of pixels, `losses=` must fit them to what the model makes of small images.
 
@@ -126,9 +114,6 @@ class LowResolution(AbstractScorer):
         scorer: scores the small images.
         factor: pixels along the side of a square, at least 2. Where a side is no multiple of it,
             the last squares are smaller.
-        paths: where in the batch the images are, `[candidate, channel, height, width]`, of a
-            floating type: keys, field names and positions joined by dots, such as `"0"` or
-            `"inputs.image"`. None: the first such tensor.
         check: when to compare the scores with those of whole images; None for never.
 
     Raises:
@@ -137,19 +122,11 @@ class LowResolution(AbstractScorer):
 
     scorer: AbstractScorer
     factor: int = 2
-    paths: Collection[str] | None = None
     check: Check | None = Check()
 
     def __post_init__(self) -> None:
         check_wrapper(self)
         settle(self, check_whole, "factor", least=2)
-        if isinstance(self.paths, str) or (self.paths is not None and not self.paths):
-            raise ConfigurationError(
-                f"paths={self.paths!r}: a collection of paths is needed, such as ['0'], or None "
-                "for the first images in the batch"
-            )
-        if self.paths is not None:
-            object.__setattr__(self, "paths", tuple(sorted(set(self.paths))))
 
     @property
     def needs(self) -> Needs:
@@ -159,20 +136,19 @@ class LowResolution(AbstractScorer):
         return start_wrapped(
             self,
             context,
-            lambda inner: _OnSmallImages(inner, int(self.factor), self.paths),
+            lambda inner: _OnSmallImages(inner, int(self.factor)),
             advice="Take a smaller factor=, or score whole images",
         )
 
 
 class _OnSmallImages(Delegating):
-    def __init__(self, inner: RunningScorer, factor: int, paths: Collection[str] | None) -> None:
+    def __init__(self, inner: RunningScorer, factor: int) -> None:
         super().__init__(inner)
         self._factor = factor
-        self._paths = paths
         self._worked = False
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        small = shrink_images(batch, self._factor, self._paths)
+        small = shrink_images(batch, self._factor)
         try:
             scores = self.inner.score(small, indices)
         except RuntimeError as error:
@@ -187,34 +163,31 @@ class _OnSmallImages(Delegating):
         return scores
 
 
-def shrink_images(batch: Any, factor: int, paths: Collection[str] | None) -> Any:
-    """Return a batch with smaller images, the first ones if `paths` is None; change nothing in it.
+def shrink_images(batch: Any, factor: int) -> Any:
+    """Return a batch whose first images are smaller; change nothing in it.
 
     Raises:
-        BatchError: if there are no images at a path, or too small ones.
+        BatchError: if there are no images, or too small ones.
     """
-    found: dict[str, Any] = {}
-    map_leaves(lambda path, leaf: found.setdefault(path, leaf), batch)
-    if paths is None:
-        paths = [next((path for path in found if _are_images(found[path])), "")]
-    for path in paths:
-        if not _are_images(found.get(path)):
-            there = ", ".join(f"{name!r}: {_describe(leaf)}" for name, leaf in found.items())
-            wanted = f"at {path!r} " if path in found or path else ""
-            raise BatchError(
-                f"there are no images {wanted}to make smaller: a tensor [candidate, channel, "
-                f"height, width] of a floating type is needed, and the batch has {there}"
-            )
-        height, width = found[path].shape[2:]
-        if min(height, width) < factor:
-            raise BatchError(
-                f"the images at {path!r} have {height} × {width} pixels, which cannot be averaged "
-                f"over squares of {factor}; take a smaller factor="
-            )
+    leaves: dict[str, Any] = {}
+    map_leaves(lambda path, leaf: leaves.setdefault(path, leaf), batch)
+    place = next((path for path, leaf in leaves.items() if _are_images(leaf)), None)
+    if place is None:
+        held = ", ".join(f"{name!r}: {_describe(leaf)}" for name, leaf in leaves.items())
+        raise BatchError(
+            "there are no images to make smaller: a tensor [candidate, channel, height, width] of "
+            f"a floating type is needed, and the batch has {held}"
+        )
+    height, width = leaves[place].shape[2:]
+    if min(height, width) < factor:
+        raise BatchError(
+            f"the images at {place!r} have {height} × {width} pixels, which cannot be averaged "
+            f"over squares of {factor}; take a smaller factor="
+        )
 
     @torch.no_grad()
     def shrink(path: str, leaf: Any) -> Any:
-        return functional.avg_pool2d(leaf, factor, ceil_mode=True) if path in paths else leaf
+        return functional.avg_pool2d(leaf, factor, ceil_mode=True) if path == place else leaf
 
     return map_leaves(shrink, batch)
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
@@ -19,8 +19,8 @@ from selective_backprop.scorers._agreement import Agreement
 class RunningScorer(ABC):
     """A scorer at work in one training.
 
-    `recall`, `learn` and `begin` have defaults. A scorer that overrides one of them declares it in
-    its `Needs`: `remembers`, `learns` or `defers`.
+    `recall`, `learn` and `begin` have defaults. A scorer that overrides `recall` says so in its
+    `Needs`, since what remembers is checked before it is started.
     """
 
     @abstractmethod
@@ -112,8 +112,6 @@ class Needs:
             or no.
         rescores: whether examples left out are scored at the epoch's end.
         model: whether it scores with the model in training; False if it has a model of its own.
-        learns: whether it is trained beside the model; its running scorer then has `learn`.
-        defers: whether it scores while training goes on; its running scorer then has `begin`.
         plain_forward: whether each call of `score` runs the whole model in training forward
             exactly once, unchanged. Under FSDP, or with SyncBatchNorm in training mode, a forward
             pass waits for all ranks, so other scorers are refused there. A scorer that uses a
@@ -135,8 +133,6 @@ class Needs:
     classes: bool = False
     rescores: bool = False
     model: bool = True
-    learns: bool = False
-    defers: bool = False
     plain_forward: bool = False
     fresh: float = 1.0
 
@@ -165,13 +161,7 @@ class Delegating(RunningScorer):
         inner: the wrapped scorer.
         beside: another scorer, which learns too.
 
-    Attributes:
-        inner: as given.
-        passes_on: methods that only call the wrapped scorers' own; overriding them declares no
-            ability.
     """
-
-    passes_on: ClassVar[frozenset[str]] = frozenset({"learn"})
 
     def __init__(self, inner: RunningScorer, beside: RunningScorer | None = None) -> None:
         self.inner = inner
@@ -198,8 +188,6 @@ class Delegating(RunningScorer):
 
 class PassThrough(Delegating):
     """A running scorer that scores as the wrapped scorer does, at the same time."""
-
-    passes_on = Delegating.passes_on | {"begin"}
 
     @property
     def ahead(self) -> int:
@@ -228,36 +216,27 @@ class Stateless(RunningScorer):
         Saved(state).fields()
 
 
-ABILITIES = {"remembers": "recall", "learns": "learn", "defers": "begin"}
-
-
 def start_scorer(scorer: AbstractScorer, context: Context) -> RunningScorer:
-    """Start a scorer, and refuse it if it declares other abilities than its methods show."""
+    """Start a scorer, and refuse it if its `Needs` say nothing of its memory, or too much."""
     running = scorer.start(context)
-    name = type(running).__name__
-    if not isinstance(running, RunningScorer):
+    check_instance(
+        f"what {type(scorer).__name__}.start returned", running, RunningScorer, "a RunningScorer"
+    )
+    recalls = type(running).recall is not RunningScorer.recall
+    if recalls != scorer.needs.remembers:
         raise ConfigurationError(
-            f"start() of {scorer!r} returned a {name}; a RunningScorer is needed"
+            f"Needs(remembers={scorer.needs.remembers}) of {type(scorer).__name__}, and "
+            f"{type(running).__name__} {'has' if recalls else 'has no'} recall(); say in its Needs "
+            "whether it answers from memory"
         )
-    for flag, method in ABILITIES.items():
-        declared, has = getattr(scorer.needs, flag), _has(running, method)
-        if declared and not has:
-            raise ConfigurationError(
-                f"{scorer!r} says Needs({flag}=True), and {name} has no {method}(): write it, or "
-                f"leave out {flag}=True"
-            )
-        if has and not declared:
-            raise ConfigurationError(
-                f"{name} has {method}(), which is never called unless the needs of {scorer!r} say "
-                f"so: add {flag}=True to its Needs, or leave out {method}()"
-            )
     return running
 
 
-def _has(running: RunningScorer, method: str) -> bool:
-    if isinstance(running, Delegating) and method in running.passes_on:
-        return any(_has(part, method) for part in running.parts)
-    return getattr(type(running), method) is not getattr(RunningScorer, method)
+def learns(running: RunningScorer) -> bool:
+    """Return whether a scorer, or one that it wraps, is trained beside the model."""
+    if type(running).learn is Delegating.learn:
+        return any(map(learns, running.parts))
+    return type(running).learn is not RunningScorer.learn
 
 
 def scorer_parts(scorer: object) -> Iterator[object]:
@@ -267,15 +246,10 @@ def scorer_parts(scorer: object) -> Iterator[object]:
         scorer = getattr(scorer, "scorer", None) or getattr(scorer, "rescore", None)
 
 
-def check_inner(scorer: Any, *, may_defer: bool = False) -> None:
-    """Refuse to wrap a scorer that remembers or, unless it may, scores beside the training."""
+def check_inner(scorer: Any) -> None:
+    """Refuse to wrap a scorer that remembers."""
     check_instance("scorer", scorer, AbstractScorer, "Forward()")
     if not scorer.needs.passes or scorer.needs.remembers:
         raise ConfigurationError(
             f"{scorer!r} remembers scores itself; wrap one that takes them, such as Forward()"
-        )
-    if scorer.needs.defers and not may_defer:
-        raise ConfigurationError(
-            f"{scorer!r} scores beside the training, which would wait for it in there; write it "
-            "the other way round, such as Pipelined(LowPrecision(Forward()), every=8)"
         )

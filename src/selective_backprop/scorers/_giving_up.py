@@ -1,4 +1,10 @@
-"""Which examples are given up: those of losses so high that hardly any like them recover."""
+"""Which examples are given up: those of losses so high that hardly any like them recover.
+
+The rule is this project's own. An example *recovers* if its loss was above ln 2 and its next one is
+not. The higher a loss, the rarer that is, and for wrong labels it hardly ever happens. So the limit
+is the lowest loss from which on fewer than a given share recover, counted over all examples; an
+example is given up if all of its last losses reach the limit.
+"""
 
 from collections.abc import Iterator
 
@@ -6,11 +12,14 @@ import numpy as np
 
 from selective_backprop._core.types import Float32, Int32, Int64
 
-EVEN = np.float32(np.log(2.0))  # the cross-entropy of a target that has probability 1/2
-CHUNK = 2**18  # examples looked at together, so that what is made of them fits a cache
-_BIN = 12  # low bits of a float32 that losses of one bin differ in: bins are 0.05 % wide
-MOST_SORTED = 2**16  # losses that are sorted without a look at bins
-TOGETHER = 64  # bins whose losses are sorted together
+# The cross-entropy of a target of probability 1/2: at most this much, and no other class has more.
+EVEN = np.float32(np.log(2.0))
+CHUNK = 2**18  # examples taken at once: 1 MiB of float32, so that intermediate results fit a cache
+# Losses of one bin differ in their 12 low bits alone. A float32 has 23 bits of fraction, so a bin
+# is 2**(12 - 23) = 0.05 % wide, and losses from ln 2 to infinity fall into some 260,000 bins.
+_BIN = 12
+MOST_SORTED = 2**16  # so few losses are sorted at once, which takes milliseconds
+TOGETHER = 64  # bins whose losses are sorted together: 3 % of a loss, seldom many of them
 Losses = Float32[np.ndarray, "lag example"]
 
 
@@ -29,12 +38,15 @@ def given_up(
     without one make one class.
     """
     recoveries = _Recoveries(losses)
+    # Before half of the examples are learned, a high loss says only that the model is new.
     limit = recoveries.limit(share) if recoveries.begun else np.inf
     if limit == np.inf:
         return np.empty(0, np.int64)
     found = []
     for part in chunks(losses.shape[1]):
-        lost = np.minimum.reduce(losses[:, part]) >= limit  # NaN is not
+        # All losses of an example reach the limit. A NaN, for one that is missing, makes the
+        # minimum NaN, which does not; an infinite loss is of a model that overflowed.
+        lost = np.minimum.reduce(losses[:, part]) >= limit
         lost &= np.isfinite(np.maximum.reduce(losses[:, part]))
         found.append(np.flatnonzero(lost) + part.start)
     lost = np.concatenate(found)
@@ -51,6 +63,7 @@ class _Recoveries:
         known = learned = 0
         for part in chunks(losses.shape[1]):
             has_all = np.isfinite(np.maximum.reduce(losses[:, part]))
+            # Lag 0 is the newest loss, lag 1 the one before: did a high one become low?
             low, before = losses[0, part][has_all] <= EVEN, losses[1, part][has_all]
             was_high = before > EVEN
             self._high.append((before[was_high], low[was_high]))
@@ -67,11 +80,14 @@ class _Recoveries:
             for row, each in enumerate((bins, bins[back])):
                 counted = np.bincount(each)
                 counts[row, : len(counted)] += counted
-        # Of examples in a bin or higher ones; the last bin is empty.
+        # Sums from the highest bin down: how many examples lie in a bin or above it, and how many
+        # of those recovered. There is a bin more than can be filled, so that the last is empty.
         all_from, back_from = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1]
-        fewest = (back_from[1:] + 1) / (all_from[:-1] + 1)  # share of a bin's that may recover
+        # The limit may lie anywhere within a bin. The share that recovers from there on is smallest
+        # if all of the bin's examples count and none of its recoveries, which rules bins out.
+        fewest = (back_from[1:] + 1) / (all_from[:-1] + 1)
         held = np.flatnonzero((counts[0, :-1] > 0) & (fewest < share))
-        while len(held):  # bins in which the limit may be, those of lowest losses first
+        while len(held):  # bins in which the limit may be, the lowest losses first, exactly
             low = int(held[0])
             high = min(low + TOGETHER, counts.shape[1] - 1)
             beyond = int(all_from[high]), int(back_from[high])
@@ -104,16 +120,22 @@ def _limit(
     `beyond` are higher than these, and of them `beyond_back` recovered.
     """
     ascending = np.sort(losses)
-    # Of losses as high or higher; fewer where some tie.
+    # For each loss, how many are as high or higher. Of equal losses the first counts them all, and
+    # `argmax` finds the first.
     number = np.arange(len(ascending), 0, -1) + beyond
     recovered = np.count_nonzero(back) - np.searchsorted(np.sort(losses[back]), ascending)
-    # Both counts start at one, since a share of few examples says little.
+    # As if one more had been seen, which recovered, since a share of few examples says little: at
+    # 0.05, twenty examples without a recovery are needed before any is given up.
     hopeless = (recovered + beyond_back + 1) / (number + 1) < share
     return float(ascending[np.argmax(hopeless)]) if hopeless.any() else np.inf
 
 
 def _bins(losses: Float32[np.ndarray, " example"]) -> Int32[np.ndarray, " example"]:
-    """Return the bin of each loss above ln 2; the bits of positive floats ascend as they do."""
+    """Return the bin of each loss above ln 2.
+
+    The bits of a positive float, read as an integer, ascend with it, so that a shift makes bins of
+    equal relative width without a logarithm.
+    """
     return (losses.view(np.int32) - EVEN.view(np.int32)) >> _BIN
 
 
@@ -125,7 +147,7 @@ def _half_learned(
     """Return which of the lost examples are of a class of which half is learned."""
     ends = np.fmin.reduce(classes), np.fmax.reduce(classes)
     low, high = (0.0 if np.isnan(end) else float(end) for end in ends)
-    unknown = np.float32(low - 1)
+    unknown = np.float32(low - 1)  # a class of its own for examples whose class is not known
     count = int(high - unknown) + 1
     numbered = None
     if count > len(classes):  # so far apart that a count of each takes too much

@@ -65,7 +65,7 @@ class Stale(AbstractScorer):
     recorded: bool = False
 
     def __post_init__(self) -> None:
-        check_inner(self.scorer, may_defer=True)
+        check_inner(self.scorer)
         settle(self, check_whole, "epochs")
         settle(self, check_flag, "spread", "recorded")
 
@@ -142,7 +142,7 @@ class Predicted(AbstractScorer):
     epochs: int = 3
 
     def __post_init__(self) -> None:
-        check_inner(self.scorer, may_defer=True)
+        check_inner(self.scorer)
         check_instance("predictor", self.predictor, AbstractPredictor, "Average()")
         settle(self, check_whole, "epochs", least=2, hint="with 1 nothing is predicted")
 
@@ -226,7 +226,7 @@ class Recorded(AbstractScorer):
         settle(self, check_number, "fades", above=0, optional=True, hint=hint)
         settle(self, check_flag, "prior")
         if self.rescore is not None:
-            check_inner(self.rescore, may_defer=True)
+            check_inner(self.rescore)
         if self.give_up is not None and self.highest_of < 2:
             raise ConfigurationError(
                 f"give_up={self.give_up} with highest_of={self.highest_of}: whether examples "
@@ -246,7 +246,6 @@ class Recorded(AbstractScorer):
             depth=self.highest_of,
             classes=self.give_up is not None or self.prior,
             rescores=self.rescore is not None,
-            defers=False,
         )
 
     def start(self, context: Context) -> RunningScorer:

@@ -156,7 +156,7 @@ def _recall_excess(
             "cannot be found; compare with first losses instead: Excess(None, Recorded())"
         )
     losses = inner.recall(ledger, epoch)
-    assert losses is not None  # what is recorded is always told, as infinity where it is unknown
+    assert losses is not None  # `Recorded` always recalls, infinity where it knows no loss
     excess = losses - reference
     return excess.masked_fill_(excess.isnan(), torch.inf)
 
@@ -189,11 +189,10 @@ class Proxy(AbstractScorer):
     Args:
         make_model: returns the proxy, which takes the batches that the model takes.
         make_optimizer: returns an optimiser of the parameters it is given.
-        forward: how the proxy scores.
 
     Raises:
-        ConfigurationError: if a factory is no function, `forward` is no `Forward`, or, at the
-            start, the training has no losses.
+        ConfigurationError: if a factory is no function, or, at the start, the training has no
+            losses.
 
     Source:
         Coleman et al. 2020, arXiv:1906.11829, select by proxy before training; here it learns
@@ -202,22 +201,20 @@ class Proxy(AbstractScorer):
 
     make_model: Callable[[], nn.Module]
     make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]
-    forward: Forward = Forward()
 
     def __post_init__(self) -> None:
         check_factory("make_model", self.make_model)
         check_factory("make_optimizer", self.make_optimizer)
-        check_instance("forward", self.forward, Forward, "Forward()")
 
     def __repr__(self) -> str:
         # Part of saved states, so it must be the same in every process: no addresses.
         model, optimizer = name_of(self.make_model), name_of(self.make_optimizer)
-        return f"Proxy(model={model}, optimizer={optimizer}, forward={self.forward!r})"
+        return f"Proxy(model={model}, optimizer={optimizer})"
 
     @property
     def needs(self) -> Needs:
-        """What `forward` needs, except for the model in training."""
-        return replace(self.forward.needs, model=False, learns=True, plain_forward=False)
+        """Nothing of the model in training."""
+        return Needs(model=False)
 
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer, with a new model on the training's device."""
@@ -227,7 +224,7 @@ class Proxy(AbstractScorer):
             model = self.make_model()
         if context.device is not None:
             model = model.to(context.device)
-        scorer = self.forward.of(model, context)
+        scorer = Forward().of(model, context)
         optimizer = self.make_optimizer(model.parameters())
         return _RunningProxy(scorer, model, optimizer, context.losses, context.device)
 

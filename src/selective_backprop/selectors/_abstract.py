@@ -71,7 +71,6 @@ class Terms:
         reweights: whether rows carry weights that the loss must use.
         promises: whether about `rate` is kept however the scores are spread, ties aside. If not,
             the share that is kept depends on the scores, and `rate` is a usual one.
-        replaces: whether a row can be drawn twice.
         paced: whether the length of training must be known, because the rule changes on the way;
             the running selector is then `Paced`.
         confidence: whether it takes scores for cross-entropies, and so `exp(-score)` for the
@@ -88,7 +87,6 @@ class Terms:
     keeps_everything: bool = False
     reweights: bool = False
     promises: bool = True
-    replaces: bool = False
     paced: bool = False
     confidence: bool = False
 

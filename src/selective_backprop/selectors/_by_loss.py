@@ -2,12 +2,10 @@
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, final
 
 import torch
 
-from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_flag, check_number, check_whole, settle
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import Odds, Scores
@@ -23,6 +21,7 @@ from selective_backprop.selectors._abstract import (
 )
 
 _FLOOR = "0.25 keeps at least one in four"
+FALLS = ((0.3, 0.8), (0.6, 0.6), (0.8, 0.4))  # fractions of training, and KAKURENBO's factors
 
 
 @final
@@ -171,11 +170,9 @@ class Hide(AbstractSelector):
     cross-entropies in nats, without label smoothing or class weights.
 
     Args:
-        share: at most this share is hidden, in (0, 1); the paper's F.
+        share: at most this share is hidden, in (0, 1); the paper's F. From the first epochs that
+            start after 0.3, 0.6 and 0.8 of training on, 0.8, 0.6 and 0.4 of it.
         confidence: the least confidence of a hidden example, in [1/2, 1); the paper's τ.
-        falls: pairs of a fraction of training done, in (0, 1), and the factor for `share` from
-            the first epoch that starts there or later, in [0, 1). Fractions ascend, factors
-            descend. With no pairs the share stays, and training may be of any length.
         history: how many recent losses are ranked against, at least 1, where each window is
             scored. Where losses are remembered by example, all of them are ranked against.
 
@@ -190,7 +187,6 @@ class Hide(AbstractSelector):
 
     share: float = 0.3
     confidence: float = 0.7
-    falls: tuple[tuple[float, float], ...] = ((0.3, 0.8), (0.6, 0.6), (0.8, 0.4))
     history: int = 1024
 
     def __post_init__(self) -> None:
@@ -198,7 +194,6 @@ class Hide(AbstractSelector):
         # Only a class with at least half of the probability is known to be the one predicted.
         settle(self, check_number, "confidence", least=0.5, below=1, hint="0.7 is the paper's")
         settle(self, check_whole, "history")
-        _check_falls(self.falls)
 
     @property
     def terms(self) -> Terms:
@@ -208,13 +203,13 @@ class Hide(AbstractSelector):
             Draw.BERNOULLI,
             self.history,
             promises=False,
-            paced=bool(self.falls),
+            paced=True,
             confidence=True,
         )
 
     def share_at(self, progress: float) -> float:
         """Return the share that may be hidden when a fraction `progress` of training is done."""
-        factors = [factor for fraction, factor in self.falls if fraction <= progress]
+        factors = [factor for fraction, factor in FALLS if fraction <= progress]
         return self.share * factors[-1] if factors else self.share
 
     def start(self, context: Context) -> RunningSelector:
@@ -251,18 +246,3 @@ def _lowest(scores: Scores, history: History, share: float) -> Odds:
     lower, not_higher = history.percentiles(scores), history.percentiles(scores, ties=True)
     width = (not_higher - lower).clamp(min=1e-300)  # 0 for a score that is not remembered
     return ((room - lower) / width).clamp(0.0, 1.0)
-
-
-def _check_falls(falls: tuple[tuple[float, float], ...]) -> None:
-    try:
-        steps = [(check_number("", at), check_number("", factor)) for at, factor in falls]
-        pairs = pairwise([(0.0, 1.0), *steps, (1.0, -math.inf)])
-        descend = all(earlier < later and high > low for (earlier, high), (later, low) in pairs)
-    except (TypeError, ValueError):  # `falls` does not hold pairs of numbers
-        descend = False
-    if not descend:
-        raise ConfigurationError(
-            f"falls={falls!r}: pairs (fraction of training, factor) are needed, the fractions in "
-            "(0, 1) and ascending, the factors in [0, 1) and descending; ((0.5, 0.8),) takes a "
-            "fifth off the share from half of training on"
-        )

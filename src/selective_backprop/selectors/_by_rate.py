@@ -282,7 +282,7 @@ class Proportional(AbstractSelector):
     @property
     def terms(self) -> Terms:
         """Draw one row per `presample` candidates, with replacement."""
-        return Terms(1.0 / self.presample, reweights=self.bias > 0.0, replaces=True)
+        return Terms(1.0 / self.presample, reweights=self.bias > 0.0)
 
     def start(self, context: Context) -> RunningSelector:
         def draw(scores: Scores, history: History, generator: torch.Generator) -> Choice:

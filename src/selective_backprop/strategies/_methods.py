@@ -1,4 +1,7 @@
-"""The famous methods: controls, Selective-Backprop's family, other papers', and `auto`."""
+"""The famous methods: controls, Selective-Backprop's family, other papers', and `auto`.
+
+All raise a `ConfigurationError` if a value is out of its range or a part is of another kind.
+"""
 
 from collections.abc import Callable, Iterable
 
@@ -59,9 +62,6 @@ def random_backprop(
         draw: `"exact"` takes a fixed number of each window, `"bernoulli"` tosses a coin per
             example.
         schedule: when to select; all the time by default.
-
-    Raises:
-        ConfigurationError: if the rate is out of range or there is no such draw.
     """
     return Strategy("random-backprop", None, Uniform(rate, draw), schedule)
 
@@ -75,16 +75,11 @@ def random_scored(
         rate: share of the examples to train on, in (0, 1].
         draw: as for `random_backprop`.
         schedule: when to select; all the time by default.
-
-    Raises:
-        ConfigurationError: if the rate is out of range or there is no such draw.
     """
     return Strategy("random-scored", Forward(), Uniform(rate, draw), schedule)
 
 
-def random_k(
-    rate: float, *, scorer: AbstractScorer = Forward(), schedule: Schedule = Schedule()
-) -> Strategy:
+def random_k(rate: float, *, scorer: AbstractScorer = Forward()) -> Strategy:
     """Score every example, and train on a fixed number of each window at random.
 
     This is `random_scored` with exact draws, as the control of `top_k` and `low_k`.
@@ -92,12 +87,8 @@ def random_k(
     Args:
         rate: share of each window to train on, in (0, 1].
         scorer: how examples are scored; the scores are ignored.
-        schedule: when to select; all the time by default.
-
-    Raises:
-        ConfigurationError: if the rate is out of range.
     """
-    return Strategy("random-k", scorer, Uniform(rate), schedule)
+    return Strategy("random-k", scorer, Uniform(rate))
 
 
 def top_k(
@@ -109,9 +100,6 @@ def top_k(
         rate: share of each window to train on, in (0, 1].
         scorer: how examples are scored.
         schedule: when to select; all the time by default.
-
-    Raises:
-        ConfigurationError: if the rate is out of range.
 
     Source:
         Kawaguchi and Lu 2020, arXiv:1907.04371 (ordered SGD).
@@ -129,9 +117,6 @@ def low_k(
         scorer: how examples are scored.
         schedule: when to select; all the time by default.
 
-    Raises:
-        ConfigurationError: if the rate is out of range.
-
     Source:
         Shah et al. 2020, arXiv:2001.03316 (min-loss SGD), against outliers.
     """
@@ -143,9 +128,6 @@ def pruned(subset: Subset) -> Strategy:
 
     Args:
         subset: the part, such as `prune(el2n_scores(...), keep=0.5)` returns.
-
-    Raises:
-        ConfigurationError: if it is not a `Subset`.
 
     Source:
         Paul et al. 2021, arXiv:2107.07075.
@@ -184,21 +166,31 @@ def selective_backprop(
         plain_every: one training batch in this many is unselective; None for no such batch.
         scorer: how examples are scored.
 
-    Raises:
-        ConfigurationError: if both or neither of `rate` and `beta` are given, or a value is out
-            of its range.
-
     Source:
         Jiang et al. 2019, arXiv:1910.00762.
     """
     schedule = Schedule(warmup_epochs, start, end, plain_every)
-    return Strategy("selective-backprop", scorer, _ranks(rate, beta, draw, history), schedule)
+    if beta is not None and rate is None:
+        ranking = Percentile(beta, draw, history)
+    elif rate is not None and beta is None:
+        ranking = _ranking(rate, draw, history)
+    else:
+        given = "neither" if rate is None else "both"
+        raise ConfigurationError(
+            f"{given} of rate and beta given; they are one knob, rate = 1 / (beta + 1), so give "
+            "one: rate=1/3 and beta=2 both keep a third"
+        )
+    return Strategy("selective-backprop", scorer, ranking, schedule)
+
+
+def _ranking(rate: float, draw: Draw | DrawName, history: int = 1024) -> Percentile:
+    # The beta with which the mean of q ** beta, for q uniform in [0, 1], is the rate.
+    return Percentile(1.0 / check_rate("rate", rate) - 1.0, draw, history)
 
 
 def stale_sb(
-    rate: float | None = None,
+    rate: float,
     *,
-    beta: float | None = None,
     epochs: int = 3,
     spread: bool = False,
     recorded: bool = False,
@@ -214,8 +206,7 @@ def stale_sb(
     `epochs=1` is `selective_backprop`, bit for bit.
 
     Args:
-        rate: share of the examples to train on, in (0, 1]; give this or `beta`.
-        beta: selectivity, at least 0; give this or `rate`.
+        rate: share of the examples to train on, in (0, 1].
         epochs: for how many epochs a score is used, n, at least 1.
         spread: score an n-th of the examples in every epoch, instead of all in every n-th epoch.
         recorded: let losses that training recorded count as scores; needs
@@ -226,33 +217,26 @@ def stale_sb(
         schedule: when selection acts; by default from the second epoch on.
         scorer: how examples are scored.
 
-    Raises:
-        ConfigurationError: if both or neither of `rate` and `beta` are given, or a value is out
-            of its range.
-
     Source:
         Jiang et al. 2019, arXiv:1910.00762, section 3.3 (StaleSB).
     """
     scorer = Stale(scorer, epochs, spread, recorded)
-    return Strategy("stale-sb", scorer, _ranks(rate, beta, draw, history), schedule)
+    return Strategy("stale-sb", scorer, _ranking(rate, draw, history), schedule)
 
 
 def predicted_sb(
-    rate: float | None = None,
+    rate: float,
     *,
-    beta: float | None = None,
     predictor: AbstractPredictor = Average(),
     epochs: int = 3,
     draw: Draw | DrawName = Draw.EXACT,
     history: int = 1024,
     schedule: Schedule = FIRST_EPOCH,
-    scorer: AbstractScorer = Forward(),
 ) -> Strategy:
     """Selective-Backprop that predicts losses from earlier ones between selection passes.
 
     Args:
-        rate: share of the examples to train on, in (0, 1]; give this or `beta`.
-        beta: selectivity, at least 0; give this or `rate`.
+        rate: share of the examples to train on, in (0, 1].
         predictor: predicts an example's score from its last ones: `Average()`, or
             `GaussianProcess()` or `Crossing(rate)`, which learn and need scikit-learn.
         epochs: for how many epochs predictions may use a score, including the epoch in which it
@@ -260,20 +244,14 @@ def predicted_sb(
         draw: as for `selective_backprop`.
         history: recent losses that fresh scores are ranked against.
         schedule: when selection acts; by default from the second epoch on.
-        scorer: how examples are scored.
-
-    Raises:
-        ConfigurationError: if both or neither of `rate` and `beta` are given, or a value is out
-            of its range.
     """
-    scorer = Predicted(scorer, predictor, epochs)
-    return Strategy("predicted-sb", scorer, _ranks(rate, beta, draw, history), schedule)
+    scorer = Predicted(Forward(), predictor, epochs)
+    return Strategy("predicted-sb", scorer, _ranking(rate, draw, history), schedule)
 
 
 def recorded_sb(
-    rate: float | None = None,
+    rate: float,
     *,
-    beta: float | None = None,
     max_age: int | None = None,
     draw: Draw | DrawName = Draw.EXACT,
     schedule: Schedule = FIRST_EPOCH,
@@ -285,25 +263,19 @@ def recorded_sb(
     The loop takes its loss from `SelectiveLoader.loss_fn`, or calls `record`.
 
     Args:
-        rate: share of the examples to train on, in (0, 1]; give this or `beta`.
-        beta: selectivity, at least 0; give this or `rate`.
+        rate: share of the examples to train on, in (0, 1].
         max_age: for how many epochs a loss is used; None for ever.
         draw: as for `selective_backprop`.
         schedule: when selection acts; by default from the second epoch on.
-
-    Raises:
-        ConfigurationError: if both or neither of `rate` and `beta` are given, or a value is out
-            of its range.
     """
-    return Strategy("recorded-sb", Recorded(max_age), _ranks(rate, beta, draw), schedule)
+    return Strategy("recorded-sb", Recorded(max_age), _ranking(rate, draw), schedule)
 
 
 def proxy_sb(
     make_model: Callable[[], nn.Module],
     make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer],
     *,
-    rate: float | None = None,
-    beta: float | None = None,
+    rate: float,
     draw: Draw | DrawName = Draw.EXACT,
     history: int = 1024,
     schedule: Schedule = FIRST_EPOCH,
@@ -313,64 +285,28 @@ def proxy_sb(
     Args:
         make_model: returns the small model, which takes the same batches as the large one.
         make_optimizer: returns an optimiser of the parameters it is given.
-        rate: share of the examples to train on, in (0, 1]; give this or `beta`.
-        beta: selectivity, at least 0; give this or `rate`.
+        rate: share of the examples to train on, in (0, 1].
         draw: as for `selective_backprop`.
         history: how many recent losses are ranked against, R.
         schedule: when selection acts; by default from the second epoch on.
-
-    Raises:
-        ConfigurationError: if both or neither of `rate` and `beta` are given, or a value is out
-            of its range.
 
     Source:
         Coleman et al. 2020, arXiv:1906.11829, for proxies that are trained beforehand.
     """
     scorer = Proxy(make_model, make_optimizer)
-    return Strategy("proxy-sb", scorer, _ranks(rate, beta, draw, history), schedule)
+    return Strategy("proxy-sb", scorer, _ranking(rate, draw, history), schedule)
 
 
-def diet_sb(
-    subset: Subset,
-    *,
-    rate: float | None = None,
-    beta: float | None = None,
-    draw: Draw | DrawName = Draw.EXACT,
-    history: int = 1024,
-    schedule: Schedule = FIRST_EPOCH,
-    scorer: AbstractScorer = Forward(),
-) -> Strategy:
+def diet_sb(subset: Subset, rate: float, *, schedule: Schedule = FIRST_EPOCH) -> Strategy:
     """Prune the data set by early scores, then train on the rest with Selective-Backprop.
 
     Args:
         subset: the rest of the data set, such as `prune(el2n_scores(...), keep=0.8)` returns.
-        rate: share of the rest to train on, in (0, 1]; give this or `beta`.
-        beta: selectivity, at least 0; give this or `rate`.
-        draw: as for `selective_backprop`.
-        history: how many recent losses are ranked against, R.
+        rate: share of the rest to train on, in (0, 1].
         schedule: when selection acts; by default from the second epoch on.
-        scorer: how examples are scored.
-
-    Raises:
-        ConfigurationError: if both or neither of `rate` and `beta` are given, a value is out of
-            its range, or there is no subset.
     """
-    ranks = _ranks(rate, beta, draw, history)
-    return Strategy("diet-sb", scorer, ranks, schedule).within(subset)
-
-
-def _ranks(
-    rate: float | None, beta: float | None, draw: Draw | DrawName, history: int = 1024
-) -> Percentile:
-    if (rate is None) == (beta is None):
-        given = "neither" if rate is None else "both"
-        raise ConfigurationError(
-            f"{given} of rate and beta given; they are one knob, rate = 1 / (beta + 1), so give "
-            "one: rate=1/3 and beta=2 both keep a third"
-        )
-    if beta is None:
-        beta = 1.0 / check_rate("rate", rate) - 1.0  # so that the mean of q ** beta is the rate
-    return Percentile(beta, draw, history)
+    ranking = _ranking(rate, Draw.EXACT)
+    return Strategy("diet-sb", Forward(), ranking, schedule).within(subset)
 
 
 def kath18(
@@ -396,9 +332,6 @@ def kath18(
             costs. On CIFAR, the paper is reported to have sampled 128 of 640 from a tau of 1.5
             on: `kath18(5, schedule=Schedule(gate=VarianceGate(threshold=1.5)))`.
 
-    Raises:
-        ConfigurationError: if a value is out of its range.
-
     Source:
         Katharopoulos and Fleuret 2018, arXiv:1803.00942; the defaults of `presample` and of the
         gate are those of the authors' code.
@@ -422,9 +355,6 @@ def infobatch(
         schedule: when to skip; by default until seven eighths of training are done, as in the
             paper. Its length must be known.
 
-    Raises:
-        ConfigurationError: if `prune` is out of range.
-
     Source:
         Qin et al. 2023, arXiv:2303.04947.
     """
@@ -435,7 +365,6 @@ def kakurenbo(
     share: float = 0.3,
     *,
     confidence: float = 0.7,
-    falls: tuple[tuple[float, float], ...] = ((0.3, 0.8), (0.6, 0.6), (0.8, 0.4)),
     scorer: AbstractScorer = Forward(),
     schedule: Schedule = FIRST_EPOCH,
 ) -> Strategy:
@@ -446,29 +375,23 @@ def kakurenbo(
     calls `record`.
 
     Args:
-        share: at most this share is hidden, in (0, 1).
+        share: at most this share is hidden, in (0, 1); it falls to 0.8, 0.6 and 0.4 of this after
+            0.3, 0.6 and 0.8 of training.
         confidence: the least confidence of a hidden example, in [1/2, 1).
-        falls: fractions of training, each with the factor for `share` from there on.
         scorer: scores the hidden examples.
         schedule: when to hide; by default from the second epoch on.
-
-    Raises:
-        ConfigurationError: if a value is out of its range.
 
     Source:
         Nguyen et al. 2023, arXiv:2310.10102. Its learning rate, divided by the share that is
         trained on, is left to the loop.
     """
-    return Strategy("kakurenbo", Recorded(rescore=scorer), Hide(share, confidence, falls), schedule)
+    return Strategy("kakurenbo", Recorded(rescore=scorer), Hide(share, confidence), schedule)
 
 
 def easy_skip(
-    floor: float = 0.25,
-    *,
-    max_age: int | None = 4,
-    schedule: Schedule = Schedule(start=0.25, end=5 / 6),
+    floor: float = 0.25, *, schedule: Schedule = Schedule(start=0.25, end=5 / 6)
 ) -> Strategy:
-    """Skip only examples that are surely learned, and none for long.
+    """Skip only examples that are surely learned, and none in more than four epochs in a row.
 
     The odds of being kept are `2 * (1 - exp(-loss))` within [`floor`, 1], by the loss when the
     example was last trained on; kept rows weigh `odds ** -0.5`. There is no selection pass, and
@@ -477,15 +400,10 @@ def easy_skip(
 
     Args:
         floor: the lowest odds of being kept, in (0, 1].
-        max_age: the most epochs in a row in which an example can be skipped, at least 1; None for
-            any number.
         schedule: when to skip; by default neither in the first quarter nor in the last sixth of
             training. Its length must be known.
-
-    Raises:
-        ConfigurationError: if a value is out of its range.
     """
-    return Strategy("easy-skip", Recorded(max_age), Confident(floor), schedule)
+    return Strategy("easy-skip", Recorded(max_age=4), Confident(floor), schedule)
 
 
 def rho_loss(
@@ -504,10 +422,6 @@ def rho_loss(
         scorer: how examples are scored; `Recorded()` takes the losses that training recorded, so
             that examples are selected before they are loaded.
         schedule: when to select; all the time by default.
-
-    Raises:
-        ConfigurationError: if `reference` does not hold one finite loss per example, or the rate
-            is out of range.
 
     Source:
         Mindermann et al. 2022, arXiv:2206.07137 (RHO-LOSS).
@@ -541,10 +455,6 @@ def tail_sft(
             any number.
         schedule: when to skip; by default from the second epoch on, since the first one records.
 
-    Raises:
-        ConfigurationError: if a value is out of its range, or `initial` does not hold one finite
-            loss per example.
-
     Source:
         Malladi et al. 2026, arXiv:2608.25756 (TailSFT); a half is left out by default, as in
         the example in TRL. There the losses are those of the step's own forward pass, so only the
@@ -574,9 +484,6 @@ def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedu
             remembers what training recorded.
         schedule: when to leave out; all the time by default.
 
-    Raises:
-        ConfigurationError: if a part is of another kind.
-
     Source:
         Zheng et al. 2025, arXiv:2506.02177 (GRESO), for skipping prompts by what their groups
         were; there odds fall with each uninformative visit, here `max_age` is a limit.
@@ -584,12 +491,10 @@ def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedu
     return Strategy("drop-zero", scorer, Nonzero(), schedule)
 
 
-def auto(
-    floor: float = 0.1, *, max_age: int | None = 10, schedule: Schedule = FIRST_EPOCH
-) -> Strategy:
-    """Skip what is learned while training is young, and what cannot be learned; no rate to set.
+def auto(*, schedule: Schedule = FIRST_EPOCH) -> Strategy:
+    """Skip what is learned early in training, and what cannot be learned; there is no rate to set.
 
-    The odds of being kept are `2 * (1 - exp(-loss))` within [`floor`, 1], by the higher of the
+    The odds of being kept are `2 * (1 - exp(-loss))` within [0.1, 1], by the higher of the
     last two losses that training recorded of an example. So an example is skipped only if the
     model gives its class more than even chances. Low losses count as higher the more visits there
     were: examples that a model saw often have low losses because it remembers them, and to train
@@ -599,20 +504,14 @@ def auto(
 
     Examples that stay far off while next to none of their kind recover, as mislabelled ones do,
     are left out (`give_up=` of `Recorded`), but in no class of which less than half is learned.
-    One that was skipped for `max_age` epochs is trained on again.
+    One that was skipped for ten epochs is trained on again.
 
     There is no selection pass, and skipped examples are not loaded. The loop takes its loss from
     `SelectiveLoader.loss_fn`, or records plain cross-entropies, with their targets. All kept rows
     weigh the same.
 
     Args:
-        floor: the lowest odds of being kept, in (0, 1].
-        max_age: the most epochs in a row in which an example can be skipped, at least 1; None
-            for any number.
         schedule: when to skip; by default from the second epoch on.
-
-    Raises:
-        ConfigurationError: if a value is out of its range.
     """
-    scorer = Recorded(max_age, highest_of=2, give_up=HOPELESS, fades=FADES, prior=True)
-    return Strategy("auto", scorer, Confident(floor, correction=0.0), schedule)
+    scorer = Recorded(10, highest_of=2, give_up=HOPELESS, fades=FADES, prior=True)
+    return Strategy("auto", scorer, Confident(floor=0.1, correction=0.0), schedule)

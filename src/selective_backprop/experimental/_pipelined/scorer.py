@@ -8,14 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import torch
-from torch import Tensor, multiprocessing, nn
+from torch import Tensor, nn
 
-from selective_backprop._batches.losses import ExampleLosses
-from selective_backprop._batches.structure import map_leaves, move_batch
+from selective_backprop._batches.structure import map_leaves
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.options import check_device, check_whole, settle
+from selective_backprop._core.options import check_whole, settle
 from selective_backprop._core.saved_state import SEEDS, Saved
-from selective_backprop._core.types import LossesOf, RowIndices, Scores
+from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.experimental._approximate import (
     Both,
@@ -37,8 +36,8 @@ from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningS
 if TYPE_CHECKING:  # slow to import
     from selective_backprop.experimental._pipelined.process_backend import ProcessBackend
 
-# Opens what scores with a copy of the model, given a first batch with its indices, and a seed.
-OpenBackend: TypeAlias = "Callable[[Any, int], ProcessBackend | StreamBackend]"
+# Opens what scores with a copy of the model, given a seed.
+OpenBackend: TypeAlias = "Callable[[int], ProcessBackend | StreamBackend]"
 
 
 @final
@@ -47,14 +46,16 @@ class Pipelined(AbstractScorer):
     """Experimental: score candidates ahead of training, beside it, with a copy of the model.
 
     Some batches are always being scored while training goes on: on a CPU in a second process, on
-    CUDA on a second stream, or on another CUDA device. It saves time where a core or a device
-    would be idle, and no work. The copy is brought up to date before every so many scored
+    CUDA on a second stream. It saves time where a core or a part of the device would be idle, and
+    no work. The copy is brought up to date before every so many scored
     batches, so scores lag behind training by fewer than `every + ahead` of them. Which weights a
     batch is scored with depends on its number alone, never on how fast anything is.
 
     The second process starts at the first scored batch and sees the model's weights, but nothing
     else that changes later: what `losses=` or `outputs=` take from elsewhere stays as it was. Its
-    random streams are its own, and it computes with the model as it is without `torch.compile`.
+    random streams are its own, and it computes in one thread, with the model as it is without
+    `torch.compile`. It is started as `torch.multiprocessing.set_start_method` says; all but
+    `"fork"` need a model, losses and a scorer that can be pickled.
     Each batch is copied once into memory that both processes share: `ahead + 1` buffers for
     batches, beside two copies of the weights. A second stream takes two copies as well.
 
@@ -68,64 +69,53 @@ class Pipelined(AbstractScorer):
             less than `ahead`, an update may wait for batches in flight.
         ahead: candidate batches that are begun before the first is waited for, at least 1; None
             for those of one window, so that a training batch is always being prepared.
-        device: a CUDA device that scores for a training on another one; None for the training's.
-        threads: that the second process computes with; more than 1 are not safe in a process
-            that was forked.
-        start_method: how the second process is started, `"fork"`, `"spawn"` or `"forkserver"`;
-            None for Python's default. All but `"fork"` need a model, losses and a scorer that
-            can be pickled.
         check: when to compare the scores with those of the model as it is when they are used;
             None for never. The batches of a check are spread over the whole interval.
 
     Raises:
         ConfigurationError: if a value is out of its range or the scorer cannot be wrapped; at the
-            start, if there is no model, or it cannot be scored with on the device or in the
-            process that was asked for.
+            start, if there is no model, or it cannot be scored with on its device or in another
+            process.
     """
 
     scorer: AbstractScorer
     every: int
     ahead: int | None = None
-    device: torch.device | str | None = None
-    threads: int = 1
-    start_method: str | None = None
     check: Check | None = Check()
 
     def __post_init__(self) -> None:
         check_wrapper(self, other_model=True)
-        settle(self, check_whole, "every", "threads")
+        settle(self, check_whole, "every")
         settle(self, check_whole, "ahead", optional=True)
-        settle(self, check_device, "device")
-        methods = multiprocessing.get_all_start_methods()
-        if self.start_method is not None and self.start_method not in methods:
-            raise ConfigurationError(
-                f"start_method={self.start_method!r}: this system has "
-                f"{', '.join(map(repr, methods))}"
-            )
 
     @property
     def needs(self) -> Needs:
-        """What the scorer inside needs, and that batches are begun ahead."""
-        return replace(self.scorer.needs, defers=True, plain_forward=False)
+        return replace(self.scorer.needs, plain_forward=False)
 
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer; the copy is made at the first scored batch."""
         model = model_of(self, context)
-        home = _located(context.device or next((p.device for p in model.parameters()), None))
-        away = home if self.device is None else _located(torch.device(self.device))
+        device = context.device or next((p.device for p in model.parameters()), torch.device("cpu"))
         ahead = self.ahead
         if ahead is None:
             window = context.window or context.batch_size / (context.rate or 1.0)
             ahead = max(1, math.ceil(window / context.batch_size))
-        if home.type == away.type == "cpu":
+        if device.type == "cpu":
+            from selective_backprop.experimental._pipelined.process_backend import (  # slow
+                ProcessBackend,
+            )
+
+            _check_untrained(context.losses)
             model = getattr(model, "_orig_mod", model)  # what compiled it stays here
-            open_backend = self._process(context, model, int(ahead))
-        elif home.type == away.type == "cuda":
-            open_backend = self._stream(context, model, home, away)
+            open_backend: OpenBackend = partial(
+                ProcessBackend, self.scorer, context, model, int(ahead)
+            )
+        elif device.type == "cuda":
+            open_backend = lambda seed: StreamBackend(self.scorer, context, model, device)  # noqa: E731
         else:
             raise ConfigurationError(
-                f"Pipelined scores on the CPU for a training there, or on CUDA for one on CUDA; "
-                f"the model is on {home}, and {away} is to score. Take {self.scorer!r} itself"
+                f"Pipelined scores on a CPU or on CUDA, and the model is on {device}; take "
+                f"{self.scorer!r} itself"
             )
 
         def begin(context: Context) -> Both:
@@ -134,38 +124,6 @@ class Pipelined(AbstractScorer):
 
         advice = "Take a smaller every= or ahead="
         return start_checked(self, context, begin, advice=advice, interval=int(self.every))
-
-    def _process(self, context: Context, model: nn.Module, ahead: int) -> OpenBackend:
-        from selective_backprop.experimental._pipelined.process_backend import (  # slow
-            FORK,
-            ProcessBackend,
-        )
-
-        method = self.start_method or multiprocessing.get_start_method(allow_none=True)
-        method = method or multiprocessing.get_all_start_methods()[0]  # the default, not yet fixed
-        if method == FORK and self.threads > 1:
-            raise ConfigurationError(
-                f"threads={self.threads}: a forked process that computes with several threads "
-                'hangs where training has done so; write start_method="spawn" with it'
-            )
-        _check_untrained(context.losses)
-
-        threads = int(self.threads)
-        return partial(
-            ProcessBackend, self.scorer, context, model, method=method, threads=threads, ahead=ahead
-        )
-
-    def _stream(
-        self, context: Context, model: nn.Module, home: torch.device, away: torch.device
-    ) -> OpenBackend:
-        if self.threads != 1 or self.start_method is not None:
-            raise ConfigurationError(
-                f"threads={self.threads} and start_method={self.start_method!r} are of a second "
-                "process, and on CUDA there is none; leave them out"
-            )
-        if home != away:
-            _check_untrained(context.losses)
-        return lambda first, seed: StreamBackend(self.scorer, context, model, home=home, away=away)
 
 
 class _RunningPipelined(RunningScorer):
@@ -196,7 +154,7 @@ class _RunningPipelined(RunningScorer):
 
     def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
         if self._backend is None:
-            backend = self._open((batch, indices), self._seed)
+            backend = self._open(self._seed)
             backend.resume(self._kept["copy"], self._kept["scorer"])
             self._backend = backend
         wait = self._backend.begin(batch, indices, renew=self._begun % self._every == 0)
@@ -229,15 +187,6 @@ class _RunningPipelined(RunningScorer):
         self._backend = None
 
 
-def _located(device: torch.device | None) -> torch.device:
-    """Return a device with its number, the CPU for none."""
-    if device is None:
-        return torch.device("cpu")
-    if device.type == "cuda" and device.index is None:
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device(device.type) if device.type == "cpu" else device
-
-
 def _check_untrained(losses: Any) -> None:
     """Refuse a loss that is trained, where a copy of it would not be."""
     loss_fn = getattr(losses, "loss_fn", None)
@@ -250,55 +199,37 @@ def _check_untrained(losses: Any) -> None:
 
 @final
 class StreamBackend:
-    """A copy of the model that scores on a stream of its own. The host never waits.
+    """A copy of the model that scores on a CUDA stream of its own. The host never waits.
 
     The training's stream gives weights to a second copy, from which the first one takes them
     when its stream comes to that: so training waits for a copy of the weights to be made, but
     never for the batches that are being scored.
-
-    What moves between two devices moves on streams that have nothing else to do there, since
-    such a copy makes the current streams of both wait for each other.
-
-    `home` is the device of the training, `away` the one that scores, perhaps the same.
     """
 
     def __init__(
-        self,
-        scorer: AbstractScorer,
-        context: Context,
-        model: nn.Module,
-        *,
-        home: torch.device,
-        away: torch.device,
+        self, scorer: AbstractScorer, context: Context, model: nn.Module, device: torch.device
     ) -> None:
         self._model = model
-        self._home = home
-        self._away = away
-        self._devices = [home] if home == away else [home, away]
-        twin = copy_model(model)
-        self._twin = twin if home == away else twin.to(away)
+        self._device = device
+        self._twin = copy_model(model)
         self._staged = copy.deepcopy(self._twin)
-        self._side = torch.cuda.Stream(away)
+        self._side = torch.cuda.Stream(device)
         self._taken = torch.cuda.Event()  # when the staged weights may be written over
         # Freed while the stream still works with them, their memory is not given away before.
         for part in (self._twin, self._staged):
             _keep_for(self._side, list(tensors_of(part).values()))
-        losses = context.losses if home == away else _losses_on(away, context.losses)
-        self._inner = start_scorer(
-            scorer, replace(context, model=self._twin, losses=losses, device=away, checks=False)
-        )
+        self._inner = start_scorer(scorer, replace(context, model=self._twin, checks=False))
+
+    @property
+    def _current(self) -> torch.cuda.Stream:
+        return torch.cuda.current_stream(self._device)
 
     def begin(self, batch: Any, indices: RowIndices | None, *, renew: bool) -> Callable[[], Scores]:
         """Enqueue the pass, behind all that the training has enqueued so far."""
         if renew:
-            for device in self._devices:
-                torch.cuda.current_stream(device).wait_event(self._taken)
+            self._current.wait_event(self._taken)
             update(self._staged, self._model)
-        if self._home != self._away:
-            batch = move_batch(batch, self._away)
-            indices = None if indices is None else indices.to(self._away, non_blocking=True)
-        for device in self._devices:
-            self._side.wait_stream(torch.cuda.current_stream(device))
+        self._side.wait_stream(self._current)
         map_leaves(lambda path, leaf: _keep_for(self._side, leaf), batch)
         _keep_for(self._side, indices)
         with torch.cuda.stream(self._side):
@@ -309,43 +240,27 @@ class StreamBackend:
             done = self._side.record_event()
 
         def wait() -> Scores:
-            for device in self._devices:
-                stream = torch.cuda.current_stream(device)
-                stream.wait_event(done)
-                if scores.device == device:
-                    _keep_for(stream, scores)
-            return scores.to(self._home, non_blocking=True) if scores.is_cuda else scores
+            self._current.wait_event(done)
+            return _keep_for(self._current, scores)
 
         return wait
 
     def weights(self) -> dict[str, Tensor]:
         """Return those of the copy, when all that was begun is scored."""
-        self._join()
+        self._current.wait_stream(self._side)
         return cloned(tensors_of(self._twin))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the scorer within must remember."""
-        self._join()
+        """Return what the scorer within must remember, when all that was begun is scored."""
+        self._current.wait_stream(self._side)
         return self._inner.state_dict()
 
     def resume(self, weights: dict[str, Tensor] | None, state: dict[str, Any] | None) -> None:
-        """Go on, on the current streams: the first pass waits for them."""
+        """Go on, on the current stream: the first pass waits for it."""
         if weights is not None:
             overwrite(tensors_of(self._twin), weights)
         if state is not None:
             self._inner.load_state_dict(state)
-
-    def _join(self) -> None:
-        """Let the current streams wait for the one that scores."""
-        for device in self._devices:
-            torch.cuda.current_stream(device).wait_stream(self._side)
-
-
-def _losses_on(device: torch.device, losses: LossesOf | None) -> LossesOf | None:
-    """Return losses whose function has its tensors, such as weights of classes, on a device."""
-    if isinstance(losses, ExampleLosses) and isinstance(losses.loss_fn, nn.Module):
-        return replace(losses, loss_fn=copy.deepcopy(losses.loss_fn).to(device))
-    return losses
 
 
 def _keep_for(stream: torch.cuda.Stream, leaf: Any) -> Any:
