@@ -16,12 +16,12 @@ import selective_backprop as sb
 
 ROWS = ("cursor", "row_buffer", "mid_epoch", "parts")
 ALL = ("version", "built", "seed", "next_epoch", "held", "skipped", "stats", *ROWS)
-PLACES = {"traditional": ALL, "random, cadence": ROWS, "selective": ROWS, "auto": ROWS}
+PLACES = {"traditional": ALL, "selective": ROWS, "auto": ROWS}
 KINDS = {
     **{
         name: STRATEGIES[name]
         for name in (
-            *("traditional", "random", "random, cadence", "selective", "stale, recorded"),
+            *("traditional", "random", "selective", "stale, recorded"),
             *("predicted", "recorded, rescored", "kath18"),
         )
     },

@@ -54,9 +54,7 @@ class LoaderState:
         cursor, held = self._parts.pipeline.cursor, self._parts.held
         index_buffer, row_buffer = map(Waits.of, (cursor.buffer, self._parts.pipeline.buffer.state))
         count = 0 if held is None else held.count
-        return EpochStart(
-            epoch, cursor.cadence, index_buffer, row_buffer, len(cursor.unscored), count
-        )
+        return EpochStart(epoch, index_buffer, row_buffer, len(cursor.unscored), count)
 
     @property
     def runs(self) -> EpochStart | None:

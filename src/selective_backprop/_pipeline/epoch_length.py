@@ -59,8 +59,6 @@ class LengthPlanner:
             return
         if self.memory is None or self.memory.needs.passes:
             raise TypeError(ONE_BY_ONE)
-        if self.clock.cadence.active:
-            raise TypeError("which candidates pass unselected is known once they are drawn")
         if not self.clock.turns_between_epochs:
             raise TypeError("selection begins or ends within an epoch")
         if self.source.count_kept(np.empty(self.memory.examples, dtype=bool)) is None:
@@ -74,8 +72,7 @@ class LengthPlanner:
         sizes = self.source.sizes()
         if sizes is None:
             raise TypeError("the loader does not know the sizes of its batches in advance")
-        clock = self.clock.standing_at(start.cadence)
-        candidate_batches = list(self._phases(sizes, start.epoch, clock))
+        candidate_batches = list(self._phases(sizes, start.epoch))
         selecting = {phase is Phase.SELECT for phase, _ in candidate_batches}
         early = self.selects_before_loading
         if self.memory is not None:
@@ -102,7 +99,7 @@ class LengthPlanner:
         if self.memory is not None:
             return held + drawn + loaded, None
         return held + drawn + loaded, later._replace(
-            cadence=clock.cadence.state, index_buffer=index_buffer, row_buffer=row_buffer
+            index_buffer=index_buffer, row_buffer=row_buffer
         )
 
     def _count_ahead(self, start: EpochStart, ahead: EpochDraw, memory: ScoreMemory) -> int:
@@ -118,14 +115,13 @@ class LengthPlanner:
         full, rest = divmod(start.index_buffer.rows + kept, size)
         return full + (rest > 0 and self.options.leftovers is Leftovers.FLUSH)
 
-    def _phases(
-        self, sizes: Iterator[int], epoch: int, clock: PhasePlanner
-    ) -> Iterator[tuple[Phase, int]]:
+    def _phases(self, sizes: Iterator[int], epoch: int) -> Iterator[tuple[Phase, int]]:
         """Yield the phase and size of the epoch's candidate batches, before they are drawn."""
+        clock = self.clock
         if clock.progress.measured is not None and clock.schedule.uses_fractions:
             raise TypeError("progress= decides when selection acts, which is not known ahead")
         for drawn, size in enumerate(sizes):
-            phase = clock.phase(epoch, drawn, size)
+            phase = clock.phase(epoch, drawn)
             if phase is Phase.SELECT and clock.gate is not None:
                 raise TypeError("a gate decides when selection acts, which is not known ahead")
             if phase is Phase.SELECT and not self.shape.keeps_everything:

@@ -24,7 +24,6 @@ class Cursor(NamedTuple):
     epoch: int = -1  # -1 before the first
     candidates: int = 0  # examples of the epoch that have been drawn as candidates
     drawn: int = 0  # candidate batches of the epoch that have been drawn
-    cadence: tuple[int, int] = (0, 0)  # the count by which unselective batches are dealt out
     buffer: BufferState = BufferState()  # indices that wait, if selected before they are loaded
     unscored: Tensor = NO_INDICES  # indices that wait to be loaded and scored
     phase: Phase = Phase.PRESELECTED  # of the rows that the index buffer is handing out
@@ -34,14 +33,13 @@ class Cursor(NamedTuple):
     def opening(self, epoch: int) -> "Cursor":
         """Return the position where another epoch begins: what waits, and none of its counts."""
         buffer = self.buffer._replace(windows=0)
-        return Cursor(epoch, cadence=self.cadence, buffer=buffer, unscored=self.unscored)
+        return Cursor(epoch, buffer=buffer, unscored=self.unscored)
 
     def state_dict(self) -> dict[str, Any]:
         """Return it in plain containers for any file format, without `settled`."""
         return {
             "candidates": self.candidates,
             "drawn": self.drawn,
-            "cadence": self.cadence,
             "index_buffer": self.buffer.pack(),
             "unscored": self.unscored.clone(),
             "phase": self.phase.value,
@@ -51,15 +49,14 @@ class Cursor(NamedTuple):
     @classmethod
     def read(cls, saved: Saved, counted: Stats, examples: int | None) -> "Cursor":
         """Return the cursor whose `state_dict()` was saved with `counted`, if it is not damaged."""
-        candidates, drawn, cadence, waits, unscored, phase, digest = saved.fields(
-            *("candidates", "drawn", "cadence", "index_buffer", "unscored", "phase", "digest")
+        candidates, drawn, waits, unscored, phase, digest = saved.fields(
+            *("candidates", "drawn", "index_buffer", "unscored", "phase", "digest")
         )
         most = MOST if examples is None else examples - 1
         return cls(
             counted.epoch,
             candidates.whole(0, counted.candidates),
             drawn.whole(),
-            _read_cadence(cadence),
             BufferState.unpack(waits, examples=examples, keys=True, device=torch.device("cpu")),
             unscored.tensor(torch.int64, shape=(None,), least=0, most=most).cpu(),
             phase.choice(Phase),
@@ -71,7 +68,6 @@ class EpochStart(NamedTuple):
     """What an epoch starts with, in numbers."""
 
     epoch: int
-    cadence: tuple[int, int]  # the count by which unselective batches are dealt out
     index_buffer: Waits = Waits()  # drawn from before loading
     row_buffer: Waits = Waits()
     unscored: int = 0  # indices that wait to be loaded and scored
@@ -90,10 +86,9 @@ class EpochStart(NamedTuple):
     @classmethod
     def read(cls, saved: Saved) -> "EpochStart":
         """Return what was saved, if it is not damaged."""
-        epoch, cadence, index_buffer, row_buffer, unscored, held = saved.fields(*cls._fields)
+        epoch, index_buffer, row_buffer, unscored, held = saved.fields(*cls._fields)
         return cls(
             epoch.whole(0, LAST_EPOCH),
-            _read_cadence(cadence),
             *(
                 Waits(*(count.whole() for count in each.fields(*Waits._fields)))
                 for each in (index_buffer, row_buffer)
@@ -101,11 +96,6 @@ class EpochStart(NamedTuple):
             unscored=unscored.whole(),
             held=held.whole(),
         )
-
-
-def _read_cadence(saved: Saved) -> tuple[int, int]:
-    seen, passed = saved.items(2)
-    return seen.whole(), passed.whole(0, seen.whole())
 
 
 class SamplerRngState(NamedTuple):

@@ -173,7 +173,6 @@ class Pipeline:
             # state that is saved at one of them must not go on from the last epoch's counts.
             self.cursor = self.cursor.opening(epoch)
             self.plain = False
-        self.clock.cadence.go_on(self.cursor.cadence)
         # A paced selector learned its progress when the epoch began; a resumed one restored it.
         if mid_epoch is None and isinstance(self.selector, Paced):
             self.selector.begin(self.clock.progress.at(epoch, 0) or 0.0)

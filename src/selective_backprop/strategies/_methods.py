@@ -162,7 +162,6 @@ def selective_backprop(
     warmup_epochs: int = 1,
     start: float = 0.0,
     end: float = 1.0,
-    plain_every: int | None = None,
     scorer: AbstractScorer = Forward(),
 ) -> Strategy:
     """Score every example with a forward pass, and train on those whose loss ranks high.
@@ -181,7 +180,6 @@ def selective_backprop(
         warmup_epochs: epochs at the beginning that train on everything.
         start: fraction of training before which everything is trained on.
         end: fraction of training from which everything is trained on again.
-        plain_every: one training batch in this many is unselective; None for no such batch.
         scorer: how examples are scored.
 
     Raises:
@@ -191,7 +189,7 @@ def selective_backprop(
     Source:
         Jiang et al. 2019, arXiv:1910.00762.
     """
-    schedule = Schedule(warmup_epochs, start, end, plain_every)
+    schedule = Schedule(warmup_epochs, start, end)
     return Strategy("selective-backprop", scorer, _ranks(rate, beta, draw, history), schedule)
 
 
