@@ -159,7 +159,7 @@ def test_a_state_that_is_loaded_and_saved_again_is_the_same():
     resumed = Training(STRATEGIES["stale"])
     resumed.door.load_state_dict(saves[1])
     again = resumed.door.state_dict()
-    again["mid_epoch"]["start"] = saves[1]["mid_epoch"]["start"]
+    again["mid_epoch"][-1][0] = saves[1]["mid_epoch"][-1][0]  # what waited when it began
     assert bits(again) == bits(saves[1])
 
 

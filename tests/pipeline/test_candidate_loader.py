@@ -133,8 +133,7 @@ def test_a_pass_that_breaks_off_forgets_what_it_took_in_ahead(workers):
             if number == 1:
                 break
     assert door.stats == plain.stats
-    assert door.state_dict().keys() == plain.state_dict().keys()
-    assert door.state_dict()["cursor"]["drawn"] == plain.state_dict()["cursor"]["drawn"]
+    assert repr(door.state_dict()["position"]) == repr(plain.state_dict()["position"])
     for _ in range(2):
         assert numbers(door) == numbers(plain)
     assert door.stats == plain.stats

@@ -83,7 +83,7 @@ class IndexSampler:
         self._gathered: list[Tensor] = []
         self._together = 1  # candidate batches that are drawn from at once
         self._epoch = self._drawn = self._candidates = self._digest = 0
-        self._phase = Phase.PRESELECTED
+        self._phase = Phase.PRESELECTED  # of the rows that the buffer is handing out
         self._passed: Cursor | None = None  # where the epoch was interrupted
         self.plans: deque[CandidateBatch] = deque()  # of batches not loaded yet
         self.unlisted = False  # whether the source yields single indices, which are a stream
@@ -101,7 +101,7 @@ class IndexSampler:
             self._drawn,
             EMPTY if self._buffer is None else self._buffer.state,
             self._unscored,
-            self._phase,
+            self._phase is Phase.PLAIN,
             self._digest,
             0 if self._epoch_scores is None else len(self._epoch_scores.settled),
         )
@@ -120,7 +120,7 @@ class IndexSampler:
         self._passed = None if mid_epoch is None else cursor
         # Waiting rows go out before a new order is drawn; a state saved then keeps the old one.
         self.streams = None if mid_epoch is None else mid_epoch.streams
-        self._phase = Phase.PLAIN if cursor.phase is Phase.PLAIN else Phase.PRESELECTED
+        self._phase = Phase.PLAIN if cursor.plain else Phase.PRESELECTED
         self.plans.clear()
         self._gathered, self._together = [], 1
         if epoch_scores is not None and epoch_scores.complete:
