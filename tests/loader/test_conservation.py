@@ -147,7 +147,9 @@ class Run:
         if not drawn and self.plan.draws_ahead:
             self.take_ahead()
         if phase is Phase.SELECT and self.kept is not None:
-            self.unselected += len({*self.loop.sampler.passes[-1][drawn * self.plan.loads :]} - self.kept)
+            self.unselected += len(
+                {*self.loop.sampler.passes[-1][drawn * self.plan.loads :]} - self.kept
+            )
         return phase
 
     def take_ahead(self) -> None:

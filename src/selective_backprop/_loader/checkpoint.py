@@ -133,7 +133,7 @@ class LoaderState:
         pipeline.go_on(stands, counted)
         if mid_epoch is not None and pipeline.memory is not None:
             # Losses that were recorded in the epoch count from the next one on.
-            pipeline.memory.reopen(mid_epoch.known, mid_epoch.settled)
+            pipeline.memory.reopen(mid_epoch.known, mid_epoch.exempt)
         self.next_epoch, self.mid_epoch = number, mid_epoch
 
     def _stateful(self) -> dict[str, Any]:

@@ -8,16 +8,11 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.structure import list_leaves, rows_of, share_memory
+from selective_backprop._batches.structure import list_leaves, rows_of
 from selective_backprop._core.errors import LossError
 from selective_backprop._core.late_checks import LateChecks
 from selective_backprop._pipeline.gate_feed import AHEAD
 from selective_backprop._sampling.draws import Selection
-
-MADE_ANEW = (
-    "Make them so in the data set or its collate function; or pass with_selection=True, train on "
-    "(selection.weights * losses).mean(), and call loader.record(selection, losses)"
-)
 
 
 @dataclass(eq=False)
@@ -94,9 +89,9 @@ class HandedBatches:
                 return handed.selection
         return None
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         """Wait for comparisons that are under way on the device; raise if one failed."""
-        self._late.settle()
+        self._late.wait()
 
     def _find_cast(self, batches: tuple[HandedBatch, ...], targets: Any) -> Found | None:
         if not isinstance(targets, Tensor) or not targets.ndim:
@@ -109,7 +104,7 @@ class HandedBatches:
                 continue
             same = torch.stack([_are_equal(targets, whole) for whole in casts]).any()
             if same.is_cuda:
-                why = _other_values(targets, casts[0])
+                why = _explain(targets, batch)
                 self._late.add(same, lambda why=why: LossError(why))
             if same.is_cuda or bool(same):
                 return batch, None
@@ -157,77 +152,19 @@ def _squeezed(tensor: Tensor) -> list[int]:
 
 
 def _explain(targets: Any, batch: HandedBatch | None) -> str:
-    """Return the likeliest cause why targets belong to no batch, and what to do.
-
-    Args:
-        targets: of the loss.
-        batch: the newest that was handed out; None if there is none.
-    """
+    """Return why targets belong to no batch, and what to do; `batch` is the newest, if any."""
     if batch is None:
         return "no batch was handed out since loader.loss_fn was taken. Take it before the loop"
-    if not isinstance(targets, Tensor):
-        kind = type(targets).__name__
-        return f"the targets, a {kind}, hold no tensor that was handed out lately. {MADE_ANEW}"
-    if not targets.ndim:
-        return (
-            "the targets have no axis of rows, as after squeeze() of a batch of one. Name the axis "
-            "to be left out: squeeze(1)"
-        )
-    found = f"the targets, {_name(targets)},"
-    whole_tensors = [whole for whole in batch.tensors if whole.ndim]
-    for whole in whole_tensors:
-        if share_memory(targets, whole):
-            return (
-                f"{found} are a view of {_name(whole)} that was handed out, but not of "
-                "consecutive rows of it. Pass targets and outputs with one row for each example"
-            )
-        if _is_one_hot(targets, whole):
-            return (
-                f"{found} are one-hot, made from the classes {_name(whole)} that were handed out. "
-                "Pass these, as torch's cross_entropy takes them, or make targets one-hot in the "
-                "data set or its collate function"
-            )
-    for whole in whole_tensors:
-        if _squeezed(targets) != _squeezed(whole):
-            continue
-        if targets.device != whole.device:
-            return (
-                f"{found} are on {targets.device}, and were handed out on {whole.device}. Let the "
-                f"loader move batches: device={str(targets.device)!r}"
-            )
-        if targets.dtype != whole.dtype:
-            return _other_values(targets, whole)
-        if bool(_are_equal(targets, whole)):
-            return f"{found} are a copy of those that were handed out. Pass these themselves"
-        return (
-            f"{found} are not those that were handed out, but in another order or mixed. A loop "
-            "that mixes rows (MixUp, CutMix) has no loss of single examples: take "
-            "selective_backprop or random_backprop"
-        )
+    name = _name(targets) if isinstance(targets, Tensor) else f"a {type(targets).__name__}"
     return (
-        f"{found} are of no batch that was handed out lately; the last has "
-        f"{len(batch.selection.weights)} rows. Take the loss itself for other data, evaluate with "
-        f"gradients off (torch.no_grad()), fetch at most {AHEAD} batches ahead, and do not cast "
-        "parts of a batch"
+        f"the targets, {name}, are no rows of a batch that was handed out lately; the last held "
+        f"{', '.join(map(_name, batch.tensors)) or 'no tensor'}. Pass the batch's own targets, or "
+        "consecutive rows of them: copies, mixed or one-hot ones and those on another device are "
+        "not known again. Make these in the data set or its collate function, evaluate with "
+        f"gradients off (torch.no_grad()), and fetch at most {AHEAD} batches ahead; or pass "
+        "with_selection=True, train on (selection.weights * losses).mean(), and call "
+        "loader.record(selection, losses)"
     )
-
-
-def _other_values(targets: Tensor, whole: Tensor) -> str:
-    return (
-        f"the targets, {_name(targets)}, are like {_name(whole)}, which was handed out, but have "
-        f"other values. {MADE_ANEW}"
-    )
-
-
-def _is_one_hot(targets: Tensor, whole: Tensor) -> bool:
-    """Return whether targets mark, along their second axis, the classes of another tensor."""
-    if whole.is_floating_point() or targets.ndim < 2 or targets.device != whole.device:
-        return False
-    classes = targets.detach().float()
-    if list(targets.shape[:1] + targets.shape[2:]) != _squeezed(whole):
-        return False
-    marked = (classes.sum(1) == 1) & (classes.amax(1) == 1)
-    return bool(marked.all() & (classes.argmax(1) == whole.reshape(marked.shape)).all())
 
 
 def _name(tensor: Tensor) -> str:

@@ -480,7 +480,7 @@ class SelectiveLoader:
                 if self._loss is not None:
                     self._loss.refuse_if_unused()
             if self._loss is not None:
-                self._loss.handed.settle()
+                self._loss.handed.wait()
             if handshake is not None:
                 pipeline.tally.count(beyond=handshake.beyond(state.candidates_seen))
             state.note_ties()

@@ -103,7 +103,7 @@ class IndexSampler:
             self._unscored,
             self._phase is Phase.PLAIN,
             self._digest,
-            0 if self._epoch_scores is None else len(self._epoch_scores.settled),
+            0 if self._epoch_scores is None else len(self._epoch_scores.exempt),
         )
 
     def open(

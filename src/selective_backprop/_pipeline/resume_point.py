@@ -27,7 +27,7 @@ class Cursor(NamedTuple):
     unscored: Tensor = NO_INDICES  # indices that wait to be loaded and scored
     plain: bool = False  # whether the index buffer hands out rows that were not selected
     digest: int = 0  # CRC-32 of the indices that have been drawn in the epoch
-    settled: int = 0  # how many pieces of the epoch need no scoring at its end
+    exempt: int = 0  # how many pieces of the epoch need no scoring at its end
 
     def opening(self, epoch: int) -> "Cursor":
         """Return the position where another epoch begins: what waits, and none of its counts."""
@@ -100,4 +100,4 @@ class MidEpochState(NamedTuple):
     streams: SamplerRngState | None  # its order was drawn from; None if nothing was drawn
     stream: dict[str, Any] | None  # the state of a stream that has one, as the stream gave it
     known: Known | None  # the scores by which it draws; None if none were known
-    settled: Tensor  # examples that need no scoring at its end
+    exempt: Tensor  # examples that need no scoring at its end

@@ -96,7 +96,7 @@ class Pipeline:
     def state(self) -> PipelineState:
         """The consumer's position and the waiting rows."""
         held = None if self.lockstep is None else self.lockstep.held
-        cursor = self.cursor._replace(settled=0)  # counts pieces that `mid_epoch` joins to one
+        cursor = self.cursor._replace(exempt=0)  # counts pieces that `mid_epoch` joins to one
         return PipelineState(cursor, self.buffer.state, self.plain, held, self.finite.skipped)
 
     def go_on(self, state: PipelineState, counted: Stats) -> None:
@@ -113,13 +113,13 @@ class Pipeline:
     def mid_epoch(self, start: EpochStart, counted: dict[str, Any]) -> MidEpochState:
         """Return how the running epoch began, as far as it matters after the cursor."""
         epoch_scores = None if self.memory is None else self.memory.epoch_scores
-        known, settled = None, []
+        known, exempt = None, []
         if epoch_scores is not None:
-            known, settled = epoch_scores.known, epoch_scores.settled[: self.cursor.settled]
+            known, exempt = epoch_scores.known, epoch_scores.exempt[: self.cursor.exempt]
         draw, stream = self.candidate_loader.draw, self.candidate_loader.stream
         streams = None if draw is None else draw.streams
         return MidEpochState(
-            start, counted, streams, stream, known, torch.cat([NO_INDICES, *settled])
+            start, counted, streams, stream, known, torch.cat([NO_INDICES, *exempt])
         )
 
     def _open(self, epoch: int, mid_epoch: MidEpochState | None) -> None:
@@ -130,7 +130,7 @@ class Pipeline:
                 if mid_epoch is None:
                     epoch_scores = self.memory.open(epoch, handed=self.tally["batches"])
                 else:
-                    epoch_scores = self.memory.reopen(mid_epoch.known, mid_epoch.settled)
+                    epoch_scores = self.memory.reopen(mid_epoch.known, mid_epoch.exempt)
         if mid_epoch is None:
             # Batches that were held or waited come before the first of this epoch's own, and a
             # state that is saved at one of them must not go on from the last epoch's counts.
@@ -180,7 +180,7 @@ class Pipeline:
         tally["candidates"] += end.candidates - self.cursor.candidates
         self.cursor = end
         yield from self._hand_out(self.buffer.close(self.options.leftovers))
-        self.finite.settle()
+        self.finite.wait()
 
     def _judge(self, rows: Rows, begun: Waiting) -> Rows:
         """Return rows with their scores, if candidates are scored; remember the scores."""

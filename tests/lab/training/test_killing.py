@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from fixture_lab import few_digits, fixture_plan, same_runs, untimed
-from fixture_sittings import sit
+from fixture_partial_runs import run_part
 
 from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.training.callbacks import Probe, RunningProbe
@@ -55,7 +55,7 @@ def start_and_kill(plan: Any, folder: Path, updates: int) -> None:
     if child == 0:
         os.close(reads)
         try:
-            sit(replace(plan, probes=(Telling(writes),)), few_digits(), folder, every=1e-6)
+            run_part(replace(plan, probes=(Telling(writes),)), few_digits(), folder, every=1e-6)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -72,11 +72,11 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_end(tmp_path):
     plan = fixture_plan("stale-sb", epochs=8, evaluations=4)
     line = os.open(os.devnull, os.O_WRONLY)
     told = replace(plan, probes=(Telling(line),))
-    whole = sit(told, few_digits(), tmp_path / "whole", every=float("inf"))
+    whole = run_part(told, few_digits(), tmp_path / "whole", every=float("inf"))
     moments = random.Random(0)
     for _ in range(3):
         start_and_kill(plan, tmp_path / "killed", moments.randint(2, 6))
-    resumed = sit(told, few_digits(), tmp_path / "killed", every=1e-6)
+    resumed = run_part(told, few_digits(), tmp_path / "killed", every=1e-6)
     os.close(line)
     assert same_runs(resumed, whole)
     (record,), (expected,) = read_runs(tmp_path / "killed"), read_runs(tmp_path / "whole")
@@ -90,8 +90,8 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_end(tmp_path):
 def test_a_run_that_is_not_to_go_on_begins_anew(tmp_path):
     plan = fixture_plan(evaluations=2)
     first = TrainingRun(plan, few_digits())
-    sit(plan, few_digits(), tmp_path, run=first, every=1e-6, updates=3)
-    again = sit(plan, few_digits(), tmp_path, every=1e-6, resume=False)
+    run_part(plan, few_digits(), tmp_path, run=first, every=1e-6, updates=3)
+    again = run_part(plan, few_digits(), tmp_path, every=1e-6, resume=False)
     (record,) = read_runs(tmp_path)
     assert record.end["sittings"] == 1
     assert again.meter.updates == record.points[-1].updates

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from fixture_lab import Clock, few_digits, fixture_plan, same_runs, untimed
-from fixture_sittings import open_sitting, sit
+from fixture_partial_runs import open_run, run_part
 
 import selective_backprop as sb
 from selective_backprop_lab.data.loader import ImageDataset
@@ -59,7 +59,7 @@ def test_checkpoints_are_so_far_apart_that_they_take_a_hundredth_of_the_time(
     tmp_path, monkeypatch, every, update, save, moments
 ):
     clock = Ticking(monkeypatch, update=update, save=save)
-    sit(PLAN, few_digits(), tmp_path, every=every, clock=clock)
+    run_part(PLAN, few_digits(), tmp_path, every=every, clock=clock)
     assert clock.saved == moments
 
 
@@ -72,14 +72,14 @@ def test_what_a_checkpoint_takes_is_not_on_the_run_s_bill(tmp_path, monkeypatch)
         clock.now += 1000.0
 
     monkeypatch.setattr(Checkpoints, "save", write)
-    run = sit(PLAN, few_digits(), tmp_path, every=1e-9)
+    run = run_part(PLAN, few_digits(), tmp_path, every=1e-9)
     assert len(saved) == 16
     assert run.meter.seconds == 0.0
 
 
 def test_time_at_rest_is_none_of_the_run_s(tmp_path, monkeypatch):
     clock = Ticking(monkeypatch, update=1.0, save=0.0)
-    sitting = open_sitting(PLAN, few_digits(), tmp_path, clock=clock)
+    sitting = open_run(PLAN, few_digits(), tmp_path, clock=clock)
     for _ in range(2):
         clock.now += 500.0
         sitting.advance(Stop())
@@ -89,11 +89,11 @@ def test_time_at_rest_is_none_of_the_run_s(tmp_path, monkeypatch):
 
 
 def test_sittings_add_up(tmp_path):
-    whole = sit(PLAN, few_digits(), tmp_path / "whole")
-    first = sit(PLAN, few_digits(), tmp_path / "parts", updates=5)
-    second = sit(PLAN, few_digits(), tmp_path / "parts", updates=9)
+    whole = run_part(PLAN, few_digits(), tmp_path / "whole")
+    first = run_part(PLAN, few_digits(), tmp_path / "parts", updates=5)
+    second = run_part(PLAN, few_digits(), tmp_path / "parts", updates=9)
     assert (first.meter.updates, second.meter.updates) == (5, 9)
-    last = sit(PLAN, few_digits(), tmp_path / "parts")
+    last = run_part(PLAN, few_digits(), tmp_path / "parts")
     assert same_runs(last, whole)
     assert last.meter.seconds > second.meter.seconds > first.meter.seconds
     (record,) = read_runs(tmp_path / "parts")
@@ -102,13 +102,13 @@ def test_sittings_add_up(tmp_path):
 
 
 def test_the_record_goes_back_to_the_checkpoint_and_keeps_its_header(tmp_path):
-    sit(PLAN, few_digits(), tmp_path, updates=5)
-    sitting = open_sitting(PLAN, few_digits(), tmp_path, every=math.inf)
+    run_part(PLAN, few_digits(), tmp_path, updates=5)
+    sitting = open_run(PLAN, few_digits(), tmp_path, every=math.inf)
     sitting.advance(Stop())
     sitting.close()
     (before,) = read_runs(tmp_path)
     assert len(before.points) == 1
-    open_sitting(PLAN, few_digits(), tmp_path).close()
+    open_run(PLAN, few_digits(), tmp_path).close()
     (after,) = read_runs(tmp_path)
     assert (after.points, after.header) == ((), before.header)
 
@@ -118,18 +118,18 @@ def full(*_, **__):
 
 
 def test_where_the_disk_is_full_for_a_checkpoint_the_run_goes_on(tmp_path, monkeypatch):
-    expected = sit(PLAN, few_digits(), tmp_path / "whole")
+    expected = run_part(PLAN, few_digits(), tmp_path / "whole")
     monkeypatch.setattr("selective_backprop_lab.training.resumable_run.replacing", full)
     with pytest.warns(sb.SelectionWarning, match="No space left on device. The run goes on"):
-        run = sit(PLAN, few_digits(), tmp_path / "full", every=1e-9)
+        run = run_part(PLAN, few_digits(), tmp_path / "full", every=1e-9)
     assert same_runs(run, expected)
 
 
 def test_where_the_disk_is_full_for_the_record_what_was_recorded_stays_and_goes_on(
     tmp_path, monkeypatch
 ):
-    expected = sit(PLAN, few_digits(), tmp_path / "whole")
-    sitting = open_sitting(PLAN, few_digits(), tmp_path / "full", every=1e-9)
+    expected = run_part(PLAN, few_digits(), tmp_path / "whole")
+    sitting = open_run(PLAN, few_digits(), tmp_path / "full", every=1e-9)
     sitting.advance(Stop())
     with monkeypatch.context() as patch:
         patch.setattr(writer.os, "fsync", full)
@@ -144,37 +144,37 @@ def test_where_the_disk_is_full_for_the_record_what_was_recorded_stays_and_goes_
     sitting.close()
     (kept,) = read_runs(tmp_path / "full")
     assert len(kept.points) == 1
-    run = sit(PLAN, few_digits(), tmp_path / "full")
+    run = run_part(PLAN, few_digits(), tmp_path / "full")
     assert same_runs(run, expected)
     (record,) = read_runs(tmp_path / "full")
     assert untimed(record.points[:1]) == untimed(kept.points)
 
 
 def test_a_run_that_begins_anew_never_goes_on_from_where_an_earlier_one_stood(tmp_path):
-    sit(PLAN, few_digits(), tmp_path, updates=5)
-    open_sitting(PLAN, few_digits(), tmp_path, resume=False).close()  # as a kill leaves it
-    run = sit(PLAN, few_digits(), tmp_path)
+    run_part(PLAN, few_digits(), tmp_path, updates=5)
+    open_run(PLAN, few_digits(), tmp_path, resume=False).close()  # as a kill leaves it
+    run = run_part(PLAN, few_digits(), tmp_path)
     (record,) = read_runs(tmp_path)
     assert record.end["sittings"] == 1
     assert run.meter.updates == record.points[-1].updates
 
 
 def test_a_finished_record_is_left_alone_where_a_kill_left_the_checkpoint(tmp_path):
-    sitting = open_sitting(PLAN, few_digits(), tmp_path, every=math.inf)
+    sitting = open_run(PLAN, few_digits(), tmp_path, every=math.inf)
     sitting.advance(Stop())
     sitting.save()
     left = sitting.checkpoints.path.read_bytes()
     sitting.advance(Stop())
     sitting.checkpoints.path.write_bytes(left)
     with pytest.raises(sb.RecordError, match="finished"):
-        open_sitting(PLAN, few_digits(), tmp_path)
+        open_run(PLAN, few_digits(), tmp_path)
     (record,) = read_runs(tmp_path)
     assert record.finished
 
 
 @pytest.mark.parametrize("part", ["loader", "model", "optimizer", "meter", "points"])
 def test_a_checkpoint_that_holds_no_state_of_the_run_is_refused_by_its_name(tmp_path, part):
-    sitting = open_sitting(PLAN, few_digits(), tmp_path, every=math.inf)
+    sitting = open_run(PLAN, few_digits(), tmp_path, every=math.inf)
     sitting.advance(Stop())
     sitting.save()
     sitting.close()
@@ -183,11 +183,11 @@ def test_a_checkpoint_that_holds_no_state_of_the_run_is_refused_by_its_name(tmp_
     with pytest.raises(
         sb.RecordError, match=rf"(?s){path.name} .*'{PLAN.recipe.model}'.*begin anew"
     ):
-        open_sitting(PLAN, few_digits(), tmp_path)
+        open_run(PLAN, few_digits(), tmp_path)
 
 
 def test_a_data_set_that_raises_costs_nothing_that_was_kept(tmp_path, monkeypatch):
-    expected = sit(PLAN, few_digits(), tmp_path / "whole")
+    expected = run_part(PLAN, few_digits(), tmp_path / "whole")
     getitems = ImageDataset.__getitems__
     reads = iter(range(1000))
 
@@ -199,9 +199,9 @@ def test_a_data_set_that_raises_costs_nothing_that_was_kept(tmp_path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(ImageDataset, "__getitems__", broken)
         with pytest.raises(OSError, match="gone") as raised:
-            sit(PLAN, few_digits(), tmp_path / "broken", every=1e-9)
+            run_part(PLAN, few_digits(), tmp_path / "broken", every=1e-9)
     assert raised.value.__notes__[0].startswith("raised while examples [")
-    assert same_runs(sit(PLAN, few_digits(), tmp_path / "broken"), expected)
+    assert same_runs(run_part(PLAN, few_digits(), tmp_path / "broken"), expected)
 
 
 def test_a_clock_that_jumps_changes_no_time_that_is_kept(tmp_path, monkeypatch):
@@ -212,7 +212,7 @@ def test_a_clock_that_jumps_changes_no_time_that_is_kept(tmp_path, monkeypatch):
         return now() + 1e8 * (-1) ** next(jumps)
 
     monkeypatch.setattr(time, "time", jumping)
-    run = sit(fixture_plan(seconds=0.2, evaluations=2), few_digits(), tmp_path, every=1e-9)
+    run = run_part(fixture_plan(seconds=0.2, evaluations=2), few_digits(), tmp_path, every=1e-9)
     (record,) = read_runs(tmp_path)
     seconds = [point.seconds for point in record.points]
     assert 0.0 < seconds[0] <= seconds[1] < 60.0
