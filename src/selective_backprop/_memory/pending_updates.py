@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from selective_backprop._core.saved_state import LAST_EPOCH, Saved
+from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import Int32, Int64, RowIndices, RowMask
 from selective_backprop._distributed.group import Group, Ranks
 from selective_backprop._memory.ledger import AwaitedLosses, Column, Ledger, example_bytes
@@ -136,24 +136,11 @@ class PendingUpdates:
         scored, recorded, classes, awaited, counted = Saved(state).fields(
             "scored", "recorded", "classes", "awaited", "counted"
         )
-        notes = (
-            self._read(scored, least=0),
-            self._read(recorded, least=~LAST_EPOCH),
-            self._read(classes, least=0),
-        )
-        last = self._examples - 1
-        indices = counted.tensor(torch.int64, shape=(None,), least=0, most=last)
+        notes = [each.tensor(torch.int64, shape=(None, 2)) for each in (scored, recorded, classes)]
+        indices = counted.tensor(torch.int64, shape=(None,))
         self._awaited.load(awaited)
         self.scored.rows, self.recorded.rows, self.classes.rows = notes
         self._counted = [indices] if len(indices) else []
-
-    def _read(self, notes: Saved, *, least: int) -> Int64[Tensor, "row 2"]:
-        rows = notes.tensor(torch.int64, shape=(None, 2))
-        indices, epochs = rows[:, 0], _halves(rows.contiguous())[:, 1]
-        last = self._examples - 1
-        Saved(indices, notes.path).tensor(torch.int64, shape=(None,), least=0, most=last)
-        Saved(epochs, notes.path).tensor(torch.int32, shape=(None,), least=least, most=LAST_EPOCH)
-        return rows
 
 
 @dataclass(frozen=True)

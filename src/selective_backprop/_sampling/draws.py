@@ -114,7 +114,7 @@ def tilted_odds(probabilities: Odds, count: int) -> Odds:
 
 def tilt_on_host(probabilities: np.ndarray, count: int) -> np.ndarray:
     """Do what `tilted_odds` does in NumPy, whose small arrays cost less than small tensors."""
-    total = np.add.reduce(probabilities)  # without the checks of np.sum, which cost as much
+    total = np.add.reduce(probabilities)  # np.sum without its checks of arguments
     room = total - probabilities @ probabilities  # the sum of p * (1 - p)
     # A tilt d above 1 would take odds out of [0, 1]; without room all p are 0 or 1.
     if abs(count - total) > room or room <= 0.0:
