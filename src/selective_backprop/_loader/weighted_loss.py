@@ -103,7 +103,7 @@ class HandedBatch:
         return [tensor for ref in self.refs if (tensor := ref()) is not None]
 
 
-Found: TypeAlias = tuple[HandedBatch, slice | None]  # None for all of its rows
+BatchRows: TypeAlias = tuple[HandedBatch, slice | None]  # None for all of its rows
 
 
 class KnownRows(NamedTuple):
@@ -166,7 +166,7 @@ class HandedBatches:
         """Wait for comparisons that are under way on the device; raise if one failed."""
         self._late.wait()
 
-    def _find_cast(self, batches: tuple[HandedBatch, ...], targets: Any) -> Found | None:
+    def _find_cast(self, batches: tuple[HandedBatch, ...], targets: Any) -> BatchRows | None:
         if not isinstance(targets, Tensor) or not targets.ndim:
             return None
         # Batches are trained on in turn: of several that wait, the first has its turn.
@@ -184,7 +184,7 @@ class HandedBatches:
         return None
 
 
-def _find_view(batches: tuple[HandedBatch, ...], targets: Any) -> Found | None:
+def _find_view(batches: tuple[HandedBatch, ...], targets: Any) -> BatchRows | None:
     """Return the batch of whose tensors targets are, or are views, and which of its rows."""
     rows = isinstance(targets, Tensor) and targets.ndim
     if rows and batches and any(ref() is targets for ref in batches[0].refs):  # nearly always

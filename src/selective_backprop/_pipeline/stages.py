@@ -61,7 +61,7 @@ class Pipeline:
     lockstep: LockstepBatches | None  # None for a single process
     options: LoaderOptions
     cursor: Cursor = field(default=Cursor(), init=False)  # the consumer's position
-    # Whether a gate is to be shown the batches that the row buffer is handing out.
+    # Whether a gate observes the batches that the row buffer is handing out.
     plain: bool = field(default=False, init=False)
     tally: Tally = field(default_factory=Tally, init=False)  # the counts so far
 
