@@ -43,7 +43,7 @@ class LengthWatch:
         self.stop()
         warn(
             f"len(loader) was {expected} before training, and epoch {epoch + 1} had {batches} "
-            f"batches. A learning-rate schedule that counts {expected} steps an epoch would not come "
+            f"batches. A learning-rate schedule of {expected} steps an epoch would not come "
             "to its end: let it go by candidates, "
             "scheduler = sb.CandidateScheduler(scheduler, loader)"
         )
