@@ -193,14 +193,6 @@ def test_a_stream_that_makes_its_own_batches():
         select(loader, selective())
 
 
-def test_a_stream_deals_out_interludes_across_epochs():
-    strategy = selective(plain_every=3)
-    door = select(DataLoader(NumberedStream(28), 4), strategy)
-    listed = select(DataLoader(Numbered(28), 4), strategy)
-    for _ in range(3):
-        assert numbers(door) == numbers(listed)
-
-
 def test_batches_out_of_order_are_a_stream():
     loader = DataLoader(Numbered(40), 4, num_workers=2, in_order=False)
     door = select(loader, selective(), with_selection=True)

@@ -138,16 +138,18 @@ class Run:
         clock = self.door._parts.pipeline.clock
         self.phase_of, clock.phase = clock.phase, self.phase
 
-    def phase(self, epoch: int, drawn: int, candidates: int) -> Phase:
+    def phase(self, epoch: int, drawn: int) -> Phase:
         """Count what a draw of all examples, made as the epoch began, left out of a batch.
 
         Only of what comes up: the loop may break off before the rest does.
         """
-        phase = self.phase_of(epoch, drawn, candidates)
+        phase = self.phase_of(epoch, drawn)
         if not drawn and self.plan.draws_ahead:
             self.take_ahead()
         if phase is Phase.SELECT and self.kept is not None:
-            self.unselected += len({*self.loop.sampler.passes[-1][-candidates:]} - self.kept)
+            self.unselected += len(
+                {*self.loop.sampler.passes[-1][drawn * self.plan.loads :]} - self.kept
+            )
         return phase
 
     def take_ahead(self) -> None:

@@ -7,21 +7,19 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_damage import REMOVED, damages, named, put, walk
+from fixture_damage import ODD, REMOVED, damages, named, put, walk
 from fixture_doors import bits, selective
 from fixture_training import STRATEGIES, Training, make_optimizer, make_small_model, outcome
 from torch import nn
 
 import selective_backprop as sb
 
-ROWS = ("cursor", "row_buffer", "mid_epoch", "parts")
-ALL = ("version", "built", "seed", "next_epoch", "held", "skipped", "stats", *ROWS)
-PLACES = {"traditional": ALL, "random, cadence": ROWS, "selective": ROWS, "auto": ROWS}
+NUMBERS = ("version", "built", "seed", "next_epoch", "stats", "parts")
 KINDS = {
     **{
         name: STRATEGIES[name]
         for name in (
-            *("traditional", "random", "random, cadence", "selective", "stale, recorded"),
+            *("traditional", "random", "selective", "stale, recorded"),
             *("predicted", "recorded, rescored", "kath18"),
         )
     },
@@ -43,27 +41,21 @@ KINDS = {
 CONTENT = ("model", "copy")  # weights of the user's, of which any is as good as another
 
 
-def is_row(path: tuple) -> bool:
-    """Whether it is something in a batch that waits, or its rows' indices."""
-    return path[0] in ("row_buffer", "held") and len(path) > 3 and path[3] in (0, 2)
-
-
-def is_content(path: tuple) -> bool:
-    """Whether a state may hold there what no loader can judge: weights, rates, features, keys."""
-    keys = path[0] == "cursor" and path[-1] == 0
-    return keys or is_row(path) or any(name in path for name in ("param_groups", *CONTENT))
-
-
 def standing(door: sb.SelectiveLoader) -> tuple:
     return bits(door.state_dict()), door.stats, door.progress
 
 
+def is_content(path: tuple) -> bool:
+    """Whether a state may hold there what no loader can judge: weights, rates."""
+    return any(name in path for name in ("param_groups", *CONTENT))
+
+
 def check_words(said: str, path: tuple) -> None:
     """See that a refusal says where in the state it is."""
-    if path[0] in ("version", "built") or "generators" in said or "history of" in said:
+    if path[0] in ("version", "built") or "history of" in said:
         return
-    # what is in a model or a batch is refused by them, as a whole
-    within = is_row(path) or any(name in path for name in ("optimizer", *CONTENT))
+    # what is in a model is refused by it, as a whole
+    within = any(name in path for name in ("optimizer", *CONTENT))
     ends = range(1, len(path) + 1) if within else (len(path) - 1, len(path))
     assert any(named(path[:end]) in said for end in ends), said
 
@@ -114,7 +106,9 @@ def test_whatever_is_wrong_is_refused_and_the_loader_trains_on_as_if_never_asked
         saves.append(asked.door.state_dict())
         if len(saves) == 1:
             with torch.random.fork_rng():
-                damage_all(saves[-1], asked.door, third, PLACES.get(name, ("parts",)))
+                damage_all(
+                    saves[-1], asked.door, third, NUMBERS if name == "selective" else ("parts",)
+                )
 
     torch.manual_seed(0)
     expected = [other.epoch() for _ in range(3)]
@@ -122,6 +116,21 @@ def test_whatever_is_wrong_is_refused_and_the_loader_trains_on_as_if_never_asked
     assert [asked.epoch(), asked.epoch(after=ask), asked.epoch()] == expected
     assert saves
     assert outcome(asked) == outcome(other)
+
+
+@pytest.mark.parametrize("name", ["position", "mid_epoch"])
+@pytest.mark.parametrize("damage", [REMOVED, *ODD])
+def test_a_position_that_is_none_is_refused(name, damage):
+    asked = Training(sb.auto())
+    asked.epoch()
+    states = []
+    asked.epoch(after=lambda: states.append(asked.door.state_dict()))
+    before = standing(asked.door)
+    if name == "mid_epoch" and damage is None:
+        return  # the state of a loader between two epochs
+    with pytest.raises(sb.ConfigurationError, match=name):
+        asked.door.load_state_dict(put(states[1], (name,), damage))
+    assert standing(asked.door) == before
 
 
 @dataclass(frozen=True)

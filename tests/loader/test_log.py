@@ -157,9 +157,9 @@ def test_weights_and_biases_gets_an_axis_of_its_own_and_no_step(loader):
 
 def test_mlflow_gets_a_dictionary_and_the_step(loader):
     module = MLflowModule()
-    train(loader, sb.Log(module, every=12, prefix="s."))
+    train(loader, sb.Log(module, every=12))
     assert [step for _, step in module.logged] == [12, 24]
-    assert module.logged[0][0]["s.rate"] == 1.0
+    assert module.logged[0][0]["selection/rate"] == 1.0
 
 
 def test_tensorboard_reads_back_what_was_written(loader, tmp_path):

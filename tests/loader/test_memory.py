@@ -64,7 +64,7 @@ def test_scores_that_are_good_for_one_epoch_make_selective_backprop_bit_for_bit(
     [(SPREAD, "exact"), (STALE, "bernoulli"), (MIXED, "bernoulli"), (PREDICTED, "exact")],
 )
 def test_results_do_not_depend_on_how_far_workers_run_ahead(scorer, draw):
-    selecting = strategy(scorer, sb.selectors.Percentile(2.0, draw), sb.Schedule(1, plain_every=5))
+    selecting = strategy(scorer, sb.selectors.Percentile(2.0, draw), sb.Schedule(1))
     alone, chosen = trained(selecting)
     ahead, others = trained(selecting, workers=2)
     assert others == chosen

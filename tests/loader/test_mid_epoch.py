@@ -32,7 +32,7 @@ def test_whichever_batch_a_state_is_saved_after_the_rest_is_the_same_bit_for_bit
     check_batches(lambda seed: Training(STRATEGIES[name], seed=seed))
 
 
-@pytest.mark.parametrize("name", ["random, coins", "selective, cadence", "stale", "kath18"])
+@pytest.mark.parametrize("name", ["random, coins", "selective", "stale", "kath18"])
 def test_so_it_is_between_batches_that_one_candidate_batch_completed(name):
     check_batches(lambda seed: Training(STRATEGIES[name], seed=seed, trains=3), thoroughly=True)
 
@@ -159,7 +159,7 @@ def test_a_state_that_is_loaded_and_saved_again_is_the_same():
     resumed = Training(STRATEGIES["stale"])
     resumed.door.load_state_dict(saves[1])
     again = resumed.door.state_dict()
-    again["mid_epoch"]["start"] = saves[1]["mid_epoch"]["start"]
+    again["mid_epoch"][-1][0] = saves[1]["mid_epoch"][-1][0]  # what waited when it began
     assert bits(again) == bits(saves[1])
 
 

@@ -73,33 +73,6 @@ def test_selection_acts_between_two_fractions_of_the_candidates():
     assert [len(epoch) for epoch in batches] == [10, 2 + 8 // 2, 8 // 2 + 2, 10]
 
 
-@pytest.mark.parametrize(("every", "trains"), [(2, 4), (3, 2), (3, 6), (5, 4)])
-def test_one_batch_in_so_many_is_unselected_whatever_the_sizes(every, trains):
-    losses = Scoring()
-    door = select(
-        DataLoader(Numbered(160), 4),
-        selective(1 / 3, plain_every=every),
-        losses=losses,
-        batch_size=trains,
-    )
-    batches = sum(len(numbers(door)) for _ in range(2))
-    unscored = 320 - len(flat(losses.scored)) + 4  # the first batch is tried whatever its phase
-    assert abs(unscored / trains - batches / every) <= 2
-
-
-def test_an_incomplete_window_waits_through_an_interlude():
-    strategy = selective(1 / 2, plain_every=2)  # a cycle of 8 selected and 4 unselected
-    door = select(DataLoader(Numbered(24), 4), strategy)
-    batches = numbers(door)
-    assert [len(batch) for batch in batches] == [4] * 4
-    # whole candidate batches, and windows made of what came before and after one
-    plain = [
-        batch for batch in batches if batch in [list(range(i, i + 4)) for i in range(0, 24, 4)]
-    ]
-    assert len(plain) == 2
-    assert door.stats.waiting == 0
-
-
 @pytest.mark.parametrize("scored", [True, False])
 def test_waiting_rows_go_first_where_an_unselective_phase_begins(scored):
     strategy = sb.Strategy(

@@ -103,7 +103,7 @@ FAMOUS = [
     sb.top_k(1 / 2),
     sb.low_k(1 / 2),
     sb.selective_backprop(1 / 2),
-    sb.selective_backprop(1 / 2, draw="bernoulli", plain_every=3),
+    sb.selective_backprop(1 / 2, draw="bernoulli"),
     sb.stale_sb(1 / 2, epochs=2),
     sb.stale_sb(1 / 2, epochs=2, spread=True),
     sb.predicted_sb(1 / 2),

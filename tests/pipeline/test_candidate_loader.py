@@ -88,9 +88,8 @@ def as_without(ahead: int, **options: Any) -> list[list[list[list[int]]]]:
 ORDINARY = {
     "plain": {},
     "warm-up": {"warmup_epochs": 1},
-    "interludes": {"plain_every": 3},
     "coins": {"draw": "bernoulli"},
-    "stream": {"data": NumberedStream(44), "plain_every": 3},
+    "stream": {"data": NumberedStream(44)},
 }
 
 
@@ -117,12 +116,12 @@ def test_batches_are_begun_ahead_in_their_order_and_waited_for_in_it():
 
 
 def test_what_needs_no_score_is_not_begun():
-    door, scorer = doors(3, warmup_epochs=1, plain_every=2)
+    door, scorer = doors(3, warmup_epochs=1)
     numbers(door)
     assert len(scorer.begun) == 1  # the first batch, which tells whether scoring works
     candidates = door.stats.candidates
     numbers(door)
-    assert 0 < door.stats.scored - 4 < door.stats.candidates - candidates
+    assert door.stats.scored - 4 == door.stats.candidates - candidates
     assert door.stats.scored == sum(map(len, scorer.begun))
 
 
@@ -134,20 +133,10 @@ def test_a_pass_that_breaks_off_forgets_what_it_took_in_ahead(workers):
             if number == 1:
                 break
     assert door.stats == plain.stats
-    assert door.state_dict().keys() == plain.state_dict().keys()
-    assert door.state_dict()["cursor"]["drawn"] == plain.state_dict()["cursor"]["drawn"]
+    assert repr(door.state_dict()["position"]) == repr(plain.state_dict()["position"])
     for _ in range(2):
         assert numbers(door) == numbers(plain)
     assert door.stats == plain.stats
-
-
-def test_a_stream_that_breaks_off_goes_on_with_its_interludes():
-    found = []
-    for ahead in (2, 0):
-        door, _ = doors(ahead, data=NumberedStream(44), plain_every=3)
-        next(iter(door))
-        found.append(flat(numbers(door)))
-    assert found[0] == found[1]
 
 
 class Failing(Numbered):

@@ -99,10 +99,9 @@ class Watched:
     "watched",
     [
         Watched(31),
-        Watched(64, sb.Schedule(warmup_epochs=1, plain_every=4)),
         Watched(64, kind=Uncounted),
     ],
-    ids=["all", "batches dealt out", "unknown length"],
+    ids=["all", "unknown length"],
 )
 def test_coins_are_tossed_once_in_an_epoch_for_all_examples(watched):
     assert watched.windows() == [4 * watched.batches]

@@ -54,7 +54,7 @@ def test_progress_counts_candidates_and_not_batches_handed_out(strategy, workers
     [
         (sb.traditional(), "carry", True),
         (sb.random_backprop(1 / 3), "flush", True),
-        (selective(1 / 3, plain_every=3, warmup_epochs=1), "carry", True),
+        (selective(1 / 3, warmup_epochs=1), "carry", True),
         (selective(start=0.2, end=0.8), "drop", True),
         (selective(draw="bernoulli"), "carry", False),
         (sb.random_backprop(1 / 3, draw="bernoulli"), "carry", False),
@@ -75,7 +75,7 @@ def test_the_length_is_known_wherever_draws_are_exact(strategy, leftovers, known
     [
         sb.traditional(),
         sb.random_backprop(1 / 3),
-        selective(1 / 3, warmup_epochs=2, plain_every=3),
+        selective(1 / 3, warmup_epochs=2),
         selective(start=0.3, end=0.7),
     ],
 )
@@ -99,10 +99,9 @@ def test_the_lengths_of_epochs_that_depend_on_what_is_remembered_are_not_known()
         (selective(draw="bernoulli", warmup_epochs=1), {}),
         (sb.auto(), {"drop_last": True}),
         (sb.auto(), {"sampler": RandomSampler(range(50), replacement=True)}),
-        (sb.auto(schedule=sb.Schedule(warmup_epochs=1, plain_every=3)), {}),
         (sb.easy_skip(), {}),
     ],
-    ids=["coins for fresh scores", "drop_last", "replacement", "plain batches", "within an epoch"],
+    ids=["coins for fresh scores", "drop_last", "replacement", "within an epoch"],
 )
 def test_a_length_that_later_epochs_have_not_is_refused_before_training(strategy, options):
     loader = DataLoader(Numbered(50), 4, **options)

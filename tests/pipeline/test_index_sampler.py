@@ -126,10 +126,8 @@ def test_a_strange_batch_sampler_is_warned_about_where_it_would_be_regrouped_and
 
 STRATEGIES = {
     "uniform": sb.random_backprop(1 / 3),
-    "uniform, interludes": sb.random_backprop(1 / 2, schedule=sb.Schedule(plain_every=3)),
     "uniform, coins": sb.random_backprop(1 / 2, draw="bernoulli"),
     "percentile": selective(1 / 3),
-    "percentile, interludes": selective(plain_every=3),
     "percentile, coins": selective(draw="bernoulli"),
     "percentile, after a start": selective(start=0.4, end=0.8),
 }

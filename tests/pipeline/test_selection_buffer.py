@@ -46,7 +46,7 @@ def numbers(batches: Any) -> list[list[int]]:
 
 def test_rows_that_were_chosen_earlier_go_before_candidates_that_wait():
     stage = funnel(unchanged=False)
-    assert numbers(stage.route(Phase.PLAIN_IN_SELECTION, rows(0, 5))) == [[0, 1, 2, 3]]
+    assert numbers(stage.route(Phase.PLAIN, rows(0, 5))) == [[0, 1, 2, 3]]
     assert not list(stage.route(Phase.SELECT, rows(10, 5)))
     assert (stage.state.candidates, stage.state.rows) == (5, 1)
     expected = [[4, 10, 11, 12], [13, 14, 20, 21]]

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop._sampling.schedule import PlainBatchCadence
 
 
 def test_by_default_selection_acts_from_the_first_batch_to_the_last():
@@ -52,12 +51,6 @@ def test_warm_up_and_start_must_both_be_over():
         ({"end": 0.0}, "end=0.0"),
         ({"end": 1.1}, "end=1.1"),
         ({"end": math.nan}, "end=nan"),
-        ({"plain_every": 1}, "plain_every=1"),
-        ({"plain_every": 0}, "plain_every=0"),
-        ({"plain_every": -3}, "plain_every=-3"),
-        ({"plain_every": 2.5}, "plain_every=2.5"),
-        ({"plain_every": math.nan}, "plain_every=nan"),
-        ({"plain_every": math.inf}, "plain_every=inf"),
     ],
 )
 def test_a_value_that_makes_no_sense_is_refused(values, message):
@@ -129,55 +122,3 @@ def test_a_length_is_accepted_exactly_where_some_batch_is_selected_from(
         assert not any(moments)
     else:
         assert any(moments)
-
-
-@st.composite
-def deals(draw: st.DrawFn) -> tuple[int, int, int, list[int]]:
-    every = draw(st.integers(2, 12))
-    batch = draw(st.integers(1, 64))
-    window = batch + draw(st.integers(0, 300))
-    sizes = draw(st.lists(st.integers(1, 200), min_size=1, max_size=200))
-    return every, batch, window, sizes
-
-
-@given(deals())
-def test_interludes_never_stray_from_their_share_by_more_than_one_batch(deal):
-    every, batch, window, sizes = deal
-    share = batch / ((every - 1) * window + batch)
-    cadence = PlainBatchCadence(every, batch_size=batch, window=window)
-    seen = passed = 0
-    for size in sizes:
-        plain = cadence.next_is_plain(size)
-        seen, passed = seen + size, passed + size * plain
-        assert passed <= share * seen + 1e-9
-        assert share * seen - passed < max(sizes) + 1e-9
-    assert cadence.state == (seen, passed)
-
-
-@given(st.integers(2, 12), st.integers(1, 64), st.integers(0, 300), st.integers(1, 200))
-def test_interludes_leave_some_to_select_and_some_not(every, batch, more, size):
-    window = batch + more
-    cadence = PlainBatchCadence(every, batch_size=batch, window=window)
-    cycle = (every - 1) * window + batch
-    dealt = [cadence.next_is_plain(size) for _ in range(math.ceil(cycle / batch) + 1)]
-    assert any(dealt)
-    assert not all(dealt)
-
-
-def test_one_training_batch_in_every_so_many_is_unselective():
-    # 9 windows of 30 make 9 training batches of 10, an interlude of 10 makes the tenth
-    cadence = PlainBatchCadence(10, batch_size=10, window=30)
-    dealt = [cadence.next_is_plain(10) for _ in range(2800)]
-    assert sum(dealt) == 100
-    assert (2800 - sum(dealt)) * 10 // 30 == 900
-    never = PlainBatchCadence(None, batch_size=10, window=30)
-    assert not any(never.next_is_plain(10) for _ in range(100))
-
-
-def test_a_copy_deals_on_by_itself():
-    cadence = PlainBatchCadence(2, batch_size=4, window=4)
-    first = [cadence.next_is_plain(4) for _ in range(5)]
-    state = cadence.state
-    copy = cadence.copy((0, 0))
-    assert [copy.next_is_plain(4) for _ in range(3)] == first[:3]
-    assert cadence.state == state

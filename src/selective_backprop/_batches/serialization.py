@@ -14,6 +14,7 @@ from torch import Tensor
 
 from selective_backprop._batches.structure import PLAIN, move_batch
 from selective_backprop._core.errors import BatchError, ConfigurationError
+from selective_backprop._core.saved_state import Read, Saved
 
 
 def pack_batch(batch: Any, path: str = "") -> Any:
@@ -33,7 +34,8 @@ def pack_batch(batch: Any, path: str = "") -> Any:
     if kind in PLAIN:
         return batch
     if isinstance(batch, Tensor):
-        return pack_column(batch)
+        # A view is copied without the rest of its storage.
+        return batch.detach().as_subclass(Tensor).clone()
     if isinstance(batch, np.ndarray | np.generic):
         return _pack_array(path, batch)
     if kind in (list, tuple):
@@ -89,9 +91,13 @@ def unpack_batch(packed: Any) -> Any:
     return _fill(kind, *content[:-1], items)
 
 
-def pack_column(column: Tensor | None) -> Tensor | None:
-    """Return a copy of a tensor; a view is copied without the rest of its storage."""
-    return None if column is None else column.detach().as_subclass(Tensor).clone()
+def unpacked(saved: Saved, kind: type[Read]) -> Read:
+    """Return the object of a class that was packed into a saved state; refuse anything else."""
+    with saved.inside():
+        found = unpack_batch(saved.value)
+    if not isinstance(found, kind):
+        raise saved.refuse(f"a {kind.__name__}")
+    return found
 
 
 def _pack_array(path: str, array: np.ndarray | np.generic) -> tuple[Any, ...]:

@@ -92,16 +92,16 @@ class _NumpyStream(NamedTuple):
     """
 
     generator: Any
-    words: bytes | None  # of its memory; None for a generator of another kind
+    memory: bytes | None  # a copy of it; None for a generator of another kind
     state: Any
 
     def is_current(self) -> bool:
         """Return whether the stream is as it was; False too where that cannot be seen."""
         # A second normal number of a pair, if one is left, can be drawn without a trace in memory.
-        if self.words is None or self.state["has_gauss"]:
+        if self.memory is None or self.state["has_gauss"]:
             return False
         generator = _numpy_generator()
-        return generator is self.generator and _words(generator) == self.words
+        return generator is self.generator and _memory_of(generator) == self.memory
 
     def put_back(self) -> None:
         """Bring the stream back to where it was."""
@@ -118,7 +118,7 @@ def _numpy_stream() -> _NumpyStream:
     if stream is None or not stream.is_current():
         generator = _numpy_generator()
         state = np.random.get_state(legacy=False)
-        stream = _latest = _NumpyStream(generator, _words(generator), state)
+        stream = _latest = _NumpyStream(generator, _memory_of(generator), state)
     return stream
 
 
@@ -127,7 +127,7 @@ def _numpy_generator() -> Any:
     return np.random.get_bit_generator()  # ty: ignore[missing-attribute]
 
 
-def _words(generator: Any) -> bytes | None:
+def _memory_of(generator: Any) -> bytes | None:
     """Return the memory of a Mersenne Twister: 624 words of 4 bytes, and a position of 4."""
     if type(generator) is not np.random.MT19937:
         return None

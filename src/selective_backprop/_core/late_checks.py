@@ -26,7 +26,7 @@ class LateChecks:
         event.record()
         self._running.append((event, flag, failure))
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         """Wait for the checks that are still under way on the device; raise if one failed."""
         for event, _, _ in self._running:
             event.synchronize()

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from enum import Enum
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
@@ -21,7 +20,6 @@ LAST_EPOCH = 2**31 - 2  # epochs are stored in 32 bits, and the next one must fi
 SEEDS = 2**64  # a seed has 64 bits
 
 Read = TypeVar("Read")
-Named = TypeVar("Named", bound=Enum)
 
 
 class StateError(ConfigurationError):
@@ -97,12 +95,6 @@ class Saved:
         if not isinstance(self.value, bool):
             raise self.refuse("True or False")
         return self.value
-
-    def choice(self, kind: type[Named]) -> Named:
-        """Return the member of an enumeration whose value it is."""
-        if not isinstance(self.value, str) or self.value not in [each.value for each in kind]:
-            raise self.refuse("one of " + ", ".join(repr(each.value) for each in kind))
-        return kind(self.value)
 
     def tensor(
         self,

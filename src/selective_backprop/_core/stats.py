@@ -53,10 +53,10 @@ class Stats:
         """The share of the candidates that was kept, from 0 to 1, among those that wait no longer.
 
         So an epoch that trains on everything has a rate of 1, whether it completes a batch that
-        waited or leaves one to the next epoch. NaN while no candidate is settled.
+        waited or leaves one to the next epoch. NaN while no candidate is decided.
         """
-        settled = self.candidates - self.waiting
-        return self.kept / settled if settled else float("nan")
+        decided = self.candidates - self.waiting
+        return self.kept / decided if decided else float("nan")
 
     @property
     def cost(self) -> int:

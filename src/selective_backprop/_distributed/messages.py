@@ -114,15 +114,15 @@ def compare(group: Group, built: Mapping[str, object], numbers: list[int]) -> li
 
     The values in `built` are compared by what they print. Each rank sends equally many numbers.
     """
-    words = json.dumps({name: str(value) for name, value in built.items()}).encode()
+    content = json.dumps({name: str(value) for name, value in built.items()}).encode()
     # 63 bits, which fit into an int64 without a sign.
-    digest = int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little") >> 1
-    message = torch.tensor([digest, len(words), *numbers])
+    digest = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little") >> 1
+    message = torch.tensor([digest, len(content), *numbers])
     gathered = group.gather(message, "opens an epoch").tolist()
     # Whole texts are sent only if digests differ: an epoch usually costs one short message.
     if any(each[0] != digest for each in gathered):
         texts = [b""] * group.size
-        own = torch.tensor(list(words), dtype=torch.uint8)
+        own = torch.tensor(list(content), dtype=torch.uint8)
         for rank, _, piece in group.gather_rows(own, [each[1] for each in gathered]):
             texts[rank] += bytes(piece.tolist())
         first, *others = (json.loads(text) for text in texts)

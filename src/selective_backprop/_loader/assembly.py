@@ -27,7 +27,6 @@ from selective_backprop._pipeline.source import Source
 from selective_backprop._pipeline.stages import Pipeline
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Draw
-from selective_backprop._sampling.schedule import PlainBatchCadence
 from selective_backprop.scorers import Needs, RunningScorer
 from selective_backprop.scorers._abstract import start_scorer
 from selective_backprop.strategies import Strategy
@@ -96,8 +95,7 @@ def assemble(
     row_buffer = SelectionBuffer(
         selector, shape, history=history, filing=filing, layout=options.layout, seed=(*seed, 1)
     )
-    cadence = PlainBatchCadence(schedule.plain_every, batch_size=context.batch_size, window=window)
-    clock = PhasePlanner(schedule, cadence, progress, gate)
+    clock = PhasePlanner(schedule, progress, gate)
     draw, ahead = None, None
     if memory is not None and terms.draw is Draw.BERNOULLI:
         ahead = EpochDraw(selector, index_buffer, ranks=ranks_scores)

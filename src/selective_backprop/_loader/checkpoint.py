@@ -3,14 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
-from selective_backprop._batches.serialization import on_device
+from selective_backprop._batches.serialization import on_device, pack_batch, unpacked
 from selective_backprop._core.saved_state import LAST_EPOCH, SEEDS, Saved, check_state, loaded
 from selective_backprop._core.stats import STATS_RANGES, Stats
 from selective_backprop._loader.assembly import LoaderParts
 from selective_backprop._pipeline.resume_point import EpochStart, MidEpochState
 from selective_backprop._pipeline.rows import Waits
+from selective_backprop._pipeline.stages import PipelineState
 
-STATE_VERSION = 9
+STATE_VERSION = 10
 
 
 class LoaderState:
@@ -54,9 +55,7 @@ class LoaderState:
         cursor, held = self._parts.pipeline.cursor, self._parts.held
         index_buffer, row_buffer = map(Waits.of, (cursor.buffer, self._parts.pipeline.buffer.state))
         count = 0 if held is None else held.count
-        return EpochStart(
-            epoch, cursor.cadence, index_buffer, row_buffer, len(cursor.unscored), count
-        )
+        return EpochStart(epoch, index_buffer, row_buffer, len(cursor.unscored), count)
 
     @property
     def runs(self) -> EpochStart | None:
@@ -95,8 +94,9 @@ class LoaderState:
             "built": self._built,
             "seed": parts.index_buffer.seed[0],
             "next_epoch": self.next_epoch if mid_epoch is None else mid_epoch.start.epoch,
-            "mid_epoch": None if mid_epoch is None else mid_epoch.state_dict(),
-            **parts.pipeline.state_dict(),
+            "mid_epoch": None if mid_epoch is None else pack_batch(mid_epoch._replace(stream=None)),
+            "stream": None if mid_epoch is None else mid_epoch.stream,
+            "position": pack_batch(parts.pipeline.state),
             "stats": dict(self._tally),
             "parts": {name: part.state_dict() for name, part in self._stateful().items()},
         }
@@ -107,23 +107,18 @@ class LoaderState:
         `close` ends the running pass, once the whole state has been accepted.
         """
         check_state("loader", state, STATE_VERSION, self._built)
-        pipeline = self._parts.pipeline
-        _, _, seed, epoch, mid_epoch, *stages, stats, own = Saved(state).fields(
-            *("version", "built", "seed", "next_epoch", "mid_epoch"),
-            *("cursor", "row_buffer", "plain", "held", "skipped", "stats", "parts"),
+        pipeline, draw = self._parts.pipeline, self._parts.pipeline.candidate_loader.draw
+        _, _, seed, epoch, begun, stream, position, stats, own = Saved(state).fields(
+            *("version", "built", "seed", "next_epoch", "mid_epoch", "stream", "position"),
+            *("stats", "parts"),
         )
         counted = stats.record(Stats, **STATS_RANGES)
-        stands = pipeline.read(*stages, counted=counted)
         number, drawn_from = epoch.whole(0, LAST_EPOCH), seed.whole(0, SEEDS - 1)
-        draw = pipeline.candidate_loader.draw
-        sampler = None if draw is None else draw.sampler
-        goes_on = mid_epoch.maybe(
-            lambda saved: MidEpochState.read(
-                saved, counted, stands.cursor.drawn, sampler, pipeline.memory
-            )
-        )
-        if goes_on is not None and goes_on.start.epoch != number:
-            raise epoch.refuse(f"{goes_on.start.epoch}, the epoch that is to go on,")
+        stands, mid_epoch = unpacked(position, PipelineState), None
+        if begun.value is not None:
+            mid_epoch = unpacked(begun, MidEpochState)._replace(stream=stream.value)
+            if draw is not None and mid_epoch.streams is not None:
+                mid_epoch.streams.check(draw.sampler)
         stateful = self._stateful()
         states = dict(zip(stateful, own.fields(*stateful), strict=True))
         for name in ("history", "ledger"):  # which lie with the scores
@@ -135,11 +130,11 @@ class LoaderState:
             close()
         for buffer in (self._parts.index_buffer, pipeline.buffer):
             buffer.seed_with(drawn_from)
-        pipeline.go_on(stands)
-        if goes_on is not None and pipeline.memory is not None:
+        pipeline.go_on(stands, counted)
+        if mid_epoch is not None and pipeline.memory is not None:
             # Losses that were recorded in the epoch count from the next one on.
-            pipeline.memory.reopen(goes_on.known, goes_on.settled)
-        self.next_epoch, self.mid_epoch = number, goes_on
+            pipeline.memory.reopen(mid_epoch.known, mid_epoch.exempt)
+        self.next_epoch, self.mid_epoch = number, mid_epoch
 
     def _stateful(self) -> dict[str, Any]:
         """Return the parts with their own state, by name; the most expensive to load is last."""

@@ -18,7 +18,7 @@ class LengthWatch:
         self._done = False
 
     def note(self, length: int, caller: FrameType) -> None:
-        """Note who was told which length; the adapters and the lab know what they do with it."""
+        """Note a length and the line that asked; this package itself knows what to do with it."""
         if caller.f_globals.get("__name__", "").startswith(PACKAGE):
             return
         line = caller.f_code, caller.f_lineno
@@ -28,7 +28,7 @@ class LengthWatch:
             self._asked[line] = length
 
     def begin(self) -> None:
-        """Take note that training begins: who asks from now on may be told of a later epoch."""
+        """Take note that training begins: lengths asked for from now on may be of later epochs."""
         self._begun = True
 
     def stop(self) -> None:
@@ -36,13 +36,14 @@ class LengthWatch:
         self._done = True
 
     def end_epoch(self, epoch: int, batches: int) -> None:
-        """Warn if an epoch, numbered from 0, had fewer batches than was said before training."""
-        said = max(self._asked.values(), default=0)
-        if self._done or batches >= said - 1:  # leftovers may make up one batch more or less
+        """Warn if an epoch, numbered from 0, was shorter than `len()` before training."""
+        expected = max(self._asked.values(), default=0)
+        if self._done or batches >= expected - 1:  # leftovers may make up one batch more or less
             return
         self.stop()
         warn(
-            f"len(loader) was {said} before training, and epoch {epoch + 1} had {batches} batches. "
-            f"A learning-rate schedule that counts {said} steps an epoch would not come to its "
-            "end: let it go by candidates, scheduler = sb.CandidateScheduler(scheduler, loader)"
+            f"len(loader) was {expected} before training, and epoch {epoch + 1} had {batches} "
+            f"batches. A learning-rate schedule of {expected} steps an epoch would not come "
+            "to its end: let it go by candidates, "
+            "scheduler = sb.CandidateScheduler(scheduler, loader)"
         )

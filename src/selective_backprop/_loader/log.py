@@ -11,6 +11,8 @@ from selective_backprop._core.options import check_whole
 from selective_backprop._core.stats import ScoreStats, Stats
 from selective_backprop._loader.selective_loader import SelectiveLoader
 
+PREFIX = "selection/"  # before each name, so that the entries stand together
+
 Write: TypeAlias = Callable[[Mapping[str, float], int], object]
 
 
@@ -38,7 +40,6 @@ class Log:
             `callable(values, step)` that takes a mapping of numbers by name. None is allowed on
             ranks other than 0. No package is imported for it.
         every: training batches from one entry to the next, at least 1.
-        prefix: put before each name.
 
     Raises:
         ConfigurationError: if `to` is none of these, or `every` is below 1.
@@ -56,10 +57,9 @@ class Log:
         4 0.5
     """
 
-    def __init__(self, to: Any, *, every: int = 100, prefix: str = "selection/") -> None:
+    def __init__(self, to: Any, *, every: int = 100) -> None:
         self._every = check_whole("every", every)
-        self._write = _writer(to, prefix) if to is not None or _writes() else lambda *entry: None
-        self._prefix = prefix
+        self._write = _writer(to) if to is not None or _writes() else lambda *entry: None
         self._last = Stats()
 
     def __call__(self, loader: SelectiveLoader, *, now: bool = False) -> None:
@@ -80,7 +80,7 @@ class Log:
             values = measure(stats, self._last, loader.scores)
             if stats.epoch != self._last.epoch and (visits := loader.class_visits) is not None:
                 values["least_class"] = visits.least
-            self._write({f"{self._prefix}{name}": v for name, v in values.items()}, stats.batches)
+            self._write({f"{PREFIX}{name}": v for name, v in values.items()}, stats.batches)
             self._last = stats
 
 
@@ -103,7 +103,7 @@ def _writes() -> bool:
     return not several or torch.distributed.get_rank() == 0
 
 
-def _writer(to: Any, prefix: str) -> Write:
+def _writer(to: Any) -> Write:
     """Return a function that writes an entry with the methods that the object has."""
     if hasattr(to, "add_scalar"):
 
@@ -117,9 +117,9 @@ def _writer(to: Any, prefix: str) -> Write:
     if hasattr(to, "define_metric") and hasattr(to, "log"):
         # A separate axis: W&B drops entries for a step that is over, and the user's own entries
         # advance its step.
-        axis = f"{prefix}batches"
+        axis = f"{PREFIX}batches"
         to.define_metric(axis)
-        to.define_metric(f"{prefix}*", step_metric=axis)
+        to.define_metric(f"{PREFIX}*", step_metric=axis)
         return lambda values, step: to.log({**values, axis: step})
     if callable(to):
         return to

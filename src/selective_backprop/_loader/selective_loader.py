@@ -215,8 +215,8 @@ class SelectiveLoader:
         their weights, and a batch's divisor scales its step, as it does without selection.
 
         What is recorded of a row is the mean of its tokens or pixels. A strategy that reads
-        confidence from losses is told by how much they exceed the lowest that label smoothing,
-        class weights or soft targets allow, and refuses a loss that can be no cross-entropy.
+        confidence from losses takes by how much they exceed the lowest that label smoothing, class
+        weights or soft targets allow, and refuses a loss that can be no cross-entropy.
         With gradients off it is the given loss. For a strategy that neither weights nor remembers
         it always is, but a gate in its schedule observes batches.
         Take it before the loop: it knows only batches that are handed out from then on.
@@ -480,7 +480,7 @@ class SelectiveLoader:
                 if self._loss is not None:
                     self._loss.refuse_if_unused()
             if self._loss is not None:
-                self._loss.handed.settle()
+                self._loss.handed.wait()
             if handshake is not None:
                 pipeline.tally.count(beyond=handshake.beyond(state.candidates_seen))
             state.note_ties()

@@ -29,7 +29,7 @@ def _selection(strategy: Strategy) -> str:
 
 def _steps(strategy: Strategy, shape: Shape, source: Source) -> str:
     """Return how many steps an epoch has that selects; an empty string if that is unknown."""
-    terms, every, most = strategy.selector.terms, strategy.schedule.plain_every, source.batches
+    terms, most = strategy.selector.terms, source.batches
     if not shape.unchanged and most is not None:
         rows = None if source.batch_size is None else most * source.batch_size
         most = None if rows is None or shape.batch_size is None else -(-rows // shape.batch_size)
@@ -39,7 +39,4 @@ def _steps(strategy: Strategy, shape: Shape, source: Source) -> str:
         return f"{most} steps an epoch"
     if not terms.promises:
         return f"at most {most} steps an epoch"
-    candidates = 1 / terms.rate  # for each row of a training batch
-    if every is not None:
-        candidates = (1 + (every - 1) * candidates) / every
-    return f"about {most / candidates:.0f} of {most} steps an epoch"
+    return f"about {most * terms.rate:.0f} of {most} steps an epoch"

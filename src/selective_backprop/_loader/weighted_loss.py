@@ -1,19 +1,22 @@
-"""The user's loss with weighting and recording added, for a loop without selections."""
+"""The user's loss with weighting and recording added, for a loop without selections.
 
+The batches that were handed out lately are recognised by the targets of the loss.
+"""
+
+import weakref
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.losses import (
-    ExampleLosses,
-    LossFunction,
-    check_losses,
-)
+from selective_backprop._batches.losses import ExampleLosses, LossFunction, check_losses
+from selective_backprop._batches.structure import list_leaves, rows_of
 from selective_backprop._core.errors import LossError
-from selective_backprop._loader.handed_batches import HandedBatches
+from selective_backprop._core.late_checks import LateChecks
 from selective_backprop._pipeline.gate_feed import AHEAD
 from selective_backprop._sampling.draws import Selection
 
@@ -83,3 +86,159 @@ class WeighingLoss:
         if not known.even or found.dtype not in WIDE:
             found = found * weights.reshape(-1, *(1 for _ in found.shape[1:]))
         return unreduced.reduce(found, targets)
+
+
+@dataclass(eq=False)
+class HandedBatch:
+    """A batch that was handed out."""
+
+    refs: list[weakref.ref[Tensor]]
+    selection: Selection
+    even: bool  # whether all rows weigh 1
+    trained: bool = False  # whether its loss was asked for
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The tensors that still exist."""
+        return [tensor for ref in self.refs if (tensor := ref()) is not None]
+
+
+BatchRows: TypeAlias = tuple[HandedBatch, slice | None]  # None for all of its rows
+
+
+class KnownRows(NamedTuple):
+    """The rows that a loss is about."""
+
+    selection: Selection
+    even: bool  # whether all of the batch weigh 1
+
+
+class HandedBatches:
+    """Recognise the last batches by their tensors, by views of their rows, and by casts.
+
+    A cast has a memory of its own, so it is known by its values. On a device they are compared
+    without waiting for it, so that an error may be about a batch a few batches back.
+    """
+
+    def __init__(self) -> None:
+        self._batches: deque[HandedBatch] = deque(maxlen=AHEAD)
+        self._late = LateChecks()
+        self.count = 0  # batches that were handed out
+
+    def add(self, batch: Any, selection: Selection, *, even: bool) -> None:
+        """Note a batch that will be trained on, and whether all of its rows weigh 1."""
+        self.count += 1
+        refs = [weakref.ref(tensor) for tensor in _tensors_in(batch)]
+        self._batches.appendleft(HandedBatch(refs, selection, even))
+
+    def find(self, targets: Any, *, casts: bool) -> KnownRows | None:
+        """Return the rows that targets, or casts too, belong to; None if they are of no batch.
+
+        Raises:
+            LossError: if targets that were taken for a cast on a device turn out to be none.
+        """
+        batches = tuple(self._batches)  # a copy: a thread that reads ahead may append to it
+        found = _find_view(batches, targets)
+        if found is None and casts:
+            found = self._find_cast(batches, targets)
+        if found is None:
+            return None
+        batch, rows = found
+        batch.trained = True
+        (indices, weights), even = batch.selection, batch.even
+        if rows is None:
+            return KnownRows(batch.selection, even)
+        return KnownRows(Selection(None if indices is None else indices[rows], weights[rows]), even)
+
+    def explain(self, targets: Any) -> str:
+        """Return the likeliest cause why targets belong to no batch, and what to do."""
+        return _explain(targets, self._batches[0] if self._batches else None)
+
+    def selection_of(self, batch: Any) -> Selection | None:
+        """Return the selection of a batch that was handed out lately, or None."""
+        tensors = _tensors_in(batch)
+        for handed in tuple(self._batches):
+            if tensors and handed.refs[0]() is tensors[0]:
+                return handed.selection
+        return None
+
+    def wait(self) -> None:
+        """Wait for comparisons that are under way on the device; raise if one failed."""
+        self._late.wait()
+
+    def _find_cast(self, batches: tuple[HandedBatch, ...], targets: Any) -> BatchRows | None:
+        if not isinstance(targets, Tensor) or not targets.ndim:
+            return None
+        # Batches are trained on in turn: of several that wait, the first has its turn.
+        waiting = [batch for batch in reversed(batches) if not batch.trained]
+        for batch in (*waiting, *batches[:1]):
+            casts = [whole for whole in batch.tensors if _may_be_cast(targets, whole)]
+            if not casts:
+                continue
+            same = torch.stack([_are_equal(targets, whole) for whole in casts]).any()
+            if same.is_cuda:
+                why = _explain(targets, batch)
+                self._late.add(same, lambda why=why: LossError(why))
+            if same.is_cuda or bool(same):
+                return batch, None
+        return None
+
+
+def _find_view(batches: tuple[HandedBatch, ...], targets: Any) -> BatchRows | None:
+    """Return the batch of whose tensors targets are, or are views, and which of its rows."""
+    rows = isinstance(targets, Tensor) and targets.ndim
+    if rows and batches and any(ref() is targets for ref in batches[0].refs):  # nearly always
+        return batches[0], None
+    wanted = _tensors_in(targets)
+    for batch in batches:
+        for whole in batch.tensors:
+            for tensor in wanted:
+                rows = rows_of(tensor, whole)
+                if rows is not None:
+                    return batch, rows
+    return None
+
+
+def _tensors_in(batch: Any) -> list[Tensor]:
+    """Return the tensors of a batch that have rows to be viewed."""
+    return [
+        leaf
+        for leaf in list_leaves(batch)
+        if isinstance(leaf, Tensor) and leaf.layout is torch.strided and not leaf.is_nested
+    ]
+
+
+def _may_be_cast(targets: Tensor, whole: Tensor) -> bool:
+    """Return whether targets can be a cast, squeezed or not, of a tensor of another type."""
+    alike = targets.device == whole.device and targets.dtype != whole.dtype
+    return alike and _squeezed(targets) == _squeezed(whole)
+
+
+def _are_equal(targets: Tensor, whole: Tensor) -> Tensor:
+    cast = whole.detach().to(targets.dtype).reshape(targets.shape)
+    return (cast == targets.detach()).all()
+
+
+def _squeezed(tensor: Tensor) -> list[int]:
+    """Return a tensor's shape without axes of length 1, except for the rows."""
+    return [*tensor.shape[:1], *(size for size in tensor.shape[1:] if size != 1)]
+
+
+def _explain(targets: Any, batch: HandedBatch | None) -> str:
+    """Return why targets belong to no batch, and what to do; `batch` is the newest, if any."""
+    if batch is None:
+        return "no batch was handed out since loader.loss_fn was taken. Take it before the loop"
+    name = _name(targets) if isinstance(targets, Tensor) else f"a {type(targets).__name__}"
+    return (
+        f"the targets, {name}, are no rows of a batch that was handed out lately; the last held "
+        f"{', '.join(map(_name, batch.tensors)) or 'no tensor'}. Pass the batch's own targets, or "
+        "consecutive rows of them: copies, mixed or one-hot ones and those on another device are "
+        "not known again. Make these in the data set or its collate function, evaluate with "
+        f"gradients off (torch.no_grad()), and fetch at most {AHEAD} batches ahead; or pass "
+        "with_selection=True, train on (selection.weights * losses).mean(), and call "
+        "loader.record(selection, losses)"
+    )
+
+
+def _name(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"

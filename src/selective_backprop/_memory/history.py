@@ -41,6 +41,7 @@ class History:
             self._ring = scores.new_zeros(self.capacity)
         size, ring, newest = scores.shape[0], *_writable(self._ring, scores)
         newest = newest[max(0, size - self.capacity) :]  # no more than fit
+        # Where the last of the newest will lie is given by how many were ever filed.
         start = (self._filed + size - len(newest)) % self.capacity
         before_wrap = min(len(newest), self.capacity - start)
         ring[start : start + before_wrap] = newest[:before_wrap]
@@ -88,6 +89,7 @@ class History:
                 return np.ones(scores.shape[0])
             self._sorted_on_host = _sort_on_host(self.recent)
         ascending, side = self._sorted_on_host, "right" if ties else "left"
+        # How many are lower is the place where a score would be put in; "left" is before its ties.
         return ascending.searchsorted(_array(scores), side) / len(ascending)
 
     def mean(self) -> Float64[Tensor, ""]:
@@ -100,6 +102,7 @@ class History:
         if self._mean is None:
             recent = self.recent.detach().double()
             finite = recent.isfinite()
+            # Masked and not indexed, which would make the host wait for the number of them.
             self._mean = recent.where(finite, 0.0).sum() / finite.sum()
         return self._mean
 
@@ -109,7 +112,7 @@ class History:
         if len(self) == 0:
             return 0.0
         counts = recent.unique(return_counts=True)[1]
-        return 1.0 - int((counts == 1).sum()) / len(self)
+        return 1.0 - int((counts == 1).sum()) / len(self)  # what is there once is no tie
 
     def summary(self) -> ScoreStats | None:
         """Return a summary of the finite scores, or None if there are none; reads the device."""
@@ -193,7 +196,7 @@ class SharedHistory:
             own[0] = own[0][max(0, sum(map(len, own)) - self._most) :]
         return own
 
-    def settle(self, scores: list[torch.Tensor]) -> None:
+    def file_all(self, scores: list[torch.Tensor]) -> None:
         """Remember the scores of all ranks, one tensor from each."""
         for own in scores:
             if len(own):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from selective_backprop._core.options import check_flag, check_whole
-from selective_backprop._core.saved_state import LAST_EPOCH, Saved, loaded
+from selective_backprop._core.saved_state import Saved, loaded
 from selective_backprop._core.types import Float32, Int32, Int64, RowIndices, RowMask
 
 NEVER = -1
@@ -69,7 +69,7 @@ def number_classes(
     first = float(classes.min())
     if not float(classes.max()) - first < len(classes):  # so far apart that counts take too much
         return np.unique(classes, return_inverse=True)
-    places = (classes - np.float32(first)).astype(np.int64)
+    places = (classes - np.float32(first)).astype(np.int64)  # counted, not sorted
     seen = np.bincount(places) > 0
     return np.flatnonzero(seen) + first, (np.cumsum(seen) - 1)[places]
 
@@ -203,21 +203,18 @@ class Column:
                 or damaged; this column then stays as it was.
         """
         scores, epochs, first = Saved(state).fields("scores", "epochs", "first")
-        found = taken = earliest = None
+        if scores.value is None or not self._keeps_first:
+            first.nothing()
         if scores.value is None:
             epochs.nothing()
-            first.nothing()
+            found = taken = earliest = None
         else:
             found = scores.tensor(torch.float32, shape=self._shape, nan=True)
-            taken = epochs.tensor(
-                torch.int16, torch.int32, shape=self._shape, least=NEVER, most=LAST_EPOCH
-            )
+            taken = epochs.tensor(torch.int16, torch.int32, shape=self._shape, nan=True)
+            earliest = None
             if self._keeps_first:
                 earliest = first.tensor(torch.float32, shape=self._shape[1:], nan=True)
-            else:
-                first.nothing()
-        self._scores, self._epochs = _copied(found), _copied(taken)
-        self._first = _copied(earliest)
+        self._scores, self._epochs, self._first = map(_copied, (found, taken, earliest))
         self.changes += 1
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from selective_backprop._core.saved_state import LAST_EPOCH, Saved
+from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import Int32, Int64, RowIndices, RowMask
 from selective_backprop._distributed.group import Group, Ranks
 from selective_backprop._memory.ledger import AwaitedLosses, Column, Ledger, example_bytes
@@ -22,7 +22,7 @@ class PendingScores:
 
     def __init__(self) -> None:
         self._rows: list[Int64[Tensor, "row 2"]] = []
-        self._settled = True
+        self._distinct = True
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -35,7 +35,7 @@ class PendingScores:
         epochs = torch.full_like(bits, epoch)
         if new is not None:  # a score that replaces the one before gets its epoch's complement
             epochs = epochs.where(new.to(bits.device, non_blocking=True), ~epochs)
-            self._settled = False
+            self._distinct = False
         # Bits and epoch, 32 bits each, share an int64, so that a row is two numbers of one type.
         halves = torch.stack([bits, epochs], dim=1)
         indices = indices.to(bits.device, non_blocking=True)
@@ -46,15 +46,15 @@ class PendingScores:
         """The scores that none replaced: rows of an index, and a score's bits with its epoch."""
         if not self._rows:
             return torch.empty((0, 2), dtype=torch.int64)
-        if not self._settled or len(self._rows) > 1:
+        if not self._distinct or len(self._rows) > 1:
             rows = torch.cat(self._rows)
-            self._rows = [rows if self._settled else _without_replaced(rows)]
-            self._settled = True
+            self._rows = [rows if self._distinct else _without_replaced(rows)]
+            self._distinct = True
         return self._rows[0]
 
     @rows.setter
     def rows(self, rows: Int64[Tensor, "row 2"]) -> None:
-        self._rows, self._settled = ([rows] if len(rows) else []), True
+        self._rows, self._distinct = ([rows] if len(rows) else []), True
 
 
 def _halves(rows: Int64[Tensor, "row 2"]) -> Int32[Tensor, "row 2"]:
@@ -136,24 +136,11 @@ class PendingUpdates:
         scored, recorded, classes, awaited, counted = Saved(state).fields(
             "scored", "recorded", "classes", "awaited", "counted"
         )
-        notes = (
-            self._read(scored, least=0),
-            self._read(recorded, least=~LAST_EPOCH),
-            self._read(classes, least=0),
-        )
-        last = self._examples - 1
-        indices = counted.tensor(torch.int64, shape=(None,), least=0, most=last)
+        notes = [each.tensor(torch.int64, shape=(None, 2)) for each in (scored, recorded, classes)]
+        indices = counted.tensor(torch.int64, shape=(None,))
         self._awaited.load(awaited)
         self.scored.rows, self.recorded.rows, self.classes.rows = notes
         self._counted = [indices] if len(indices) else []
-
-    def _read(self, notes: Saved, *, least: int) -> Int64[Tensor, "row 2"]:
-        rows = notes.tensor(torch.int64, shape=(None, 2))
-        indices, epochs = rows[:, 0], _halves(rows.contiguous())[:, 1]
-        last = self._examples - 1
-        Saved(indices, notes.path).tensor(torch.int64, shape=(None,), least=0, most=last)
-        Saved(epochs, notes.path).tensor(torch.int32, shape=(None,), least=least, most=LAST_EPOCH)
-        return rows
 
 
 @dataclass(frozen=True)

@@ -203,12 +203,8 @@ class CandidateLoader:
                 raise
             rows = Rows(batch, 0)  # passed on as it is: nothing depends on its number of rows
         at = self._cursor
-        phase = self._clock.phase(at.epoch, at.drawn, rows.count)
-        self._cursor = at._replace(
-            candidates=at.candidates + rows.count,
-            drawn=at.drawn + 1,
-            cadence=self._clock.cadence.state,
-        )
+        phase = self._clock.phase(at.epoch, at.drawn)
+        self._cursor = at._replace(candidates=at.candidates + rows.count, drawn=at.drawn + 1)
         return CandidateBatch(phase, rows, self._cursor)
 
 

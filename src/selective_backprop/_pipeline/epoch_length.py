@@ -1,6 +1,6 @@
 """How many batches an epoch will yield, where that can be known in advance."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +10,9 @@ from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.options import LoaderOptions
 from selective_backprop._pipeline.phases import PhasePlanner
 from selective_backprop._pipeline.resume_point import EpochStart
-from selective_backprop._pipeline.rows import Leftovers, Shape
+from selective_backprop._pipeline.rows import BufferState, Rows, Shape, Waits
 from selective_backprop._pipeline.score_memory import ScoreMemory
-from selective_backprop._pipeline.selection_buffer import count_batches
+from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._pipeline.source import Source
 from selective_backprop._sampling.schedule import Phase
 
@@ -59,8 +59,6 @@ class LengthPlanner:
             return
         if self.memory is None or self.memory.needs.passes:
             raise TypeError(ONE_BY_ONE)
-        if self.clock.cadence.active:
-            raise TypeError("which candidates pass unselected is known once they are drawn")
         if not self.clock.turns_between_epochs:
             raise TypeError("selection begins or ends within an epoch")
         if self.source.count_kept(np.empty(self.memory.examples, dtype=bool)) is None:
@@ -74,8 +72,7 @@ class LengthPlanner:
         sizes = self.source.sizes()
         if sizes is None:
             raise TypeError("the loader does not know the sizes of its batches in advance")
-        clock = self.clock.standing_at(start.cadence)
-        candidate_batches = list(self._phases(sizes, start.epoch, clock))
+        candidate_batches = list(self._phases(sizes, start.epoch))
         selecting = {phase is Phase.SELECT for phase, _ in candidate_batches}
         early = self.selects_before_loading
         if self.memory is not None:
@@ -96,13 +93,12 @@ class LengthPlanner:
         if sum(others) + start.unscored and (self.memory is None or False in selecting):
             raise TypeError("rows of several kinds wait, which an unselective phase will join")
         # An epoch that was broken off leaves rows in both buffers, and either completes batches.
-        leftovers = self.options.leftovers
-        drawn, index_buffer = count_batches(indices, self.shape, start.index_buffer, leftovers)
-        loaded, row_buffer = count_batches(rows, self.shape, start.row_buffer, leftovers)
+        drawn, index_buffer = self._run(start.index_buffer, indices)
+        loaded, row_buffer = self._run(start.row_buffer, rows)
         if self.memory is not None:
             return held + drawn + loaded, None
         return held + drawn + loaded, later._replace(
-            cadence=clock.cadence.state, index_buffer=index_buffer, row_buffer=row_buffer
+            index_buffer=index_buffer, row_buffer=row_buffer
         )
 
     def _count_ahead(self, start: EpochStart, ahead: EpochDraw, memory: ScoreMemory) -> int:
@@ -112,20 +108,34 @@ class LengthPlanner:
         known = memory.recall(start.epoch)
         assert known is not None  # since all scores are
         kept = self.source.count_kept(ahead.kept(start.epoch, known).mask)
-        size = self.shape.batch_size
-        if kept is None or size is None:
+        if kept is None:
             raise TypeError(ORDER)
-        full, rest = divmod(start.index_buffer.rows + kept, size)
-        return full + (rest > 0 and self.options.leftovers is Leftovers.FLUSH)
+        waits = start.index_buffer
+        return self._run(waits._replace(rows=waits.rows + kept), [])[0]
 
-    def _phases(
-        self, sizes: Iterator[int], epoch: int, clock: PhasePlanner
-    ) -> Iterator[tuple[Phase, int]]:
+    def _run(
+        self, waits: Waits, candidate_batches: Iterable[tuple[Phase, int]]
+    ) -> tuple[int, Waits]:
+        """Return how many batches a buffer yields in an epoch of exact draws, and what then waits.
+
+        A buffer is run on numbers of rows, so that the length is that of what will happen.
+        """
+        buffer = SelectionBuffer(None, self.shape)
+        waiting, chosen = ((Rows(None, count),) if count else () for count in waits)
+        buffer.state = BufferState(waiting, chosen)
+        found = sum(1 for _ in buffer.release())
+        for phase, count in candidate_batches:
+            found += sum(1 for _ in buffer.route(phase, Rows(None, count)))
+        found += sum(1 for _ in buffer.close(self.options.leftovers))
+        return found, Waits.of(buffer.state)
+
+    def _phases(self, sizes: Iterator[int], epoch: int) -> Iterator[tuple[Phase, int]]:
         """Yield the phase and size of the epoch's candidate batches, before they are drawn."""
+        clock = self.clock
         if clock.progress.measured is not None and clock.schedule.uses_fractions:
             raise TypeError("progress= decides when selection acts, which is not known ahead")
         for drawn, size in enumerate(sizes):
-            phase = clock.phase(epoch, drawn, size)
+            phase = clock.phase(epoch, drawn)
             if phase is Phase.SELECT and clock.gate is not None:
                 raise TypeError("a gate decides when selection acts, which is not known ahead")
             if phase is Phase.SELECT and not self.shape.keeps_everything:

@@ -83,7 +83,7 @@ class IndexSampler:
         self._gathered: list[Tensor] = []
         self._together = 1  # candidate batches that are drawn from at once
         self._epoch = self._drawn = self._candidates = self._digest = 0
-        self._phase = Phase.PRESELECTED
+        self._phase = Phase.PRESELECTED  # of the rows that the buffer is handing out
         self._passed: Cursor | None = None  # where the epoch was interrupted
         self.plans: deque[CandidateBatch] = deque()  # of batches not loaded yet
         self.unlisted = False  # whether the source yields single indices, which are a stream
@@ -99,12 +99,11 @@ class IndexSampler:
             self._epoch,
             self._candidates,
             self._drawn,
-            self._clock.cadence.state,
             EMPTY if self._buffer is None else self._buffer.state,
             self._unscored,
-            self._phase,
+            self._phase is Phase.PLAIN,
             self._digest,
-            0 if self._epoch_scores is None else len(self._epoch_scores.settled),
+            0 if self._epoch_scores is None else len(self._epoch_scores.exempt),
         )
 
     def open(
@@ -121,12 +120,10 @@ class IndexSampler:
         self._passed = None if mid_epoch is None else cursor
         # Waiting rows go out before a new order is drawn; a state saved then keeps the old one.
         self.streams = None if mid_epoch is None else mid_epoch.streams
-        self._phase = Phase.PRESELECTED
-        if cursor.phase in (Phase.PLAIN, Phase.PLAIN_IN_SELECTION):
-            self._phase = cursor.phase
+        self._phase = Phase.PLAIN if cursor.plain else Phase.PRESELECTED
         self.plans.clear()
         self._gathered, self._together = [], 1
-        if epoch_scores is not None and epoch_scores.complete and not self._clock.cadence.active:
+        if epoch_scores is not None and epoch_scores.complete:
             batches = count_items(self.sampler) or 0  # one by one if the length is unknown
             self._together = min(max(batches // LEAST_DRAWS, 1), MOST_TOGETHER)
         if self._buffer is not None:
@@ -159,7 +156,7 @@ class IndexSampler:
                 yield self._pass_single(indices)
                 continue
             count = keys.shape[0] if isinstance(keys, Tensor) else len(keys)
-            phase = self._clock.phase(self._epoch, self._drawn, count)
+            phase = self._clock.phase(self._epoch, self._drawn)
             if self._gathered and phase is not Phase.SELECT:
                 yield from self._draw_gathered()
             self._note(keys, count)

@@ -90,5 +90,5 @@ class LockstepBatches:
         self._exchanged += 1
         statuses, scores = self._exchange.swap(head, own)
         if self._history is not None and status is not Status.FAILED:
-            self._history.settle(scores)
+            self._history.file_all(scores)
         return statuses

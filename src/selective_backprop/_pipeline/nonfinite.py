@@ -54,9 +54,9 @@ class FiniteGuard:
         self._late.add(finite.all(), lambda: LossError(_describe(bare)))
         return rows
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         """Wait for the checks that are still under way on the device; raise if one failed."""
-        self._late.settle()
+        self._late.wait()
 
     def _skip(self, rows: Rows, finite: Tensor) -> Rows:
         kept = finite.nonzero().flatten()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from selective_backprop._pipeline.source import Source
 from selective_backprop._sampling.gate import RunningGate
-from selective_backprop._sampling.schedule import Phase, PlainBatchCadence, Schedule
+from selective_backprop._sampling.schedule import Phase, Schedule
 
 SCORED = (Phase.SELECT, Phase.RESCORE)
 
@@ -35,12 +35,10 @@ class PhasePlanner:
     def __init__(
         self,
         schedule: Schedule,
-        cadence: PlainBatchCadence,
         progress: Progress,
         gate: RunningGate | None = None,
     ) -> None:
         self.schedule = schedule
-        self.cadence = cadence  # deals out unselective batches while selection acts
         self.progress = progress
         self.gate = gate  # judges from scores whether selection pays yet
         self._by_fraction = schedule.uses_fractions
@@ -56,14 +54,10 @@ class PhasePlanner:
             abs(turn * epochs - round(turn * epochs)) < 1e-9 for turn in turns
         )
 
-    def phase(self, epoch: int, drawn: int, candidates: int) -> Phase:
+    def phase(self, epoch: int, drawn: int) -> Phase:
         """Return the phase of the batch after `drawn` others, when its indices are drawn."""
         done = self.progress.at(epoch, drawn) if self._by_fraction else None
-        if not self.schedule.selects(epoch, done):
-            return Phase.PLAIN
-        if self.cadence.active and self.cadence.next_is_plain(candidates):
-            return Phase.PLAIN_IN_SELECTION
-        return Phase.SELECT
+        return Phase.SELECT if self.schedule.selects(epoch, done) else Phase.PLAIN
 
     def on_arrival(self, phase: Phase) -> Phase:
         """Return the phase of a batch that has been loaded: while the gate is shut, all is plain.
@@ -73,7 +67,3 @@ class PhasePlanner:
         if phase is Phase.SELECT and self.gate is not None and not self.gate.is_open:
             return Phase.PLAIN
         return phase
-
-    def standing_at(self, cadence: tuple[int, int]) -> "PhasePlanner":
-        """Return a copy of this planner whose cadence is at the count `cadence`."""
-        return PhasePlanner(self.schedule, self.cadence.copy(cadence), self.progress, self.gate)

@@ -1,6 +1,5 @@
 """Rows in the pipeline, and the state of a buffer of them."""
 
-import math
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -8,15 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.serialization import (
-    on_device,
-    pack_batch,
-    pack_column,
-    unpack_batch,
-)
-from selective_backprop._batches.structure import Layout, count_rows, cut_rows
+from selective_backprop._batches.structure import Layout, cut_rows, move_batch
 from selective_backprop._core.options import NamedOption
-from selective_backprop._core.saved_state import FINITE, FLOATS, Saved
 
 COUNT = attrgetter("count")
 
@@ -54,6 +46,11 @@ class Rows(NamedTuple):
             None if self.weights is None else self.weights[rows],
         )
 
+    def on_device(self, device: torch.device) -> "Rows":
+        """Return the rows with all tensors on `device`."""
+        batch, columns = move_batch((self.batch, [*self[2:5]]), device)
+        return Rows(batch, self.count, *columns)
+
     def scored(self, scores: Tensor | None) -> "Rows":
         """Return the rows with these scores, or without scores."""
         return Rows(self.batch, self.count, self.indices, scores, self.weights)
@@ -82,6 +79,14 @@ class BufferState(NamedTuple):
     dropped: int = 0  # rows dropped so far
     windows: int = 0  # windows of the epoch that have been drawn from
 
+    def on_device(self, device: torch.device | None) -> "BufferState":
+        """Return the state with its rows on `device`; None leaves them where they are."""
+        if device is None:
+            return self
+        queues = self.waiting, self.chosen
+        waiting, chosen = (tuple(rows.on_device(device) for rows in queue) for queue in queues)
+        return self._replace(waiting=waiting, chosen=chosen)
+
     @property
     def candidates(self) -> int:
         """How many candidates wait."""
@@ -99,37 +104,6 @@ class BufferState(NamedTuple):
         dropped = self.dropped + self.candidates + self.rows + more
         return self._replace(waiting=(), chosen=(), dropped=dropped)
 
-    def pack(self) -> dict[str, Any]:
-        """Return the state in plain containers, which any file format can hold."""
-        return {
-            "waiting": [_columns(rows) for rows in self.waiting],
-            "chosen": [_columns(rows) for rows in self.chosen],
-            "dropped": self.dropped,
-            "windows": self.windows,
-        }
-
-    @classmethod
-    def unpack(
-        cls,
-        saved: Saved,
-        *,
-        examples: int | None,
-        layout: Layout | None = None,
-        keys: bool = False,
-        device: torch.device | None,
-    ) -> "BufferState":
-        """Return the state that `pack()` was called on, if it is not damaged.
-
-        Indices are below `examples`, if given. Rows are counted by `layout`, if given, and moved
-        to `device`; with `keys` they are keys of examples that are not loaded yet.
-        """
-        waiting, chosen, dropped, windows = saved.fields("waiting", "chosen", "dropped", "windows")
-
-        def rows(queue: Saved) -> tuple[Rows, ...]:
-            return tuple(_rows(each, examples, layout, keys, device) for each in queue.items())
-
-        return cls(rows(waiting), rows(chosen), dropped.whole(), windows.whole())
-
 
 class Waits(NamedTuple):
     """How much waits in a buffer."""
@@ -141,44 +115,3 @@ class Waits(NamedTuple):
     def of(cls, state: BufferState) -> "Waits":
         """Count what a buffer holds."""
         return cls(state.candidates, state.rows)
-
-
-def _columns(rows: Rows) -> tuple[Any, ...]:
-    columns = (rows.indices, rows.scores, rows.weights)
-    return pack_batch(rows.batch), rows.count, *map(pack_column, columns)
-
-
-def _rows(
-    saved: Saved,
-    examples: int | None,
-    layout: Layout | None,
-    keys: bool,
-    device: torch.device | None,
-) -> Rows:
-    packed, number, indices, scores, weights = saved.items(5)
-    count = number.whole(1)
-    with packed.inside():
-        batch = unpack_batch(packed.value)
-        if layout is not None:
-            count_rows(batch, layout, count)
-
-    def read_indices(column: Saved) -> Tensor:
-        most = math.inf if examples is None else examples - 1
-        least = -math.inf if examples is None else 0  # a data set may count from its end
-        return column.tensor(torch.int64, shape=(count,), least=least, most=most)
-
-    if keys and isinstance(batch, Tensor):
-        read_indices(packed)
-    elif keys and (not isinstance(batch, list) or len(batch) != count):
-        raise packed.refuse(f"{count} keys")
-    if examples is not None and not keys and indices.value is None:
-        raise indices.refuse(f"the indices of {count} examples")
-    columns = (
-        indices.maybe(read_indices),
-        scores.maybe(lambda each: each.tensor(*FLOATS, shape=(count,))),
-        weights.maybe(
-            lambda each: each.tensor(*FLOATS, shape=(count,), least=-FINITE, most=FINITE)
-        ),
-    )
-    batch, columns = on_device((batch, columns), device)
-    return Rows(batch, count, *columns)

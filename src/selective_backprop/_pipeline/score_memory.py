@@ -96,12 +96,12 @@ class ScoreMemory:
         self.epoch_scores = EpochScores(known, self.examples, self.needs.rescores)
         return self.epoch_scores
 
-    def reopen(self, known: Known | None, settled: Tensor) -> "EpochScores":
-        """Return what was known when an epoch that is continued began; `settled` stays settled."""
+    def reopen(self, known: Known | None, exempt: Tensor) -> "EpochScores":
+        """Return what was known when a continued epoch began; `exempt` examples stay so."""
         self._known, self._asked, self._runs = known, None, True
         self._asks_classes = self.needs.classes and not self.ledger.classes.complete
         self.epoch_scores = EpochScores(known, self.examples, self.needs.rescores)
-        self.epoch_scores.keep(settled)
+        self.epoch_scores.keep(exempt)
         return self.epoch_scores
 
     def record(
@@ -222,7 +222,7 @@ class EpochScores:
         self.known = known
         self._examples = examples
         self._fate = np.zeros(examples, np.int8) if tracks else None
-        self.settled: list[Tensor] = []  # examples that need no scoring at the epoch's end
+        self.exempt: list[Tensor] = []  # examples that need no scoring at the epoch's end
         self.complete = known is not None and not bool(known.isnan().any())
 
     @cached_property
@@ -256,7 +256,7 @@ class EpochScores:
         """Note that examples are kept, or that they are scored without being kept."""
         if self._fate is not None and isinstance(keys, Tensor):
             self._fate[keys.numpy()] = 2
-            self.settled.append(keys)
+            self.exempt.append(keys)
 
     def left_out(self) -> Tensor:
         """Return the examples that were candidates and were not kept, ascending."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from operator import attrgetter
 from typing import Any, Protocol, runtime_checkable
@@ -19,7 +19,6 @@ from selective_backprop._pipeline.rows import (
     Leftovers,
     Rows,
     Shape,
-    Waits,
     is_keys,
 )
 from selective_backprop._sampling.context import Context
@@ -43,7 +42,8 @@ class SelectionBuffer:
     """Two queues: candidates that wait for a full window, and chosen rows for a full batch.
 
     Args:
-        selector: draws from each window.
+        selector: draws from each window. Without one the buffer takes mere numbers of rows,
+            `Rows(None, count)`, and shows how many batches exact draws would make of them.
         shape: the sizes.
         history: recent scores; each window is filed before its draw. None keeps no history.
         filing: where windows are filed; by default in the history itself.
@@ -54,14 +54,14 @@ class SelectionBuffer:
 
     def __init__(
         self,
-        selector: RunningSelector,
+        selector: RunningSelector | None,
         shape: Shape,
         *,
-        history: History | None,
+        history: History | None = None,
         filing: Filing | None = None,
         ranks: bool = True,
-        layout: Layout,
-        seed: tuple[int, ...],
+        layout: Layout | None = None,
+        seed: tuple[int, ...] = (),
     ) -> None:
         self._selector = selector
         self.shape = shape
@@ -69,7 +69,7 @@ class SelectionBuffer:
         self._filing = history if filing is None else filing
         # no `or`: an empty history is falsy
         self._history = History(1) if history is None else history
-        self._layout = layout
+        self._layout = Layout() if layout is None else layout
         # Where nothing is filed between two windows, all that are full can be drawn from at once.
         together = history is None and filing is None and isinstance(selector, Stateless)
         self._windows = selector.windows if together else None
@@ -190,6 +190,9 @@ class SelectionBuffer:
 
     def _draw(self, pieces: tuple[Rows, ...]) -> Rows:
         """Draw from one window of candidates."""
+        if self._selector is None:
+            size, window = self.shape.batch_size or 1, self.shape.window
+            return Rows(None, Context(size, window).quota(sum(map(COUNT, pieces))))
         columns = [
             torch.zeros(piece.count) if piece.scores is None else piece.scores for piece in pieces
         ]
@@ -226,6 +229,8 @@ class SelectionBuffer:
         """Join pieces; scores are left out, unless all are `scored`."""
         if len(pieces) == 1:
             return pieces[0]
+        if self._selector is None:
+            return Rows(None, sum(map(COUNT, pieces)))
         scores = [piece.scores for piece in pieces if piece.scores is not None]
         weights = [piece.weights for piece in pieces if piece.weights is not None]
         if 0 < len(weights) < len(pieces):  # rows without weights weigh 1
@@ -263,33 +268,3 @@ def mix_seeds(*numbers: int) -> int:
     """Return a 63-bit seed for a tuple of numbers; similar tuples give unrelated seeds."""
     data = struct.pack(f"<{len(numbers)}Q", *[number & (2**64 - 1) for number in numbers])
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") >> 1
-
-
-def count_batches(
-    candidate_batches: Iterable[tuple[Phase, int]], shape: Shape, waits: Waits, leftovers: Leftovers
-) -> tuple[int, Waits]:
-    """Return how many batches a buffer yields in an epoch of exact draws, and what then waits.
-
-    It does in numbers what `route` and `close` do with rows.
-    """
-    size, window = shape.batch_size, shape.window or 1
-    batches, chosen = divmod(waits.rows, size or waits.rows or 1)
-    windows, waiting = divmod(waits.candidates, window)
-    batches += windows
-    for phase, count in candidate_batches:
-        if phase is Phase.SELECT and not shape.keeps_everything:
-            windows, waiting = divmod(waiting + count, window)
-            batches += windows
-            continue
-        if phase is Phase.PLAIN:
-            chosen, waiting = chosen + waiting, 0
-        if shape.unchanged and not chosen:
-            batches += 1
-            continue
-        full, chosen = divmod(chosen + count, size or chosen + count)
-        batches += full
-    if leftovers is Leftovers.FLUSH:
-        if waiting:
-            chosen += Context(size or 1, window).quota(waiting)
-        batches += -(-chosen // (size or chosen or 1))
-    return batches, Waits(waiting, chosen) if leftovers is Leftovers.CARRY else Waits()

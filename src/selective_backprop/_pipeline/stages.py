@@ -10,7 +10,6 @@ from torch import Tensor
 
 from selective_backprop._batches.losses import check_losses
 from selective_backprop._batches.mixed_targets import warn_of_mixtures
-from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.stats import Stats, Tally
 from selective_backprop._core.stopwatch import charged
 from selective_backprop._core.types import Scores
@@ -45,7 +44,6 @@ class PipelineState(NamedTuple):
     plain: bool  # whether the full batches in it are made without a draw
     held: Rows | None  # a batch kept from an epoch that another rank ended; it goes first
     skipped: int  # rows skipped so far because their losses were not finite
-    counted: Stats
 
 
 @dataclass(eq=False)
@@ -64,7 +62,7 @@ class Pipeline:
     lockstep: LockstepBatches | None  # None for a single process
     options: LoaderOptions
     cursor: Cursor = field(default=Cursor(), init=False)  # the consumer's position
-    # Whether a gate is to be shown the batches that the row buffer is handing out.
+    # Whether a gate observes the batches that the row buffer is handing out.
     plain: bool = field(default=False, init=False)
     tally: Tally = field(default_factory=Tally, init=False)  # the counts so far
 
@@ -95,69 +93,34 @@ class Pipeline:
             waits = self.cursor.buffer.after_epoch(leftovers)
             self.cursor = self.cursor._replace(buffer=waits, unscored=NO_INDICES)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the consumer's position and the waiting rows, in plain containers."""
+    @property
+    def state(self) -> PipelineState:
+        """The consumer's position and the waiting rows."""
         held = None if self.lockstep is None else self.lockstep.held
-        return {
-            "cursor": self.cursor.state_dict(),
-            "row_buffer": self.buffer.state.pack(),
-            "plain": self.plain,
-            "held": BufferState(chosen=() if held is None else (held,)).pack(),
-            "skipped": self.finite.skipped,
-        }
+        cursor = self.cursor._replace(exempt=0)  # counts pieces that `mid_epoch` joins to one
+        return PipelineState(cursor, self.buffer.state, self.plain, held, self.finite.skipped)
 
-    def read(
-        self,
-        cursor: Saved,
-        row_buffer: Saved,
-        plain: Saved,
-        held: Saved,
-        skipped: Saved,
-        counted: Stats,
-    ) -> PipelineState:
-        """Return the state whose `state_dict()` and counts were saved, if it is not damaged."""
-        examples = None if self.memory is None else self.memory.examples
-        waits, first = (
-            BufferState.unpack(
-                rows,
-                examples=examples,
-                layout=self.options.layout if self.candidate_loader.counts else None,
-                device=self.options.device,
-            )
-            for rows in (row_buffer, held)
-        )
-        if first.waiting or len(first.chosen) > (self.lockstep is not None):
-            raise held.refuse("no more than the one batch that ranks hold back")
-        back = first.chosen[0] if first.chosen else None
-        return PipelineState(
-            Cursor.read(cursor, counted, examples),
-            waits,
-            plain.flag(),
-            back,
-            skipped.whole(),
-            counted,
-        )
-
-    def go_on(self, state: PipelineState) -> None:
-        """Take over a state that was read."""
+    def go_on(self, state: PipelineState, counted: Stats) -> None:
+        """Continue from a state that was saved with these counts."""
+        device, held = self.options.device, state.held
         self.cursor = state.cursor
-        self.tally.update(vars(state.counted))
-        self.buffer.state = state.waits
+        self.tally.update(vars(counted))
+        self.buffer.state = state.waits.on_device(device)
         self.plain = state.plain
         self.finite.skipped = state.skipped
         if self.lockstep is not None:
-            self.lockstep.held = state.held
+            self.lockstep.held = held if held is None or device is None else held.on_device(device)
 
     def mid_epoch(self, start: EpochStart, counted: dict[str, Any]) -> MidEpochState:
         """Return how the running epoch began, as far as it matters after the cursor."""
         epoch_scores = None if self.memory is None else self.memory.epoch_scores
-        known, settled = None, []
+        known, exempt = None, []
         if epoch_scores is not None:
-            known, settled = epoch_scores.known, epoch_scores.settled[: self.cursor.settled]
+            known, exempt = epoch_scores.known, epoch_scores.exempt[: self.cursor.exempt]
         draw, stream = self.candidate_loader.draw, self.candidate_loader.stream
         streams = None if draw is None else draw.streams
         return MidEpochState(
-            start, counted, streams, stream, known, torch.cat([NO_INDICES, *settled])
+            start, counted, streams, stream, known, torch.cat([NO_INDICES, *exempt])
         )
 
     def _open(self, epoch: int, mid_epoch: MidEpochState | None) -> None:
@@ -168,13 +131,12 @@ class Pipeline:
                 if mid_epoch is None:
                     epoch_scores = self.memory.open(epoch, handed=self.tally["batches"])
                 else:
-                    epoch_scores = self.memory.reopen(mid_epoch.known, mid_epoch.settled)
+                    epoch_scores = self.memory.reopen(mid_epoch.known, mid_epoch.exempt)
         if mid_epoch is None:
             # Batches that were held or waited come before the first of this epoch's own, and a
             # state that is saved at one of them must not go on from the last epoch's counts.
             self.cursor = self.cursor.opening(epoch)
             self.plain = False
-        self.clock.cadence.go_on(self.cursor.cadence)
         # A paced selector learned its progress when the epoch began; a resumed one restored it.
         if mid_epoch is None and isinstance(self.selector, Paced):
             self.selector.begin(self.clock.progress.at(epoch, 0) or 0.0)
@@ -219,7 +181,7 @@ class Pipeline:
         tally["candidates"] += end.candidates - self.cursor.candidates
         self.cursor = end
         yield from self._hand_out(self.buffer.close(self.options.leftovers))
-        self.finite.settle()
+        self.finite.wait()
 
     def _judge(self, rows: Rows, begun: Waiting) -> Rows:
         """Return rows with their scores, if candidates are scored; remember the scores."""

@@ -75,11 +75,14 @@ def inclusion_odds(weights: Odds, count: int) -> Odds:
         return torch.ones_like(weights)
     # A tiny weight lets the rows of weight 0 share evenly what the others leave; where the
     # others leave nothing, their odds come out below 1e-290.
+    # Summed from the lowest up, so that small weights are not lost beside large ones.
     ascending = weights.clamp(min=1e-300).sort().values
     tails = ascending.cumsum(0).flip(0)  # tails[j]: the sum of all but the j largest
+    # left[j]: the rows still to be drawn once the j largest are certain.
     left = torch.arange(count, 0, -1, device=weights.device, dtype=weights.dtype)
     # The j-th largest is certain if even its fair share of what is left exceeds 1.
     certain = (ascending.flip(0)[:count] * left > tails[:count]).sum()
+    # c, so that the others' odds sum to the rest of the count; read on the device, not the host.
     scale = (count - certain) / tails.take(certain)
     return (weights.clamp(min=1e-300) * scale).clamp(max=1.0)
 
@@ -111,17 +114,19 @@ def tilted_odds(probabilities: Odds, count: int) -> Odds:
 
 def tilt_on_host(probabilities: np.ndarray, count: int) -> np.ndarray:
     """Do what `tilted_odds` does in NumPy, whose small arrays cost less than small tensors."""
-    total = np.add.reduce(probabilities)
+    total = np.add.reduce(probabilities)  # np.sum without its checks of arguments
     room = total - probabilities @ probabilities  # the sum of p * (1 - p)
+    # A tilt d above 1 would take odds out of [0, 1]; without room all p are 0 or 1.
     if abs(count - total) > room or room <= 0.0:
         return inclusion_odds(torch.from_numpy(probabilities), count).numpy()
-    tilt = (count - total) / room
+    tilt = (count - total) / room  # d, by which the sum of p + d * p * (1 - p) is the count
     return probabilities * (1.0 + tilt - tilt * probabilities)
 
 
 def tilt_windows_on_host(probabilities: np.ndarray, count: int) -> np.ndarray:
     """Do what `tilt_on_host` does with each row of `[window, candidate]`, to the same bits."""
     totals = np.add.reduce(probabilities, axis=1)
+    # Row by row: a product of matrices would sum in another order, to other last bits.
     rooms = totals - [row @ row for row in probabilities]
     if (np.abs(count - totals) > rooms).any() or (rooms <= 0.0).any():
         return np.stack([tilt_on_host(row, count) for row in probabilities])
@@ -134,6 +139,7 @@ def _tilt_on_device(probabilities: Odds, count: int) -> Odds:
     room = probabilities * (1.0 - probabilities)
     tilt = (count - probabilities.sum()) / room.sum()
     tilted = torch.addcmul(probabilities, room, tilt)
+    # Both are computed, since a branch would make the host wait for the tilt.
     return torch.where(tilt.abs() <= 1.0, tilted, inclusion_odds(probabilities, count))
 
 
@@ -167,13 +173,16 @@ def draw_exactly_on_host(odds: np.ndarray, count: int, generator: torch.Generato
     order = torch.randperm(len(odds), generator=generator)
     offset = torch.rand(1, generator=generator, dtype=torch.float64)
     places = order.numpy()
-    shuffled = odds[places]
+    shuffled = odds[places]  # in a random order, so that neighbours are not drawn together
+    # Points lie at whole numbers once the offset is taken off: a row spans (end - odds, end], and
+    # takes one where that holds a whole number. Odds are at most 1, so none takes two.
     ends = shuffled.cumsum() - float(offset)
     taken = np.empty(len(odds), dtype=bool)
     taken[places] = np.floor(ends) > ends - shuffled
     rows = taken.nonzero()[0]  # in order, and cheaper than sorting
     if len(rows) == count:
         return rows
+    # The float64 sum can miss the count by some 1e-13, which may lose or add a point.
     return _take_points(torch.from_numpy(odds), order, offset, count).numpy()
 
 
@@ -182,6 +191,7 @@ def draw_windows_on_host(
 ) -> np.ndarray:
     """Do what `draw_exactly_on_host` does with each row of `[window, candidate]`."""
     size = odds.shape[1]
+    # Each window has its own stream, so that it draws as if it were drawn from by itself.
     drawn = [
         (
             torch.randperm(size, generator=generator).numpy(),
@@ -221,6 +231,7 @@ def _take_points(odds: Odds, order: Tensor, offset: Tensor, count: int) -> RowIn
 
 def draw_coins(odds: Odds, generator: torch.Generator) -> RowIndices:
     """Keep each row by its own coin toss; the host reads back how many are kept."""
+    # In float64, like the odds: a float32 coin is a multiple of 2^-24, and 0 too often.
     coins = torch.rand(odds.shape[0], generator=generator, device=odds.device, dtype=torch.float64)
     return (coins < odds).nonzero().flatten()
 

@@ -97,6 +97,8 @@ class VarianceGate(AbstractGate):
         threshold = self.threshold
         if threshold is None:
             batch, window = context.batch_size, context.window or context.batch_size
+            # Scoring the window costs B forwards, and the step 3 b: tau must exceed their ratio
+            # to 3 b, what a step of as many uniformly drawn examples costs.
             threshold = (window + 3 * batch) / (3 * batch)
         return _RunningVarianceGate(self, threshold)
 
@@ -113,7 +115,7 @@ class _RunningVarianceGate(RunningGate):
 
     @property
     def is_open(self) -> bool:
-        self._settle()
+        self._take_in()
         return self._tau > self._threshold
 
     def probes(self) -> bool:
@@ -131,17 +133,17 @@ class _RunningVarianceGate(RunningGate):
             self._gain = self._gain.to("cpu", non_blocking=True)
             self._copied = stream.record_event()
 
-    def _settle(self) -> None:
+    def _take_in(self) -> None:
         """Add the last observation to the average; waits for no work queued after it."""
         if self._gain is not None:
             if self._copied is not None:
                 self._copied.synchronize()
-            kept = self._spec.smoothing
+            kept = self._spec.smoothing  # a_tau in the authors' code
             self._tau = kept * self._tau + (1.0 - kept) * float(self._gain)
             self._gain = None
 
     def state_dict(self) -> dict[str, Any]:
-        self._settle()
+        self._take_in()
         return {"tau": self._tau, "passed": self._passed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -155,7 +157,8 @@ def variance_gain(scores: Scores) -> Tensor:
     That is `sqrt(mean(s ** 2)) / mean(s)`, or 1 if all scores are 0; negative and infinite scores
     count as 0.
     """
-    scores = scores.double().clamp(min=0.0)
+    scores = scores.double().clamp(min=0.0)  # squares of float16 scores would overflow
     scores = scores.where(scores.isfinite(), 0.0)
     mean = scores.mean()
+    # 0 / 0 where all scores are 0: nothing tells the examples apart, so drawing gains nothing.
     return (scores.square().mean().sqrt() / mean).where(mean > 0.0, 1.0)

@@ -1,6 +1,5 @@
 """When selection acts, and when everything is trained on."""
 
-import copy
 import math
 from dataclasses import dataclass
 from enum import Enum
@@ -13,13 +12,11 @@ from selective_backprop._sampling.gate import AbstractGate
 class Phase(Enum):
     """What happens to a candidate batch; decided when its indices are drawn.
 
-    `PLAIN` trains on all of it, after the rows that wait; `PLAIN_IN_SELECTION` trains on all of it
-    and leaves an incomplete window waiting; `SELECT` selects from it; `PRESELECTED` was selected
-    before it was loaded; `RESCORE` is scored for later epochs and not trained on.
+    `PLAIN` trains on all of it, after the rows that wait; `SELECT` selects from it; `PRESELECTED`
+    was selected before it was loaded; `RESCORE` is scored for later epochs and not trained on.
     """
 
     PLAIN = "plain"
-    PLAIN_IN_SELECTION = "interlude"
     SELECT = "select"
     PRESELECTED = "chosen"
     RESCORE = "rescore"
@@ -36,8 +33,6 @@ class Schedule:
         warmup_epochs: whole epochs at the beginning that train on everything.
         start: fraction of training, in [0, 1), before which everything is trained on.
         end: fraction of training, in (`start`, 1], from which everything is trained on again.
-        plain_every: one training batch in this many is made of unselected, unscored
-            candidates; at least 2, since 1 would leave nothing to select. None: no such batch.
         gate: judges from scores whether selection pays at the moment; None to select always.
 
     Raises:
@@ -47,7 +42,6 @@ class Schedule:
     warmup_epochs: int = 0
     start: float = 0.0
     end: float = 1.0
-    plain_every: int | None = None
     gate: AbstractGate | None = None
 
     def __post_init__(self) -> None:
@@ -55,8 +49,6 @@ class Schedule:
         settle(self, check_whole, "warmup_epochs", least=0, hint=hint)
         settle(self, check_number, "start", below=1)
         settle(self, check_number, "end", above=0, most=1)
-        hint = "with 1 nothing would ever be selected"
-        settle(self, check_whole, "plain_every", least=2, optional=True, hint=hint)
         if not self.start < self.end:
             raise ConfigurationError(
                 f"selection needs 0 <= start < end <= 1, got start={self.start}, end={self.end}"
@@ -111,37 +103,3 @@ class Schedule:
         if self.start == 0.0 and self.end == 1.0:
             return True
         return progress is not None and self.start <= progress < self.end
-
-
-class PlainBatchCadence:
-    """Pass candidate batches unselected so that one training batch in `every` is plain.
-
-    The count diffuses its error: whatever the size of candidate batches, the share of candidates
-    that pass unselected stays that of one training batch in `every`. A selected training batch is
-    made from `window` candidates.
-    """
-
-    def __init__(self, every: int | None, *, batch_size: int, window: int) -> None:
-        self._batch = batch_size
-        self._cycle = None if every is None else (every - 1) * window + batch_size
-        self.active = every is not None  # whether any batch passes unselected
-        self.state = (0, 0)  # candidates seen, and how many of them passed unselected
-
-    def copy(self, state: tuple[int, int]) -> "PlainBatchCadence":
-        """Return another count with the same settings, which goes on from `state`."""
-        other = copy.copy(self)
-        other.state = state
-        return other
-
-    def go_on(self, state: tuple[int, int]) -> None:
-        """Count on from `state`."""
-        self.state = state
-
-    def next_is_plain(self, candidates: int) -> bool:
-        """Return whether the next candidate batch, of this many rows, passes unselected."""
-        if self._cycle is None:
-            return False
-        seen, passed = self.state
-        plain = (passed + candidates) * self._cycle <= self._batch * (seen + candidates)
-        self.state = (seen + candidates, passed + candidates * plain)
-        return plain

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from selective_backprop._batches.serialization import pack_batch, unpacked
 from selective_backprop._batches.structure import (
     Layout,
     check_layout,
@@ -144,7 +145,7 @@ class NonzeroRows:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rows that wait for a full batch; empty without `backfill`."""
-        return {} if self._buffer is None else {"buffer": self._buffer.state.pack()}
+        return {} if self._buffer is None else {"buffer": pack_batch(self._buffer.state)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()` of one that was built alike.
@@ -157,9 +158,7 @@ class NonzeroRows:
             Saved(state).fields()
             return
         (buffer,) = Saved(state).fields("buffer")
-        self._buffer.state = BufferState.unpack(
-            buffer, examples=None, layout=self._layout, device=None
-        )
+        self._buffer.state = unpacked(buffer, BufferState)
 
 
 def _weighed(batch: Any, rows: Tensor | None, weight: float) -> tuple[Any, Selection]:

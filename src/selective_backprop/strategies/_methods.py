@@ -144,7 +144,6 @@ def selective_backprop(
     warmup_epochs: int = 1,
     start: float = 0.0,
     end: float = 1.0,
-    plain_every: int | None = None,
     scorer: AbstractScorer = Forward(),
 ) -> Strategy:
     """Score every example with a forward pass, and train on those whose loss ranks high.
@@ -163,13 +162,12 @@ def selective_backprop(
         warmup_epochs: epochs at the beginning that train on everything.
         start: fraction of training before which everything is trained on.
         end: fraction of training from which everything is trained on again.
-        plain_every: one training batch in this many is unselective; None for no such batch.
         scorer: how examples are scored.
 
     Source:
         Jiang et al. 2019, arXiv:1910.00762.
     """
-    schedule = Schedule(warmup_epochs, start, end, plain_every)
+    schedule = Schedule(warmup_epochs, start, end)
     if beta is not None and rate is None:
         ranking = Percentile(beta, draw, history)
     elif rate is not None and beta is None:
