@@ -12,8 +12,8 @@ from selective_backprop_lab.meter import cost_of
 from selective_backprop_lab.recipe import Recipe
 from selective_backprop_lab.report.styles import Style, strategy_colours
 from selective_backprop_lab.strategies import StrategyOptions
-from selective_backprop_lab.training.probes import Probe
 from selective_backprop_lab.training.lr_schedule import ScheduleBasis
+from selective_backprop_lab.training.probes import Probe
 from selective_backprop_lab.training.run_config import RunConfig
 
 # Training examples of the data sets as they are published.

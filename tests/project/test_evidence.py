@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from selective_backprop_lab.analysis.estimates import estimate
 from selective_backprop_lab.analysis.queries import final_difference
 from selective_backprop_lab.analysis.tables import with_interval
 from selective_backprop_lab.records.frame import frame

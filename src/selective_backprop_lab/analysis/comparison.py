@@ -11,7 +11,7 @@ hardware, recipe) is put into words by `facts.notes`, which every table and page
 
 import json
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,7 +94,7 @@ def comparable(evaluations: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     return evaluations[numbers.isin(kept).to_numpy()], problems
 
 
-def largest(runs: pd.DataFrame, names: Iterable[str] = ()) -> tuple[pd.DataFrame, list[str]]:
+def largest(runs: pd.DataFrame, names: Collection[str] = ()) -> tuple[pd.DataFrame, list[str]]:
     """Return the largest group of runs that share some options, and what the others have instead.
 
     Without names all options but the seed count. Of groups as large the one of the newest run wins.
