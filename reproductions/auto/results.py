@@ -75,6 +75,15 @@ class Results:
 
     def gain(self, arm: str, length: float) -> Estimate:
         """Return a strategy's error less that of its rival; below zero it pays."""
+        if (arm, length) not in self._gains:  # several tables ask for each
+            self._gains[arm, length] = self._gain(arm, length)
+        return self._gains[arm, length]
+
+    @cached_property
+    def _gains(self) -> dict[tuple[str, float], Estimate]:
+        return {}
+
+    def _gain(self, arm: str, length: float) -> Estimate:
         rival = self.rival(length)
         if rival is None:
             return estimate([])

@@ -41,7 +41,8 @@ def final(runs: pd.DataFrame, column: str = "error") -> pd.Series:
     if (empty := runs[runs.evaluations == 0]).size:
         raise sb.RecordError(f"{empty.run.iloc[0]} has no evaluation, so no final {column}.")
     # By NumPy: pandas would leave out the evaluations that show that a run diverged.
-    return by_seed(last_tenth(runs), lambda own: own[column].to_numpy(float).mean())
+    ends = last_tenth(runs)[[BY_SEED, column]]
+    return by_seed(ends, lambda own: own[column].to_numpy(float).mean())
 
 
 def by_seed(runs: pd.DataFrame, measure: Callable[[pd.DataFrame], float]) -> pd.Series:
