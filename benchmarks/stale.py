@@ -18,7 +18,6 @@ MADE_BY = {
     "data-traits": ["guide.traits"],
     "examples": ["examples.trainings"],
     "gates": ["steps", "savings"],
-    "import": ["imports"],
     "opening": ["size.opening"],
     "ranks": ["ranks"],
     "resnet9": ["bench"],
