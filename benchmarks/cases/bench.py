@@ -8,6 +8,7 @@ import torch
 
 from benchmarks.case import Once, Row, case, row_of
 from selective_backprop_lab.bench.harness import measure
+from selective_backprop_lab.bench.rounds import Median
 from selective_backprop_lab.bench.workload import bench_recipe, make_workload
 from selective_backprop_lab.recipe import Precision, Recipe
 
@@ -43,12 +44,12 @@ def rows_of(recipe: Recipe, device: str, look: float) -> list[Row]:
     # Exact scores are in the training's precision, bf16 at times.
     half = recipe.precision is Precision.BF16
     cheap, rows = "forward" if half else "bf16", []
-    for name, cost in found.scorers.items():
+    for name, cost in found["scorers"].items():
         limit = SCORING if name == cheap else None
-        row = row_of(f"scoring: {name}", "fp32 forwards", cost.of_full, limit)
-        rows.append(row | {"overlap": cost.overlap, "remark": found.remarks.get(name)})
-    for name, cost in found.strategies.items():
+        row = row_of(f"scoring: {name}", "fp32 forwards", Median(**cost["of_full"]), limit)
+        rows.append(row | {"overlap": cost["overlap"], "remark": found["remarks"].get(name)})
+    for name, cost in found["strategies"].items():
         limit = EPOCH if half and name.endswith(("-sb", "selective-backprop")) else None
-        row = row_of(f"an epoch: {name}", "traditional epochs", cost.relative, limit)
-        rows.append(row | {"over_limit": cost.over_limit.median})
+        row = row_of(f"an epoch: {name}", "traditional epochs", Median(**cost["relative"]), limit)
+        rows.append(row | {"over_limit": cost["over_limit"]["median"]})
     return rows

@@ -9,8 +9,6 @@ import pytest
 
 from benchmarks.cases import bench
 from benchmarks.stale import ROOT
-from selective_backprop_lab.bench.harness import Findings, ScorerCost, StrategyCost
-from selective_backprop_lab.bench.rounds import Median
 
 
 def test_every_test_marked_cuda_is_collected_where_the_packages_of_development_are_missing(
@@ -52,19 +50,17 @@ def test_demands_are_of_scoring_in_bf16_and_of_selective_epochs_in_bf16(
     precision, demands, monkeypatch
 ):
     def ratio(median):
-        return Median(median, median - 0.01, median + 0.01, rounds=9)
+        return {"median": median, "low": median - 0.01, "high": median + 0.01, "rounds": 9}
 
     scorers = {"bf16": 0.2, "fp32": 1.0} if precision == "fp32" else {"forward": 0.2, "fp32": 1.0}
     epochs = {"traditional": 1.0, "selective-backprop": 0.5, "int8-sb": 0.395}
-    findings = Findings(
-        config={},
-        rounds=9,
-        step={},
-        backward=ratio(2.0),
-        scorers={n: ScorerCost(ratio(m), ratio(m), 0.9, 0.8) for n, m in scorers.items()},
-        strategies={n: StrategyCost(ratio(m), ratio(m), ratio(m), {}) for n, m in epochs.items()},
-        remarks={"fp32": "slow"},
-    )
+    findings = {
+        "scorers": {n: {"of_full": ratio(m), "overlap": 0.8} for n, m in scorers.items()},
+        "strategies": {
+            n: {"relative": ratio(m), "over_limit": ratio(m)} for n, m in epochs.items()
+        },
+        "remarks": {"fp32": "slow"},
+    }
     monkeypatch.setattr(bench, "measure", lambda *_, **__: findings)
     (item,) = bench.bench.items(
         models=("tiny_cnn",), precisions=(precision,), data="1x8x8/3", batch_size=8, device="cpu"
