@@ -120,17 +120,10 @@ def gate(
     about: Row = NET,
     **arms: Callable[[], None],
 ) -> Rounds:
-    """Return arms and the ratio of two of them, which may not exceed a limit.
+    """Return arms and a ratio of them, which is claimed not to exceed a limit.
 
-    Args:
-        name: of the ratio.
-        claim: what it is, in words.
-        limit: the most that it may be.
-        over: the arm that is held against the others.
-        under: the arms, joined by `+`, whose sum it is held against.
-        scale: times the ratio, where arms do the work more than once.
-        about: columns of its row.
-        arms: what is timed, by name.
+    It is that of the arm `over` to the sum of the arms that `under` joins by `+`, times `scale`
+    where arms do the work more than once.
     """
 
     def ratio(spent: Mapping[str, float]) -> float:

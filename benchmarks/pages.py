@@ -4,7 +4,7 @@ Each is made of a record's rows, and returns what its heading says and its lines
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -50,49 +50,42 @@ def rows_of(record: Row) -> Rows:
     ]
 
 
-def _workload(each: Row) -> Iterator[Row]:
+def _workload(each: Row) -> Rows:
     about = {name: each[name] for name in ("workload", "version", "strategy")}
-    yield about | {"quantity": "bare batch", "median": each["bare_next_us"]}
-    yield about | {"quantity": "added", **each["added_us"]}
-    for other, ratio in each["per_example_against"].items():
-        yield about | {"quantity": f"example, in {other}'s", **ratio}
+    against = each["per_example_against"].items()
+    return [
+        about | {"quantity": "bare batch", "median": each["bare_next_us"]},
+        about | {"quantity": "added", **each["added_us"]},
+        *(about | {"quantity": f"example, in {other}'s", **ratio} for other, ratio in against),
+    ]
 
 
-def _vocabulary(each: Row) -> Iterator[Row]:
+def _vocabulary(each: Row) -> Rows:
     plain = {"choice": "plain", "share": each["plain_ms"], "bytes": each["plain_bytes"]}
+    rows = []
     for arm in (plain, *each["arms"]):
         about = {"words": each["words"], "choice": arm["choice"], "rate": arm.get("rate", 1.0)}
-        yield about | {"quantity": "step", **arm["share"]}
-        yield about | {"quantity": "memory of two steps", "median": arm["bytes"]}
+        rows.append(about | {"quantity": "step", **arm["share"]})
+        rows.append(about | {"quantity": "memory of two steps", "median": arm["bytes"]})
+    return rows
 
 
-def _opening(each: Row) -> Iterator[Row]:
-    names = {"median": "cpu_seconds", "low": "fewest_cpu_seconds", "high": "most_cpu_seconds"}
-    yield each | {ours: each[theirs] for ours, theirs in names.items()}
+def _beta(each: Row) -> Rows:
+    return [
+        {"beta": each["beta"], "tenth": place, **tenth, "median": tenth["kept"]["loader"]}
+        for place, tenth in enumerate(each["deciles"], 1)
+    ]
 
 
-def _beta(each: Row) -> Iterator[Row]:
-    for place, tenth in enumerate(each["deciles"], 1):
-        yield {"beta": each["beta"], "tenth": place, **tenth, "median": tenth["kept"]["loader"]}
-
-
-def _net(each: Row) -> Iterator[Row]:
-    for quantity, seconds in each["seconds"].items():
-        yield each | {"quantity": quantity, **seconds}
-
-
-def _as_it_is(each: Row) -> Iterator[Row]:
-    yield each
-
-
-OLDER: dict[str, Callable[[Row], Iterator[Row]]] = {
-    "gates": lambda each: iter([each | {"quantity": each["gate"]}]),
+SPENT = {"median": "cpu_seconds", "low": "fewest_cpu_seconds", "high": "most_cpu_seconds"}
+OLDER: dict[str, Callable[[Row], Rows]] = {
+    "gates": lambda each: [each | {"quantity": each["gate"]}],
     "workloads": _workload,
     "vocabularies": _vocabulary,
-    "openings": _opening,
+    "openings": lambda each: [each | {ours: each[theirs] for ours, theirs in SPENT.items()}],
     "betas": _beta,
-    "nets": _net,
-    **dict.fromkeys(("trainings", "memories", "scorers", "cases", "runs"), _as_it_is),
+    "nets": lambda each: [each | {"quantity": q, **found} for q, found in each["seconds"].items()],
+    **dict.fromkeys(("trainings", "memories", "scorers", "cases", "runs"), lambda each: [each]),
 }
 
 
@@ -120,6 +113,12 @@ def spread(row: Row, digits: int, times: float = 1.0) -> str:
     """Return a median with its interval."""
     median, low, high = (f"{times * row[key]:.{digits}f}" for key in ("median", "low", "high"))
     return f"{median} ({low} to {high})"
+
+
+def with_seeds(what: str, rows: Rows) -> str:
+    """Return what a heading says of the first row, and the seeds of all."""
+    seeds = ", ".join(map(str, sorted(each_of(rows, "seed"))))
+    return f"{what.format(**rows[0])} · seeds {seeds}"
 
 
 def gates(rows: Rows) -> Told:
@@ -359,8 +358,7 @@ def audit(rows: Rows) -> Told:
     what = (
         "{net}, {epochs} epochs on {examples} examples of {data}, {noise:.0%} of the labels flipped"
     )
-    seeds = ", ".join(map(str, sorted(each_of(rows, "seed"))))
-    return f"{what.format(**rows[0])} · seeds {seeds}", [*grid(heads, lines, (0, 1)), "", *last]
+    return with_seeds(what, rows), [*grid(heads, lines, (0, 1)), "", *last]
 
 
 def rare(rows: Rows) -> Told:
@@ -390,8 +388,7 @@ def rare(rows: Rows) -> Told:
         "{net}, {epochs} epochs on {examples} examples of {data}, skew {skew:g}, {noise:.0%} of "
         "the labels flipped"
     )
-    seeds = ", ".join(map(str, sorted(each_of(rows, "seed"))))
-    return f"{what.format(**rows[0])} · seeds {seeds} together", grid(heads, cells, (0, 1))
+    return f"{with_seeds(what, rows)} together", grid(heads, cells, (0, 1))
 
 
 def bench(record: Row) -> Told:
@@ -414,7 +411,7 @@ def bench(record: Row) -> Told:
 def written(kind: str, file: str) -> str:
     """Return the table of a record, with what it ran on and the command that made it."""
     record = json.loads((ROOT / file).read_text(encoding="utf-8"))
-    what, lines = bench(record) if kind == "bench" else KINDS[kind](rows_of(record))
+    what, lines = KINDS[kind](record if kind == "bench" else rows_of(record))
     hardware, versions = record["hardware"], record["versions"]
     heading = (
         f"**{what} · {hardware['cpu']}, {hardware['cores']} cores · torch {versions['torch']} · "
@@ -424,9 +421,6 @@ def written(kind: str, file: str) -> str:
     return "\n".join([heading, "", *lines, "", made_by, ""])
 
 
-KINDS: dict[str, Callable[[Rows], Told]] = {
-    **{"gates": gates, "small": small, "opening": opening, "examples": examples, "zero": zero},
-    **{"tokens": tokens, "agreement": agreement, "choice": choice, "ranks": ranks},
-    **{"traits": traits, "audit": audit, "rare": rare},
-}
-TABLES = {kind: partial(written, kind) for kind in (*KINDS, "bench")}
+SHAPES = (gates, small, opening, examples, zero, tokens, agreement, choice, ranks, traits, audit)
+KINDS: dict[str, Callable[[Any], Told]] = {each.__name__: each for each in (*SHAPES, rare, bench)}
+TABLES = {kind: partial(written, kind) for kind in KINDS}

@@ -18,7 +18,6 @@ MADE_BY = {
     "data-traits": ["guide.traits"],
     "examples": ["examples.trainings"],
     "gates": ["steps", "savings"],
-    "import": ["imports"],
     "opening": ["size.opening"],
     "ranks": ["ranks"],
     "resnet9": ["bench"],
@@ -57,9 +56,7 @@ def state_of(version: str, files: Sequence[str], root: Path = ROOT) -> str:
     if _git(root, "cat-file", "-e", f"{commit}^{{commit}}") is None:
         return f"unknown: {version} is not in the history that is here"
     changed = _git(root, "diff", "--name-only", commit, "HEAD", "--", *files)
-    if changed is None:
-        return f"unknown: {version} cannot be compared"
-    if "uncommitted" in version:
+    if changed is None or "uncommitted" in version:
         return f"unknown: {version}"
     names = changed.splitlines()
     if not names:

@@ -27,7 +27,6 @@ from reproductions.papers import committed, figures_at, gather
 from selective_backprop_lab.analysis.comparison import compared
 from selective_backprop_lab.analysis.summary import comparison_table
 from selective_backprop_lab.bench.figure import draw_bench
-from selective_backprop_lab.bench.harness import Findings
 from selective_backprop_lab.report.figures import draw_comparison
 from selective_backprop_lab.report.panels import SETTINGS
 
@@ -123,7 +122,7 @@ def draw_figures(folder: Path) -> None:
                 draw_comparison(compared(lab.frame(ROOT / path)), folder / f"{Path(path).name}.png")
             elif kind == "bench":
                 record = json.loads((ROOT / path).read_text(encoding="utf-8"))
-                draw_bench(Findings.read(record), folder / f"bench-{Path(path).stem}.png")
+                draw_bench(record, folder / f"bench-{Path(path).stem}.png")
 
 
 def draw_pages(folder: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
 from benchmarks.case import Once, Row, case, value
@@ -134,25 +134,12 @@ def percentiles(losses: Sequence[float], entering: int) -> list[float]:
     return found
 
 
-class Stream(Dataset[tuple[Tensor, Tensor]]):
-    """Losses as a data set: example `i` is the i-th loss, as input and as target."""
-
-    def __init__(self, losses: Sequence[float]) -> None:
-        self.losses = torch.tensor(losses)
-
-    def __len__(self) -> int:
-        return len(self.losses)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        return self.losses[index], self.losses[index]
-
-
 def times_kept(losses: Sequence[float], beta: float, seeds: int) -> list[int]:
     """Return how often the loader keeps each loss."""
-    kept = torch.zeros(len(losses), dtype=torch.int64)
+    kept, numbers = torch.zeros(len(losses), dtype=torch.int64), torch.tensor(losses)
     for seed in range(seeds):
         loader = sb.SelectiveLoader(
-            DataLoader(Stream(losses), batch_size=BATCH),
+            DataLoader(TensorDataset(numbers, numbers), batch_size=BATCH),
             nn.Identity(),
             lambda outputs, targets: outputs,  # the numbers as they are
             sb.selective_backprop(beta=beta, draw="bernoulli", warmup_epochs=0, history=RECENT),

@@ -4,13 +4,12 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
 
 import selective_backprop as sb
-from selective_backprop_lab.bench.rounds import LEAST, Median, enough_rounds, summarise, take_rounds
+from selective_backprop_lab.bench.rounds import LEAST, enough_rounds, summarise, take_rounds
 from selective_backprop_lab.bench.timed_loops import ScoringTrial, Spent, TimedLoop, TimedLoops
 from selective_backprop_lab.bench.workload import WINDOWS, Workload
 
@@ -21,69 +20,19 @@ DIVERGED = (
     "learning rate"
 )
 Round = Mapping[str, Spent]
+Row = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class ScorerCost:
-    """What a scorer costs, and how well its scores agree with exact ones."""
-
-    cost: Median  # in exact scoring of the same candidates, in the training's precision
-    of_full: Median  # in exact scoring in full precision
-    correlation: float  # Spearman's; NaN where no exact score is finite
-    overlap: float  # share of the candidates with the highest exact scores that it finds
-
-
-@dataclass(frozen=True)
-class StrategyCost:
-    """What an epoch of a strategy costs, relative to traditional training's.
-
-    The limit is what it cannot go below: exact scoring of what it scores, ordinary steps on what it
-    keeps, and its own loading. The phases add up to about `relative`.
-    """
-
-    relative: Median
-    limit: Median
-    over_limit: Median  # relative to the limit
-    phases: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Findings:
-    """All that `bench` found out."""
-
-    config: Mapping[str, Any]  # what was measured, and how
-    rounds: int
-    step: Mapping[str, float]  # milliseconds of each phase per 1,000 examples
-    backward: Median  # a backward pass, in training forwards
-    scorers: Mapping[str, ScorerCost]
-    strategies: Mapping[str, StrategyCost]
-    remarks: Mapping[str, str]  # on a scorer, or why it is missing
-
-    @classmethod
-    def read(cls, record: Mapping[str, Any]) -> "Findings":
-        """Return the findings that a record holds, besides what it says of where they come from."""
-
-        def medians(found: Mapping[str, Any]) -> dict[str, Any]:
-            return {
-                name: Median(**value) if isinstance(value, dict) and "median" in value else value
-                for name, value in found.items()
-            }
-
-        found = medians({name: record[name] for name in cls.__dataclass_fields__})
-        for name, kind in (("scorers", ScorerCost), ("strategies", StrategyCost)):
-            found[name] = {each: kind(**medians(costs)) for each, costs in found[name].items()}
-        return cls(**found)
-
-
-@dataclass(frozen=True)
-class Timed:
-    """What was timed: loops by strategy, and passes of scorers as `scorer NAME`."""
-
-    rounds: Sequence[Round]
-    strategies: Mapping[str, sb.Strategy]
-    starts: Mapping[str, float]  # seconds by which an epoch's first batch takes longer, by loop
-    trials: Mapping[str, ScoringTrial]
-    clock: str
+# All that `bench` found out, as its record has it; a ratio is a dictionary of a `Median`:
+# config, what was measured, and how; rounds; step, milliseconds of each phase per 1,000 examples;
+# backward, a backward pass in training forwards; remarks, on a scorer, or why it is missing;
+# scorers: cost in exact scoring of the same candidates in the training's precision, of_full in that
+#   in full precision, and the overlap and Spearman's correlation with exact scores, NaN where none
+#   of those is finite;
+# strategies: an epoch relative to traditional training's, and its phases, which add up to about as
+#   much; the limit that it cannot go below: exact scoring of what it scores, ordinary steps on what
+#   it keeps, and its own loading; over_limit, relative to that.
+Findings = Mapping[str, Any]
 
 
 def measure(
@@ -123,7 +72,8 @@ def measure(
     ratios = [partial(_against_traditional, name) for name in arms]
     rounds = enough_rounds(arms, ratios, seconds=seconds, least=LEAST, tell=tell, now=now)
     starts = {name: _start(loop, name, rounds) for name, loop in loops.items()}
-    return conclude(workload, Timed(rounds, strategies, starts, trials, words), names)
+    chosen = {name: trials[name] for name in names}
+    return conclude(workload, words, rounds, strategies, starts, chosen)
 
 
 def strategies_of(
@@ -172,11 +122,25 @@ def time_steps(workload: Workload, rounds: int) -> list[Spent]:
     return [each["steps"] for each in islice(found, rounds)]
 
 
-def conclude(workload: Workload, timed: Timed, names: Sequence[str]) -> Findings:
-    """Reduce rounds, at least one, to ratios."""
-    rounds, data = timed.rounds, workload.data
-    full = "scorer fp32" if "scorer fp32" in rounds[0] else EXACT
-    trials = {name: timed.trials[name] for name in names}
+def conclude(
+    workload: Workload,
+    clock: str,
+    rounds: Sequence[Round],
+    strategies: Mapping[str, sb.Strategy],
+    starts: Mapping[str, float],
+    trials: Mapping[str, ScoringTrial],
+) -> Findings:
+    """Reduce rounds, at least one, to ratios.
+
+    Args:
+        workload: what was trained.
+        clock: what told the seconds, in words.
+        rounds: of loops by strategy, and of passes of scorers as `scorer NAME`.
+        strategies: what was timed, by name.
+        starts: seconds by which an epoch's first batch takes longer, by strategy.
+        trials: of the scorers that are told of.
+    """
+    data, full = workload.data, "scorer fp32" if "scorer fp32" in rounds[0] else EXACT
     agreements = {
         name: trial.agreement for name, trial in trials.items() if trial.agreement is not None
     }
@@ -184,8 +148,8 @@ def conclude(workload: Workload, timed: Timed, names: Sequence[str]) -> Findings
     if any(math.isnan(agreement.overlap) for agreement in agreements.values()):
         remarks["agreement"] = DIVERGED
     steps = [_step(each, workload.batch_size) for each in rounds]
-    return Findings(
-        config={
+    return {
+        "config": {
             "data": data.name,
             "image": list(data.train_inputs.shape[1:]),
             "classes": data.classes,
@@ -197,48 +161,53 @@ def conclude(workload: Workload, timed: Timed, names: Sequence[str]) -> Findings
             "window": workload.window,
             "examples": workload.examples,
             "device": str(workload.device),
-            "clock": timed.clock,
+            "clock": clock,
         },
-        rounds=len(rounds),
-        step={
+        "rounds": len(rounds),
+        "step": {
             "eval forward": 1e6 * statistics.median(_per_row(each, EXACT) for each in rounds),
             **{
                 phase: 1e6 * statistics.median(step[phase] for step in steps)
                 for phase in ("forward", "backward", "step")
             },
         },
-        backward=_ratio([step["backward"] for step in steps], [step["forward"] for step in steps]),
-        scorers={
-            name: ScorerCost(
-                *(
-                    _ratio(
-                        [_per_row(each, f"scorer {name}") for each in rounds],
-                        [_per_row(each, whole) for each in rounds],
-                    )
-                    for whole in (EXACT, full)
-                ),
-                agreement.correlation,
-                agreement.overlap,
-            )
+        "backward": _ratio(*([step[phase] for step in steps] for phase in ("backward", "forward"))),
+        "scorers": {
+            name: {
+                "cost": _scoring(rounds, name, EXACT),
+                "of_full": _scoring(rounds, name, full),
+                "correlation": agreement.correlation,
+                "overlap": agreement.overlap,
+            }
             for name, agreement in agreements.items()
         },
-        strategies=_strategies(workload, timed),
-        remarks=remarks,
-    )
+        "strategies": _strategies(workload, rounds, strategies, starts),
+        "remarks": remarks,
+    }
 
 
-def _strategies(workload: Workload, timed: Timed) -> dict[str, StrategyCost]:
+def _scoring(rounds: Sequence[Round], name: str, whole: str) -> Row:
+    arms = (f"scorer {name}", whole)
+    return _ratio(*([_per_row(each, arm) for each in rounds] for arm in arms))
+
+
+def _strategies(
+    workload: Workload,
+    rounds: Sequence[Round],
+    strategies: Mapping[str, sb.Strategy],
+    starts: Mapping[str, float],
+) -> dict[str, Row]:
     """Return what an epoch of each strategy costs, and what it cannot go below."""
     epochs: dict[str, list[dict[str, float]]] = {}
     limits: dict[str, list[float]] = {}
-    for name, strategy in timed.strategies.items():
+    for name, strategy in strategies.items():
         trained = workload.examples * (1.0 if name == BASELINE else workload.rate)
         scored = workload.examples if strategy.scores else 0
         epochs[name], limits[name] = [], []
-        for each in timed.rounds:
+        for each in rounds:
             steps = trained / workload.batch_size / each[name].steps
             epoch = {phase: steps * spent for phase, spent in each[name].phases.items() if spent}
-            epoch["other"] = epoch.get("other", 0.0) + timed.starts.get(name, 0.0)
+            epoch["other"] = epoch.get("other", 0.0) + starts.get(name, 0.0)
             step = sum(_step(each, workload.batch_size).values())
             limit = scored * _per_row(each, EXACT) + trained * step + epoch.get("load", 0.0)
             epochs[name].append(epoch)
@@ -246,23 +215,23 @@ def _strategies(workload: Workload, timed: Timed) -> dict[str, StrategyCost]:
     seconds = {name: [sum(epoch.values()) for epoch in found] for name, found in epochs.items()}
     plain = seconds[BASELINE]
     return {
-        name: StrategyCost(
-            relative=_ratio(seconds[name], plain),
-            limit=_ratio(limits[name], plain),
-            over_limit=_ratio(seconds[name], limits[name]),
-            phases={
+        name: {
+            "relative": _ratio(seconds[name], plain),
+            "limit": _ratio(limits[name], plain),
+            "over_limit": _ratio(seconds[name], limits[name]),
+            "phases": {
                 phase: statistics.median(epoch.get(phase, 0.0) for epoch in found)
                 / max(statistics.median(plain), 1e-9)
                 for phase in dict.fromkeys(phase for epoch in found for phase in epoch)
             },
-        )
+        }
         for name, found in epochs.items()
     }
 
 
-def _ratio(above: Sequence[float], below: Sequence[float]) -> Median:
+def _ratio(above: Sequence[float], below: Sequence[float]) -> Row:
     pairs = zip(above, below, strict=True)
-    return summarise([one / max(other, 1e-9) for one, other in pairs])
+    return vars(summarise([one / max(other, 1e-9) for one, other in pairs]))
 
 
 def _per_row(found: Round, arm: str) -> float:

@@ -5,27 +5,23 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from selective_backprop_lab.analysis.tables import Table
-from selective_backprop_lab.bench.harness import Findings
-from selective_backprop_lab.bench.rounds import Median
+from selective_backprop_lab.bench.harness import Findings, Row
 
 
 def describe(findings: Findings) -> Iterator[str]:
     """Say what was measured, and how a step divides into forward and backward."""
-    config = findings.config
+    config = findings["config"]
     image = "x".join(str(size) for size in config["image"])
     yield (
         f"{config['model']} on {config['data']}, images of {image}, batches of "
         f"{config['batch_size']} in {config['precision']}, a rate of {_share(config['rate'])}, on "
         f"{config['device']}; {config['clock']}; "
-        f"median and 95 % interval of {findings.rounds} interleaved rounds."
+        f"median and 95 % interval of {findings['rounds']} interleaved rounds."
     )
-    shares = ", ".join(f"{name} {value:.4g} ms" for name, value in findings.step.items())
+    shares = ", ".join(f"{name} {value:.4g} ms" for name, value in findings["step"].items())
     yield f"1,000 examples take: {shares}."
-    backward = findings.backward
-    yield (
-        f"A backward pass takes {backward.median:.2f} ({backward.low:.2f} to {backward.high:.2f}) "
-        "forward passes."
-    )
+    backward = "A backward pass takes {median:.2f} ({low:.2f} to {high:.2f}) forward passes."
+    yield backward.format(**findings["backward"])
 
 
 def show_findings(findings: Findings) -> Iterator[str | Table]:
@@ -36,34 +32,34 @@ def show_findings(findings: Findings) -> Iterator[str | Table]:
         [
             (
                 name,
-                *_both(s.cost),
-                *_both(s.of_full),
-                _known(s.correlation, ".3f"),
-                _known(s.overlap, ".1%"),
+                *_both(s["cost"]),
+                *_both(s["of_full"]),
+                _known(s["correlation"], ".3f"),
+                _known(s["overlap"], ".1%"),
             )
-            for name, s in findings.scorers.items()
+            for name, s in findings["scorers"].items()
         ],
         title="Scoring, in exact scoring of the same candidates",
         notes=[
-            f"Cost: of exact scores in {findings.config['precision']}, as training has it; of "
+            f"Cost: of exact scores in {findings['config']['precision']}, as training has it; of "
             "fp32: of those in full precision. 95 %: the median's interval. Correlation of ranks "
             "with scores in full precision; overlap of the highest share that is selected. Taken "
             "from a model that was trained for a moment."
         ],
     )
-    for name, remark in findings.remarks.items():
-        yield f"{name}: {'' if name in findings.scorers else 'not timed: '}{remark}"
+    for name, remark in findings["remarks"].items():
+        yield f"{name}: {'' if name in findings['scorers'] else 'not timed: '}{remark}"
     yield Table(
         ("strategy", "epoch", "95 %", "gain", "limit", "to limit", "95 %"),
         [
             (
                 name,
-                *_both(s.relative),
-                f"{1 / s.relative.median:.2f}×",
-                f"{s.limit.median:.3f}",
-                *_both(s.over_limit),
+                *_both(s["relative"]),
+                f"{1 / s['relative']['median']:.2f}×",
+                f"{s['limit']['median']:.3f}",
+                *_both(s["over_limit"]),
             )
-            for name, s in findings.strategies.items()
+            for name, s in findings["strategies"].items()
         ],
         title="An epoch, relative to traditional training's",
         notes=[
@@ -78,9 +74,9 @@ def _share(rate: float) -> Fraction:
     return Fraction(rate).limit_denominator(100)
 
 
-def _both(ratio: Median) -> tuple[str, str]:
+def _both(ratio: Row) -> tuple[str, str]:
     """Return a ratio's median and its interval."""
-    return f"{ratio.median:.3f}", f"{ratio.low:.2f}–{ratio.high:.2f}"
+    return f"{ratio['median']:.3f}", f"{ratio['low']:.2f}–{ratio['high']:.2f}"
 
 
 def _known(value: float, how: str) -> str:

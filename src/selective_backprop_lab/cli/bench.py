@@ -1,6 +1,5 @@
 """The command `bench`: what scoring and selecting cost on this machine."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -85,7 +84,7 @@ def bench(
         findings = measure(workload, names, seconds=seconds, tell=tell)
     for part in show_findings(findings):
         console.print(part)
-    save_record(measuring.json, asdict(findings))
+    save_record(measuring.json, findings)
     with writing_out(out):
         draw_bench(findings, out)
     written = [out] if measuring.json is None else [out, measuring.json]

@@ -1,8 +1,7 @@
 """From rounds to findings: ratios within rounds, limits from what was done, and when to stop."""
 
-import json
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,8 +10,6 @@ import selective_backprop as sb
 from selective_backprop_lab.bench import rounds as rounds_module
 from selective_backprop_lab.bench.harness import (
     LEAST,
-    Findings,
-    Timed,
     conclude,
     measure,
     strategies_of,
@@ -51,83 +48,74 @@ def a_round(factor: float = 1.0, **more: Spent) -> dict[str, Spent]:
     }
 
 
-def timed(workload, rounds, *, agreement=AGREEMENT, **trials) -> Timed:
+def concluded(workload, rounds, *, agreement=AGREEMENT, **trials):
     works = {name: workload.scorers[name] for name in ("forward", "int8")}
     strategies = strategies_of(workload.rate, works)
     starts = {"selective-backprop": 2.0, "int8-sb": 2.0}
     trials = {"int8": ScoringTrial(None, agreement, None), **trials}
-    return Timed(rounds, strategies, starts, trials, "CPU seconds of the process")
+    return conclude(workload, "CPU seconds of the process", rounds, strategies, starts, trials)
 
 
 @pytest.fixture(scope="module")
 def findings(workload):
     rounds = [a_round(factor) for factor in (1.0, 5.0, 0.2)]  # a machine that drifts
     broken = ScoringTrial(None, None, "Broken: no such processor")
-    return conclude(workload, timed(workload, rounds, bf16=broken), ["int8", "bf16"])
+    return concluded(workload, rounds, bf16=broken)
 
 
 def test_a_scorer_is_held_against_exact_scoring(findings):
-    cost = findings.scorers["int8"]
-    assert cost.cost.low == cost.cost.high == pytest.approx(3 / 12)
-    assert cost.of_full == cost.cost
-    assert (cost.correlation, cost.overlap) == (0.9, 0.8)
+    cost = findings["scorers"]["int8"]
+    assert cost["cost"]["low"] == cost["cost"]["high"] == pytest.approx(3 / 12)
+    assert cost["of_full"] == cost["cost"]
+    assert (cost["correlation"], cost["overlap"]) == (0.9, 0.8)
 
 
 def test_a_scorer_that_cannot_work_is_remarked_on_and_left_out(findings):
-    assert list(findings.scorers) == ["int8"]
-    assert findings.remarks == {"bf16": "Broken: no such processor"}
-    assert not any("bf16" in name for name in findings.strategies)
+    assert list(findings["scorers"]) == ["int8"]
+    assert findings["remarks"] == {"bf16": "Broken: no such processor"}
+    assert not any("bf16" in name for name in findings["strategies"])
 
 
 def test_in_another_precision_a_scorer_is_held_against_both(workload):
     rounds = [a_round(**{"scorer fp32": Spent({"score": 24.0}, 48)})]
-    cost = conclude(workload, timed(workload, rounds), ["int8"]).scorers["int8"]
-    assert cost.cost.median == pytest.approx(3 / 12)
-    assert cost.of_full.median == pytest.approx(3 / 24)
+    cost = concluded(workload, rounds)["scorers"]["int8"]
+    assert cost["cost"]["median"] == pytest.approx(3 / 12)
+    assert cost["of_full"]["median"] == pytest.approx(3 / 24)
 
 
 def test_a_strategy_is_held_against_traditional_and_its_limit(findings):
     # 144 candidates in 6 windows, 48 rows of which are trained on.
-    assert findings.strategies["traditional"].limit.median == pytest.approx(1.0)
-    selective = findings.strategies["selective-backprop"]
+    assert findings["strategies"]["traditional"]["limit"]["median"] == pytest.approx(1.0)
+    selective = findings["strategies"]["selective-backprop"]
     mine, limit, plain = 6 * 18.5, 144 * 0.25 + 48 * 0.75 + 36, 144.0
-    assert selective.limit.median == pytest.approx(limit / plain)
-    assert selective.relative.rounds == findings.rounds == 3
+    assert selective["limit"]["median"] == pytest.approx(limit / plain)
+    assert selective["relative"]["rounds"] == findings["rounds"] == 3
     # The start of an epoch does not drift with the rounds here.
-    assert selective.relative.median == pytest.approx((mine + 2) / plain)
-    assert selective.over_limit.median == pytest.approx((mine + 2) / limit)
-    assert sum(selective.phases.values()) == pytest.approx((mine + 2) / plain)
-    recorded = findings.strategies["recorded-sb"]
-    assert recorded.limit.median == pytest.approx((48 * 0.75 + 12) / plain)
-    assert recorded.over_limit.median == pytest.approx(6 * 8.4 / 48)
-    cheap = findings.strategies["int8-sb"]
-    assert cheap.relative.median == pytest.approx((6 * (18.5 - 4.5) + 2) / plain)
+    assert selective["relative"]["median"] == pytest.approx((mine + 2) / plain)
+    assert selective["over_limit"]["median"] == pytest.approx((mine + 2) / limit)
+    assert sum(selective["phases"].values()) == pytest.approx((mine + 2) / plain)
+    recorded = findings["strategies"]["recorded-sb"]
+    assert recorded["limit"]["median"] == pytest.approx((48 * 0.75 + 12) / plain)
+    assert recorded["over_limit"]["median"] == pytest.approx(6 * 8.4 / 48)
+    cheap = findings["strategies"]["int8-sb"]
+    assert cheap["relative"]["median"] == pytest.approx((6 * (18.5 - 4.5) + 2) / plain)
 
 
 def test_a_step_divides_into_its_parts_per_1000_examples(findings):
-    assert findings.step == {
+    assert findings["step"] == {
         "eval forward": pytest.approx(250_000),
         "forward": pytest.approx(250_000),
         "backward": pytest.approx(437_500),
         "step": pytest.approx(62_500),
     }
-    assert findings.backward.median == pytest.approx(7 / 4)
+    assert findings["backward"]["median"] == pytest.approx(7 / 4)
 
 
 def test_of_a_model_that_diverged_the_costs_are_kept(workload):
     nowhere = replace(AGREEMENT, correlation=math.nan, overlap=math.nan)
-    kept = conclude(workload, timed(workload, [a_round()], agreement=nowhere), ["int8"])
-    assert kept.scorers["int8"].cost.median == pytest.approx(3 / 12)
-    assert "diverged" in kept.remarks["agreement"]
-
-
-def test_findings_are_read_from_the_record_that_was_written_of_them(findings):
-    record = json.loads(json.dumps(asdict(findings) | {"command": "selective-backprop bench"}))
-    assert Findings.read(record) == findings
-    assert record["config"]["model"] == "tiny_cnn"
-    assert record["config"]["examples"] == 144
-    assert record["config"]["precision"] == "fp32"
-    assert record["config"]["scored_at_once"] == 8
+    kept = concluded(workload, [a_round()], agreement=nowhere)
+    assert kept["scorers"]["int8"]["cost"]["median"] == pytest.approx(3 / 12)
+    assert "diverged" in kept["remarks"]["agreement"]
 
 
 @pytest.mark.parametrize(
@@ -145,10 +133,10 @@ def test_rounds_end_when_the_time_is_up_or_every_ratio_is_known(
         tell=lambda count, spent: told.append((count, spent)),
         now=lambda: next(moments),
     )
-    assert findings.rounds == rounds
+    assert findings["rounds"] == rounds
     assert told == [(count + 1, 10 * count) for count in range(rounds)]
-    assert findings.scorers["forward"].overlap == 1.0
-    assert findings.strategies["selective-backprop"].phases["score"] > 0
+    assert findings["scorers"]["forward"]["overlap"] == 1.0
+    assert findings["strategies"]["selective-backprop"]["phases"]["score"] > 0
 
 
 @pytest.mark.parametrize(
