@@ -91,13 +91,6 @@ def framed(
     entitled(panel, title)
 
 
-def draw_named(panel: Axes, title: str, lines: Sequence[Line], *, most: int = FEW) -> None:
-    """Draw curves, each named where it ends, and finish the panel; its limits are set before."""
-    draw_lines(panel, lines, most=most)
-    framed(panel, title)
-    name_lines(panel, lines)
-
-
 def draw_lines(panel: Axes, lines: Sequence[Line], *, most: int = FEW) -> None:
     """Draw curves, with bands where there are few."""
     for _, style, curve in lines:

@@ -11,7 +11,6 @@ from jaxtyping import Float, Int64, Shaped
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from reproductions.gradients import cosine, equal_signs, flat_gradient, trained
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.loader import InMemoryDataset, make_loader, make_test_loader
 from selective_backprop_lab.training.probes import Probe, ProbeContext, RunningProbe
@@ -20,22 +19,31 @@ MANY = 50_000
 MOST = 2**16  # packed numbers are below this, and so are examples that are ranked
 KEPT = (0.1, 1 / 3, 0.5, 0.75)  # shares of a batch that its gradient is estimated from
 Seen = Mapping[str, Any] | None
+Gradient = Float[Tensor, " parameter"]
 
 
 class _Running(RunningProbe):
-    """Looks with a function of the progress, and goes on from what that remembers."""
+    """Looks with a function of the progress, and goes on from what that remembers and draws."""
 
-    def __init__(self, see: Callable[[float], Seen], memory: dict[str, Any] | None = None) -> None:
-        self._see, self._memory = see, {} if memory is None else memory
+    def __init__(
+        self,
+        see: Callable[[float], Seen],
+        memory: dict[str, Any] | None = None,
+        draws: torch.Generator | None = None,
+    ) -> None:
+        self._see, self._memory, self._draws = see, {} if memory is None else memory, draws
 
     def look(self, progress: float) -> Seen:
         return self._see(progress)
 
     def state_dict(self) -> dict[str, Any]:
-        return dict(self._memory)
+        drawn = {} if self._draws is None else {"generator": self._draws.get_state()}
+        return {**self._memory, **drawn}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._memory.update(state)
+        if self._draws is not None:
+            self._draws.set_state(self._memory.pop("generator").cpu())
 
 
 @dataclass(frozen=True)
@@ -231,21 +239,6 @@ class TargetConfidences(Probe):
         return _Running(see, memory)
 
 
-class _Draws:
-    """Random numbers that go on where they were."""
-
-    def __init__(self) -> None:
-        self.memory: dict[str, Any] = {"generator": torch.Generator().manual_seed(0).get_state()}
-
-    def draw(self, sample: Callable[[torch.Generator], Tensor]) -> Tensor:
-        """Return what a function draws."""
-        generator = torch.Generator()
-        generator.set_state(self.memory["generator"].cpu())
-        drawn = sample(generator)
-        self.memory["generator"] = generator.get_state()
-        return drawn
-
-
 @final
 @dataclass(frozen=True)
 class BatchGradients(Probe):
@@ -264,7 +257,7 @@ class BatchGradients(Probe):
     def start(self, scene: ProbeContext) -> RunningProbe:
         """Begin to look at a run."""
         loader = _training(scene, self.batches * self.batch_size, self.batch_size)
-        draws = _Draws()
+        draws = torch.Generator().manual_seed(0)
 
         def compared(
             inputs: Tensor, targets: Int64[Tensor, " candidate"]
@@ -273,8 +266,8 @@ class BatchGradients(Probe):
             losses, whole = _gradient(scene, inputs, targets)
             highest, found = losses.argsort(descending=True, stable=True), []
             for share in self.shares:
-                rows = _rows(len(targets), share)
-                mixed = draws.draw(lambda by: torch.randperm(len(targets), generator=by))
+                rows = max(1, round(share * len(targets)))
+                mixed = torch.randperm(len(targets), generator=draws)
                 for kept in (highest[:rows], mixed[:rows]):
                     _, part = _gradient(scene, inputs[kept], targets[kept])
                     found += [cosine(part, whole), 100 * equal_signs(part, whole)]
@@ -291,7 +284,7 @@ class BatchGradients(Probe):
                 for measure, kinds in zip(("cosine", "sign"), means, strict=True)
             }
 
-        return _Running(see, draws.memory)
+        return _Running(see, draws=draws)
 
 
 @final
@@ -310,7 +303,7 @@ class GradientAgreement(Probe):
 
     def start(self, scene: ProbeContext) -> RunningProbe:
         """Begin to look at a run."""
-        loader, draws = _training(scene, self.examples), _Draws()
+        loader, draws = _training(scene, self.examples), torch.Generator().manual_seed(0)
         images = loader.dataset
         assert isinstance(images, InMemoryDataset)
 
@@ -318,7 +311,7 @@ class GradientAgreement(Probe):
             """Return the mean cosine with the gradient of all, and the share of equal signs."""
             rows, found = min(self.batch_size, int((odds > 0).sum())), []
             for _ in range(self.batches):
-                drawn = draws.draw(lambda by: odds.multinomial(rows, generator=by))
+                drawn = odds.multinomial(rows, generator=draws)
                 _, part = _gradient(scene, *images.__getitems__(drawn.tolist()))
                 found.append(torch.stack([cosine(part, whole), equal_signs(part, whole)]))
             cosines, signs = torch.stack(found).T
@@ -336,21 +329,31 @@ class GradientAgreement(Probe):
                 for place, measure in enumerate(("cosine", "sign"))
             }
 
-        return _Running(see, draws.memory)
-
-
-def _rows(size: int, share: float) -> int:
-    """Return how many examples a share of a batch is: at least one."""
-    return max(1, round(share * size))
+        return _Running(see, draws=draws)
 
 
 def _gradient(
     scene: ProbeContext, inputs: Tensor, targets: Int64[Tensor, " candidate"]
-) -> tuple[Float[Tensor, " candidate"], Float[Tensor, " parameter"]]:
+) -> tuple[Float[Tensor, " candidate"], Gradient]:
     """Return each loss, on the CPU, and the gradient of their sum."""
     outputs = scene.model(inputs.to(scene.device))
     losses = nn.functional.cross_entropy(outputs, targets.to(scene.device), reduction="none")
-    return losses.detach().cpu(), flat_gradient(losses.sum(), trained(scene.model))
+    parameters = [each for each in scene.model.parameters() if each.requires_grad]
+    found = torch.autograd.grad(losses.sum(), parameters, allow_unused=True, materialize_grads=True)
+    return losses.detach().cpu(), torch.cat([each.flatten() for each in found])
+
+
+def cosine(one: Gradient, other: Gradient) -> Float[Tensor, ""]:
+    """Return the cosine of the angle between two gradients, in [-1, 1]; 0 if one is 0."""
+    return nn.functional.cosine_similarity(one, other, dim=0)
+
+
+def equal_signs(one: Gradient, whole: Gradient) -> Float[Tensor, ""]:
+    """Return the share of parameters in which both have the same sign, where `whole` is not 0.
+
+    NaN if `whole` is 0 everywhere.
+    """
+    return (one.sign() == whole.sign())[whole != 0].float().mean()
 
 
 def ranks(values: Shaped[Tensor, " example"]) -> Int64[Tensor, " example"]:

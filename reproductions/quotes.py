@@ -1,8 +1,7 @@
 """What the source documents say, word for word, and where each says it."""
 
-import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -36,10 +35,10 @@ class Reported:
     place: str  # such as "figure 5"
     source: Source
     quotes: Mapping[str, Quote]  # by the short name that claims name
-    notes: tuple[str, ...] = ()  # what is to be known of the source: ours, not quoted
+    notes: Sequence[str] = ()  # what is to be known of the source: ours, not quoted
     ours: str = ""  # what is measured, where it is not what the caption says
     model: str = ""  # the net whose steps the source timed
-    claims: tuple[Mapping[str, Any], ...] = ()  # rows; see `claims.Claim`
+    claims: Sequence[Mapping[str, Any]] = ()  # rows; see `claims.Claim`
 
 
 @cache
@@ -53,34 +52,12 @@ def read_reported(path: Path) -> dict[str, Reported]:
     """Return what a file says that a source reports, by the name of the figure or table."""
     found = {}
     for name, said in tomllib.loads(path.read_text(encoding="utf-8")).items():
-        source = sources()[said["source"]]
         quotes = {
             key: Quote(
                 quote["text"], quote["section"], sources()[quote.get("source", said["source"])]
             )
             for key, quote in said.get("quotes", {}).items()
         }
-        found[name] = Reported(
-            said["title"],
-            said["place"],
-            source,
-            quotes,
-            tuple(said.get("notes", ())),
-            said.get("ours", ""),
-            said.get("model", ""),
-            tuple(said.get("claims", ())),
-        )
+        made: dict[str, Any] = {"source": sources()[said["source"]], "quotes": quotes}
+        found[name] = Reported(**said | made)
     return found
-
-
-def plain(text: str) -> str:
-    """Return a text without the marks of its transcription, to be searched for a quote.
-
-    Bold and italic marks, formulas' dollars and line breaks are left out, and a word that a line
-    break hyphenates is put together.
-    """
-    for marked, meant in ((r"\approx", "≈"), (r"\times", "x"), (r"\%", "%"), (r"\_", "_")):
-        text = text.replace(marked, meant)
-    text = re.sub(r"[*$]|</?su[bp]>", "", text)
-    text = re.sub(r"(?<=[a-z])-\s*\n\s*(?=[a-z])", "", text)
-    return " ".join(text.split())

@@ -9,7 +9,7 @@ from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.meter import cost_of
-from selective_backprop_lab.recipe import Recipe
+from selective_backprop_lab.recipe import Rates, Recipe
 from selective_backprop_lab.report.styles import Style, strategy_colours
 from selective_backprop_lab.strategies import StrategyOptions
 from selective_backprop_lab.training.lr_schedule import ScheduleBasis
@@ -74,11 +74,20 @@ class Setting:
     published: Published  # what it is compared with
     limit: int | None = None  # training examples, or None for all
     evaluations: int = 12  # per run
-    accelerated: Recipe | None = None  # with the paper's accelerated schedule, where it has one
-    static: Recipe | None = None  # with a learning rate that stays where it begins
+    falls: tuple[float, ...] = ()  # of the paper's accelerated schedule, where it has one
     # The learning rate of a strategy that was tuned, by the strategy's key.
     learning_rates: Mapping[str, float] = field(default_factory=dict)
     hours: float | None = None  # after which training ends; None: after the recipe's epochs
+
+    @property
+    def accelerated(self) -> Recipe:
+        """The recipe with the paper's accelerated schedule."""
+        return replace(self.recipe, steps=self.falls) if self.falls else self.recipe
+
+    @property
+    def static(self) -> Recipe:
+        """The recipe with a learning rate that stays where it begins."""
+        return replace(self.recipe, rates=Rates.CONSTANT)
 
     @property
     def guessing(self) -> float:

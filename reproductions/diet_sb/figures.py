@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from torch import Tensor
 
-from reproductions import drawing, observations, settings
+from reproductions import claims, drawing, observations, settings
 from reproductions.claims import Case, Measure
 from reproductions.diet_sb import methods
 from reproductions.diet_sb.methods import NAMES
@@ -460,10 +460,6 @@ def _gain(case: Case) -> Estimate:
     return final_difference(case.theirs, case.mine)
 
 
-def _loss(case: Case) -> Estimate:
-    return final_difference(case.mine, case.theirs)
-
-
 def _ratio(case: Case) -> Estimate:
     return ratio(case.panel, case.mine, case.theirs)
 
@@ -485,7 +481,7 @@ def _alike(case: Case) -> Estimate:
 
 MEASURES = {
     "accuracy": Measure(_gain, "points of accuracy"),
-    "accuracy lost": Measure(_loss, "points of accuracy"),
+    "accuracy lost": claims.MEASURES["final error"]._replace(unit="points of accuracy"),
     "time per epoch": Measure(_ratio, "of its time", signed=False),
     "overlap": Measure(_beyond_chance, "points of overlap beyond chance"),
     "correlation over classes": Measure(_alike, "correlation over classes"),

@@ -119,13 +119,8 @@ _LOSSES = "Losses in eval mode, without augmentation; mean quantiles over seeds.
 
 def draw_losses(evidence: Evidence) -> Drawing:
     """Draw the share of the examples whose loss is at most so high, at several moments."""
-
-    def draw(axes: Axes, panel: Panel) -> None:
-        for name, (moment, style) in _MOMENTS.items():
-            _draw_odds(axes, _quantiles_at(panel, moment), 1, style, name)
-        _finish_odds(axes, panel.title, "share of the examples (%)")
-
-    return drawing.side_by_side(evidence, draw, _LOSSES)
+    lines = [(name, moment, 1, style) for name, (moment, style) in _MOMENTS.items()]
+    return _draw_quantiles(evidence, lines, "share of the examples (%)", _LOSSES)
 
 
 def losses_table(panel: Panel) -> Table:
@@ -138,14 +133,12 @@ def losses_table(panel: Panel) -> Table:
 
 def draw_odds_by_loss(evidence: Evidence) -> Drawing:
     """Draw the odds of selection of a loss, for several selectivities, halfway through."""
-
-    def draw(axes: Axes, panel: Panel) -> None:
-        for beta, style in _BETAS.items():
-            name = f"β = {beta}: {percent(1 / (beta + 1))} selected"
-            _draw_odds(axes, _quantiles_at(panel, 0.5), beta, style, name)
-        _finish_odds(axes, panel.title, "probability of selection (%)")
-
-    return drawing.side_by_side(evidence, draw, f"Halfway through the run. {_LOSSES}")
+    lines = [
+        (f"β = {beta}: {percent(1 / (beta + 1))} selected", 0.5, beta, style)
+        for beta, style in _BETAS.items()
+    ]
+    words = f"Halfway through the run. {_LOSSES}"
+    return _draw_quantiles(evidence, lines, "probability of selection (%)", words)
 
 
 def odds_by_loss_table(panel: Panel) -> Table:
@@ -168,21 +161,26 @@ def _at_share(quantiles: Sequence[float], share: int) -> str:
     return f"{quantiles[round(share * (len(quantiles) - 1) / 100)]:.4f}"
 
 
-def _draw_odds(axes: Axes, losses: Sequence[float], beta: int, style: Style, name: str) -> None:
-    """Draw the odds of each loss: the share of lower ones, to the power of beta."""
-    odds = [100 * (place / (len(losses) - 1)) ** beta for place in range(len(losses))]
-    curve = drawing.curve_at([max(loss, _FLOOR) for loss in losses], [odds])
-    draw_curve(axes, curve, style, width=0.75, label=name)
+def _draw_quantiles(
+    evidence: Evidence, lines: Sequence[tuple[str, float, int, Style]], label: str, words: str
+) -> Drawing:
+    """Draw the odds of each loss at a moment: the share of lower ones, to the power of beta."""
 
+    def draw(axes: Axes, panel: Panel) -> None:
+        for name, moment, beta, style in lines:
+            losses = _quantiles_at(panel, moment)
+            odds = [100 * (place / (len(losses) - 1)) ** beta for place in range(len(losses))]
+            curve = drawing.curve_at([max(loss, _FLOOR) for loss in losses], [odds])
+            draw_curve(axes, curve, style, width=0.75, label=name)
+        axes.set_xscale("log")
+        # Losses span about a decade: powers of ten alone would be one label, or none.
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set(ylim=(0, 103), xlabel="cross-entropy loss", ylabel=label)
+        drawing.framed(axes, panel.title, legend="upper left")
 
-def _finish_odds(axes: Axes, title: str, label: str) -> None:
-    axes.set_xscale("log")
-    # Losses span about a decade: powers of ten alone would be one label, or none.
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set(ylim=(0, 103), xlabel="cross-entropy loss", ylabel=label)
-    drawing.framed(axes, title, legend="upper left")
+    return drawing.side_by_side(evidence, draw, words)
 
 
 # Figure 5, and one of ours: how near the gradient of a part comes to that of the whole
@@ -204,9 +202,8 @@ def draw_gradients(evidence: Evidence) -> Drawing:
         f"the training set, over seeds. {_EVAL} {drawing.caption(evidence)}"
     )
 
-    def draw(axes: Axes, panel: Panel, key: str) -> None:
-        epochs = panel.setting.recipe.epochs
-        lines: list[drawing.Line] = [
+    def lines(panel: Panel, key: str, epochs: int) -> list[drawing.Line]:
+        return [
             (
                 f"{percent(share)} {'highest' if kind == 'high-loss' else 'random'}",
                 Style(_SHADES[place], dash, 2.0),
@@ -215,10 +212,8 @@ def draw_gradients(evidence: Evidence) -> Drawing:
             for place, share in enumerate(KEPT)
             for kind, dash in _KINDS.items()
         ]
-        label, most = _MEASURED[key]
-        _draw_over_training(axes, panel.title, label, lines, _room(lines, most), epochs)
 
-    return _measured(evidence, draw, words)
+    return _measured(evidence, lines, words, by_epoch=True)
 
 
 def gradients_table(panel: Panel) -> Table:
@@ -261,16 +256,17 @@ def draw_drawn_batches(evidence: Evidence) -> Drawing:
         f"{_EVAL} Bands: 95 % t-interval over seeds. {drawing.caption(evidence)}"
     )
 
-    def draw(axes: Axes, panel: Panel, key: str) -> None:
-        label, most = _MEASURED[key]
-        lines: list[drawing.Line] = [
-            (kind, style, observations.follow(panel.runs, GradientAgreement, _drawn(key, kind)))
+    def lines(panel: Panel, key: str, length: int) -> list[drawing.Line]:
+        return [
+            (
+                kind,
+                style,
+                observations.follow(panel.runs, GradientAgreement, _drawn(key, kind), length),
+            )
             for kind, style in _DRAWN.items()
         ]
-        label = f"{label}, with the gradient of all"
-        _draw_over_training(axes, panel.title, label, lines, _room(lines, most))
 
-    return _measured(evidence, draw, words)
+    return _measured(evidence, lines, words, of=", with the gradient of all")
 
 
 def drawn_batches_table(panel: Panel) -> Table:
@@ -290,21 +286,28 @@ def _drawn(key: str, kind: str) -> observations.Pick:
 
 
 def _measured(
-    evidence: Evidence, draw: Callable[[Axes, Panel, str], object], words: str
+    evidence: Evidence,
+    lines_of: Callable[[Panel, str, int], Sequence[drawing.Line]],
+    words: str,
+    *,
+    of: str = "",
+    by_epoch: bool = False,
 ) -> Drawing:
     """Return a panel of each measure beside each other, and of each setting."""
+
+    def draw(axes: Axes, panel: Panel, key: str) -> None:
+        label, most = _MEASURED[key]
+        epochs = panel.setting.recipe.epochs if by_epoch else None
+        lines = lines_of(panel, key, epochs or 100)
+        means = [value for *_, line in lines for value in line.mean]
+        room = 0.1 * (max(means) - min(means)) or 0.1
+        limits = min(means) - room, min(max(means) + room, most)  # up to what can be reached
+        _draw_over_training(axes, panel.title, f"{label}{of}", lines, limits, epochs)
+
     cells: list[list[drawing.Cell]] = [
-        [lambda axes, panel=panel, key=key: draw(axes, panel, key) for key in _MEASURED]
-        for panel in evidence.panels
+        [partial(draw, panel=panel, key=key) for key in _MEASURED] for panel in evidence.panels
     ]
     return drawing.sheet(cells, words, height=3.3)
-
-
-def _room(lines: Sequence[drawing.Line], most: float) -> tuple[float, float]:
-    """Return limits that leave room about lines, up to what can be reached."""
-    means = [value for *_, line in lines for value in line.mean]
-    room = 0.1 * (max(means) - min(means)) or 0.1
-    return min(means) - room, min(max(means) + room, most)
 
 
 def _draw_over_training(
@@ -318,7 +321,9 @@ def _draw_over_training(
     """Draw numbers over training, in per cent or in epochs, each named where it ends."""
     axes.set(xlabel="epoch" if epochs else "% of the run", ylabel=label)
     axes.set(xlim=(0, epochs or 100), ylim=limits)
-    drawing.draw_named(axes, title, lines)
+    drawing.draw_lines(axes, lines)
+    drawing.framed(axes, title)
+    drawing.name_lines(axes, lines)
 
 
 # Figures 8 and 9: how sure and how right the net is, by percentile of its target confidence

@@ -71,18 +71,13 @@ def _setting(
     **changes: Any,
 ) -> Setting:
     """Return one of the paper's experiments, its schedules compressed and its recipe changed."""
-
-    def adapted(schedule: PaperSchedule) -> Recipe:
-        recipe = replace(experiment.recipe(schedule, epochs=epochs), **changes)
-        if cutout:
-            return recipe
-        return replace(recipe, augmentation=replace(recipe.augmentation, cutout=0))
-
+    recipe = replace(experiment.recipe(epochs=epochs), **changes)
+    if not cutout:
+        recipe = replace(recipe, augmentation=replace(recipe.augmentation, cutout=0))
     return Setting(
         title=title,
-        recipe=adapted(PaperSchedule.FIRST),
-        accelerated=adapted(PaperSchedule.ACCELERATED),
-        static=adapted(PaperSchedule.STATIC),
+        recipe=recipe,
+        falls=experiment.recipe(PaperSchedule.ACCELERATED).steps,
         rate=experiment.rate,
         kath18_rate=experiment.kath18_rate,
         published=published(paper_data or title, experiment),
@@ -116,12 +111,8 @@ def _small(title: str, data: str, /, *, evaluations: int = 12, **options: Any) -
 
 def _batch(setting: Setting, size: int) -> Setting:
     """Return a setting with batches of another size."""
-    changed = {
-        name: replace(recipe, batch_size=size)
-        for name in ("recipe", "accelerated", "static")
-        if (recipe := getattr(setting, name)) is not None
-    }
-    return replace(setting, title=f"{setting.title}, batches of {size}", **changed)
+    recipe = replace(setting.recipe, batch_size=size)
+    return replace(setting, title=f"{setting.title}, batches of {size}", recipe=recipe)
 
 
 def _filtered(setting: Setting) -> Setting:
@@ -371,9 +362,7 @@ def adapted(
             case Recipe():
                 return replace(found, **changes)
             case Setting():
-                recipes = ("recipe", "accelerated", "static")
-                new = {name: changed(getattr(found, name)) for name in recipes}
-                return replace(found, hours=hours, **new)
+                return replace(found, hours=hours, recipe=changed(found.recipe))
             case tuple():
                 each = [changed(one) for one in found]
                 return tuple(one for i, one in enumerate(each) if one not in each[:i])

@@ -124,19 +124,21 @@ def bars_table(panel: Panel, *, factor: float) -> Table:
     return Table(head, rows, _titled(panel, factor, ", to {:.2f} %"))
 
 
-def _less(case: Case, factor: float, of: str) -> Estimate | None:
+def _until(of: Callable[..., Answer]) -> Callable[..., Answer]:
+    """Return a measure at a multiple of Traditional's final error, of its target."""
+
+    def measure(case: Case, factor: float, **options: Any) -> Answer:
+        target = target_of(case.panel, factor)
+        return None if target is None else of(case, target, **options)
+
+    return measure
+
+
+def _less(case: Case, target: float, of: str) -> Estimate:
     """Return by how many per cent more an arm spends until a target is reached, of a part too."""
-    target = target_of(case.panel, factor)
-    if target is None:
-        return None
     there = [at_target(runs, target) for runs in (case.mine, case.theirs)]
     mine, theirs = (parts_of(each)[of] if of in PARTS else each[of] for each in there)
     return measures.paired(100 * (mine / theirs - 1))
-
-
-def _sooner(case: Case, factor: float) -> Answer:
-    target = target_of(case.panel, factor)
-    return None if target is None else reaches_sooner(case, target)
 
 
 def reaches_sooner(case: Case, target: float) -> tuple[Verdict, str]:
@@ -148,17 +150,13 @@ def reaches_sooner(case: Case, target: float) -> tuple[Verdict, str]:
     return times_as_fast(ratios, f"in {AXIS_WORDS[case.axis]} to {target:.2f} %")
 
 
-def _selecting(case: Case, factor: float) -> Estimate | None:
-    if target_of(case.panel, factor) is None:
-        return None
+def _selecting(case: Case, _: float) -> Estimate:
     ends = last(case.mine)
     selecting = ends.phases.map(lambda phases: phases["select"])
     return measures.over_seeds(100 * selecting / ends.seconds)
 
 
-def _forward_share(case: Case, factor: float) -> Estimate | None:
-    if target_of(case.panel, factor) is None:
-        return None
+def _forward_share(case: Case, _: float) -> Estimate:
     parts = parts_of(last(case.mine))
     forward = parts["selection passes"] + parts["forward, training"]
     return measures.over_seeds(100 * forward / parts.sum(axis=1))
@@ -235,7 +233,7 @@ def speedup_claims() -> Iterator[Claim]:
             claim = Claim(
                 row,
                 f"{{0}} to {factor:g}× {words}",
-                Measure(partial(_as_reported, reported=reported)),
+                Measure(partial(_until(_as_reported), reported=reported)),
                 (key, "traditional"),
                 {"factor": factor},
                 axes=("seconds",),
@@ -253,11 +251,8 @@ def _guessed(case: Case, factor: float) -> Answer:
     return Verdict.OPEN, f"guessing reaches {target:.2f} %"
 
 
-def _as_reported(case: Case, factor: float, reported: float | None) -> Answer:
+def _as_reported(case: Case, target: float, reported: float | None) -> Answer:
     """Judge one reported speed-up; None says that the target was not reached."""
-    target = target_of(case.panel, factor)
-    if target is None:
-        return None
     if reported is None:
         times = queries.reached(case.mine, target)
         seeds, there = len(times), int((times < math.inf).sum())
@@ -374,10 +369,10 @@ def _backward_longer(times: StepTimes) -> Answer:
 
 _TIME: Callable[..., Measure] = partial(Measure, signed=False)
 MEASURES = {
-    "spent until": Measure(_less),
-    "sooner at": Measure(_sooner),
-    "time selecting": _TIME(_selecting, "% of the time"),
-    "time in forward passes": _TIME(_forward_share, "% of the time of a whole run"),
+    "spent until": Measure(_until(_less)),
+    "sooner at": Measure(_until(reaches_sooner)),
+    "time selecting": _TIME(_until(_selecting), "% of the time"),
+    "time in forward passes": _TIME(_until(_forward_share), "% of the time of a whole run"),
     "speed": Measure(_faster),
     "backward over forward": Measure(_backward_longer),
 }

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from fixture_papers import fixture_panel, fixture_scale, fixture_setting
+from fixture_papers import fixture_panel, fixture_setting
 from fixture_runs import fixture_run, fixture_seeds
 
 from reproductions.claims import MEASURES, Case, Claim, judge, read_claims
@@ -167,7 +167,3 @@ def test_phases_add_up_to_the_seconds_of_the_clock(device, share):
     assert phase_seconds(last).iloc[0].drop("overhead").to_dict() == pytest.approx(dict(expected))
     assert phase_seconds(metered).overhead.iloc[0] == pytest.approx(3.0 * share)
     assert phase_seconds(last).overhead.iloc[0] == 0.0  # which this run did not meter
-
-
-def test_the_scale_of_the_fixtures_has_what_every_figure_needs():
-    assert all(figure.needs(fixture_scale()) for figure in FIGURES.values())

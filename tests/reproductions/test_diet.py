@@ -4,7 +4,7 @@ import pytest
 import torch
 from fixture_lab import few_digits
 from fixture_papers import fixture_panel, fixture_scale, fixture_setting, judged
-from fixture_runs import fixture_point, fixture_run, fixture_seeds
+from fixture_runs import fixture_point, fixture_run
 
 from reproductions.diet_sb import figures as diet
 from reproductions.evidence import Evidence
@@ -18,30 +18,6 @@ HOLDS, FAILS, OPEN = Verdict
 SETTING = fixture_setting(epochs=10, limit=256)
 SCALE = replace(fixture_scale(), pruned=SETTING, remarked=SETTING)
 ITEM = {item.name: item for item in diet.FIGURES}
-
-
-def test_the_rows_of_table_1_train_on_what_its_percentages_leave():
-    (panel,) = diet.seven(SCALE)
-    found = [
-        (
-            arm.label,
-            arm.plan.arm,
-            arm.plan.settings.keep if arm.key.startswith(("el2n", "diet")) else 1.0,
-            arm.plan.settings.rate if not arm.key.startswith(("trad", "el2n")) else 1.0,
-        )
-        for arm in panel.arms
-    ]
-    assert found == [
-        ("Baseline", "traditional", 1.0, 1.0),
-        ("SB 50 %", "selective-backprop", 1.0, 0.5),
-        ("Random-Backprop 50 %", "random-backprop", 1.0, 0.5),
-        ("Random-Backprop 75 %", "random-backprop", 1.0, 0.25),
-        ("EL2N 25 %", "el2n", 0.75, 1.0),
-        ("Diet-SB 50 %", "diet-sb", 0.75, pytest.approx(2 / 3)),
-        ("Diet-SB 62.5 %", "diet-sb", 0.75, 0.5),
-    ]
-    assert {arm.plan.settings.random_warmup for arm in panel.arms} == {0.1}
-    assert {arm.plan.settings.warmup for arm in panel.arms} == {0.1}
 
 
 def test_the_ratios_that_are_claimed_are_those_of_the_quoted_seconds():
@@ -58,93 +34,6 @@ def test_scores_and_selections_are_of_the_same_examples(scale):
     assert ours.recipe.data == "cifar100"
     assert len({(each.recipe.data, each.limit) for each in scale.scored}) == 1
     assert len({each.recipe.model for each in scale.scored}) == 2
-
-
-def filled(name, errors, seconds=None):
-    """An item's first panel, each method at an error and seconds per epoch, a little apart."""
-    (panel,) = ITEM[name].panels(SCALE)
-    runs = {}
-    for arm in panel.arms:
-        error, total = errors.get(arm.key, 20.0), (seconds or {}).get(arm.key, 20.0)
-        runs[arm.key] = [
-            replace(
-                run,
-                points=tuple(
-                    replace(point, seconds=(total + 0.01 * seed) * point.progress)
-                    for point in run.points
-                ),
-            )
-            for seed, run in enumerate(
-                fixture_seeds(arm.plan.arm, [error, error + 0.1, error + 0.3])
-            )
-        ]
-    return fixture_panel(panel, runs)
-
-
-def verdicts(name, panel):
-    """The verdicts of each quote, in order."""
-    found = {}
-    for quote, finding in judged(name, panel):
-        found.setdefault(quote, []).append(finding.verdict)
-    return found
-
-
-def test_backprop_methods_are_judged_by_the_posters_sentences():
-    errors = {"random-85": 30.0, "random-90": 15.0, "random-75": 25.0}
-    seconds = {"random-50": 12.0, "sb-50": 25.0, "random-75": 8.0}
-    assert verdicts("diet-accuracy", filled("diet-accuracy", errors, seconds)) == {
-        "on-par": [HOLDS],
-        "up-to-75": [HOLDS, HOLDS, FAILS],
-        "higher-rates": [HOLDS, FAILS],
-        "little-impact": [HOLDS, HOLDS, HOLDS, FAILS],
-        "speeds-up": [HOLDS],
-    }
-    apart = filled("diet-accuracy", {"random-50": 26.0})
-    assert verdicts("diet-accuracy", apart)["on-par"] == [FAILS]
-
-
-def test_pruning_methods_are_judged_by_the_posters_sentences():
-    errors = {"el2n-25": 24.0, "el2n-50": 19.0, "diet-50": 23.0, "diet-62.5": 10.0}
-    seconds = {"el2n-25": 15.0, "diet-50": 16.0, "diet-62.5": 12.0}
-    panel = filled("diet-el2n", errors, seconds)
-    assert verdicts("diet-el2n", panel) == {
-        "limited": [HOLDS, FAILS],
-        "on-top": [FAILS, HOLDS],
-        "stronger": [HOLDS, FAILS],
-        "no-sacrifice": [FAILS, HOLDS, HOLDS, HOLDS],
-    }
-    table = diet.accuracies_table(panel)
-    assert table.rows[1][:2] == ("EL2N 25 %", table.rows[1][1])
-    assert table.rows[1][1].startswith("75.87")
-
-
-def test_the_remark_on_cifar_10_is_judged_by_every_trend():
-    (found,) = verdicts("diet-cifar10", filled("diet-cifar10", {})).items()
-    assert found[0] == "similar"
-    assert len(found[1]) > 10
-    small = SCALES["small"]
-    assert {panel.setting.recipe.data for panel in diet.remarked(small)} == {"cifar10"}
-    assert SCALES["full"].remarked.recipe.model == "resnet20"
-
-
-def test_a_row_of_table_1_agrees_where_its_ratio_lies_on_the_posters_side():
-    seconds = {"sb-50": 22.0, "random-50": 12.0, "diet-50": 17.0}
-    panel = filled("diet-runtime", {}, seconds)
-    found = verdicts("diet-runtime", panel)
-    assert found["sb"] == [FAILS]
-    assert found["random"] == found["diet-50"] == [HOLDS]
-    assert "baseline" not in found
-    table = diet.times_table(panel)
-    assert [row[-1] for row in table.rows] == [
-        "1.00",
-        "0.95",
-        "0.59",
-        "0.41",
-        "0.79",
-        "0.83",
-        "0.71",
-    ]
-    assert table.rows[5][1:3] == ("25 %", "67 %")
 
 
 def test_the_time_of_an_epoch_leaves_warm_up_and_preparation_out():
@@ -181,19 +70,6 @@ def shuffled(seed, count=256, swaps=20):
     places = torch.randperm(count, generator=generator)[:swaps]
     values[places] = values[places.roll(1)]
     return values
-
-
-@pytest.mark.parametrize(("flip", "verdict"), [(False, HOLDS), (True, FAILS)])
-def test_overlap_is_judged_against_chance(flip, verdict):
-    mine = [shuffled(seed) for seed in range(3)]
-    theirs = [shuffled(seed + 10) for seed in range(3)]
-    if flip:
-        theirs = [255 - values for values in theirs]
-    for name in ("diet-nets", "diet-overlap"):
-        evidence = observed(name, (mine, theirs))
-        assert [finding.verdict for _, finding in judged(name, *evidence.panels)] == [verdict] * 3
-        (table,) = diet.overlaps_table(evidence)
-        assert table.rows[-1] == ("chance", "25", "50", "75")
 
 
 def test_the_combined_rank_is_that_of_scores_and_selections_together():

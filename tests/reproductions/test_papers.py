@@ -14,7 +14,6 @@ from reproductions.papers import (
     FIGURES,
     figures_at,
     find_figures,
-    gather,
     list_figures,
     reproduce,
     write_index,
@@ -121,16 +120,6 @@ def test_what_is_on_record_is_drawn_without_training_and_says_what_is_left_out(m
         reproduce(screen, named("fig-7"), nowhere)
 
 
-def test_the_training_error_is_shown_where_it_is_on_record(made):
-    out, _, order = made
-    for name in ("fig-6", "tuning"):
-        assert "training error %" in (out / f"{name}.md").read_text(encoding="utf-8")
-    evidence = gather(FIGURES["fig-6"], order, {})
-    (run,) = evidence.panels[0]["traditional"].drop_duplicates("seed").itertuples()
-    row = FIGURES["fig-6"].tables(evidence)[0].rows[0]
-    assert (row[0], row[-1]) == ("Traditional", f"{run.meters['train_error']:.2f}")
-
-
 def test_the_first_table_sums_up_each_item_in_a_line(tmp_path):
     claims = [("slower", "cannot say", "0.1"), ("sooner", "agrees", "−3"), ("last", "agrees", "1")]
     rows = "\n".join(f"| *caption* | SB is {a} | **{b}** | {c} points |" for a, b, c in claims)
@@ -138,17 +127,6 @@ def test_the_first_table_sums_up_each_item_in_a_line(tmp_path):
     said = write_index(tmp_path, ["fig-7"], {"fig-7": text}).read_text(encoding="utf-8")
     told = "| fig-7 | It | as captioned | agrees 2 | SB is sooner: **agrees**, −3 points |"
     assert told in said.splitlines()
-
-
-def test_what_differs_from_the_source_is_named_once_and_told_of_each_setting():
-    scale = SCALES[ScaleName.SMALL]
-    figure = FIGURES["fig-6"]
-    assert figure.form(scale) == "compressed: net, epochs, examples, batch size, cutout, data"
-    changes = figure.changes(scale)
-    assert list(changes) == ["CIFAR-10", "CIFAR-100", "Fashion-MNIST"]
-    assert changes["CIFAR-100"]["epochs"] == "13 epochs for 200"
-    assert changes["Fashion-MNIST"]["data"] == "Fashion-MNIST for SVHN"
-    assert "data" not in changes["CIFAR-10"]
 
 
 def test_a_run_that_several_figures_share_is_trained_once(made):
@@ -190,19 +168,6 @@ def test_other_seeds_are_other_runs_and_another_device_is_not(made):
     assert files() == files(device="cuda")
 
 
-def test_records_of_other_code_are_told_of(made, tmp_path):
-    _, _, order = made
-    copy = fixture_order(tmp_path, seeds=1)
-    shutil.copytree(order.folder, copy.folder)
-    path = file_of(copy.jobs_of(named("table-1"))[0], copy.folder)
-    text = path.read_text(encoding="utf-8")
-    path.write_text(re.sub(r'"code_version": "[^"]*"', '"code_version": "git 0"', text, count=1))
-    reproduce(Screen(), named("fig-7", "table-1"), copy)
-    for name in ("fig-7", "table-1"):
-        page = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
-        assert "come from different code" in page
-
-
 def test_the_list_says_what_is_needed_done_and_missing(made, tmp_path):
     _, _, order = made
     done, fresh = Screen(), Screen()
@@ -212,20 +177,6 @@ def test_the_list_says_what_is_needed_done_and_missing(made, tmp_path):
     assert re.search(r"fig-1 +0 of 3 +\S.* Where the .* digits", fresh.text)
     assert re.search(r"all +0 of 4 ", fresh.text)
     assert not list(tmp_path.iterdir())
-
-
-def test_the_list_of_all_figures_fits_into_80_columns_in_two_lines_each(tmp_path):
-    order = replace(fixture_order(tmp_path), scale=SCALES[ScaleName.SMALL], root=None)
-    screen = Screen(width=80)
-    figures = figures_at(order.scale)
-    list_figures(screen, figures, order)
-    table, _, notes = screen.text.partition("everything, shared runs once")
-    _, _, rows = table.partition("── \n")
-    assert max(map(len, rows.splitlines())) <= 80
-    shown = [line.split()[0] for line in rows.splitlines() if line[1:2].strip()]
-    assert shown == [*(figure.name for figure in figures), "all"]
-    assert len(rows.splitlines()) <= 2 * len(figures)
-    assert "A wider terminal shows also: data." in notes
 
 
 ABSENT = fixture_setting("SVHN", data="cifar10")
@@ -252,20 +203,6 @@ def test_a_figure_without_any_data_stops_before_anything_is_trained(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_cannot_be_made_is_told_of(tmp_path):
-    (tmp_path / "runs").write_text("a file")
-    with pytest.raises(sb.ConfigurationError, match="name another"):
-        reproduce(Screen(), named("fig-1"), fixture_order(tmp_path))
-
-
-def test_figures_come_once_in_the_order_asked_for_and_others_are_refused():
-    assert [figure.name for figure in named("fig-7", "fig-1", "fig-7")] == ["fig-7", "fig-1"]
-    assert named("fig-1", "all") == list(FIGURES.values())
-    for names in (["fig-99"], ["fig-1", "tabel-1"]):
-        with pytest.raises(sb.ConfigurationError, match=rf"{names[-1]}.*fig-1, fig-2.*all"):
-            named(*names)
-
-
 @pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
 def test_a_scale_has_what_it_says_and_refuses_the_rest(scale):
     there = figures_at(scale)
@@ -285,3 +222,7 @@ def test_scales_for_a_gpu_train_in_bf16_what_the_paper_compares(name, tmp_path):
     assert {plan.limit for plan in found} == {None}
     compared = {"traditional", "random-backprop", "selective-backprop", "stale-sb"}
     assert compared <= {plan.arm for plan in found}
+
+
+def test_figures_come_once_in_the_order_asked_for():
+    assert [figure.name for figure in named("fig-7", "fig-1", "fig-7")] == ["fig-7", "fig-1"]

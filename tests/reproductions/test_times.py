@@ -66,36 +66,7 @@ def test_the_paper_s_factors_are_read_off_the_quoted_rows_of_its_table():
     assert reported_speedups("MNIST", "sb") == reported_speedups("SVHN", "random") == []
 
 
-SLOW = [(50.0 + seed, 30.0, 20.0, 10.0) for seed in range(3)]
 NEVER = [(50.0, 40.0 + seed) for seed in range(3)]
-
-
-def test_who_gets_there_sooner_with_less_of_a_part_agrees_and_who_never_does_disagrees():
-    fast = [(13.0, 13.0, 13.0, 12.0 + seed) for seed in range(3)]
-    panel = filled(traditional=SLOW, sb=fast, stale=NEVER)
-    assert [(quote, each.verdict) for quote, each in judged("fig-10", panel)] == [
-        ("caption", HOLDS),  # less backward time
-        ("caption", HOLDS),  # sooner
-        ("forward", FAILS),  # half of the time is in forward passes
-        ("stale", FAILS),
-        ("thirds", OPEN),
-    ]
-    faster = [(11.0, 11.0, 11.0, 10.0 + seed / 10) for seed in range(3)]
-    close = filled(traditional=SLOW, sb=faster, stale=NEVER)
-    assert [(quote, each.verdict) for quote, each in judged("fig-1", close)] == [
-        ("backpropagations", HOLDS),
-        ("half", HOLDS),
-        ("stale", FAILS),
-        ("stale", OPEN),
-        ("selection", HOLDS),  # of runs that select in no time
-    ]
-
-
-def test_one_strategy_over_another_is_judged_over_all_targets():
-    fast = [(13.0, 13.0, 11.0, 10.0 + seed / 10) for seed in range(3)]
-    found = dict(judged("table-1", filled(traditional=SLOW, sb=SLOW, stale=fast)))
-    assert found["stale-sb"].verdict is HOLDS
-    assert "26 %" in found["stale-sb"].claim
 
 
 SOMETIMES = [(50.0, 40.0), (50.0, 40.0), (10.0, 5.0)]
