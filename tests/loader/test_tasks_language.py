@@ -5,11 +5,9 @@ from typing import Any
 import fixture_tasks as tasks
 import pytest
 import reference
-import torch
 from fixture_language import (
     BY_FREQUENCY,
     MASKED,
-    Letters,
     Lines,
     make_model,
     mean_loss,
@@ -75,18 +73,6 @@ def test_lines_of_several_batches_are_padded_and_what_pads_is_not_trained_on() -
             assert batch["labels"][row, :kept].equal(whole["labels"])
             assert (batch["input_ids"][row, kept:] == 0).all()
             assert (batch["labels"][row, kept:] == MASKED).all()
-
-
-def test_how_much_of_a_line_is_masked_does_not_count() -> None:
-    model = Letters(9)
-    step = sb.SelectiveStep(model, nn.CrossEntropyLoss(), sb.traditional(), outputs=outputs)
-    line = torch.tensor([5, 7, 3, 8, 2, 1, 4, 6])
-    masked = line.masked_fill(torch.arange(8) > 2, MASKED)
-    examples = [(line[:3], line[:3]), (line, masked), (line, line)]
-    batch = pad([{"input_ids": inputs, "labels": labels} for inputs, labels in examples])
-    short, hidden, whole = step(batch).losses.tolist()
-    assert short == pytest.approx(hidden)
-    assert short != pytest.approx(whole)
 
 
 def test_a_line_without_a_letter_that_counts_is_chosen_last() -> None:
