@@ -171,17 +171,6 @@ def test_coins_keep_none_of_equal_losses_and_the_warning_says_why():
     assert door.stats.waiting == 0
 
 
-def test_exact_draws_from_equal_losses_are_uniform():
-    door = select(DataLoader(Numbered(24), 4), selective(), losses=equal_losses)
-    chosen = torch.zeros(24)
-    for _ in range(36):
-        batches = numbers(door)
-        assert [len(batch) for batch in batches] == [4] * 3
-        chosen[flat(batches)] += 1
-    # each is taken 18 times in the mean, with a standard deviation of 3
-    assert 5 < chosen.min() < chosen.max() < 31
-
-
 def test_too_few_candidates_for_a_window_are_warned_about_and_kept():
     door = select(DataLoader(Numbered(6), 4), selective())
     with pytest.warns(sb.SelectionWarning, match="6 wait"):
