@@ -1,18 +1,12 @@
 """Laws that every predictor keeps. A new one needs an entry in `PREDICTORS`, and nothing else."""
 
 import copy
-import functools
 
 import numpy as np
 import pytest
-import torch
 from discovery import check_specification, final_classes, public_classes
 from fixture_doors import streams
 from fixture_predictors import NEXT, decaying, keep_newest
-from sklearn.datasets import load_digits
-from torch import nn
-from torch.nn import functional
-from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
 
@@ -100,48 +94,3 @@ def test_gaps_between_epochs_that_were_never_seen_are_not_guessed_at(predictor):
     observed, _ = decaying(60, depth=predictor.depth, same_epochs=True)
     usual, longer = (predictor.predict(observed, NEXT + more) for more in (0, 4))
     np.testing.assert_array_equal(usual, longer)
-
-
-EXAMPLES = 640
-
-
-@functools.cache
-def train(predictor, epochs):
-    """Train on real digits, scoring in every other epoch; the indices of each, and the figures."""
-    torch.manual_seed(0)
-    digits = load_digits()
-    inputs = torch.tensor(digits.data, dtype=torch.float32) / 16
-    data = TensorDataset(inputs[:EXAMPLES], torch.tensor(digits.target)[:EXAMPLES])
-    model = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    loader = sb.SelectiveLoader(
-        DataLoader(data, batch_size=32, shuffle=True),
-        model,
-        nn.CrossEntropyLoss(),
-        sb.predicted_sb(rate=1 / 4, predictor=predictor, epochs=2),
-        epochs=epochs,
-        with_selection=True,
-    )
-    seen = []
-    for _ in range(epochs):
-        seen.append([])
-        for (images, labels), selection in loader:
-            optimizer.zero_grad()
-            functional.cross_entropy(model(images), labels).backward()
-            optimizer.step()
-            seen[-1] += selection.indices.tolist()
-    return seen, loader.stats
-
-
-@pytest.mark.parametrize(
-    "predictor", [sb.scorers.Average(), sb.scorers.Crossing(1 / 4), sb.scorers.GaussianProcess()]
-)
-def test_a_training_selects_by_what_is_predicted(predictor):
-    # all are kept in epoch 0 and scored in 1, 3 and 5; in 6 there are three scores to learn from
-    seen, stats = train(predictor, 7)
-    assert stats.scored == 3 * EXAMPLES + 32  # the first batch is scored to see that it can be
-    assert all(len(kept) == pytest.approx(EXAMPLES / 4, abs=32) for kept in seen[1:])
-    blind, _ = train(sb.scorers.Average(decay=0), 7)
-    assert blind[6] != seen[6]
-    if not isinstance(predictor, sb.scorers.Average):  # which needs only two scores of each
-        assert blind[:6] == seen[:6]

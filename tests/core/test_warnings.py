@@ -151,15 +151,6 @@ def _warns(function: ast.FunctionDef) -> bool:
     )
 
 
-def test_there_is_one_way_to_warn():
-    others = [
-        path.relative_to(PACKAGE).as_posix()
-        for path in PACKAGE.rglob("*.py")
-        if "warnings.warn" in path.read_text()
-    ]
-    assert others == ["_core/errors.py"]
-
-
 @pytest.fixture(scope="module")
 def named(tmp_path_factory):
     """The lines that the warnings of a program name, run as users run theirs: unchecked."""

@@ -18,16 +18,6 @@ def pair(processes):
     return processes.form(2)
 
 
-def test_on_two_ranks_selection_reaches_the_error_that_it_reaches_on_one(pair):
-    alone, steps = tasks.train_digits(64, 8)
-    (error, taken), (other, also_taken) = pair.run(tasks.train_digits, 64, 8)
-    assert error == other  # both have the same model
-    assert taken == also_taken
-    assert abs(taken - steps) <= 10
-    assert max(alone, error) < 0.06
-    assert abs(alone - error) < 0.02
-
-
 def test_a_sharded_model_is_trained_as_a_replicated_one(pair):
     sharded = pair.run(tasks.shard_model)
     replicated = pair.run(tasks.wrap_model)

@@ -209,13 +209,6 @@ def test_the_loader_tells_the_agreement_and_counts_what_was_scored_twice():
     assert (loader.stats.scored, loader.stats.checked) == (96, 48)
 
 
-@pytest.mark.parametrize("draw", ["exact", "bernoulli"])
-def test_the_share_looked_at_is_the_strategys_for_every_draw(draw):
-    loader = door(Coarse(60, sb.experimental.Check(1)), rate=1 / 2, draw=draw)
-    list(loader)
-    assert loader.agreement.rate == pytest.approx(1 / 2)
-
-
 @pytest.mark.parametrize("scorer", [sb.scorers.Forward(), Coarse(2, None)])
 def test_without_a_check_nothing_is_said_and_nothing_scored_twice(scorer):
     loader = door(scorer)

@@ -81,36 +81,6 @@ def test_where_no_class_is_told_none_is_counted(imbalanced):
     assert trained(imbalanced, sb.easy_skip(schedule=sb.Schedule()), 1).class_visits is None
 
 
-@pytest.mark.parametrize("columns", [2, 1, 0])
-def test_rare_positives_that_cannot_be_told_are_predicted_as_often_as_they_are(columns):
-    """Of two classes, or of yes or no in a column or without one. What is frequent is not learned.
-
-    Without a look at shares, one in ten of the frequent class would be trained on, and each of the
-    rare one.
-    """
-    generator = torch.Generator().manual_seed(0)
-    inputs = torch.randn(2000, 4, generator=generator)
-    positive = torch.rand(2000, generator=generator) < 0.04
-    targets = positive.long() if columns == 2 else positive.float()
-    data = TensorDataset(inputs, targets[:, None] if columns == 1 else targets)
-    model = nn.Linear(4, columns) if columns else nn.Sequential(nn.Linear(4, 1), nn.Flatten(0))
-    loss_fn = nn.CrossEntropyLoss() if columns == 2 else nn.BCEWithLogitsLoss()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
-    loader = DataLoader(data, 32, shuffle=True, generator=generator)
-    loader = sb.SelectiveLoader(loader, model, loss_fn, sb.auto(), quiet=True)
-    loss_fn = loader.loss_fn
-    for _ in range(6):
-        for some, wanted in loader:
-            optimizer.zero_grad()
-            loss_fn(model(some), wanted).backward()
-            optimizer.step()
-    assert loader.class_visits.classes == (0, 1)
-    assert loader.class_visits.examples == (2000 - int(positive.sum()), int(positive.sum()))
-    logits = model(inputs).detach()
-    told = logits.softmax(1)[:, 1] if columns == 2 else logits.sigmoid()
-    assert float(told.mean()) == pytest.approx(float(positive.float().mean()), rel=0.25)
-
-
 def test_classes_are_told_by_hand_where_there_is_one_for_each_row(imbalanced):
     def known(ways):
         loader = sb.SelectiveLoader(

@@ -12,12 +12,10 @@ from fixture_doors import (
     flat,
     fresh_net,
     numbers,
-    same_tensors,
     select,
     selective,
 )
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 import selective_backprop as sb
@@ -96,71 +94,6 @@ def test_outputs_say_how_a_batch_becomes_outputs_and_targets():
     found = [batch["inputs"] for batch in door]
     assert len(found) == 4
     assert all(map(torch.equal, found, expected))
-
-
-@BOTH_DRAWS
-@pytest.mark.parametrize("around", [True, False], ids=["around the loop", "around the forward"])
-def test_autocast_and_a_gradient_scaler(draw, around):
-    model, loss_fn = fresh_net(), nn.CrossEntropyLoss()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    scaler = torch.amp.GradScaler("cpu")
-    before = {name: tensor.clone() for name, tensor in model.named_parameters()}
-    loader = DataLoader(fixture_data(), 5)
-    door = sb.SelectiveLoader(loader, model, loss_fn, selective(draw=draw))
-    with torch.autocast("cpu", torch.bfloat16, enabled=around):
-        for inputs, targets in door:
-            optimizer.zero_grad()
-            with torch.autocast("cpu", torch.bfloat16):
-                loss = loss_fn(model(inputs), targets)
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-    assert door.stats.batches > 2
-    assert not any(torch.equal(before[name], value) for name, value in model.named_parameters())
-
-
-@BOTH_DRAWS
-def test_gradients_accumulate_across_batches(draw):
-    model = fresh_net()
-    loader = DataLoader(fixture_data(), 5)
-    door = sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), selective(draw=draw))
-    left: dict[str, Tensor] = {}
-    for inputs, targets in door:
-        grads = {name: value.grad for name, value in model.named_parameters()}
-        assert all(torch.equal(grads[name], left[name]) for name in left)
-        functional.cross_entropy(model(inputs), targets).backward()
-        left = {name: value.grad.clone() for name, value in model.named_parameters()}
-    assert door.stats.batches > 2
-
-
-def trained_choices(model: nn.Module, scored: nn.Module) -> tuple[list[Any], dict[str, Tensor]]:
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    door = sb.SelectiveLoader(
-        DataLoader(fixture_data(), 5),
-        scored,
-        nn.CrossEntropyLoss(),
-        selective(),
-        with_selection=True,
-        generator=torch.Generator(),
-    )
-    chosen = []
-    for _ in range(2):
-        for (inputs, targets), selection in door:
-            chosen.append(selection.indices.tolist())
-            optimizer.zero_grad()
-            functional.cross_entropy(scored(inputs), targets).backward()
-            optimizer.step()
-    return chosen, model.state_dict()
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler, of itself
-def test_a_compiled_model_makes_the_same_choices():
-    model = fresh_net()
-    expected, state = trained_choices(model, model)
-    model = fresh_net()
-    chosen, compiled_state = trained_choices(model, torch.compile(model, backend="eager"))
-    assert chosen == expected
-    assert same_tensors(compiled_state, state)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -194,27 +194,3 @@ def test_a_part_that_was_loaded_goes_back_when_a_later_one_is_refused():
     with pytest.raises(sb.ConfigurationError, match=r'\["scorer"\]\["optimizer"\] cannot'):
         asked.door.load_state_dict(state)
     assert bits(asked.door.state_dict()) == before
-
-
-def test_a_process_that_scores_ahead_stays_when_a_state_is_refused():
-    scorer = sb.experimental.Pipelined(sb.scorers.Forward(), every=3, ahead=2, check=None)
-    torch.manual_seed(0)
-    asked, other = (Training(selective(1 / 2, scorer=scorer)) for _ in range(2))
-
-    def ask() -> None:
-        state = asked.door.state_dict()
-        for path, damage in (
-            (("parts", "scorer", "cheap", "begun"), -1),
-            (("parts", "scorer", "cheap", "seed"), None),
-            (("parts", "scorer", "cheap", "scorer"), {"odd": 1}),
-            (("stats", "kept"), -1),
-        ):
-            with pytest.raises(sb.ConfigurationError) as refusal:
-                asked.door.load_state_dict(put(state, path, damage))
-            assert named(path) in str(refusal.value)
-        assert bits(asked.door.state_dict()) == bits(state)
-
-    torch.manual_seed(0)
-    expected = [other.epoch(), other.epoch()]
-    torch.manual_seed(0)
-    assert [asked.epoch(after=ask), asked.epoch()] == expected

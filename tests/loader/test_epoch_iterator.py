@@ -4,7 +4,6 @@ import gc
 import multiprocessing
 import queue
 import threading
-import traceback
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -67,12 +66,6 @@ def test_a_pass_that_came_to_its_end_stays_at_its_end():
     next(newer)
     assert next(older, "the end") == "the end"
     assert len(list(newer)) == 1
-
-
-def test_a_nested_loop_over_the_same_loader_is_refused():
-    door = select(DataLoader(Numbered(32), 4), sb.traditional())
-    with pytest.raises(sb.LoaderError, match="loader twice"):
-        [(one, other) for one in door for other in door]
 
 
 def test_the_loader_inside_can_be_iterated_beside_it():
@@ -234,54 +227,3 @@ def test_a_loop_that_breaks_off_frees_its_iterator_and_workers_at_once(strategy,
         assert len(multiprocessing.active_children()) == others
     finally:
         gc.enable()
-
-
-@BOTH
-def test_a_break_keeps_what_waits_for_the_next_epoch(strategy):
-    sampler = NotedSampler(40)
-    door = select(DataLoader(Numbered(40), 5, sampler=sampler), strategy, with_selection=True)
-    for _ in door:
-        break  # two candidate batches came, of which a window takes all
-    for _ in door:
-        for _ in door:
-            break
-        break
-    stats = door.stats
-    assert stats.candidates == stats.kept * 2 + stats.waiting
-    assert stats.epoch == 2
-
-
-class Failing(Numbered):
-    """Cannot read one of its examples, for a while."""
-
-    def __init__(self, examples: int, bad: int) -> None:
-        super().__init__(examples)
-        self.bad = torch.tensor(bad).share_memory_()
-
-    def __getitem__(self, index: int) -> Any:
-        if index == self.bad:
-            raise OSError(f"example {index} cannot be read")
-        return super().__getitem__(index)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize(("strategy", "bad"), [(sb.random_backprop(1.0), 17), (selective(), 14)])
-def test_an_exception_in_the_data_set_arrives_and_what_waited_waits_on(strategy, bad, workers):
-    data = Failing(30, bad)
-    loader = DataLoader(data, 3, num_workers=workers)
-    door = select(loader, strategy, batch_size=4, leftovers="flush")
-    message = ""
-    try:
-        numbers(door)
-    except OSError as error:
-        message = str(error)
-        traceback.clear_frames(error.__traceback__)  # which hold on to the workers
-    assert f"example {bad} cannot be read" in message
-    came = door.stats
-    assert came.candidates == came.kept / strategy.selector.terms.rate + came.waiting
-    assert came.waiting > 0
-    data.bad.fill_(-1)
-    after = numbers(door)
-    assert door.stats.candidates == came.candidates + 30
-    assert door.stats.waiting == 0
-    assert len(flat(after)) == (30 + came.waiting) * strategy.selector.terms.rate

@@ -101,17 +101,6 @@ def test_a_stale_epoch_makes_as_many_updates_as_a_fresh_one(epochs, examples):
         assert stale.batches == [2] * 12
 
 
-@pytest.mark.parametrize("draw", ["exact", "bernoulli"])
-@pytest.mark.parametrize("scorer", [STALE, SPREAD, MIXED], ids=["stale", "spread", "mixed"])
-def test_nothing_piles_up_over_many_epochs_with_and_without_breaks(scorer, draw):
-    loop = Loop(strategy(scorer, sb.selectors.Percentile(2.0, draw)), 26)
-    window, batch = 12, 4
-    for epoch in range(20):
-        loop.epoch(stop=1 if epoch % 3 == 2 else None)
-        # Candidates wait for a window where they are known and where they were scored.
-        assert loop.door.stats.waiting < 2 * window + 2 * batch
-
-
 @pytest.mark.parametrize("epochs", [2, 3, 4])
 def test_spread_each_epoch_scores_an_equal_share(epochs):
     loop = Loop(strategy(sb.scorers.Stale(sb.scorers.Forward(), epochs, spread=True)), 60).epochs(9)

@@ -116,19 +116,6 @@ def test_what_came_up_before_is_not_loaded_again():
     assert data.reads.tolist() == [0] * 8 + [1] * 16
 
 
-def test_the_length_is_that_of_the_whole_epoch():
-    training, saves = Training(selective(1 / 2)), []
-    training.epoch()
-    length = len(training.door)
-    training.epoch(after=lambda: saves.append(training.save()))
-    assert len(saves) == length
-    resumed = Training(selective(1 / 2))
-    resumed.load(saves[1])
-    seen = []
-    rest = resumed.epoch(after=lambda: seen.append(len(resumed.door)))
-    assert seen == [length] * len(rest) == [length] * (length - 2)
-
-
 def test_an_order_that_cannot_be_drawn_again_is_refused_with_a_way_out():
     class Restless(Sampler):
         passes = 0

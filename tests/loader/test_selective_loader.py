@@ -4,7 +4,6 @@ import copy
 import dataclasses
 import pickle
 import weakref
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from fixture_doors import (
     selective,
 )
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 import selective_backprop as sb
 
@@ -32,21 +31,6 @@ class Scoring:
     def __call__(self, model: nn.Module, batch: Any) -> Tensor:
         self.scored.append(batch[1].tolist())
         return losses_by_number(model, batch)
-
-
-def test_a_stream_of_what_has_no_rows_passes_through():
-    class Words(IterableDataset):
-        def __iter__(self):
-            return iter(["one", "two", "three"])
-
-    def collate(words: list[str]) -> SimpleNamespace:
-        return SimpleNamespace(words=words)
-
-    loader = DataLoader(Words(), 2, collate_fn=collate)
-    door = sb.SelectiveLoader(loader, None, None, sb.traditional(), quiet=True)
-    for _ in range(2):
-        assert [batch.words for batch in door] == [["one", "two"], ["three"]]
-    assert door.stats.batches == 4
 
 
 def test_a_warm_up_is_scored_just_once_to_see_that_it_can_be():
@@ -187,17 +171,6 @@ def test_coins_keep_none_of_equal_losses_and_the_warning_says_why():
     assert door.stats.waiting == 0
 
 
-def test_exact_draws_from_equal_losses_are_uniform():
-    door = select(DataLoader(Numbered(24), 4), selective(), losses=equal_losses)
-    chosen = torch.zeros(24)
-    for _ in range(36):
-        batches = numbers(door)
-        assert [len(batch) for batch in batches] == [4] * 3
-        chosen[flat(batches)] += 1
-    # each is taken 18 times in the mean, with a standard deviation of 3
-    assert 5 < chosen.min() < chosen.max() < 31
-
-
 def test_too_few_candidates_for_a_window_are_warned_about_and_kept():
     door = select(DataLoader(Numbered(6), 4), selective())
     with pytest.warns(sb.SelectionWarning, match="6 wait"):
@@ -282,9 +255,3 @@ def test_paths_that_lead_nowhere_are_refused_at_the_first_batch(strategy, option
     [name] = options
     with pytest.raises(sb.BatchError, match=f"{name}= names .* has '0', '1'"):
         next(iter(door))
-
-
-def test_a_selection_that_would_never_begin_is_refused_when_the_loader_is_built():
-    loader = DataLoader(Numbered(16), 4)
-    with pytest.raises(sb.ConfigurationError, match="none of 12"):
-        select(loader, selective(start=0.999), epochs=3)

@@ -1,4 +1,4 @@
-"""MixUp and CutMix: right on what the loader yields, and warned of where indices would lie."""
+"""MixUp in the collate function is warned of where indices would lie."""
 
 import warnings
 from contextlib import nullcontext
@@ -23,13 +23,6 @@ def mix(images: Tensor, labels: Tensor, share: float = 0.7) -> tuple[Tensor, Ten
     return tuple(share * part + (1 - share) * part.roll(1, 0) for part in (images, soft))
 
 
-def cut_and_mix(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """CutMix: a quarter of each image is its neighbour's."""
-    cut = images.clone()
-    cut[:, :, 2:6, 2:6] = images.roll(1, 0)[:, :, 2:6, 2:6]
-    return cut, mix(images, labels, 0.75)[1]
-
-
 def digits() -> TensorDataset:
     return TensorDataset(*(part[: tasks.TRAINED] for part in tasks.digits()))
 
@@ -45,42 +38,6 @@ def make_loader(mixing: Any = None) -> DataLoader:
         return batch if mixing is None else mixing(*batch)
 
     return DataLoader(digits(), 32, shuffle=True, drop_last=True, collate_fn=collate)
-
-
-def error(net: nn.Module) -> float:
-    images, labels = (part[tasks.TRAINED :] for part in tasks.digits())
-    with torch.no_grad():
-        return (net(images).argmax(1) != labels).float().mean().item()
-
-
-@pytest.mark.parametrize("mixing", [mix, cut_and_mix])
-def test_mixing_what_the_loader_yields_trains_on_selected_examples(mixing) -> None:
-    net = make_net()
-    optimizer = torch.optim.Adam(net.parameters(), 0.01)
-    door = sb.SelectiveLoader(make_loader(), net, nn.CrossEntropyLoss(), HALF)
-    for _ in range(3):
-        for images, labels in door:
-            optimizer.zero_grad()
-            inputs, targets = mixing(images, labels)
-            functional.cross_entropy(net(inputs), targets).backward()
-            optimizer.step()
-    assert door.stats.scored == 32 + 2 * 43 * 32  # the first batch is tried in the warm-up
-    assert error(net) < 0.2
-
-
-def test_mixing_in_place_harms_no_example_that_waits() -> None:
-    def yielded(in_place: bool) -> list[Tensor]:
-        torch.manual_seed(0)
-        strategy = sb.selective_backprop(rate=1 / 2, warmup_epochs=0)
-        door = sb.SelectiveLoader(make_loader(), make_net(), nn.CrossEntropyLoss(), strategy)
-        seen = []
-        for images, _ in door:
-            seen.append(images.clone())
-            if in_place:
-                images.fill_(torch.nan)
-        return seen
-
-    assert all(map(torch.equal, yielded(in_place=True), yielded(in_place=False)))
 
 
 def begin(strategy: sb.Strategy, mixing: Any, **options: Any) -> list[str]:
@@ -102,12 +59,9 @@ BY_INDEX = [
 ]
 
 
-@pytest.mark.parametrize("mixing", [mix, cut_and_mix])
 @pytest.mark.parametrize("strategy", BY_INDEX, ids=lambda strategy: strategy.name)
-def test_mixtures_in_the_collate_function_are_warned_of_once_where_indices_count(
-    strategy, mixing
-) -> None:
-    [said] = begin(strategy, mixing)
+def test_mixtures_in_the_collate_function_are_warned_of_once_where_indices_count(strategy) -> None:
+    [said] = begin(strategy, mix)
     assert "mixed from two" in said
     assert "loader yields" in said
     assert begin(strategy, None) == []
@@ -123,39 +77,6 @@ def test_mixtures_are_warned_of_where_recorded_losses_count() -> None:
 @pytest.mark.parametrize("strategy", [HALF, sb.random_backprop(rate=1 / 2), sb.traditional()])
 def test_where_no_index_counts_mixtures_are_examples_like_others(strategy) -> None:
     assert begin(strategy, mix) == []
-
-
-def test_a_mixture_that_is_selected_keeps_its_own_targets() -> None:
-    net = make_net()
-    strategy = sb.Strategy("top", sb.scorers.Forward(), sb.selectors.Top(rate=1 / 2))
-    made: list[tuple[Tensor, Tensor]] = []
-
-    def noted(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        made.append(mix(images, labels))
-        return made[-1]
-
-    door = sb.SelectiveLoader(make_loader(noted), net, nn.CrossEntropyLoss(), strategy)
-    inputs, targets = next(iter(door))
-    every = tuple(map(torch.cat, zip(*made, strict=True)))
-    with torch.no_grad():
-        losses = functional.cross_entropy(net(every[0]), every[1], reduction="none")
-    rows = losses.topk(32).indices.sort().values
-    assert inputs.equal(every[0][rows])
-    assert targets.equal(every[1][rows])
-
-
-def test_a_step_takes_the_hardest_of_candidates_that_are_mixed_before_it() -> None:
-    net = make_net()
-    inputs, targets = mix(*next(iter(make_loader())))
-    step = sb.SelectiveStep(
-        net,
-        nn.CrossEntropyLoss(),
-        sb.Strategy("top", sb.scorers.Forward(), sb.selectors.Top(rate=1 / 4)),
-    )
-    selected = step((inputs, targets))
-    losses = -(net(inputs).log_softmax(1) * targets).sum(1)
-    assert selected.rows.tolist() == losses.topk(8).indices.sort().values.tolist()
-    torch.testing.assert_close(selected.loss, losses[selected.rows].mean())
 
 
 ONE_HOT = functional.one_hot(torch.arange(8) % 4, 5).float()

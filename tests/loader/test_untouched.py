@@ -115,24 +115,6 @@ def test_the_model_is_not_changed(strategy):
     assert loss_fn.reduction == "mean"
 
 
-def test_gradients_are_on_after_each_batch_and_no_batch_asks_for_any():
-    model = fresh_net()
-
-    def losses(model: nn.Module, batch: Any) -> Tensor:
-        assert not torch.is_grad_enabled()
-        return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
-
-    door = sb.SelectiveLoader(
-        DataLoader(fixture_data(), 5), model, None, selective(), losses=losses
-    )
-    for inputs, targets in door:
-        assert torch.is_grad_enabled()
-        assert not torch.is_inference_mode_enabled()
-        assert not inputs.requires_grad
-        assert not inputs.is_inference()
-        nn.functional.cross_entropy(model(inputs), targets).backward()
-
-
 @pytest.mark.parametrize(
     "strategy", [strategy for strategy in STRATEGIES if strategy.name != "random-backprop"]
 )

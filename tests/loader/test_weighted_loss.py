@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
 
@@ -457,36 +457,6 @@ def test_a_reduction_that_nobody_knows_is_refused():
     inputs, targets = next(iter(loop.loader))
     with pytest.raises(sb.LossError, match="reduction='median'"):
         loss_fn(loop.model(inputs), targets)
-
-
-class Texts(Dataset):
-    """Twenty texts of five tokens, the last of which are masked."""
-
-    def __len__(self) -> int:
-        return 20
-
-    def __getitem__(self, index: int) -> dict[str, Tensor]:
-        tokens = torch.arange(5).add(index) % 7
-        return {"tokens": tokens, "labels": tokens.where(torch.arange(5) < 3, -100)}
-
-
-def test_tokens_of_a_row_are_averaged_and_masked_ones_left_out():
-    model = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 7))
-    loader = sb.SelectiveLoader(
-        DataLoader(Texts(), 4),
-        model,
-        nn.CrossEntropyLoss(),
-        sb.recorded_sb(1 / 2),
-        outputs=lambda model, batch: (model(batch["tokens"]).movedim(-1, 1), batch["labels"]),
-        with_selection=True,
-    )
-    loss_fn = loader.loss_fn
-    for batch, selection in loader:
-        logits = model(batch["tokens"]).movedim(-1, 1)
-        rows = functional.cross_entropy(logits, batch["labels"], reduction="none").sum(1) / 3
-        torch.testing.assert_close(loss_fn(logits, batch["labels"]), rows.mean())
-        found = loader.ledger.recorded.observe().scores[0]
-        torch.testing.assert_close(torch.from_numpy(found)[selection.indices], rows.detach())
 
 
 def test_a_loss_that_is_one_number_is_refused():

@@ -7,9 +7,8 @@ import pytest
 import torch
 from fixture_doors import NotedSampler, bits, fixture_data, fresh_net
 from fixture_memory import NO_WARMUP
-from sklearn.datasets import load_digits
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch import nn
+from torch.utils.data import DataLoader
 
 import selective_backprop as sb
 
@@ -120,68 +119,3 @@ def test_which_examples_await_a_loss_is_part_of_the_state():
         each.hand_out(rows)
         each.record(rows, torch.tensor([4.0, 5.0]), 1)
         assert each.recorded.observe().scores[:, :2].tolist() == [[4.0, 5.0], [2.0, 3.0]]
-
-
-def digits() -> TensorDataset:
-    data = load_digits()
-    images = torch.from_numpy(data.data[:1400]).float() / 16
-    return TensorDataset(images, torch.from_numpy(data.target[:1400]))
-
-
-def sam_step(model, loss_fn, inputs, targets, optimizer) -> None:
-    """Sharpness-aware minimisation: the gradient a step further up, applied here."""
-    parameters = list(model.parameters())
-    optimizer.zero_grad()
-    loss_fn(model(inputs), targets).backward()
-    norm = torch.stack([each.grad.norm() for each in parameters]).norm() + 1e-12
-    uphill = [0.05 * each.grad / norm for each in parameters]
-    with torch.no_grad():
-        for each, step in zip(parameters, uphill, strict=True):
-            each.add_(step)
-    optimizer.zero_grad()
-    loss_fn(model(inputs), targets).backward()
-    with torch.no_grad():
-        for each, step in zip(parameters, uphill, strict=True):
-            each.sub_(step)
-    optimizer.step()
-
-
-def lbfgs_step(model, loss_fn, inputs, targets, optimizer) -> None:
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        loss = loss_fn(model(inputs), targets)
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
-
-
-def make_lbfgs(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
-
-
-def make_sgd(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-
-
-@pytest.mark.parametrize(
-    ("step", "make_optimizer", "seed"),
-    [(once, make_sgd, 0), (sam_step, make_sgd, 1), (lbfgs_step, make_lbfgs, 2)],
-    ids=["SGD", "SAM", "LBFGS"],
-)
-def test_no_rightly_labelled_example_is_given_up_however_a_step_is_computed(
-    step, make_optimizer, seed
-):
-    torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
-    data = digits()
-    loader = sb.SelectiveLoader(
-        DataLoader(data, 32, shuffle=True), model, nn.CrossEntropyLoss(), sb.auto(), quiet=True
-    )
-    loss_fn, optimizer = loader.loss_fn, make_optimizer(model)
-    for _ in range(2):
-        for inputs, targets in loader:
-            step(model, loss_fn, inputs, targets, optimizer)
-    assert loader.ledger.class_visits.classes == tuple(range(10))
-    known = loader._parts.pipeline.memory.recall(2)
-    assert float(known.min()) > -torch.inf

@@ -263,20 +263,6 @@ def test_windows_that_are_drawn_from_at_once_leave_the_state_as_one_by_one(monke
     assert {candidates // 8 for candidates in drawn} >= {3}
 
 
-@pytest.mark.parametrize("stop", range(1, 8))
-def test_a_state_that_is_saved_between_two_such_windows_goes_on(stop):
-    whole, broken, resumed = Small(), Small(), Small()
-    expected = [[*whole.batches()] for _ in range(3)]
-    assert [*broken.batches()] == expected[0]
-    second = broken.batches()
-    found = [next(second) for _ in range(stop)]
-    resumed.door.load_state_dict(broken.door.state_dict())
-    resumed.generator.set_state(broken.generator.get_state())
-    found += [*resumed.batches()]
-    assert found == expected[1]
-    assert [*resumed.batches()] == expected[2]
-
-
 def test_what_is_drawn_ahead_keeps_its_own_weights():
     losses = torch.rand(64)
     door = sb.SelectiveLoader(

@@ -71,27 +71,6 @@ def test_what_is_not_selected_is_never_loaded(name, workers):
     assert stats.scored == 0
 
 
-@pytest.mark.parametrize("draw", ["exact", "bernoulli"])
-def test_persistent_workers_load_nothing_in_vain_either(draw):
-    data = Numbered(60)
-    loader = DataLoader(data, batch_size=6, num_workers=2, persistent_workers=True)
-    door = select(loader, sb.random_backprop(1 / 3, draw=draw))
-    trained = flat(flat(numbers(door) for _ in range(3)))
-    assert data.reads.tolist() == torch.bincount(torch.tensor(trained), minlength=60).tolist()
-    assert len(set(trained[: len(trained) // 3])) == len(trained) // 3
-
-
-def test_a_warm_up_loads_everything_and_then_half():
-    data = Numbered(40)
-    door = select(
-        DataLoader(data, batch_size=5),
-        sb.random_backprop(1 / 2, schedule=sb.Schedule(warmup_epochs=1)),
-    )
-    assert flat(numbers(door)) == list(range(40))
-    assert len(flat(numbers(door))) == 20
-    assert data.reads.sum() == 60
-
-
 def test_whole_candidate_batches_reach_the_data_set_as_the_batch_sampler_made_them():
     seen: list[Any] = []
 

@@ -17,7 +17,6 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     SequentialSampler,
-    Subset,
     TensorDataset,
 )
 from unhooked import unhooked
@@ -120,16 +119,6 @@ def test_a_loader_that_shuffles_drops_or_augments_is_refused_before_training(
     with pytest.raises(sb.LoaderError, match=message):
         scores_of(loader, make_linear, whole.train)
     assert whole.seeds == []
-
-
-def test_a_part_of_a_data_set_is_a_data_set():
-    torch.manual_seed(0)
-    model = make_linear()
-
-    def score(data):
-        return sb.el2n_scores(DataLoader(data, 4), lambda: model, idle, models=1).scores
-
-    assert torch.equal(score(Subset(DATA, [7, 2])), score(DATA)[[7, 2]])
 
 
 def test_missing_values_that_stay_missing_are_no_augmentation():
@@ -253,11 +242,3 @@ MODEL = make_linear()
 def test_what_makes_no_new_models_is_refused(make, options, message):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=message):
         sb.el2n_scores(in_order(*vectors()), make, idle, **options)
-
-
-def test_scores_go_straight_into_pruning():
-    found = sb.el2n_scores(in_order(*vectors()), make_linear, lambda model, seed: 10, models=2)
-    kept = sb.prune(found, 0.5)
-    assert re.search("EL2N, 2 models.* 10 epochs.*highest 54.55 %", kept.source)
-    assert kept.cost == found.cost
-    assert torch.equal(kept.scores, found.scores)

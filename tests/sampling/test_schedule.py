@@ -72,20 +72,6 @@ def test_a_warm_up_that_leaves_nothing_to_select_is_refused(schedule, epochs):
 
 
 @pytest.mark.parametrize(
-    ("schedule", "epochs"),
-    [
-        (sb.Schedule(warmup_epochs=5), None),
-        (sb.Schedule(warmup_epochs=5), 5.5),
-        (sb.Schedule(warmup_epochs=3, end=0.5), 7),
-        (sb.Schedule(), 0.1),
-    ],
-)
-@pytest.mark.parametrize("batches", [None, 10])
-def test_a_warm_up_that_leaves_something_is_accepted(schedule, epochs, batches):
-    schedule.check_length(epochs, batches)
-
-
-@pytest.mark.parametrize(
     ("schedule", "epochs", "batches"),
     [
         (sb.Schedule(start=0.999), 3, 10),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.scorers._agreement import measure, overlap, rank_correlation
+from selective_backprop.scorers._agreement import overlap, rank_correlation
 
 ties = st.integers(0, 4).map(float)
 values = st.one_of(ties, st.floats(-1e6, 1e6, width=32))
@@ -70,28 +70,6 @@ def test_scores_agree_with_themselves_whatever_their_unit(scores, rate):
     assert found.correlation == pytest.approx(1)
     assert found.overlap == pytest.approx(1)
     assert found.candidates == len(scores)
-
-
-def test_scores_the_wrong_way_round_agree_on_nothing():
-    scores = torch.arange(10.0)
-    found = sb.scorers.Agreement.between(scores, -scores, rate=0.5)
-    assert found == sb.scorers.Agreement(-1.0, 0.0, 0.5, batches=1, candidates=10)
-
-
-def test_a_constructed_pair_is_measured_right():
-    exact = torch.tensor([9.0, 8.0, 7.0, 1.0, 2.0, 3.0])
-    cheap = torch.tensor([9.0, 1.0, 7.0, 8.0, 2.0, 3.0])  # the second and the fourth swapped
-    correlation, highest = measure(cheap, exact, 0.5).tolist()
-    assert highest == pytest.approx(2 / 3)
-    assert correlation == pytest.approx(1 - 6 * 2 * 4**2 / (6 * 35))
-
-
-def test_a_scoring_without_order_agrees_with_nothing_but_its_like():
-    flat, slope = torch.ones(6), torch.arange(6.0)
-    assert rank_correlation(flat, slope) == 0
-    assert rank_correlation(slope, flat) == 0
-    assert rank_correlation(flat, 2 * flat) == 1
-    assert overlap(flat, slope, 3) == 0.5
 
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf])

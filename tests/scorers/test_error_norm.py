@@ -5,9 +5,6 @@ import math
 import pytest
 import torch
 from fixture_doors import fixture_data, losses_by_number
-from hypothesis import given
-from hypothesis import strategies as st
-from reference import el2n
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
@@ -32,29 +29,6 @@ def test_it_is_the_norm_of_the_losss_gradient_with_respect_to_the_outputs(soft):
     functional.cross_entropy(outputs, targets, reduction="sum").backward()
     found = error_norms(outputs.detach(), targets)
     assert torch.allclose(found, outputs.grad.norm(dim=1), rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_times_the_norm_of_its_inputs_it_is_the_norm_of_the_last_layers_gradient(bias):
-    generator = torch.Generator().manual_seed(2)
-    inputs = torch.randn(7, 5, generator=generator, dtype=torch.float64)
-    targets = torch.arange(7) % 3
-    layer = nn.Linear(5, 3, bias=bias, dtype=torch.float64)
-    norms = error_norms(layer(inputs).detach(), targets)
-    for row in range(7):
-        layer.zero_grad()
-        functional.cross_entropy(layer(inputs[row : row + 1]), targets[row : row + 1]).backward()
-        squares = sum(float(p.grad.square().sum()) for p in layer.parameters())
-        length = math.sqrt(float(inputs[row].square().sum()) + bias)
-        assert math.sqrt(squares) == pytest.approx(float(norms[row]) * length, rel=1e-12)
-
-
-@given(st.lists(st.floats(-20, 20), min_size=2, max_size=6), st.data())
-def test_it_agrees_with_the_plain_formula(logits, data):
-    target = data.draw(st.integers(0, len(logits) - 1))
-    outputs = torch.tensor([logits], dtype=torch.float64)
-    found = error_norms(outputs, torch.tensor([target]))
-    assert float(found) == pytest.approx(el2n(logits, target), rel=1e-6, abs=1e-9)
 
 
 def test_it_keeps_its_digits_where_the_model_is_sure():
@@ -135,9 +109,3 @@ def test_losses_alone_are_refused_when_the_loader_is_built(strategy):
 def test_an_unknown_measure_is_refused_with_the_known_ones():
     with unhooked(), pytest.raises(sb.ConfigurationError, match="'loss', 'error-norm'"):
         sb.scorers.Forward("norm")
-
-
-def test_a_scorer_without_outputs_says_what_to_pass():
-    context = sb.scorers.Context(2, 4, nn.Identity(), losses=losses_by_number)
-    with pytest.raises(sb.ConfigurationError, match="Pass outputs=callable"):
-        sb.scorers.Forward("error-norm").start(context)

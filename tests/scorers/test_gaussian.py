@@ -65,16 +65,6 @@ def test_the_unit_of_the_scores_does_not_matter(factor):
     np.testing.assert_allclose(same, predicted * factor, rtol=1e-3)
 
 
-def test_scores_may_have_any_sign():
-    observed, _ = decaying(100)
-    turned = sb.scorers.Observations(-observed.scores, observed.epochs)
-    predicted, mirrored = (
-        sb.scorers.GaussianProcess().predict(seen, NEXT) for seen in (observed, turned)
-    )
-    # other examples are learned from where ranks are turned round, if not all are
-    np.testing.assert_allclose(mirrored, -predicted, rtol=1e-3)
-
-
 def test_an_example_with_too_few_scores_is_told_its_last_one():
     observed, _ = decaying()
     observed = keep_newest(keep_newest(observed, slice(0, 40), 1), slice(40, 50), 0)

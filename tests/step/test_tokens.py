@@ -1,12 +1,10 @@
 """The loss counts the tokens that the rule takes, and their gradient is that of their mean."""
 
-import fixture_language as language
 import pytest
 import torch
 from fixture_language import MASKED
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
@@ -126,38 +124,3 @@ def test_a_rate_out_of_range_is_refused(rate) -> None:
 def test_what_is_not_one_number_per_token_is_refused(losses, options, message) -> None:
     with pytest.raises(sb.LossError, match=message):
         sb.TokenSelection(1 / 2)(losses, **options)
-
-
-def train(model: nn.Module, selection: sb.TokenSelection, batches: list, epochs: int) -> None:
-    optimizer = torch.optim.Adam(model.parameters(), 0.03)
-    for _ in range(epochs):
-        for batch in batches:
-            losses = language.token_losses(model, batch)
-            optimizer.zero_grad()
-            selection(losses, batch["labels"]).loss.backward()
-            optimizer.step()
-
-
-def spoiled(batch: dict[str, Tensor], noise: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
-    """Return a batch in which every tenth letter asked for is another, and where they are."""
-    labels = batch["labels"]
-    wrong = (torch.rand(labels.shape, generator=noise) < 0.1) & (labels != MASKED)
-    return batch | {"labels": labels.where(~wrong, 1 + (labels + 7) % 40)}, wrong
-
-
-def test_half_of_the_letters_teach_a_language_and_a_reference_tells_noise_from_it() -> None:
-    lines = language.Lines()
-    batches = [language.pad([lines[i] for i in range(j, j + 24)]) for j in range(0, 144, 24)]
-    reference, model = language.make_model(lines), language.make_model(lines)
-    train(reference, sb.TokenSelection(1.0), batches, epochs=16)
-    train(model, sb.TokenSelection(1 / 2), batches, epochs=8)
-    assert language.mean_loss(model, lines) < language.BY_FREQUENCY - 0.4
-    batch, wrong = spoiled(batches[0], torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        losses, known = (language.token_losses(net, batch) for net in (model, reference))
-    selection = sb.TokenSelection(1 / 5)
-    hardest = selection(losses, batch["labels"]).kept
-    furthest = selection(losses, batch["labels"], reference=known).kept
-    assert hardest.sum() == furthest.sum()
-    assert wrong[hardest].float().mean() > 0.25
-    assert wrong[furthest].float().mean() < 0.1

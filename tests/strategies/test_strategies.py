@@ -4,9 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from fixture_doors import Numbered, losses_by_number
 from torch import nn
-from torch.utils.data import DataLoader
 from unhooked import unhooked
 
 import selective_backprop as sb
@@ -180,12 +178,6 @@ def test_both_or_neither_of_rate_and_beta_are_refused(options, found):
         sb.selective_backprop(**options)
 
 
-@pytest.mark.parametrize("rate", [0.0, 1.5, float("nan")])
-def test_a_rate_that_keeps_nothing_or_more_than_all_is_refused(rate):
-    with pytest.raises(sb.ConfigurationError, match=f"rate={rate}.*in \\(0, 1\\]"):
-        sb.selective_backprop(rate)
-
-
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
@@ -214,25 +206,6 @@ def test_a_strategy_does_not_change_and_compares_by_value():
     assert hash(strategy) == hash(sb.selective_backprop(rate=0.5))
 
 
-LOADER = DataLoader(Numbered(4), 2)
-
-
-@pytest.mark.parametrize(
-    ("strategy", "options", "message"),
-    [
-        (sb.infobatch(), {"with_selection": True}, "infobatch.*epochs="),
-        (sb.easy_skip(), {"with_selection": True}, "easy-skip.*epochs="),
-        (sb.kakurenbo(), {"with_selection": True}, "kakurenbo.*epochs="),
-        (sb.rho_loss(torch.ones(5), 0.5), {}, "of 5 .* 4"),
-        (sb.pruned(sb.Subset(torch.tensor([1]), 5)), {}, "data set of 4"),
-        (sb.kath18(), {"losses": losses_by_number, "with_selection": True}, "kath18 .*mod"),
-    ],
-)
-def test_what_a_method_misses_is_said_when_the_loader_is_built(strategy, options, message):
-    with pytest.raises(sb.ConfigurationError, match=message):
-        sb.SelectiveLoader(LOADER, nn.Linear(2, 2), nn.CrossEntropyLoss(), strategy, **options)
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -247,32 +220,3 @@ def test_what_a_method_misses_is_said_when_the_loader_is_built(strategy, options
 def test_parts_that_do_not_fit_are_refused_by_the_method(make, message):
     with unhooked(), pytest.raises(sb.ConfigurationError, match=message):
         make()
-
-
-@pytest.mark.parametrize("epochs", [1, 2, 3, 7, 8, 13])
-def test_infobatch_ends_with_an_eighth_of_training_on_everything_whatever_its_length(epochs):
-    examples, size = 64, 4
-    model = nn.Linear(2, 1)
-    loader = sb.SelectiveLoader(
-        DataLoader(Numbered(examples), batch_size=size),
-        model,
-        None,
-        sb.infobatch(prune=0.9, longer_steps=False),
-        epochs=epochs,
-        with_selection=True,
-    )
-    plain = 0
-    for epoch in range(epochs):
-        seen = 0
-        for (_, targets), selection in loader:
-            loader.record(selection, targets.float())  # half of them below the mean, for ever
-            seen += len(targets)
-        if epoch == epochs - 1:
-            plain = seen
-    last = epochs * examples / 8  # examples that the last eighth has
-    if epochs == 1:  # nothing is known in the first epoch, so everything is trained on
-        assert plain == examples
-    elif last >= examples:
-        assert plain >= examples - size  # rows that wait come before
-    else:
-        assert last <= plain < examples - (examples - last) / 4

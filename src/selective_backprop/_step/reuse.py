@@ -1,13 +1,9 @@
 """What the training forward of a step may take over from its selection pass."""
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from torch import nn
-
-from selective_backprop._core.types import RowIndices
 from selective_backprop.scorers import AbstractScorer
 
 
@@ -22,22 +18,6 @@ class ReuseCounts:
     strayed: bool = False
 
 
-class RunningReuse(Protocol):
-    """Records selection passes and replays them, one after the other."""
-
-    def recording(self, candidates: int) -> AbstractContextManager[None]:
-        """Record the selection pass over `candidates` rows that runs in the body."""
-        ...
-
-    def replaying(self, rows: RowIndices) -> AbstractContextManager[ReuseCounts]:
-        """Reuse the record in the training forward of `rows` that runs in the body; use it up."""
-        ...
-
-    def count_bytes(self, model: nn.Module) -> int:
-        """Return the memory that the record holds beside the model's own."""
-        ...
-
-
 class AbstractReuse(ABC):
     """Says what is taken over."""
 
@@ -50,5 +30,5 @@ class AbstractReuse(ABC):
         """
 
     @abstractmethod
-    def start(self) -> RunningReuse:
-        """Return the running object."""
+    def start(self) -> Any:
+        """Return the running object, which records selection passes and replays them."""
