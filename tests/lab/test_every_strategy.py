@@ -169,19 +169,6 @@ def test_preparing_leaves_the_global_random_stream_where_it_was():
     assert torch.equal(before, torch.get_rng_state())
 
 
-@pytest.mark.parametrize(
-    "arm", ["recorded-sb", "infobatch", "kakurenbo", "easy-skip", "auto", "tail-sft"]
-)
-def test_the_losses_of_training_are_recorded_where_an_arm_lives_on_them(arm):
-    run = TrainingRun(fixture_plan(arm, **SETTINGS), few_digits())
-    run.advance()  # the first epoch trains on everything, or nearly
-    ledger = run.loader.state_dict()["parts"]["ledger"]
-    losses = ledger["recorded"]["scores"][0]  # the newest
-    assert losses.isfinite().all()
-    assert losses.min() > 0.0
-    assert losses.mean() == pytest.approx(run.points[0].train_loss, rel=1e-5)
-
-
 def test_scores_are_used_for_as_many_epochs_as_stale_says():
     lengths = {"epochs": 6, "warmup": 1 / 6}
     twice, five = (trained("stale-sb", stale=stale, **lengths).points[-1] for stale in (2, 5))

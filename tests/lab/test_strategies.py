@@ -60,67 +60,6 @@ def test_random_k_is_another_name_of_an_arm_that_is_run_once():
     assert strategy("random-scored", exact) == alike
 
 
-@pytest.mark.parametrize(
-    ("name", "scorer", "selector"),
-    [
-        ("traditional", None, sb.selectors.Everything()),
-        ("random-backprop", None, sb.selectors.Uniform(1 / 4, sb.selectors.Draw.BERNOULLI)),
-        (
-            "random-scored",
-            sb.scorers.Forward(),
-            sb.selectors.Uniform(1 / 4, sb.selectors.Draw.BERNOULLI),
-        ),
-        (
-            "selective-backprop",
-            sb.scorers.Forward(),
-            sb.selectors.Percentile(3.0, sb.selectors.Draw.BERNOULLI, 77),
-        ),
-        ("top-k", sb.scorers.Forward(), sb.selectors.Top(1 / 4)),
-        ("low-k", sb.scorers.Forward(), sb.selectors.Bottom(1 / 4)),
-        (
-            "stale-sb",
-            sb.scorers.Stale(sb.scorers.Forward(), 5),
-            sb.selectors.Percentile(3.0, sb.selectors.Draw.BERNOULLI, 77),
-        ),
-        (
-            "stale-sb-spread",
-            sb.scorers.Stale(sb.scorers.Forward(), 5, True),
-            sb.selectors.Percentile(3.0, "bernoulli", 77),
-        ),
-        (
-            "predicted-sb-crossing",
-            sb.scorers.Predicted(sb.scorers.Forward(), sb.scorers.Crossing(1 / 4), 5),
-            sb.selectors.Percentile(3.0, sb.selectors.Draw.BERNOULLI, 77),
-        ),
-        (
-            "recorded-sb",
-            sb.scorers.Recorded(),
-            sb.selectors.Percentile(3.0, sb.selectors.Draw.BERNOULLI),
-        ),
-        ("el2n", None, sb.selectors.Everything()),
-        ("el2n-random", None, sb.selectors.Uniform(1 / 4, sb.selectors.Draw.BERNOULLI)),
-        (
-            "diet-sb",
-            sb.scorers.Forward(),
-            sb.selectors.Percentile(3.0, sb.selectors.Draw.BERNOULLI, 77),
-        ),
-        (
-            "rho-loss",
-            sb.scorers.Excess(sb.scorers.ReferenceLosses(torch.ones(8)), sb.scorers.Forward()),
-            sb.selectors.Top(1 / 4),
-        ),
-        (
-            "tail-sft",
-            sb.scorers.Excess(None, sb.scorers.Recorded(4)),
-            sb.selectors.Top(1 / 4),
-        ),
-    ],
-)
-def test_an_arm_scores_and_selects_as_its_settings_say(name, scorer, selector):
-    made = strategy(name, replace(CHOSEN, stale=5))
-    assert (made.scorer, made.selector) == (scorer, selector)
-
-
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if name not in OWN_SCHEDULE])
 def test_what_chooses_by_score_warms_up_for_a_fraction_of_the_run_and_nothing_else_does(name):
     expected = sb.Schedule(warmup_epochs=0, start=0.0 if name in UNWARMED else 0.3)

@@ -61,25 +61,6 @@ def test_every_crop_of_a_padded_image_occurs_equally_often_and_nothing_else(shif
     assert all(abs(occurrence - 400) < 100 for occurrence in occurrences)
 
 
-def test_black_is_0_where_it_is_not_given():
-    images, indices = images_of(50), torch.arange(50)
-    augmentation = Augmentation(shift=2, border=Border.BLACK)
-    assert torch.equal(
-        augmentation(images, indices, seed=0, epoch=0),
-        augmentation(images, indices, seed=0, epoch=0, black=torch.zeros(2, 1, 1)),
-    )
-
-
-def test_another_border_moves_images_alike():
-    images, indices = images_of(50), torch.arange(50)
-    mirrored, black = (
-        Augmentation(shift=2, flip=True, border=border)(images, indices, seed=0, epoch=0)
-        for border in Border
-    )
-    assert torch.equal(mirrored[black != 0], black[black != 0])
-    assert (black == 0).any()
-
-
 @pytest.mark.parametrize("cutout", [1, 2, 3, 4, 9])
 def test_cutout_zeroes_one_square_whose_centre_is_in_the_image(cutout):
     height, width, count = 5, 6, 3000

@@ -48,18 +48,6 @@ def test_every_example_is_in_exactly_one_split_with_its_label():
     assert found == sorted(zip(whole.tolist(), digits.target.tolist(), strict=True))
 
 
-def test_of_the_examples_sorted_by_class_every_fifth_is_a_test_example():
-    # Class 0 has 178 examples, so class 1 begins at place 178.
-    splits = read_digits()
-    digits = load_digits()
-    zeros = np.flatnonzero(digits.target == 0)[::5]
-    expected = np.rint(digits.data[zeros] * 255 / 16)
-    assert np.array_equal(splits.test_inputs[splits.test_labels == 0].view(-1, 64), expected)
-    ones = np.flatnonzero(digits.target == 1)[2::5]
-    expected = np.rint(digits.data[ones] * 255 / 16)
-    assert np.array_equal(splits.test_inputs[splits.test_labels == 1].view(-1, 64), expected)
-
-
 def test_the_statistics_are_those_of_the_training_images_kept():
     whole, part = load("digits"), load("digits", limit=100)
     for data in (whole, part):
@@ -67,13 +55,6 @@ def test_the_statistics_are_those_of_the_training_images_kept():
         assert data.mean == pytest.approx([levels.mean().item()], abs=1e-12)
         assert data.std == pytest.approx([levels.std(correction=0).item()], abs=1e-12)
     assert whole.mean != part.mean
-
-
-def test_loading_twice_gives_the_same_and_moves_no_global_stream():
-    before = torch.get_rng_state()
-    first, second = load("digits", limit=50), load("digits", limit=50)
-    assert torch.equal(first.train_inputs, second.train_inputs)
-    assert torch.equal(before, torch.get_rng_state())
 
 
 def test_some_classes_of_a_data_set_are_a_data_set_with_statistics_of_its_own():
@@ -85,14 +66,6 @@ def test_some_classes_of_a_data_set_are_a_data_set_with_statistics_of_its_own():
     levels = part.train_inputs.double() / 255
     assert part.mean == pytest.approx([levels.mean().item()], abs=1e-12)
     assert load("clicks:0-1").mean[0] == 0.0  # as all clicks
-
-
-def test_an_unknown_name_is_refused_with_those_there_are():
-    with pytest.raises(
-        sb.ConfigurationError,
-        match=r"no data set 'minst'\. Did you mean mnist or mnist1d\? There are digits, mnist, ",
-    ):
-        load("minst")
 
 
 @pytest.mark.parametrize("name", [name for name in DATASETS if name not in NEED_NO_FOLDER])

@@ -5,7 +5,6 @@ import hashlib
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_breast_cancer
 
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.data.datasets import load
@@ -43,41 +42,6 @@ def test_the_sizes_are_those_of_the_docs(name):
     found = (len(data.train_labels), len(data.test_labels), data.channels, data.classes)
     assert found == SIZES[name]
     assert data.image_size == 1
-
-
-@pytest.mark.parametrize("name", ["mnist1d", "table"])
-def test_classes_are_balanced_in_both_splits(name):
-    data = load(name)
-    for labels in (data.train_labels, data.test_labels):
-        counts = labels.bincount()
-        assert counts.max() - counts.min() <= 1
-
-
-def test_series_of_mnist1d_resemble_their_neighbours_in_place_and_are_smooth():
-    series = load("mnist1d").train_inputs.numpy().astype(float)
-    steps = np.diff(series, axis=1).std() / series.std()
-    assert 0.2 < steps < 0.8  # white noise has 1.41
-    assert len(np.unique(series, axis=0)) == len(series)
-
-
-def test_a_class_of_mnist1d_is_told_by_its_examples():
-    data = load("mnist1d")
-    train, test = (each.numpy().astype(float) for each in (data.train_inputs, data.test_inputs))
-    distances = ((test[:, None, ::2] - train[None, :, ::2]) ** 2).sum(2)
-    nearest = data.train_labels[torch.from_numpy(distances.argmin(1))]
-    error = float((nearest != data.test_labels).double().mean())
-    assert 0.2 < error < 0.7  # chance is 0.9
-
-
-def test_the_breast_cancer_table_is_scikit_learns():
-    data, table = load("breast-cancer"), load_breast_cancer()
-    labels = torch.cat([data.train_labels, data.test_labels])
-    assert labels.bincount().tolist() == np.bincount(table.target).tolist()
-    levels = np.concatenate([data.train_inputs.numpy(), data.test_inputs.numpy()])
-    radius = levels[:, 0].astype(float)
-    found = np.sort((radius - 127.5) / 127.5 * 4)
-    expected = np.sort((table.data[:, 0] - table.data[:, 0].mean()) / table.data[:, 0].std())
-    assert np.abs(found - expected.clip(-4, 4)).max() < 0.02
 
 
 def test_clicks_have_one_category_of_each_field_by_zipfs_law_and_2_percent_positives():

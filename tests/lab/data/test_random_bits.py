@@ -39,14 +39,6 @@ def test_an_examples_bits_do_not_depend_on_its_company(indices, key):
     assert torch.equal(together, torch.cat(alone, dim=1))
 
 
-def test_bits_are_spread_evenly_and_bear_no_relation_to_the_index():
-    bits = random_bits(key_of(0, 0), torch.arange(100_000), draws=2).double() / 2**32
-    assert (bits.mean(dim=1) - 0.5).abs().max() < 0.005
-    assert (bits.var(dim=1) - 1 / 12).abs().max() < 0.002
-    neighbours = torch.stack([bits[0, :-1], bits[0, 1:], bits[1, :-1], torch.arange(99_999.0)])
-    assert (torch.corrcoef(neighbours) - torch.eye(4)).abs().max() < 0.015
-
-
 @given(st.lists(st.integers(-(2**70), 2**70), min_size=1, max_size=4))
 def test_a_key_has_64_bits_and_changes_with_every_number(numbers):
     key = key_of(*numbers)

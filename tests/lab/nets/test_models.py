@@ -5,8 +5,6 @@ import torch
 from fixture_lab import blank_data
 
 import selective_backprop as sb
-from selective_backprop_lab.data.datasets import load
-from selective_backprop_lab.data.loader import make_loader, make_test_loader
 from selective_backprop_lab.nets.models import MODELS, make_model, take_over
 
 # The full nets are their narrow twins in everything but size, and slow.
@@ -34,24 +32,6 @@ def test_a_seed_decides_the_weights_and_no_global_stream_is_moved():
     other = make_model("small_cnn", data, seed=2).state_dict()
     assert all(torch.equal(first[key], second[key]) for key in first)
     assert not torch.equal(first["0.0.weight"], other["0.0.weight"])
-
-
-def test_the_small_net_learns_the_digits():
-    data = load("digits", limit=600)
-    model = make_model("small_cnn", data, seed=0)
-    loader = make_loader(data, batch_size=50, seed=0)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
-    for epoch in range(4):
-        loader.dataset.set_epoch(epoch)
-        for images, labels in loader:
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(model(images), labels).backward()
-            optimizer.step()
-    model.eval()
-    with torch.no_grad():
-        ((images, labels),) = make_test_loader(data, batch_size=360)
-        error = (model(images).argmax(1) != labels).double().mean()
-    assert error < 0.1
 
 
 @pytest.fixture

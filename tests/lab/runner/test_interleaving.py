@@ -2,11 +2,11 @@ import signal
 from types import SimpleNamespace
 
 import pytest
-from fixture_lab import carry_out, few_digits, fixture_plan, run_plans, untimed
+from fixture_lab import few_digits, fixture_plan, run_plans
 from fixture_runs import fixture_point
 
 import selective_backprop as sb
-from selective_backprop_lab.records.schema import read_run, read_runs
+from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.runner import grid
 from selective_backprop_lab.training.run import TrainingRun
 
@@ -83,40 +83,11 @@ def three_arms(seed=0, **changes):
     return [fixture_plan(arm, seed=seed, **changes) for arm in ARMS]
 
 
-def test_arms_of_one_seed_take_turns_from_evaluation_to_evaluation(compare):
-    plans = three_arms(evaluations=2)
-    compare(plans)
-    assert compare.happened("advanced") == plans * 2
-
-
 def test_who_is_least_far_goes_next_where_arms_are_evaluated_differently_often(compare):
     often, seldom = fixture_plan("traditional", evaluations=4), fixture_plan("low-k", evaluations=2)
     compare([often, seldom])
     order = "".join("o" if plan is often else "s" for plan in compare.happened("advanced"))
     assert order == "osooso"
-
-
-def test_records_come_back_in_the_order_of_the_plans_and_hold_every_point(compare):
-    plans = [*three_arms(seed=1), *three_arms(seed=0)]
-    records = compare(plans)
-    assert [(run.header.arm, run.header.seed) for run in records] == [
-        (plan.arm, plan.seed) for plan in plans
-    ]
-    assert all(run.finished and len(run.points) == 3 for run in records)
-    assert all(run.header.command == "typed" for run in records)
-    assert [run.end["meters"] for run in records] == [{"arm": plan.arm} for plan in plans]
-    assert [point for plan, point in compare.seen if plan == plans[0]] == list(records[0].points)
-
-
-def test_what_is_recorded_is_not_run_again(compare):
-    plans = three_arms()
-    first = compare(plans[:2])
-    both = compare(plans)
-    assert compare.happened("made") == plans[2:]
-    assert both[:2] == first
-    assert [plan for plan, point in compare.seen if point is None] == plans[:2]
-    assert compare(plans) == both
-    assert not compare.log
 
 
 @pytest.mark.parametrize("stop", [RuntimeError("broken"), KeyboardInterrupt()])
@@ -186,28 +157,6 @@ def test_where_nobody_can_be_told_any_more_what_was_trained_is_kept(tmp_path):
     ]
 
 
-def test_run_again_the_old_records_stay_beside_the_new(compare):
-    plans = three_arms()
-    compare(plans)
-    old = {name: (compare.folder / name).read_bytes() for name in compare.files()}
-    compare(plans, replace=True)
-    assert compare.happened("made") == plans
-    for name, content in old.items():
-        assert (compare.folder / f"{name}.replaced").read_bytes() == content
-        assert read_run(compare.folder / name).finished
-
-
-def test_a_record_cut_off_in_its_last_line_is_run_again_and_kept(compare):
-    plans = three_arms()
-    records = compare(plans)
-    path = records[1].path
-    path.write_bytes(path.read_bytes()[:-20])
-    cut = path.read_bytes()
-    compare(plans)
-    assert compare.happened("made") == [plans[1]]
-    assert path.with_name(path.name + ".partial").read_bytes() == cut
-
-
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -231,27 +180,6 @@ def test_a_damaged_record_stops_a_comparison_before_it_starts_and_everything_sta
     path.rename(path.with_suffix(".away"))
     assert all(run.finished for run in compare(plans))
     assert compare.happened("made") == plans[:2]
-
-
-def test_real_runs_are_recorded_as_they_are_when_alone(tmp_path):
-    plans = three_arms(epochs=2)
-    records = run_plans(plans, few_digits(), tmp_path, command="", watch=lambda plan, point: None)
-    for plan, record in zip(plans, records, strict=True):
-        alone = carry_out(plan)
-        assert untimed(list(record.points)) == untimed(alone.points)
-        assert record.end["meters"]["batches"] == alone.points[-1].updates
-        assert record.header.config == plan.description()
-
-
-def test_an_again_that_stops_in_the_middle_loses_no_finished_record(compare):
-    plans = three_arms()
-    compare(plans)
-    old = {name: (compare.folder / name).read_bytes() for name in compare.files()}
-    compare.fails = {("traditional", 0, 1): RuntimeError("broken")}
-    with pytest.raises(RuntimeError):
-        compare(plans, replace=True)
-    for name, content in old.items():
-        assert (compare.folder / f"{name}.replaced").read_bytes() == content
 
 
 def test_what_cannot_be_built_leaves_no_record_behind(tmp_path):

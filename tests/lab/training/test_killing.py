@@ -15,7 +15,6 @@ from fixture_sessions import train_session
 
 from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.training.probes import Probe, RunningProbe
-from selective_backprop_lab.training.run import TrainingRun
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork a process"),
@@ -87,14 +86,3 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_end(tmp_path):
     assert record.observations == expected.observations
     assert (record.end["sittings"], expected.end["sittings"]) == (4, 1)
     assert [path.suffix for path in (tmp_path / "killed").iterdir()] == [".jsonl"]
-
-
-def test_a_run_that_is_not_to_go_on_begins_anew(tmp_path):
-    plan = fixture_plan(evaluations=2)
-    first = TrainingRun(plan, few_digits())
-    train_session(plan, few_digits(), tmp_path, run=first, every=1e-6, updates=3)
-    again = train_session(plan, few_digits(), tmp_path, every=1e-6, resume=False)
-    (record,) = read_runs(tmp_path)
-    assert record.end["sittings"] == 1
-    assert again.meter.updates == record.points[-1].updates
-    assert len(list(tmp_path.glob("*.partial"))) == 1

@@ -63,19 +63,6 @@ def test_three_epochs_of_an_arm_that_keeps_a_third(learning_rates, arm, follows,
     assert learning_rates == along_the_cosine(shares)
 
 
-# 256 examples: four batches an epoch.
-@pytest.mark.parametrize(
-    ("follows", "shares"),
-    [
-        (ScheduleBasis.RUN, [1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1]),
-        (ScheduleBasis.CANDIDATES, [1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1]),
-    ],
-)
-def test_a_budget_that_pays_for_one_and_a_half_traditional_epochs(learning_rates, follows, shares):
-    carry_out(paced("traditional", follows, cost=1.5))
-    assert learning_rates == along_the_cosine(shares)
-
-
 # 64 trained of 192 candidates cost a quarter of an epoch: two epochs pay for 8 updates in 6 epochs.
 @pytest.mark.parametrize(
     ("follows", "shares"),

@@ -82,12 +82,6 @@ def test_a_probe_leaves_the_global_random_stream_where_it_was():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_run_that_is_asked_for_nothing_sees_nothing():
-    run = TrainingRun(fixture_plan(), few_digits())
-    run.advance()
-    assert run.look() == []
-
-
 def test_quantiles_of_losses_are_those_of_the_first_examples():
     data = few_digits()
     run = finish(TrainingRun(fixture_plan("traditional"), data))

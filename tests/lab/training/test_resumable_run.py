@@ -8,7 +8,6 @@ from fixture_lab import Clock, few_digits, fixture_plan, same_runs, untimed
 from fixture_sessions import open_session, train_session
 
 import selective_backprop as sb
-from selective_backprop_lab.data.loader import InMemoryDataset
 from selective_backprop_lab.records import writer
 from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.training.resumable_run import Checkpoints
@@ -167,24 +166,6 @@ def test_a_checkpoint_that_holds_no_state_of_the_run_is_refused_by_its_name(tmp_
         sb.RecordError, match=rf"(?s){path.name} .*'{PLAN.recipe.model}'.*begin anew"
     ):
         open_session(PLAN, few_digits(), tmp_path)
-
-
-def test_a_data_set_that_raises_costs_nothing_that_was_kept(tmp_path, monkeypatch):
-    expected = train_session(PLAN, few_digits(), tmp_path / "whole")
-    getitems = InMemoryDataset.__getitems__
-    reads = iter(range(1000))
-
-    def broken(dataset, indices):
-        if dataset.augmentation is not None and next(reads) == 9:
-            raise OSError("the disk is gone")
-        return getitems(dataset, indices)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(InMemoryDataset, "__getitems__", broken)
-        with pytest.raises(OSError, match="gone") as raised:
-            train_session(PLAN, few_digits(), tmp_path / "broken", every=1e-9)
-    assert raised.value.__notes__[0].startswith("raised while examples [")
-    assert same_runs(train_session(PLAN, few_digits(), tmp_path / "broken"), expected)
 
 
 def test_what_a_checkpoint_takes_is_not_on_the_run_s_bill(tmp_path, monkeypatch):

@@ -24,37 +24,12 @@ from torch import nn
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.data.loader import InMemoryDataset
-from selective_backprop_lab.data.noise import NoiseKind
 from selective_backprop_lab.data.splits import stratified_order
 from selective_backprop_lab.strategies import STRATEGIES
 from selective_backprop_lab.training.evaluation import area_under_curve, evaluate
-from selective_backprop_lab.training.lr_schedule import ScheduleBasis
 from selective_backprop_lab.training.run import TrainingRun
-
-RIVALS = ("traditional", "random-backprop", "selective-backprop", "low-k")
-
-
-@pytest.mark.parametrize("length", [{"epochs": 3}, {"cost": 2.0}], ids=["epochs", "budget"])
-def test_runs_that_take_turns_end_as_if_each_had_been_alone(length):
-    plans = [fixture_plan(arm, **length) for arm in RIVALS]
-    alone = [carry_out(plan) for plan in plans]
-    together = [TrainingRun(plan, few_digits()) for plan in plans]
-    while not all(run.finished for run in together):
-        for run in together:
-            run.advance()
-    assert all(same_runs(*pair) for pair in zip(alone, together, strict=True))
-
-
-@pytest.mark.parametrize("arm", ["kath18", "kath18-loss-gated"])
-def test_a_gate_that_stays_shut_costs_what_traditional_training_does(arm):
-    gated, plain = (carry_out(fixture_plan(name, rate=1 / 20)) for name in (arm, "traditional"))
-    assert [point.cost for point in gated.points] == [point.cost for point in plain.points]
-    assert same_tensors(gated.model.state_dict(), plain.model.state_dict())
-    assert gated.loader.stats.scored == 0
-    assert gated.loader.stats.observed == plain.loader.stats.kept
 
 
 @pytest.mark.parametrize("arm", ["random-backprop", "selective-backprop"])
@@ -142,25 +117,6 @@ def test_the_meters_agree_with_a_count_by_hand(monkeypatch, arm, updates, traine
     assert read == {"training": loaded, "test": 3 * TESTED}
 
 
-@pytest.mark.parametrize("arm", STRATEGIES)
-def test_every_point_is_consistent_and_counts_from_the_start(arm):
-    # half of the data is one window, so that every epoch of what pruning leaves has its third
-    run = carry_out(fixture_plan(arm, evaluations=3, keep=1 / 2, young=1 / 3))
-    points, price = run.points, run.meter.price
-    for point in points:
-        assert sum(point.phases.values()) == pytest.approx(point.seconds, abs=1e-6)
-        passes = price.score * point.scored + (3 + price.learn) * point.trained
-        assert point.cost == pytest.approx(run.meter.prepared + passes / (3 * EXAMPLES))
-        assert point.epoch == point.candidates / EXAMPLES
-    for name in ("progress", "cost", "seconds", "cpu_seconds", "updates", "candidates", "trained"):
-        values = [getattr(point, name) for point in points]
-        assert values == sorted(values)
-    assert [round(3 * point.progress) for point in points] == [1, 2, 3]
-    assert points[-1].cpu_seconds > 0.0
-    assert points[-1].phases["backward"] > 0.0
-    assert points[-1].scored == 0 or points[-1].phases["score"] > 0.0
-
-
 def test_examples_scored_a_second_time_to_check_a_cheap_scorer_are_on_the_bill(monkeypatch):
     check = sb.experimental.Check(3, least=0)
     rounded = sb.experimental.Int8(sb.scorers.Forward(), recalibrate_every=3, check=check)
@@ -191,18 +147,6 @@ def test_a_run_that_is_evaluated_more_often_than_it_takes_steps_says_nothing_fal
     assert points[-1].updates == 2
     assert points[-1].progress == 1.0
     assert any(math.isnan(point.train_loss) for point in points)
-
-
-def test_what_a_run_ends_with_are_the_loader_s_own_counts():
-    run = carry_out(fixture_plan("selective-backprop", rate=1 / 3))
-    ended, last = run.meters(), run.points[-1]
-    for name in ("candidates", "loaded", "scored"):
-        assert ended[name] == getattr(last, name)
-    assert ended["kept"] == last.trained
-    assert ended["batches"] == last.updates
-    assert ended["candidates"] == 3 * EXAMPLES
-    assert ended["waiting"] == (3 * EXAMPLES - EXAMPLES) % 192
-    assert ended["peak_memory_bytes"] > 0
 
 
 def test_an_evaluation_looks_at_every_example_once_and_in_evaluation_mode():
@@ -290,41 +234,6 @@ def test_a_plan_without_evaluations_or_of_an_unknown_arm_is_refused():
         fixture_plan(evaluations=0)
     with pytest.raises(sb.ConfigurationError, match="there is no strategy 'best'"):
         fixture_plan("best")
-
-
-def test_whatever_changes_a_run_changes_the_name_of_its_record():
-    plans = [
-        fixture_plan(),
-        fixture_plan("low-k"),
-        fixture_plan(seed=1),
-        fixture_plan(epochs=4),
-        fixture_plan(cost=3.0),
-        fixture_plan(seconds=3.0),
-        fixture_plan(model="resnet9_narrow"),
-        fixture_plan(evaluations=4),
-        fixture_plan(rate=1 / 4),
-        fixture_plan(draw=sb.selectors.Draw.BERNOULLI),
-        fixture_plan(warmup=0.25),
-        fixture_plan(history=2048),
-        fixture_plan(recipe={"batch_size": 32}),
-        fixture_plan(recipe={"learning_rate": 0.2}),
-        fixture_plan(recipe={"augmentation": Augmentation(shift=2)}),
-        *(
-            replace(fixture_plan(), composition=composition)
-            for composition in (
-                *(Composition(noise=noise) for noise in (0.1, 0.2)),
-                Composition(noise=0.1, noise_kind=NoiseKind.NEIGHBOUR),
-                Composition(noise=0.1, seed=1),
-                Composition(skew=1.5),
-                Composition(copies=1.0),
-                Composition(copies=1.0, near_copies=1),
-                Composition(copies=1.0, places=100),
-            )
-        ),
-        replace(fixture_plan(), lr_follows=ScheduleBasis.CANDIDATES),
-    ]
-    names = {plan.record_name for plan in plans}
-    assert len(names) == len(plans)
 
 
 def test_a_run_does_not_depend_on_where_the_global_random_streams_are():
