@@ -149,24 +149,12 @@ def _of_usual_labels(
 
 
 def _why_none(run: Any) -> str:
-    """Say why nothing is known of a run's examples, and which command would record it."""
-    command = run.command
-    asked = command.split()[1:2]
-    if asked not in (["train"], ["compare"]):
-        return (
-            f"{run.run}: only train and compare record what becomes of examples, and it is a run "
-            f"of: {command}"
-        )
-    if run.finished:
-        why, option = "nothing can be read of its examples. To train it anew", " --again"
-    else:
-        why = (
-            "the run did not end, and what became of its examples is written when it does. To go "
-            "on with it"
-        )
-        option = " --resume" if asked == ["train"] else ""
-        command = command.replace(" --again", "")  # which begins anew
-    return f"{run.run}: {why}: {command}{option if option not in command else ''}"
+    """Say which command would record what becomes of a run's examples."""
+    return (
+        f"{run.run}: nothing is known of its examples. Only train and compare record them, when a "
+        f"run ends; --resume goes on with one of train, and --again runs it anew. It is a run of: "
+        f"{run.command}"
+    )
 
 
 def top_table(found: Audit, count: int) -> Table:

@@ -106,11 +106,8 @@ def labels_of(history: ExampleHistory, index: int) -> tuple[str, str]:
 
 
 def gallery(kept: Kept) -> dict[str, Any]:
-    """Return single examples of each run, with the faces that the runs share, for the page.
-
-    The run that selected least as chance would comes first.
-    """
-    seen = sorted(examined(kept), key=lambda run: -unevenness(run[-1]))
+    """Return single examples of each run, with the faces that the runs share, for the page."""
+    seen = examined(kept)
     runs: list[dict[str, Any]] = []
     for label, seed, history in seen:
         orders = extremes(history.selected, history.loss_mean)
@@ -124,17 +121,7 @@ def gallery(kept: Kept) -> dict[str, Any]:
         runs.append({"name": f"{label}, seed {seed}", "even": even, "passes": passes, **sides})
     shown = {card["number"] for own in runs for card in own["most"] + own["least"]}
     images, texts = faces([history for *_, history in seen], shown)
-    return {"runs": runs, "uneven": unevenness(seen[0][-1]) > 0, "images": images, "texts": texts}
-
-
-def unevenness(history: ExampleHistory) -> float:
-    """Return by how much more the shares vary in which examples were trained on than by chance.
-
-    That is a difference of variances: 0 or less where all are as likely, in whatever order.
-    """
-    shares = history.selected / max(history.passes, 1.0)
-    odds = min(float(shares.mean()), 1.0)
-    return float(shares.var()) - odds * (1.0 - odds) / max(history.passes, 1.0)
+    return {"runs": runs, "images": images, "texts": texts}
 
 
 def _card(history: ExampleHistory, index: int) -> dict[str, Any]:

@@ -59,7 +59,6 @@ def test_it_draws_a_figure_and_writes_a_record(measured):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--data 5", "no data set '5'; there are digits"),
         (
             "--data 1x8x8/3 --scorers fp4",
             "no scorer 'fp4'; there are forward, int8, bf16, for images of 8 pixels and training",
@@ -68,8 +67,6 @@ def test_it_draws_a_figure_and_writes_a_record(measured):
             "--data 1x8x8 --scorers bf16 --precision bf16",
             "there are forward, fp32, int8, for images of 8 pixels and training in bf16 on cpu",
         ),
-        ("--data 1x8x8 --precision fp16", "fp16"),
-        ("--data 1x8x8 --model no.such:net", "cannot be imported"),
         ("--data 1x8x8 --rate 3", "--rate 3: a share in (0, 1] is needed"),
     ],
 )
@@ -84,7 +81,6 @@ def test_what_cannot_be_measured_is_refused(options, message, tmp_path):
     [
         ("--out bench.what", "--out bench.what: the name of a figure is needed, ending in .png"),
         ("--out .", "--out .: the name of a figure is needed"),
-        ("--out folder.png", "--out folder.png: the name of a figure is needed"),
         ("--json folder.png", "--json folder.png: is a folder"),
         ("--json taken/a.json", "--json taken: cannot be made a folder"),
     ],

@@ -39,9 +39,3 @@ def test_what_is_trained_where_there_is_a_pack_joins_it(folder):
     assert not list((folder / "out").glob("*.jsonl"))
     assert len(read_runs(folder / "out")) == 3
     assert "recorded already" in run_command(train, folder).text
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path):
-    refused = run_command("pack nowhere", tmp_path)
-    assert refused.status == 2
-    assert "nowhere" in refused.err

@@ -57,16 +57,6 @@ def test_what_is_wrong_with_a_record_is_said_and_the_rest_is_reported(copy, undr
     assert "traditional" in (copy / "out/table.md").read_text()
 
 
-def test_where_there_is_nothing_to_report_that_is_said(tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "a.jsonl").write_text("half")
-    outcome = run_command("report out", tmp_path)
-    assert outcome.status == 2
-    assert "error: there is no record to show in out" in outcome.err
-    assert "out/a.jsonl: no header" in outcome.err
-    assert run_command("report nowhere", tmp_path).status == 2
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A folder with a record, of which no figure is drawn, which takes a second."""
@@ -105,14 +95,6 @@ def test_a_folder_in_the_place_of_a_file_is_named_and_nothing_is_left(folder, ta
     assert outcome.status == 2
     assert outcome.err == f"error: --out {place}: cannot be written ({said}); name another\n"
     assert not list(folder.rglob("*.new"))
-
-
-def test_a_file_in_the_place_of_a_folder_is_named(folder):
-    (folder / "taken").write_text("something else")
-    for place in ("taken", "taken/page.html"):
-        outcome = run_command(f"report out -o {place}", folder)
-        assert outcome.status == 2
-        assert outcome.err.startswith("error: --out taken: cannot be made a folder")
 
 
 def test_a_strategy_whose_name_is_no_text_is_drawn_with_a_mark_in_its_place(tmp_path):

@@ -21,7 +21,6 @@ from selective_backprop_lab.report.examples import (
     gallery,
     kept_histories,
     loss_spread,
-    unevenness,
     widest_classes,
 )
 from selective_backprop_lab.report.styles import styles
@@ -73,30 +72,6 @@ def test_what_trains_on_everything_says_nothing_of_classes_and_is_left_out():
     [axes] = draw_classes(kept, look).axes
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["top-k"]
     assert draw_classes({"traditional": {0: whole}}, look) is None
-
-
-def test_a_gallery_begins_with_the_run_whose_choice_is_least_like_chance():
-    examples, passes = 1200, 10
-    generator = np.random.default_rng(0)
-    selected = {
-        "all": np.full(examples, passes),
-        "random": generator.binomial(passes, 0.3, examples),
-        "seldom": np.where(np.arange(examples) % 3 < 1, 8, 1),  # a third of the examples
-        "half": np.where(np.arange(examples) % 2, 7, 2),
-    }
-    kept = {
-        name: {0: fixture_history(examples, passes=10.0, selected=own.astype(np.int32))}
-        for name, own in selected.items()
-    }
-    found = gallery(kept)
-    names = [run["name"].split(",")[0] for run in found["runs"]]
-    assert names[:2] == ["seldom", "half"]
-    assert found["uneven"]
-    assert not gallery({"all": kept["all"]})["uneven"]
-    assert unevenness(kept["seldom"][0]) == pytest.approx(
-        np.var([0.8, 0.1, 0.1]) - 0.0222, abs=1e-3
-    )
-    assert unevenness(kept["random"][0]) == pytest.approx(0.0, abs=3e-3)
 
 
 def test_a_class_without_examples_has_no_share():

@@ -113,19 +113,6 @@ def test_a_report_tells_what_ran_what_came_out_and_how_to_do_it_again(report):
     assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.of("meta")
 
 
-def test_below_three_seeds_a_page_has_no_interval_and_says_what_it_takes(report):
-    arms = ("traditional", "other")
-    few, many = (
-        report([run for arm in arms for run in fixture_seeds(arm, [5.0, 6.0, 7.0][:seeds])])
-        for seeds in (2, 3)
-    )
-    head = few.text.split("How to read this")[0]
-    assert not re.search(r"\d ± \d", head)
-    assert "--seeds 3" in head
-    assert re.search(r"\d ± \d", many.text)
-    assert "--seeds 3" not in many.text
-
-
 def test_a_crowd_gets_a_word_on_what_is_drawn(report):
     words = "Curves are of traditional and of those that end lowest"
     few, many = (
@@ -167,19 +154,6 @@ def test_every_text_of_a_record_is_escaped(report):
     assert "<script>alert" not in page.source
 
 
-def test_a_comparison_without_traditional_gets_no_speed_up_and_a_word(report):
-    text = report(fixture_seeds("other", [5.0, 5.0])).text
-    assert "no finished traditional run" in text
-    assert "1.00×" not in text
-
-
-def test_unfinished_runs_are_shown_as_such(report):
-    page = report([fixture_run(), fixture_run("other", finished=False, upto=2)], whole=True)
-    assert "other(1 unfinished)" in page.text
-    assert "other, seed 0, is unfinished, at 50% of its length; it is not counted." in page.text
-    assert "other (unfinished)" in page.figures[OVERVIEW]
-
-
 @pytest.mark.parametrize(
     "runs",
     [
@@ -195,14 +169,6 @@ def test_unfinished_runs_are_shown_as_such(report):
 )
 def test_partial_and_odd_sets_get_a_report(report, runs):
     assert "How to read this" in report(runs, whole=True).text
-
-
-def test_a_report_replaces_an_older_one_and_leaves_nothing_behind(tmp_path):
-    path = tmp_path / "report.html"
-    path.write_text("old")
-    write_report(fixture_comparison([fixture_run()]), str(path))
-    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
-    assert path.read_text(encoding="utf-8").lstrip().startswith("<!doctype html>")
 
 
 def test_a_report_names_files_and_no_folders(tmp_path, report):

@@ -1,6 +1,6 @@
 import math
 from dataclasses import replace
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 import numpy as np
 from fixture_runs import fixture_comparison, fixture_point, fixture_run
@@ -19,17 +19,6 @@ from selective_backprop_lab.strategies import STRATEGIES
 
 def look(*names):
     return styles(fixture_comparison([fixture_run(name) for name in names]))
-
-
-def test_an_arm_has_its_colour_whoever_else_is_there():
-    alone, among = look("selective-backprop"), look("traditional", "auto", "selective-backprop")
-    assert alone["selective-backprop"].colour == among["selective-backprop"].colour
-
-
-def test_arms_are_told_apart_by_colour():
-    arms = look("traditional", "random-backprop", "random-scored", "selective-backprop", "a", "b")
-    for one, other in combinations(arms.values(), 2):
-        assert one.colour != other.colour
 
 
 def test_every_arm_there_is_has_a_colour_of_its_own():
