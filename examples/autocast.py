@@ -20,7 +20,7 @@ model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(devi
 loss_fn = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 scaler = torch.amp.GradScaler(device, enabled=precision == torch.float16)
-scorer = sb.experimental.LowPrecision(sb.scorers.Forward(), precision)
+scorer = sb.experimental.LowPrecision(sb.scorers.Forward())
 loader = sb.SelectiveLoader(loader, model, loss_fn, sb.selective_backprop(1 / 3, scorer=scorer))
 
 steps = 0

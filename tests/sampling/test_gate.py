@@ -351,6 +351,7 @@ def test_outputs_that_have_no_error_norm_leave_the_loop_alone():
     assert loop.loader.stats.scored == 6 * 2
 
 
+@pytest.mark.filterwarnings("ignore:this cpu has no fast path")
 @pytest.mark.parametrize(
     ("scorer", "observed"),
     [

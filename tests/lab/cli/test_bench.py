@@ -7,6 +7,8 @@ from fixture_command import run_command
 
 from selective_backprop_lab.bench import harness
 
+# It scores in bfloat16, for which not every processor has a fast path.
+pytestmark = pytest.mark.filterwarnings("ignore:this cpu has no fast path")
 MODEL = """
 from torch import nn
 
