@@ -172,6 +172,11 @@ def test_what_was_worked_out_is_forgotten_when_a_state_is_loaded():
     assert history.percentiles(torch.tensor([0.0])).item() == 1.0
 
 
+def test_scores_that_carry_gradients_can_be_ranked():
+    scores = torch.tensor([2.0, 1.0], requires_grad=True)
+    assert sb.selectors.selection_probability(scores, scores, beta=1).tolist() == [0.5, 0.0]
+
+
 def test_filed_scores_are_copied():
     scores = torch.tensor([1.0, 2.0])
     history = sb.selectors.History(2)

@@ -80,7 +80,8 @@ def assemble(
     memory = None
     if scorer is not None and needs.remembers and source.examples is not None:
         memory = _remember(source.examples, scorer, needs, ranks, terms.confidence)
-    history = History(max(terms.history, window) * ranks.size) if terms.history else None
+    capacity = max(terms.history, window) * ranks.size
+    history = terms.history_type(capacity) if terms.history else None
     lockstep, filing = None, None
     if isinstance(ranks, Group):
         ranked = history is not None and needs.passes

@@ -1,16 +1,19 @@
 """The last R scores, of one rank or of all, and where a score ranks among them."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_whole
-from selective_backprop._core.saved_state import FLOATS, MOST, Saved
+from selective_backprop._core.saved_state import FLOATS, Saved
 from selective_backprop._core.stats import ScoreStats
 from selective_backprop._core.types import Float64, Odds, Scores
+
+Mark = tuple[dict[str, Tensor], int]  # what is kept, and how many scores were filed
 
 
 class History:
@@ -19,48 +22,69 @@ class History:
     Its answers are kept until something is filed, so that many windows ranked against an
     unchanged history sort it only once.
 
+    A subclass can weigh scores (`weights`), or remember others (`remember`). Everything else is
+    derived: `kept` and `filed` are all that is saved, loaded and shared among ranks.
+
     Args:
         capacity: how many scores are remembered, R; at least 1.
+
+    Attributes:
+        columns: the names in `kept`; the first is that of the scores.
+        kept: tensors `[capacity]` of floats without NaN, of which the first `len(history)` places
+            are in use; empty before the first filing.
+        filed: how many scores were ever filed.
 
     Raises:
         ConfigurationError: if the capacity is not a whole number, or below 1.
     """
 
+    columns: ClassVar[tuple[str, ...]] = ("ring",)
+
     def __init__(self, capacity: int) -> None:
         self.capacity = int(check_whole("capacity", capacity))
-        self._ring: torch.Tensor | None = None
-        self._filed = 0
+        self.kept: dict[str, Tensor] = {}
+        self.filed = 0
         self._forget_answers()
 
+    @property
+    def weights(self) -> Tensor | None:
+        """How much each of `recent` counts, above 0, `[recent]`; None if all count alike."""
+        return None
+
     def __len__(self) -> int:
-        return min(self._filed, self.capacity)
+        return min(self.filed, self.capacity)
 
     def file(self, scores: Scores) -> None:
-        """Remember `scores`, in their order, forgetting the oldest beyond the capacity."""
-        if self._ring is None:
-            self._ring = scores.new_zeros(self.capacity)
-        size, ring, newest = scores.shape[0], *_writable(self._ring, scores)
+        """Take in new scores, of any number, in their order."""
+        if not self.kept:
+            self.kept = {name: scores.new_zeros(self.capacity) for name in self.columns}
+        self.remember(scores.detach())
+        self.filed += scores.shape[0]
+        self._sorted = self._sorted_on_host = self._below = self._mean = None
+
+    def remember(self, scores: Scores) -> None:
+        """Change `kept`, zeros at first, for new scores, which `filed` does not count yet.
+
+        By default, the oldest beyond the capacity are forgotten. A subclass takes random numbers
+        from a generator that it seeds with `filed`, and does not make the host wait.
+        """
+        ring, newest = _writable(self.kept["ring"], scores)
+        size = len(newest)
         newest = newest[max(0, size - self.capacity) :]  # no more than fit
         # Where the last of the newest will lie is given by how many were ever filed.
-        start = (self._filed + size - len(newest)) % self.capacity
+        start = (self.filed + size - len(newest)) % self.capacity
         before_wrap = min(len(newest), self.capacity - start)
         ring[start : start + before_wrap] = newest[:before_wrap]
         if before_wrap < len(newest):
             ring[: len(newest) - before_wrap] = newest[before_wrap:]
-        self._filed += size
-        self._forget_answers()
-
-    @property
-    def filed(self) -> int:
-        """How many scores were ever filed."""
-        return self._filed
 
     @property
     def recent(self) -> torch.Tensor:
         """The remembered scores in no particular order, `[recent]`; empty before the first."""
-        if self._ring is None:
+        if not self.kept:
             return torch.empty(0)
-        return self._ring if self._filed >= self.capacity else self._ring[: self._filed]
+        scores = self.kept[self.columns[0]]
+        return scores if self.filed >= self.capacity else scores[: self.filed]
 
     def percentiles(self, scores: Scores, *, ties: bool = False) -> Odds:
         """Return the share of the remembered scores that is lower than each score.
@@ -70,40 +94,48 @@ class History:
             ties: count equal scores as lower too, instead of strictly lower ones alone.
 
         Returns:
-            Shares in [0, 1], float64. Unless ties count, a score that is itself remembered has
-            less than 1. All are 1 where nothing is remembered: nothing is known, so nothing is
-            left out. Found without a host synchronisation.
+            Shares in [0, 1], float64; of the weight, if scores are weighed. Unless ties count, a
+            score that is itself remembered has less than 1. All are 1 where nothing is remembered:
+            nothing is known, so nothing is left out. Found without a host synchronisation.
         """
         if not len(self):
             return torch.ones_like(scores, dtype=torch.float64)
         if self.recent.device.type == "cpu":  # NumPy is twice as fast as torch, which sorts indices
             return torch.from_numpy(self.percentiles_on_host(scores, ties=ties))
         if self._sorted is None:
-            self._sorted = self.recent.sort().values
-        return _rank_on_device(scores, self._sorted, ties=ties)
+            recent, weights = self.recent, self.weights
+            self._sorted = recent.sort().values
+            self._below = None if weights is None else _shares(weights, recent)
+        return _rank_on_device(scores, self._sorted, self._below, ties=ties)
 
     def percentiles_on_host(self, scores: Scores, *, ties: bool = False) -> np.ndarray:
         """Do what `percentiles` does in NumPy, for scores in the host's memory."""
         if self._sorted_on_host is None:
             if not len(self):
                 return np.ones(scores.shape[0])
-            self._sorted_on_host = _sort_on_host(self.recent)
+            recent, weights = self.recent, self.weights
+            self._sorted_on_host = _sort_on_host(recent)
+            self._below = None if weights is None else _shares(weights, recent)
         ascending, side = self._sorted_on_host, "right" if ties else "left"
         # How many are lower is the place where a score would be put in; "left" is before its ties.
-        return ascending.searchsorted(_array(scores), side) / len(ascending)
+        places = ascending.searchsorted(_array(scores), side)
+        return places / len(ascending) if self._below is None else self._below.numpy()[places]
 
     def mean(self) -> Float64[Tensor, ""]:
-        """Return the mean of those remembered scores that are finite.
+        """Return the mean of the remembered scores that are finite, weighed if scores are.
 
         Returns:
             A float64 scalar on the scores' device, NaN where no finite score is remembered;
             found without a host synchronisation.
         """
         if self._mean is None:
-            recent = self.recent.detach().double()
+            recent, weights = self.recent.detach().double(), self.weights
             finite = recent.isfinite()
             # Masked and not indexed, which would make the host wait for the number of them.
-            self._mean = recent.where(finite, 0.0).sum() / finite.sum()
+            values = recent.where(finite, 0.0)
+            if weights is not None:
+                values, finite = values * weights, finite * weights.double()
+            self._mean = values.sum() / finite.sum()
         return self._mean
 
     def tie_share(self) -> float:
@@ -124,9 +156,10 @@ class History:
         return ScoreStats(len(finite), float(finite.mean()), tuple(deciles.tolist()))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the remembered scores and how many were ever filed."""
-        ring, filed = self.mark()
-        return {"capacity": self.capacity, "ring": ring, "filed": filed}
+        """Return what is kept, and how many scores were ever filed."""
+        kept, filed = self.mark()
+        columns = {name: kept.get(name) for name in self.columns}
+        return {"capacity": self.capacity, **columns, "filed": filed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()`.
@@ -135,27 +168,30 @@ class History:
             ConfigurationError: if the state is of a history of another capacity, or damaged; this
                 history then stays as it was.
         """
-        capacity, ring, filed = Saved(state).fields("capacity", "ring", "filed")
+        capacity, filed, *columns = Saved(state).fields("capacity", "filed", *self.columns)
         if capacity.whole(1) != self.capacity:
             raise ConfigurationError(
                 f"the state holds a history of {state['capacity']} scores; this one holds "
                 f"{self.capacity}. Build the loader with the batch size, rate and history it had."
             )
-        scores = ring.maybe(lambda each: each.tensor(*FLOATS, shape=(self.capacity,)).clone())
-        self.go_back((scores, filed.whole(0, 0 if scores is None else MOST)))
+        if columns[0].value is None:
+            return self.go_back(({}, filed.whole(0, 0)))
+        loaded = [each.tensor(*FLOATS, shape=(self.capacity,)).clone() for each in columns]
+        self.go_back((dict(zip(self.columns, loaded, strict=True)), filed.whole()))
 
-    def mark(self) -> tuple[torch.Tensor | None, int]:
+    def mark(self) -> Mark:
         """Return a snapshot for `go_back`, without waiting for the device."""
-        return None if self._ring is None else self._ring.clone(), self._filed
+        return {name: column.clone() for name, column in self.kept.items()}, self.filed
 
-    def go_back(self, mark: tuple[torch.Tensor | None, int]) -> None:
-        """Return to a snapshot that `mark` took; its tensor is used from now on, not copied."""
-        self._ring, self._filed = mark
+    def go_back(self, mark: Mark) -> None:
+        """Return to a snapshot that `mark` took; its tensors are used from now on, not copied."""
+        self.kept, self.filed = mark
         self._forget_answers()
 
     def _forget_answers(self) -> None:
         self._sorted: torch.Tensor | None = None
         self._sorted_on_host: np.ndarray | None = None
+        self._below: torch.Tensor | None = None
         self._mean: torch.Tensor | None = None
 
 
@@ -173,7 +209,7 @@ class SharedHistory:
         self._most = most
         self._device = torch.device("cpu") if device is None else device
         self._own: list[torch.Tensor] = []
-        self._before: tuple[torch.Tensor | None, int] | None = None
+        self._before: Mark | None = None
 
     def file(self, scores: Scores) -> None:
         """Remember scores of this rank until the next exchange."""
@@ -203,6 +239,15 @@ class SharedHistory:
                 self._history.file(own.to(self._device))
 
 
+def load_history(kind: type[History], saved: Saved) -> History:
+    """Return a history of the capacity and contents that were saved."""
+    capacity, *_ = saved.fields("capacity", "filed", *kind.columns)
+    history = kind(capacity.whole(1))
+    with saved.inside():
+        history.load_state_dict(saved.value)
+    return history
+
+
 def share_below(scores: Scores, recent: torch.Tensor) -> Odds:
     """Return the share of `recent` that is strictly lower than each score; 1 if it is empty."""
     history = History(max(1, recent.shape[0]))
@@ -216,17 +261,25 @@ def _sort_on_host(recent: torch.Tensor) -> np.ndarray:
     return ascending
 
 
-def _rank_on_device(scores: Scores, ascending: torch.Tensor, *, ties: bool) -> Odds:
+def _shares(weights: torch.Tensor, recent: torch.Tensor) -> torch.Tensor:
+    """Return the share of all weight below each score, from the lowest score on, and lastly 1."""
+    sums = pad(weights.double()[recent.argsort()].cumsum(0), (1, 0))
+    return sums / sums[-1]
+
+
+def _rank_on_device(
+    scores: Scores, ascending: torch.Tensor, below: torch.Tensor | None, *, ties: bool
+) -> Odds:
     ranks = torch.searchsorted(ascending, scores.contiguous(), right=ties)
-    return ranks.double() / ascending.shape[0]
+    return ranks.double() / ascending.shape[0] if below is None else below.take(ranks)
 
 
 def _writable(ring: torch.Tensor, scores: torch.Tensor) -> tuple[Any, Any]:
     """Return views of both tensors' memory, of the kind that is fastest to write."""
     types = {ring.dtype, scores.dtype}
     if ring.device.type == "cpu" and torch.bfloat16 not in types:  # NumPy has no bfloat16
-        return ring.numpy(), scores.detach().numpy()  # slices of tensors take five times as long
-    return ring, scores.detach()
+        return ring.numpy(), scores.numpy()  # slices of tensors take five times as long
+    return ring, scores
 
 
 def _array(scores: torch.Tensor) -> np.ndarray:

@@ -18,8 +18,8 @@ FEWEST = 256  # tokens; matrix products with fewer rows take up to a third longe
 class Head(NamedTuple):
     """A head's weight and bias, in the precision that its products are computed in."""
 
-    weight: Float[Tensor, "word feature"]
-    bias: Float[Tensor, " word"] | None
+    weight: Float[Tensor, "vocabulary feature"]
+    bias: Float[Tensor, " vocabulary"] | None
 
 
 class Workspace:
@@ -32,13 +32,15 @@ class Workspace:
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}
 
-    def take(self, name: str, rows: int, words: int, like: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return memory `[row, word]` with any numbers in it, on the device of `like`."""
+    def take(
+        self, name: str, rows: int, vocab_size: int, like: Tensor, dtype: torch.dtype
+    ) -> Tensor:
+        """Return memory `[row, vocabulary]` with any numbers in it, on the device of `like`."""
         if like.device.type != "cpu":
-            return like.new_empty(rows, words, dtype=dtype)
+            return like.new_empty(rows, vocab_size, dtype=dtype)
         kept = self._kept.get(name)
-        if kept is None or kept.dtype != dtype or kept.shape[1] != words or len(kept) < rows:
-            self._kept[name] = kept = torch.empty(rows, words, dtype=dtype)
+        if kept is None or kept.dtype != dtype or kept.shape[1] != vocab_size or len(kept) < rows:
+            self._kept[name] = kept = torch.empty(rows, vocab_size, dtype=dtype)
         return kept[:rows]
 
 
@@ -48,18 +50,18 @@ class Scan(NamedTuple):
     Attributes:
         losses: `[token]`, in float32 at least.
         entropies: of the predictions, `[token]`, in nats; None if they were not asked for.
-        probabilities: `[token, word]`; None if they were not asked for.
+        probabilities: `[token, vocabulary]`; None if they were not asked for.
     """
 
     losses: Float[Tensor, " token"]
     entropies: Float[Tensor, " token"] | None
-    probabilities: Float[Tensor, "token word"] | None
+    probabilities: Float[Tensor, "token vocabulary"] | None
 
 
 class Known(NamedTuple):
     """Probabilities of tokens, of which only some are taken, in the order of `rows`."""
 
-    probabilities: Float[Tensor, "token word"]
+    probabilities: Float[Tensor, "token vocabulary"]
     rows: RowIndices
     losses: Float[Tensor, " token"]
 
@@ -73,18 +75,18 @@ class _Piece(NamedTuple):
     losses: Tensor
 
 
-def tokens_held(words: int, device: torch.device) -> int:
-    """Return how many tokens' probabilities to hold: 128 MiB, but at least those of a piece."""
-    return max(FEWEST, HELD * (1 if device.type == "cpu" else 4) // words)
+def tokens_held(vocab_size: int, device: torch.device) -> int:
+    """Return how many tokens' probabilities to hold: 128 MiB, but at least one piece's."""
+    return max(FEWEST, HELD * (1 if device.type == "cpu" else 4) // vocab_size)
 
 
 def check_head(head: Any) -> nn.Linear:
     """Return a head that does as `nn.Linear` does; refuse any other."""
     if not isinstance(head, nn.Linear):
         raise ConfigurationError(
-            f"head={type(head).__name__}: an nn.Linear from features to words is needed, such as "
-            "model.lm_head. Where the embedding's weight is used without a module, make one: head "
-            "= nn.Linear(features, words, bias=False); head.weight = embedding.weight."
+            f"head={type(head).__name__}: an nn.Linear from features to the vocabulary is needed, "
+            "such as model.lm_head. Where there is none, make one: head = nn.Linear(features, "
+            "vocab_size, bias=False); head.weight = embedding.weight."
         )
     found = None
     if type(head).forward is not nn.Linear.forward or "forward" in vars(head):
@@ -116,13 +118,13 @@ def scan(
     hold: bool = False,
 ) -> Scan:
     """Compute each token's loss without gradients; if asked, entropies and probabilities too."""
-    tokens, words = hidden.shape[0], head.out_features
+    tokens, vocab_size = hidden.shape[0], head.out_features
     with torch.no_grad():
         lowered, rows = _in_precision(Head(head.weight, head.bias), hidden)
     with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
         losses = torch.empty(tokens, dtype=wide(rows), device=rows.device)
         entropies = torch.empty_like(losses) if entropy else None
-        probabilities = space.take("all", tokens, words, rows, losses.dtype) if hold else None
+        probabilities = space.take("all", tokens, vocab_size, rows, losses.dtype) if hold else None
         for part in _pieces(lowered, rows, targets, chunk, space, into=probabilities):
             losses[part.rows] = part.losses
             if entropies is not None:
@@ -157,8 +159,8 @@ class HeadLoss(torch.autograd.Function):
         Args:
             ctx: what the backward pass gets.
             hidden: `[token, feature]`.
-            weight: `[word, feature]`.
-            bias: `[word]`, or None.
+            weight: `[vocabulary, feature]`.
+            bias: `[vocabulary]`, or None.
             targets: int64 `[token]`.
             weights: of the tokens, `[token]`; None where all weigh 1.
             chunk: the most tokens to take at once.
@@ -224,14 +226,14 @@ def _pieces(
     into: Tensor | None = None,
 ) -> Iterator[_Piece]:
     """Yield pieces of the tokens; the next overwrites what is not written `into` a tensor."""
-    tokens, words = hidden.shape[0], head.weight.shape[0]
+    tokens, vocab_size = hidden.shape[0], head.weight.shape[0]
     size = max(1, min(tokens, chunk))
     if hidden.device.type == "cpu":
-        size = min(size, max(FEWEST, PIECE // words))
-    all_logits = space.take("logits", size, words, hidden, hidden.dtype)
+        size = min(size, max(FEWEST, PIECE // vocab_size))
+    all_logits = space.take("logits", size, vocab_size, hidden, hidden.dtype)
     all_found = into
     if all_found is None:
-        all_found = space.take("probabilities", size, words, hidden, wide(hidden))
+        all_found = space.take("probabilities", size, vocab_size, hidden, wide(hidden))
     for start in range(0, tokens, size):
         rows = slice(start, min(start + size, tokens))
         part, asked = hidden[rows], targets[rows]

@@ -34,7 +34,7 @@ class NonzeroRows:
     which they are, by any numbers that are 0 in them.
 
     By default each batch loses its zero rows, and `(selection.weights * losses).mean()` is still
-    the mean over all of its rows: loss and gradient are those of the whole batch, to rounding. If
+    the mean over all of its rows: loss and gradient equal the whole batch's, to rounding. If
     all rows are zero, one of them is kept. Its gradients are zeros, so momentum and weight decay
     do what they do in training without selection, and under DDP each rank takes every step.
 
@@ -83,7 +83,7 @@ class NonzeroRows:
         if not isinstance(find_ranks(), Alone):
             raise ConfigurationError(
                 f"backfill={size} on several ranks: their batches would fill up at different "
-                "times, and those that step would wait for the others; pass backfill=None"
+                "times, and ranks that step would wait for the others; pass backfill=None"
             )
         self._buffer = SelectionBuffer(
             Nonzero().start(Context(size, None)),

@@ -27,8 +27,8 @@ def rows_only(kept: Tensor, *modules: nn.Module) -> Generator[None]:
     Meant for the last block of a transformer, where nothing but the loss follows: its MLP, its
     attention's output projection, and the norms after it. Each module gets the kept positions
     alone, as `[1, kept, feature]`, and its output is 0 at all others, so that a residual
-    connection passes those by unchanged. Values and gradients at the kept positions are those of
-    the whole model. Do not pass a module of an earlier block: later attention reads all of its
+    connection passes them by unchanged. Values and gradients at the kept positions are as in the
+    whole model. Do not pass a module of an earlier block: later attention reads all of its
     positions.
 
     The modules are not changed but for hooks, which are removed when the context ends. With

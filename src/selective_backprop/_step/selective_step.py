@@ -25,7 +25,7 @@ from selective_backprop._core.types import (
 )
 from selective_backprop._distributed.group import Group, find_ranks
 from selective_backprop._distributed.messages import Exchange, Head, Status, compare
-from selective_backprop._memory.history import History
+from selective_backprop._memory.history import History, load_history
 from selective_backprop._pipeline.nonfinite import FiniteGuard, NonFinite
 from selective_backprop._pipeline.rows import Rows, Shape
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
@@ -35,6 +35,7 @@ from selective_backprop._sampling.schedule import Phase, Schedule
 from selective_backprop._step.reuse import AbstractReuse, ReuseCounts
 from selective_backprop.scorers._abstract import start_scorer
 from selective_backprop.scorers._agreement import Agreement
+from selective_backprop.selectors._abstract import Terms
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._collective import check_strategy, has_collective_forward
 
@@ -232,23 +233,24 @@ class SelectiveStep:
             self._guard.skipped = counts.nonfinite
 
     def _read_history(self, saved: Saved) -> History:
-        capacity, ring, _ = saved.fields("capacity", "ring", "filed")
-        if not self._terms.history or ring.value is None:
-            raise ring.refuse("scores, of a strategy that ranks against them,")
-        history = History(capacity.whole(1))
+        if not self._terms.history:
+            raise saved.refuse("None, since this strategy ranks against no scores,")
         with saved.inside():
-            history.load_state_dict(on_device(saved.value, self._device))
+            moved = on_device(saved.value, self._device)
+        history = load_history(self._terms.history_type, Saved(moved, saved.path))
+        if not len(history):
+            raise saved.refuse("a history with scores")
         return history
 
     def _open_history(self, candidates: int) -> None:
         """Make a history that is large enough for the first batch, of equal size on all ranks."""
-        most = self._terms.history
+        terms = self._terms
         if self._joint is not None:
             self._history, self._seed = self._joint.open(
-                self._history, most, candidates, self._seed
+                self._history, terms, candidates, self._seed
             )
-        elif self._history is None and most:
-            self._history = History(max(most, candidates))
+        elif self._history is None and terms.history:
+            self._history = terms.history_type(max(terms.history, candidates))
 
     def _score(self, batch: Any, candidates: int) -> Scores | None:
         """Return the candidates' scores; record the activations if they are reused."""
@@ -303,11 +305,11 @@ class JointHistory:
         self._steps = 0
 
     def open(
-        self, history: History | None, capacity: int, candidates: int, seed: int
+        self, history: History | None, terms: Terms, candidates: int, seed: int
     ) -> tuple[History | None, int]:
         """Return the history to use, and the seed; at the first step agree on sizes and seed.
 
-        At least `capacity` scores are remembered for each rank. A rank sends at most as many
+        At least `terms.history` scores are remembered for each rank. A rank sends at most as many
         scores as the largest first batch has candidates; of a larger batch it sends the last.
         """
         if self._exchange is None:
@@ -323,12 +325,12 @@ class JointHistory:
             self._exchange = Exchange(self._group, max(sizes))
             seed = seeds[0] % 2**64
             if history is None:
-                history = History(max(capacity, *sizes) * self._group.size)
+                history = terms.history_type(max(terms.history, *sizes) * self._group.size)
         self._history = history
         return history, seed
 
     def file(self, scores: Scores) -> None:
-        """Exchange scores, and file those of all ranks; `scores` are this rank's."""
+        """Exchange scores, and file all ranks' scores; `scores` are this rank's."""
         gathered = self._swap(Status.READY, scores)
         assert self._history is not None
         for own in gathered:

@@ -45,7 +45,7 @@ class TokenLoss:
 
     Takes the place of the head and the loss. The head computes all tokens' losses without
     gradients, the selection chooses, and the head's forward and backward pass run over the tokens
-    that are kept. The gradients equal those of the mean of their losses to within rounding. Where
+    that are kept. The gradients are exact for the mean of their losses, to within rounding. Where
     all tokens are kept, or it is known beforehand which (`kept`), the head runs once.
 
     Logits are computed in chunks of tokens and not held: no more than `chunk` times the
@@ -55,10 +55,10 @@ class TokenLoss:
     `kept`) are in the host's memory and the selection has a rate.
 
     Args:
-        head: the model's last layer, `nn.Linear` from features to words, with or without a bias;
-            its weight may be the embedding's. It is read at each call, and not itself called.
-            What the model does to logits after its head, such as scaling or capping them, is not
-            done.
+        head: the model's last layer, `nn.Linear` from features to the vocabulary, with or without
+            a bias; its weight may be the embedding's. It is read at each call, and not itself
+            called. What the model does to logits after its head, such as scaling or capping them,
+            is not done.
         selection: which tokens are kept; None keeps all that count.
         shift: compare each token's prediction with the next label, as models of Hugging Face do.
             Position `t` then stands for the prediction of label `t + 1`, here and in every mask
@@ -66,7 +66,7 @@ class TokenLoss:
         entropy: choose by the entropies of the predictions instead of their losses.
         chunk: the most tokens whose logits or probabilities are held at once; None takes as many
             as fit into 128 MiB in float32, on CUDA 512 MiB, but at least 256. Where all tokens
-            that count fit, those kept are not computed twice.
+            that count fit, kept tokens are not computed twice.
 
     Raises:
         ConfigurationError: if the head is not linear, or does what its weight does not tell, or
@@ -80,8 +80,8 @@ class TokenLoss:
         >>> import torch, selective_backprop as sb
         >>> body, head = torch.nn.Embedding(50, 8), torch.nn.Linear(8, 50)
         >>> token_loss = sb.TokenLoss(head, sb.TokenSelection(rate=1/4), shift=True)
-        >>> words = torch.arange(24).view(2, 12)
-        >>> selected = token_loss(body(words), words)
+        >>> tokens = torch.arange(24).view(2, 12)
+        >>> selected = token_loss(body(tokens), tokens)
         >>> selected.loss.backward()
         >>> selected.kept.sum().item()  # of 22 predictions
         6
@@ -119,7 +119,7 @@ class TokenLoss:
 
         Args:
             hidden: the head's input, `[row, token, feature]`.
-            labels: word numbers `[row, token]`, the selection's `ignored` where none counts.
+            labels: token ids `[row, token]`, the selection's `ignored` where none counts.
             reference: a loss per token, `[row, token]`, which is subtracted from what tokens are
                 chosen by. NaN, which stands for an unknown loss, ranks the token highest.
             kept: the tokens to train on, `[row, token]`, as `choose` returns it. The selection is
@@ -127,10 +127,10 @@ class TokenLoss:
 
         Returns:
             The loss, 0 if no token is kept; the mask of the tokens kept; and the losses that were
-            computed: of all tokens that count if they were chosen by them, else of those kept.
+            computed: of all tokens that count if they were chosen by them, else of the kept ones.
 
         Raises:
-            LossError: if shapes do not fit each other and the head, labels are no word numbers,
+            LossError: if shapes do not fit each other and the head, labels are not token ids,
                 or there is a reference where nothing is chosen by scores.
             ConfigurationError: if the head has changed to one that is refused.
         """
@@ -177,7 +177,7 @@ class TokenLoss:
 
     @_uncompiled
     def losses(self, hidden: Tensor, labels: Tensor) -> Tensor:
-        """Return every counted token's loss, without gradients, such as those of a reference.
+        """Return every counted token's loss, without gradients, as for a reference.
 
         Args:
             hidden: as for a call.
@@ -208,15 +208,15 @@ class TokenLoss:
         Args:
             labels: as for a call.
             scores: one per token, `[row, token]`, such as a `TokenLedger` remembers; NaN, for
-                unknown, ranks highest. None keeps all tokens that count, or those that a selector
-                which needs no scores draws.
+                unknown, ranks highest. None keeps all tokens that count, or draws among them
+                if the selector needs no scores.
             reference: as for a call.
 
         Returns:
             A mask `[row, token]`, True at the tokens to train on; on the labels' device.
 
         Raises:
-            LossError: if labels are no word numbers, or the shapes differ.
+            LossError: if labels are not token ids, or the shapes differ.
         """
         targets = self._targets(labels)
         counts = targets != self._selection.ignored
@@ -229,14 +229,14 @@ class TokenLoss:
         return self._selection(scores, counts, reference=reference).kept
 
     def _chunk_on(self, device: torch.device) -> int:
-        words = self._head.out_features
-        return tokens_held(words, device) if self._chunk is None else int(self._chunk)
+        vocab_size = self._head.out_features
+        return tokens_held(vocab_size, device) if self._chunk is None else int(self._chunk)
 
     def _targets(self, labels: Tensor) -> Tensor:
         """Return what each position is to predict."""
         if labels.is_floating_point() or labels.dtype == torch.bool or labels.ndim < 1:
             raise LossError(
-                f"labels are {labels.dtype} of shape {tuple(labels.shape)}; word numbers "
+                f"labels are {labels.dtype} of shape {tuple(labels.shape)}; token ids "
                 "[row, token] are needed"
             )
         if not self._shift:
@@ -266,14 +266,14 @@ class TokenLoss:
             counts = counts & kept.to(counts.device)
         rows = counts.flatten().nonzero().flatten()
         targets = targets.flatten()[rows].long()
-        words = self._head.out_features
+        vocab_size = self._head.out_features
         if targets.device.type == "cpu" and len(rows):
             low, high = (int(end) for end in targets.aminmax())
-            if low < 0 or high >= words:
+            if low < 0 or high >= vocab_size:
                 raise LossError(
-                    f"labels go from {low} to {high}, and the head has {words} words; numbers "
-                    f"from 0 to {words - 1} are needed, or {self._selection.ignored} where a "
-                    "token does not count"
+                    f"labels go from {low} to {high}, and the head's vocabulary has {vocab_size} "
+                    f"tokens; ids from 0 to {vocab_size - 1} are needed, or "
+                    f"{self._selection.ignored} where a token does not count"
                 )
         device = hidden.device
         return rows.to(device, non_blocking=True), targets.to(device, non_blocking=True)

@@ -12,12 +12,12 @@ from selective_backprop._core.errors import ConfigurationError, LossError
 from selective_backprop._core.options import check_instance, check_rate, check_whole, settle
 from selective_backprop._core.saved_state import SEEDS, Saved, Stateful, loaded
 from selective_backprop._core.types import Scores
-from selective_backprop._memory.history import History
+from selective_backprop._memory.history import History, load_history
 from selective_backprop._pipeline.selection_buffer import mix_seeds
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Choice
 from selective_backprop._step.selective_step import WINDOW
-from selective_backprop.selectors import AbstractSelector
+from selective_backprop.selectors import AbstractSelector, Terms
 
 
 class SelectedTokens(NamedTuple):
@@ -43,8 +43,8 @@ class TokenSelection:
     """Choose the tokens of a batch that a language model trains on.
 
     With a `rate`, keep the tokens of the batch that have the highest losses. With a `selector`,
-    keep those that it takes: `sb.selectors.Percentile(beta=2, history=65536)` ranks them against
-    the losses of recent batches, and `sb.selectors.Uniform(rate=1/4)` takes them at random.
+    keep what it takes: `sb.selectors.Percentile(beta=2, history=65536)` ranks tokens against the
+    losses of recent batches, and `sb.selectors.Uniform(rate=1/4)` takes them at random.
 
     If the losses of a reference model are given, tokens are ranked by how far their losses exceed
     the reference's. This leaves out tokens that the reference finds hard too, such as noise.
@@ -59,7 +59,7 @@ class TokenSelection:
             `round(rate * n)` are kept, at least one. 1 keeps all that count.
         ignored: the target of tokens that do not count, such as padding and prompts.
         selector: takes the place of a rate. Of recent losses it remembers as many as it says, but
-            at least those of the first batch; its random stream begins at `torch.initial_seed()`.
+            at least the first batch's; its random stream begins at `torch.initial_seed()`.
 
     Raises:
         ConfigurationError: if not exactly one of rate and selector is given, the rate is out of
@@ -184,22 +184,22 @@ class TokenSelection:
             return Choice(order[:quota].sort().values)
         assert self.selector is not None
         scores = scores.float().nan_to_num(torch.inf, torch.inf, -torch.inf)
-        history = History(1)
-        if most := self.selector.terms.history:
-            history = self._open_history(max(most, tokens), scores.device)
+        history, terms = History(1), self.selector.terms
+        if terms.history:
+            history = self._open_history(terms, tokens, scores.device)
             history.file(scores)
         seed = mix_seeds(self._seed, self._draws)
         self._draws += 1
         generator = torch.Generator(scores.device).manual_seed(seed)
         return self._running.select(scores, history, generator)
 
-    def _open_history(self, capacity: int, device: torch.device) -> History:
+    def _open_history(self, terms: Terms, tokens: int, device: torch.device) -> History:
         """Return the recent scores on the device of the next; a loaded state may be elsewhere."""
         if self._history is None:
-            self._history = History(capacity)
+            self._history = terms.history_type(max(terms.history, tokens))
         elif self._history.recent.device != device and len(self._history):
-            ring, filed = self._history.mark()
-            self._history.go_back((on_device(ring, device), filed))
+            kept, filed = self._history.mark()
+            self._history.go_back((on_device(kept, device), filed))
         return self._history
 
     def state_dict(self) -> dict[str, Any]:
@@ -230,13 +230,9 @@ class TokenSelection:
             (self._seed, self._draws), self._history = numbers, history
 
     def _read_history(self, saved: Saved) -> History:
-        capacity, _, _ = saved.fields("capacity", "ring", "filed")
         if self.selector is None or not self.selector.terms.history:
             raise saved.refuse("None, since this selection remembers no losses,")
-        history = History(capacity.whole(1))
-        with saved.inside():
-            history.load_state_dict(saved.value)
-        return history
+        return load_history(self.selector.terms.history_type, saved)
 
 
 def _check_tokens(losses: Tensor, targets: Tensor | None, reference: Tensor | None) -> None:

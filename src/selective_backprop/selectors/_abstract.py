@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_rate, check_whole, settle
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import Scores
@@ -66,6 +67,8 @@ class Terms:
             depend on the window's other rows: a window is then a candidate batch or, where all
             scores are remembered, the examples of the data set, up to a million at a time.
         history: how many recent scores the selector ranks against; 0 if it ranks none.
+        history_type: the class of that history. Scores that are remembered by example are ranked
+            in a plain `History`, since they have no order.
         needs_scores: whether it chooses by score; if not, it can choose before loading.
         keeps_everything: whether candidate batches pass through unchanged.
         reweights: whether rows carry weights that the loss must use.
@@ -77,7 +80,7 @@ class Terms:
             probability that the model gives the true class.
 
     Raises:
-        ConfigurationError: if a number is out of its range.
+        ConfigurationError: if a number is out of its range, or the type is no `History`.
     """
 
     rate: float
@@ -89,10 +92,14 @@ class Terms:
     promises: bool = True
     paced: bool = False
     confidence: bool = False
+    history_type: type[History] = History
 
     def __post_init__(self) -> None:
         settle(self, check_rate, "rate")
         settle(self, check_whole, "history", least=0)
+        kind = self.history_type
+        if kind is not History and not (isinstance(kind, type) and issubclass(kind, History)):
+            raise ConfigurationError(f"history_type={kind!r} is no subclass of History")
 
 
 class AbstractSelector(ABC):

@@ -82,7 +82,7 @@ def error_probability(losses: Scores) -> Odds:
 @final
 @dataclass(frozen=True)
 class Nonzero(AbstractSelector):
-    """Keep every candidate, except those that score exactly 0.
+    """Keep every candidate that does not score exactly 0.
 
     Where a score of 0 means a gradient of 0, as with a hinge loss, what is left out would have
     taught the model nothing.
@@ -157,7 +157,7 @@ class BelowMean(AbstractSelector):
 @final
 @dataclass(frozen=True)
 class Hide(AbstractSelector):
-    """Leave out the candidates of lowest loss, except those that the model is not sure of.
+    """Leave out the candidates of lowest loss, unless the model is not sure of them.
 
     A candidate is hidden if fewer than `share` of the remembered losses are lower than its own,
     and if the model predicted it correctly with a confidence of at least `confidence`. The rule
@@ -180,7 +180,7 @@ class Hide(AbstractSelector):
         ConfigurationError: if a value is out of range.
 
     Source:
-        Nguyen et al. 2023, arXiv:2310.10102, section 3; the falls are those of its ImageNet
+        Nguyen et al. 2023, arXiv:2310.10102, section 3; the falls are as in its ImageNet
         trainings. The paper also divides the learning rate by the share that is trained on,
         which is left to the training loop.
     """
