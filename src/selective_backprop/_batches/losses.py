@@ -364,7 +364,7 @@ class UnreducedLoss:
         return losses
 
     def of_examples(self, losses: Any, targets: Any) -> Any:
-        """Return one loss per example from those of its positions."""
+        """Return one loss per example from its positions' losses."""
         return average_examples(losses, targets, self.ignored)
 
     def excess(self, losses: Any, outputs: Any, targets: Any) -> Any:
@@ -380,7 +380,7 @@ class UnreducedLoss:
         A mean of cross-entropies has torch's divisor: the number of positions that are not
         ignored, or the sum of their class weights. Where all are ignored, it is 0 and not NaN.
 
-        Rows may be weighted before. The divisor stays that of the rows without weights, as in
+        Rows may be weighted before. The divisor stays as without weights, as in
         `(weights * losses).mean()`: dividing by the sum of the weights would undo them.
         So the rows count in the proportion of their weights, whatever the divisor: it scales the
         step of a batch, as it does without weights.
@@ -467,7 +467,7 @@ class ExampleLosses:
         return self.average(loss, loss.of_positions(outputs, targets), outputs, targets)
 
     def average(self, loss: UnreducedLoss, losses: Any, outputs: Any, targets: Any) -> Any:
-        """Return one loss per example from those of its positions, as `of_examples` does."""
+        """Return one loss per example from its positions' losses, as `of_examples` does."""
         if self.excess:
             if not self._checked:
                 self._checked = True

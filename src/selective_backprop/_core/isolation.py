@@ -159,7 +159,7 @@ class _Slot(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Its bytes; of a sparse buffer those that it would have if it were dense."""
+        """Its bytes; of a sparse buffer, what it would take if it were dense."""
         return self.buffer.numel() * self.buffer.element_size()
 
 
@@ -193,7 +193,7 @@ def _refill(container: Any, content: Any) -> None:
 
 
 class KeptBuffers:
-    """Save the buffers of a model before a forward pass, and put back those that it changed.
+    """Save the buffers of a model before a forward pass, and put back the ones that it changed.
 
     Put back are their values, their shapes, and which tensors hang in the model. If a pass hangs
     another tensor in a module, that module's attributes are put back too, since they may describe
@@ -201,7 +201,7 @@ class KeptBuffers:
     stay.
 
     Buffers of up to 1 MiB are saved before every pass. Larger ones are all saved until one pass
-    has run to its end; after that, only those whose values a pass was seen to change. A larger
+    has run to its end; after that, only the ones whose values a pass was seen to change. A larger
     buffer that first changes later keeps its new values, and a warning says so. A change through
     `.data` is seen only in buffers that are saved.
     """

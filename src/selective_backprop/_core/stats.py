@@ -50,7 +50,7 @@ class Stats:
 
     @property
     def rate(self) -> float:
-        """The share of the candidates that was kept, from 0 to 1, among those that wait no longer.
+        """The share kept, from 0 to 1, of the candidates that wait no longer.
 
         So an epoch that trains on everything has a rate of 1, whether it completes a batch that
         waited or leaves one to the next epoch. NaN while no candidate is decided.

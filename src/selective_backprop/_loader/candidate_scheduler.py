@@ -24,7 +24,7 @@ class CandidateScheduler:
     scheduler to where the candidates are, so that it runs its whole course however few batches are
     trained on. Write `scheduler.step()` after each training step, as before.
 
-    Its other attributes, such as `state_dict`, are those of the scheduler inside. After the last
+    Its other attributes, such as `state_dict`, are the inner scheduler's. After the last
     training batch some candidates may still come and be skipped, so that the last few steps of the
     schedule can be missing.
 

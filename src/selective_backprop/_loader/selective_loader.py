@@ -210,7 +210,7 @@ class SelectiveLoader:
         batch may also be cast to another type, squeezed or unsqueezed. With weights `w`
         the mean of cross-entropies is the sum of `w` times the losses of all tokens or pixels,
         divided as without weights: by the number that is not ignored, or the sum of their class
-        weights. So where all weights are 1, value and gradient are those of the given loss, except
+        weights. So where all weights are 1, value and gradient equal the given loss's, except
         that a batch in which all is ignored gives 0 and not NaN. Rows count in the proportion of
         their weights, and a batch's divisor scales its step, as it does without selection.
 
@@ -285,7 +285,7 @@ class SelectiveLoader:
         """How often each class was trained on, where the strategy notes classes; else None.
 
         `auto` notes them, of losses from `loss_fn` whose targets are class indices, or yes or no.
-        Reads the device. Of several processes' losses, those of the running epoch are not yet in
+        Reads the device. With several processes, the running epoch's losses are not yet in
         it; where these share out the ledger, it is about this process's part.
         """
         return None if self.ledger is None else self.ledger.class_visits
@@ -432,8 +432,8 @@ class SelectiveLoader:
             losses: one loss per row of it, `[row]`, not yet weighted; their gradients are not
                 changed.
             outputs: the model's outputs and the targets of these losses, for a gate that judges
-                by error norms, such as that of `kath18`.
-            targets: of these losses, by default those of `outputs`. Where they are class indices,
+                by error norms, as `kath18`'s does.
+            targets: of these losses, by default taken from `outputs`. Where they are class indices,
                 or yes or no, `[row]`, `auto` learns from them which class an example belongs to.
 
         Raises:

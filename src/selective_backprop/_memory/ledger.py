@@ -33,7 +33,7 @@ class Observations(NamedTuple):
     epochs: Int32[np.ndarray, "lag example"]
 
     def of(self, part: slice) -> "Observations":
-        """Return those of some examples."""
+        """Return the observations of some examples."""
         return Observations(self.scores[:, part], self.epochs[:, part])
 
 
@@ -279,8 +279,8 @@ class Ledger:
     model was in another mode and the example may have been augmented differently: they are mixed
     only on purpose. Each example takes 6 bytes for each score remembered and 2 for the count: 8
     bytes for one score of one source. Where several losses are remembered, one more byte tells
-    the first loss after a hand-out from those that the same step computes after it. A class takes
-    6 more, where classes are noted.
+    the first loss after a hand-out from later ones in the same step. A class takes 6 more, where
+    classes are noted.
 
     Args:
         examples: examples in the data set.

@@ -35,7 +35,7 @@ class CandidateLoader:
 
     Some batches are fetched ahead so that work can overlap with training: scoring that does not
     make training wait, and copies from pinned memory to a GPU. If a pass is broken off, the batches
-    fetched ahead are forgotten, like those that workers have prefetched; the next pass draws them
+    fetched ahead are forgotten, like what workers have prefetched; the next pass draws them
     again.
 
     Args:

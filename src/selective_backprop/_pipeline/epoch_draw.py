@@ -23,7 +23,7 @@ class Kept:
     weights: Tensor | None  # float32 [example]; None where all weigh 1
 
     def of(self, keys: Tensor) -> Rows:
-        """Return those of some candidates that are kept."""
+        """Return the kept ones of some candidates."""
         keys = keys[torch.from_numpy(self.mask[keys.numpy()])]
         return Rows(keys, len(keys), weights=None if self.weights is None else self.weights[keys])
 

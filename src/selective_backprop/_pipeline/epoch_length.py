@@ -19,7 +19,7 @@ from selective_backprop._sampling.schedule import Phase
 ONE_BY_ONE = "each candidate is kept or not by a draw of its own, once its score is known"
 ORDER = (
     "which examples come up depends on the sampler and on drop_last; known in advance are all "
-    "examples, or those of a subset, each once, as shuffle=True draws them without drop_last"
+    "examples, of the data set or a subset, each once, as shuffle=True draws them without drop_last"
 )
 
 
@@ -77,7 +77,7 @@ class LengthPlanner:
         early = self.selects_before_loading
         if self.memory is not None:
             if not self.shape.unchanged and len(selecting) > 1:
-                raise TypeError("unselected rows fill batches apart from those that are scored")
+                raise TypeError("unselected and scored rows fill batches of their own")
             early = self.memory.knows_all(start.epoch)
             if early is None:
                 raise TypeError("some scores are known and others are not, so batches are mixed")
@@ -118,7 +118,7 @@ class LengthPlanner:
     ) -> tuple[int, Waits]:
         """Return how many batches a buffer yields in an epoch of exact draws, and what then waits.
 
-        A buffer is run on numbers of rows, so that the length is that of what will happen.
+        A buffer is run on numbers of rows, so that the length is what it will turn out to be.
         """
         buffer = SelectionBuffer(None, self.shape)
         waiting, chosen = ((Rows(None, count),) if count else () for count in waits)

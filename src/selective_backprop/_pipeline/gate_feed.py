@@ -69,7 +69,7 @@ class GateFeed:
         try:
             with torch.no_grad():
                 return check_losses(error_norms(*outputs), rows)
-        except LossError:  # the loop's outputs may differ from those that are scored
+        except LossError:  # the loop's outputs may differ from the scored ones
             return None
 
 

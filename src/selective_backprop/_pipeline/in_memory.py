@@ -26,7 +26,7 @@ class GatheredRows(Dataset[Any]):
     def __init__(self, dataset: Any, collate: Collate | None = None) -> None:
         self._dataset = dataset
         self._collate = collate
-        self._tensors: Sequence[Tensor] | None = None  # those that were seen to be fit
+        self._tensors: Sequence[Tensor] | None = None  # what was seen to be fit
 
     def __len__(self) -> int:
         return len(self._dataset)

@@ -24,14 +24,14 @@ from selective_backprop._sampling.draws import Selection
 from selective_backprop.scorers import Needs, RunningScorer
 
 MAX_UNRECORDED_BATCHES = 2  # handed out before a loss must be recorded: some may look first
-MOST_RANKED = 2**20  # scores, so that those an epoch ranks against fit a processor's cache
+MOST_RANKED = 2**20  # scores that an epoch ranks against; so many fit a processor's cache
 Known = Float32[Tensor, " example"]
 
 
 def class_indices(targets: object, rows: int) -> Tensor | None:
     """Return targets as class indices, `[rows]`; None if they are not one number for each row.
 
-    Whole numbers are indices. Others are probabilities of yes, of which those above a half are of
+    Whole numbers are indices. Others are probabilities of yes; above a half an example is of
     class 1.
     """
     if not isinstance(targets, Tensor) or tuple(targets.shape) not in ((rows,), (rows, 1)):
@@ -52,7 +52,7 @@ class ScoreMemory:
         pending: collects updates until the ranks merge them; None for a single process.
         shard: the part of the examples that the ledger is about; by default all of them.
         confident: whether recorded losses are taken for cross-entropies; others are refused.
-        examples: examples in the data set; by default those of the ledger.
+        examples: examples in the data set; by default as many as in the ledger.
     """
 
     def __init__(

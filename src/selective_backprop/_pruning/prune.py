@@ -17,7 +17,7 @@ def prune(
 ) -> Subset:
     """Keep the part of a data set whose scores are highest.
 
-    The choice is deterministic: of examples that tie at the edge, those of lower index are kept.
+    The choice is deterministic: of examples that tie at the edge, the lower indices are kept.
     To keep the lowest, pass `-scores.scores`.
 
     Args:

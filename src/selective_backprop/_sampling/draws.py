@@ -68,7 +68,7 @@ def inclusion_odds(weights: Odds, count: int) -> Odds:
         Odds in [0, 1] on the weights' device, found without a host synchronisation.
 
     Raises:
-        ConfigurationError: if the count is not a whole number from 0 to that of candidates.
+        ConfigurationError: if the count is not a whole number from 0 to the number of candidates.
     """
     count = check_whole("count", count, least=0, most=weights.shape[0])
     if count == weights.shape[0]:
@@ -90,7 +90,7 @@ def inclusion_odds(weights: Odds, count: int) -> Odds:
 def tilted_odds(probabilities: Odds, count: int) -> Odds:
     """Return odds that sum to `count` and stay as near to the given probabilities as they can.
 
-    The probabilities `p` are tilted to `p + d * p * (1 - p)`, which hardly changes those near 0
+    The probabilities `p` are tilted to `p + d * p * (1 - p)`, which hardly changes a `p` near 0
     or 1. Averaged over windows of 128 rows, the odds stay within 0.01 of the probabilities in
     every decile; scaling them all would take up to 0.014 from the highest. If their sum is too
     far from `count` for a tilt (`abs(d) > 1`), they are scaled after all, as `inclusion_odds`
@@ -104,7 +104,7 @@ def tilted_odds(probabilities: Odds, count: int) -> Odds:
         Odds in [0, 1] on the probabilities' device; on CUDA without a host synchronisation.
 
     Raises:
-        ConfigurationError: if the count is not a whole number from 0 to that of rows.
+        ConfigurationError: if the count is not a whole number from 0 to the number of rows.
     """
     count = check_whole("count", count, least=0, most=probabilities.shape[0])
     if probabilities.device.type == "cpu":
@@ -158,7 +158,7 @@ def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndic
         Row positions, ascending; exactly `count`, however the sum of the odds is rounded.
 
     Raises:
-        ConfigurationError: if the count is not a whole number from 0 to that of rows.
+        ConfigurationError: if the count is not a whole number from 0 to the number of rows.
     """
     count = check_whole("count", count, least=0, most=odds.shape[0])
     if odds.device.type == "cpu":

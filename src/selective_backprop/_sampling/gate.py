@@ -16,8 +16,8 @@ from selective_backprop._sampling.context import Context
 class RunningGate(ABC):
     """A gate at work in one training. While it is shut, everything is trained on.
 
-    It observes the scores of candidate batches: all of them while it is open, and those that
-    `probes` asks for while it is shut. If the loop hands the loader what training computes, it
+    It observes the scores of candidate batches: all of them while it is open, and while it is shut
+    the batches that `probes` asks for. If the loop hands the loader what training computes, it
     also observes the batches that nothing was selected from.
     """
 
@@ -80,7 +80,7 @@ class VarianceGate(AbstractGate):
 
     Source:
         Katharopoulos and Fleuret 2018, arXiv:1803.00942, algorithm 1 and section 3.3. The
-        smoothing, and the formula where no threshold is given, are those of the authors' code.
+        smoothing, and the formula where no threshold is given, are as in the authors' code.
     """
 
     smoothing: float = 0.9

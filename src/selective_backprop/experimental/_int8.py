@@ -71,7 +71,7 @@ class Int8(AbstractScorer):
         scorer: scores with the copy; in eval mode, since BatchNorm becomes part of other layers.
         recalibrate_every: scored batches from one calibration to the next, at least 1, once
             they are no longer closer together; or as many changes of a weight.
-        check: when to compare the scores with those of the model as it is; None for never. The
+        check: when to compare the scores with the model's own; None for never. The
             batches of a check are spread from one calibration to the next.
 
     Raises:
@@ -422,7 +422,7 @@ class Int8Copy:
     def is_behind(self) -> bool:
         """Return whether the model's weights or buffers have changed since `update()`.
 
-        Changes are counted by torch, which is not told of those through `.data`.
+        Changes are counted by torch, which is not told of changes through `.data`.
         """
         return self._copied != _versions(self._original)
 
@@ -464,7 +464,7 @@ def _traced(model: nn.Module) -> fx.Graph | None:
 
 
 def _exchange(model: nn.Module) -> list[Int8Layer]:
-    """Put layers in integers in the place of those that can be, wherever they are."""
+    """Replace every layer that can compute in integers, wherever it is."""
     made: dict[nn.Module, Int8Layer] = {}
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):

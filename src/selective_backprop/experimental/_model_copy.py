@@ -28,7 +28,7 @@ def update(twin: nn.Module, model: nn.Module) -> None:
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
-    """Return a model's parameters and buffers by name, those that are shared once."""
+    """Return a model's parameters and buffers by name, each shared one once."""
     named = (*model.named_parameters(), *model.named_buffers())
     return {name: tensor.detach() for name, tensor in named}
 

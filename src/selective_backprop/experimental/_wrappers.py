@@ -37,7 +37,7 @@ class LowPrecision(AbstractScorer):
 
     Args:
         scorer: what is run under autocast.
-        check: when to compare the scores with those of full precision; None for never.
+        check: when to compare the scores with scores in full precision; None for never.
 
     Raises:
         ConfigurationError: if the scorer cannot be wrapped; at the start, if torch has no
@@ -114,7 +114,7 @@ class LowResolution(AbstractScorer):
         scorer: scores the small images.
         factor: pixels along the side of a square, at least 2. Where a side is no multiple of it,
             the last squares are smaller.
-        check: when to compare the scores with those of whole images; None for never.
+        check: when to compare the scores with scores of whole images; None for never.
 
     Raises:
         ConfigurationError: if a value is out of its range or the scorer cannot be wrapped.

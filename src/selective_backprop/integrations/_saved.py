@@ -63,7 +63,7 @@ def unpack_selected(saved: Saved, device: torch.device, *, selects: bool = True)
 
 
 def save_streams(device: torch.device) -> dict[str, Any]:
-    """Return the states of the random streams, in plain containers; that of a GPU if it is one."""
+    """Return the states of the random streams, in plain containers; a GPU's too if it is one."""
     kind, keys, *place = np.random.get_state()
     return {
         "torch": torch.get_rng_state(),

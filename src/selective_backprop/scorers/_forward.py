@@ -28,7 +28,7 @@ class Measure(NamedOption):
 
     `LOSS` is its loss. `ERROR_NORM` is the distance between the predicted probabilities and the
     target, `||softmax(outputs) - onehot(target)||`: for cross-entropy, the norm of the loss's
-    gradient with respect to the outputs, which bounds that of the whole gradient.
+    gradient with respect to the outputs, which bounds the norm of the whole gradient.
     """
 
     LOSS = "loss"
@@ -50,7 +50,7 @@ class Forward(AbstractScorer):
     Args:
         measure: `"loss"`, or `"error-norm"`, which needs outputs `[candidate, class]` and
             targets that are class numbers or probabilities.
-        training: score in the modes that the modules are in, which are those of training
+        training: score in the modes that the modules are in, normally the training modes
             (dropout on, batch statistics), instead of eval mode.
 
     Raises:

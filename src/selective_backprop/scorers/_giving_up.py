@@ -1,4 +1,4 @@
-"""Which examples are given up: those of losses so high that hardly any like them recover.
+"""Which examples are given up: their losses are so high that hardly any like them recover.
 
 The rule is this project's own. An example *recovers* if its loss was above ln 2 and its next one is
 not. The higher a loss, the rarer that is, and for wrong labels it hardly ever happens. So the limit

@@ -28,7 +28,7 @@ class Majority:
 def risen(
     losses: Losses, power: float, majority: Majority | None = None, classes: Classes | None = None
 ) -> Losses:
-    """Return losses of which those below ln 2 rise, at most to it.
+    """Return losses in which losses below ln 2 are raised, at most to ln 2.
 
     The ratio of an error to a half is raised to a power, in [0, 1], after errors on the majority
     are multiplied.

@@ -235,7 +235,7 @@ def _look_back(
     """Return what examples' last values, newest first, tell of an epoch that comes later.
 
     That is the last value, how each differed from the one before, the epochs gone by since the
-    last, and those between two; NaN where there are fewer values.
+    last, and the epochs between two; NaN where there are fewer values.
     """
     times = np.where(epochs < 0, np.nan, epochs)
     gaps = (epoch - times[:1], -np.diff(times, axis=0))

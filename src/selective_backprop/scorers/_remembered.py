@@ -182,7 +182,7 @@ class Recorded(AbstractScorer):
         rescore: at each epoch's end, scores the examples that the epoch left out, by passes that
             are charged as scoring; None leaves them with their old loss.
         highest_of: score an example by the highest of so many of its last recorded losses, or of
-            those that there are. More than 1 guards against lucky guesses.
+            all if there are fewer. More than 1 guards against lucky guesses.
         give_up: the share of examples, in (0, 1), that must recover for the others not to be
             given up. An example recovers if its next loss is at most ln 2 (its target has
             probability 1/2); the higher its loss, the rarer this is. The limit is the lowest loss
@@ -193,9 +193,9 @@ class Recorded(AbstractScorer):
             its own have, where training tells targets that are class indices, or yes or no.
             Mislabelled examples do not recover, hard ones do. Losses must be plain
             cross-entropies. None: no example is given up.
-        fades: low scores rise to those of examples that are not learned, so that selection ends
-            once the examples that were trained on have been so this often after their first time,
-            in the mean. Of an error `1 - exp(-loss)` below a half, the ratio to a half is raised
+        fades: low scores rise to the scores of unlearned examples. Selection ends once the examples
+            that were trained on have been trained on this often after their first time, in the
+            mean. Of an error `1 - exp(-loss)` below a half, the ratio to a half is raised
             to a power that falls from 1 to 0. Losses must be plain cross-entropies. None: scores
             stay.
         prior: whether scores rise in a class that more than half of the examples are of, where

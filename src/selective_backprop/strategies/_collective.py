@@ -59,7 +59,7 @@ def has_collective_forward(
         "opens and shuts a gate on each rank by itself; use a schedule without one": (
             strategy.schedule.gate is not None
         ),
-        "scores those examples alone of which it remembers no score; use one that scores all or "
+        "scores only examples of which it remembers no score; use one that scores all or "
         "none": needs.remembers,
         "leaves out rows by nonfinite='skip'; use 'raise' or 'select'": skips_rows,
         "does not score by one whole forward pass of the model (Needs(plain_forward=True)); use "

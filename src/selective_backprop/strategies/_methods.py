@@ -146,7 +146,7 @@ def selective_backprop(
     end: float = 1.0,
     scorer: AbstractScorer = Forward(),
 ) -> Strategy:
-    """Score every example with a forward pass, and train on those whose loss ranks high.
+    """Score every example with a forward pass, and train on examples whose loss ranks high.
 
     An example whose loss exceeds a share `q` of recent losses is trained on with probability
     `q ** beta`, which is a share `rate = 1 / (beta + 1)` of all examples. Each example costs a
@@ -332,7 +332,7 @@ def kath18(
 
     Source:
         Katharopoulos and Fleuret 2018, arXiv:1803.00942; the defaults of `presample` and of the
-        gate are those of the authors' code.
+        gate are as in the authors' code.
     """
     return Strategy("kath18", Forward(measure), Proportional(presample, bias), schedule)
 
@@ -340,9 +340,9 @@ def kath18(
 def infobatch(
     prune: float = 0.5, *, longer_steps: bool = True, schedule: Schedule = Schedule(end=0.875)
 ) -> Strategy:
-    """Skip examples below the mean loss at random, and give those of them that stay more weight.
+    """Skip examples below the mean loss at random, and weight the rest of them higher.
 
-    Losses are those that training computed: there is no selection pass, and skipped examples are
+    Losses are recorded in training: there is no selection pass, and skipped examples are
     not loaded. The loop takes its loss from `SelectiveLoader.loss_fn`, or records losses and
     applies the weights by hand.
 
@@ -448,14 +448,14 @@ def tail_sft(
         rate: share of each window to train on, in (0, 1]; the rest is what is left out.
         initial: one loss per example of the data set, `[example]`, of the model before training.
             None: the first loss that training recorded of each, by a model that has learned from
-            those before.
+            the examples before it.
         max_age: the most epochs in a row in which an example can be skipped, at least 1; None for
             any number.
         schedule: when to skip; by default from the second epoch on, since the first one records.
 
     Source:
         Malladi et al. 2026, arXiv:2608.25756 (TailSFT); a half is left out by default, as in
-        the example in TRL. There the losses are those of the step's own forward pass, so only the
+        the example in TRL. There the losses come from the step's own forward pass, so only the
         backward pass of what is dropped is spared.
     """
     if isinstance(initial, Tensor):
@@ -465,7 +465,7 @@ def tail_sft(
 
 
 def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedule()) -> Strategy:
-    """Leave out examples that score exactly 0, and fill batches up with those that come next.
+    """Leave out examples that score exactly 0, and fill batches up with the next ones.
 
     Where a loss of exactly 0 has a gradient of exactly 0, as a hinge loss has, nothing is lost
     but what momentum and weight decay do in the steps that are no longer taken.

@@ -149,7 +149,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 class WorkerSetup(NamedTuple):
-    """What the second process is to do; torch's settings are those of the first."""
+    """What the second process is to do; torch's settings are the first one's."""
 
     scorer: AbstractScorer
     context: Context  # of the training; its model becomes the copy

@@ -68,8 +68,8 @@ class Pipelined(AbstractScorer):
         every: scored batches from one update of the copy to the next, at least 1; where it is
             less than `ahead`, an update may wait for batches in flight.
         ahead: candidate batches that are begun before the first is waited for, at least 1; None
-            for those of one window, so that a training batch is always being prepared.
-        check: when to compare the scores with those of the model as it is when they are used;
+            for one window of them, so that a training batch is always being prepared.
+        check: when to compare the scores with the scores of the model when they are used;
             None for never. The batches of a check are spread over the whole interval.
 
     Raises:
@@ -246,7 +246,7 @@ class StreamBackend:
         return wait
 
     def weights(self) -> dict[str, Tensor]:
-        """Return those of the copy, when all that was begun is scored."""
+        """Return the copy's weights, when all that was begun is scored."""
         self._current.wait_stream(self._side)
         return cloned(tensors_of(self._twin))
 

@@ -1,7 +1,7 @@
 """Activation reuse: the training forward takes results from the selection pass.
 
 Heavy operations of the selection pass are recorded with fingerprints of their inputs. In the
-training forward, an operation whose inputs are those of the selected rows returns those rows of
+training forward, an operation whose inputs belong to the selected rows returns these rows of
 the recorded result: row `i` of the result depends on row `i` of the inputs and on arguments
 that are the same. Autograd runs above this, and sees an operation that was computed.
 """
@@ -92,10 +92,10 @@ class Record:
 
     Attributes:
         operation: how its result's rows depend on its arguments.
-        fingerprints: those of the arguments that hold rows.
+        fingerprints: of the arguments that hold rows.
         held: the other arguments, by position or name, each with its version.
         results: what it returned; empty once that is of no use.
-        versions: those of the results that hold rows, which show later writes to them.
+        versions: of the results that hold rows; they show later writes to them.
     """
 
     operation: Operation
@@ -136,7 +136,7 @@ class Record:
 
 
 class Tape:
-    """The heavy operations of one selection pass in order; None for those unfit for reuse."""
+    """The heavy operations of one selection pass in order; None for any unfit for reuse."""
 
     def __init__(self, candidates: int, fingerprints: Fingerprints, pool: BufferPool) -> None:
         self.candidates, self.fingerprints, self.pool = candidates, fingerprints, pool

@@ -22,7 +22,7 @@ class Reading(NamedTuple):
 
 
 def plan_reading(tensor: Tensor) -> Reading | None:
-    """Return how to read a tensor whose axis 0 is that of the rows.
+    """Return how to read a tensor whose axis 0 counts rows.
 
     None if projections cannot tell its rows apart: it is not a plain dense tensor of
     floating-point numbers, has only the rows' axis, has no elements, or has too long rows.

@@ -19,7 +19,7 @@ class Operation:
     """Row `i` of the result depends on row `i` of some arguments, and on all of the others.
 
     Attributes:
-        rows: positions of the arguments whose axis 0 is that of the rows.
+        rows: positions of the arguments whose axis 0 counts rows.
         products: returns how many multiplications a call takes.
         results: how many of the leading results have the same axis 0.
         wanted: position of the flag that asks for everything a backward pass needs.
@@ -119,7 +119,7 @@ def refuse_random(function: OpOverload, args: tuple[Any, ...], kwargs: dict[str,
         raise ConfigurationError(
             f"{function} draws random numbers in the forward pass, and would draw others when "
             "training than when selecting, so that activations cannot be reused. Set dropout to "
-            "0 (in attention too), or pass reuse_activations=False."
+            "0 (in attention too), or leave out reuse=."
         )
 
 

@@ -19,9 +19,9 @@ class ReuseActivations(AbstractReuse):
     """Experimental: let `SelectiveStep` take results of heavy operations from its selection pass.
 
     At a rate `s` a step then costs `1 + 2 s` forwards instead of `1 + 3 s`. Heavy operations are
-    matrix products, convolutions and attention. Gradients equal those of the plain step to within
-    rounding. A result is reused only if fingerprints show that the operation's inputs are those
-    of the selected rows; the first time, it is also computed, and compared. If anything differs,
+    matrix products, convolutions and attention. Gradients equal the plain step's to within
+    rounding. A result is reused only if fingerprints show that the operation's inputs belong to
+    the selected rows; the first time, it is also computed, and compared. If anything differs,
     the operation is computed, which costs only time. Operations too small to gain from reuse
     (fewer than 64 multiplications per element they read) and fused recurrent layers are always
     computed.

@@ -123,12 +123,12 @@ def judge(
         return answer("No verdict: a copy of the model diverged within a few epochs.", lower)
     kinds = {
         "labels are wrong": traits.mislabelled and (epochs is None or epochs > SHORT),
-        "examples are repeated": traits.repetitive,
         "some classes are rare": traits.skewed,
     }
     found = [kind for kind, holds in kinds.items() if holds]
     if not found:
-        why = "On such data plain training at the same cost does as well (docs/auto.md)."
+        alike = ", many of them copies," if traits.repetitive else ""
+        why = f"On such data{alike} plain training at the same cost does as well (docs/auto.md)."
         if traits.mislabelled:
             why = f"With wrong labels auto lost in {SHORT} epochs (docs/auto.md): train for longer."
         elif traits.wrong_labels is None:
@@ -140,6 +140,7 @@ def judge(
             "that skips half of them is no cheaper."
         )
         return answer("Do not select: selecting takes more time here than it saves.", slow)
+    what = " and ".join(found)
     return answer(
-        f"Use auto: {' and '.join(found)}, and there it gains (docs/auto.md).", strategy="auto"
+        f"Try auto: {what}, and there it gained at times (docs/auto.md).", strategy="auto"
     )

@@ -16,7 +16,7 @@ from selective_backprop._sampling.subset import Subset
 from selective_backprop.guide._advice.training_copy import TrainingCopy
 from selective_backprop.strategies import auto
 
-WARM_UP = 2  # epochs before those that are measured: a model that learned nothing skips nothing
+WARM_UP = 2  # epochs before the measured ones: a model that learned nothing skips nothing
 ROUNDS = 5  # at most, of a plain epoch and of one with `auto`
 FEWEST = 8  # batches of an epoch that is measured, if the loader has so many
 

@@ -35,7 +35,7 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
             - Losses, `[look, example]` from the first look to the last, or `[example]`; NaN where
               an example was not looked at. They must be at least 0 and on the scale of a
               cross-entropy: the label's probability is taken to be exp(−loss), and all the rest
-              another class's. Divide other losses by that of an example that is practically wrong.
+              another class's. Divide other losses by the loss of a practically wrong example.
             - A loader's `ledger`: only the last losses, which is the weakest evidence. Recorded
               losses and scores of selection passes count as separate looks.
 

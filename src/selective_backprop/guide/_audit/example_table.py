@@ -19,11 +19,11 @@ Table = Mapping[str, np.ndarray | Sequence[object]]
 def example_table(evidence: Doubts | Suspects | Ledger | Tensor | np.ndarray) -> Table:
     """Return what is known of each example, a column each, in the data set's order.
 
-    Of doubts the columns are those that cleanlab's `CleanLearning` takes as `label_issues` and
+    Of doubts the columns are what cleanlab's `CleanLearning` takes as `label_issues`, and
     more: `suspicion` as `audit` has it; `label_quality`, (1 − suspicion) / 2, in [0, 1], the lower
     the likelier wrong; `is_label_issue`, whether that is below ½; `looks`; and where classes are
     known `given_label`, `predicted_label` and the last look's `confidence`. `pred_probs` are not
-    among them: cleanlab wants those of examples that were not trained on.
+    among them: cleanlab wants them for examples that were not trained on.
 
     Args:
         evidence: what is known.
@@ -73,7 +73,7 @@ def write_table(table: Table, path: str | Path) -> None:
     """Write columns of equal length to a file, as CSV or as Parquet.
 
     Args:
-        table: columns by name, such as those of `example_table`, with more of your own.
+        table: columns by name, as `example_table` returns them, with more of your own.
         path: of the file. `.csv` is written without further packages: numbers to seven digits,
             nothing where they are NaN. `.parquet` keeps types, and needs pandas and pyarrow.
 

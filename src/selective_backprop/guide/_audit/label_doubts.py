@@ -16,7 +16,7 @@ class Look(NamedTuple):
 
     Attributes:
         doubts: between only the label and the likeliest other class, the probability of that
-            class minus that of the label: from −1, sure of the label, to 1, sure of the other.
+            class minus the label's: from −1, sure of the label, to 1, sure of the other.
         predictions: the likeliest class.
         confidences: its probability.
     """

@@ -23,7 +23,7 @@ class Cut:
         share: the share of the data set that is inspected, from the top of the list.
         inspected: how many examples that is.
         found: how many of them are mislabelled.
-        precision: `found` as a share of those inspected, in [0, 1]; NaN if there are none.
+        precision: `found` as a share of the inspected ones, in [0, 1]; NaN if there are none.
         recall: `found` as a share of all mislabelled ones, in [0, 1]; NaN if there are none.
     """
 
@@ -39,7 +39,7 @@ class Suspects:
     """Examples by how mislabelled they look, the most suspicious first; arrays of one length.
 
     Attributes:
-        examples: examples in the data set; those that were never looked at are in no array.
+        examples: examples in the data set; arrays leave out any that were never looked at.
         indices: the examples' indices in the data set.
         suspicion: from −1, sure of the label at every look, to 1, sure of another class; above 0
             the model believed another class more than the label. See `audit`.
@@ -130,7 +130,7 @@ class Suspects:
             ConfigurationError: if the labels are not known, as of losses alone.
 
         Source:
-            The comparison with what the model believes of right labels is that of Northcutt et al.
+            The comparison with what the model believes of right labels is from Northcutt et al.
             2021, arXiv:1911.00068, there by class, in probabilities of one model.
         """
         if self.labels is None:

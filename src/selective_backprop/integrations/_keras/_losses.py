@@ -38,8 +38,8 @@ def _takes_mode(kind: type) -> bool:
 class CompiledLoss:
     """The loss of a compiled model, for each example.
 
-    An example's loss is the mean over its positions, if it has several; those that Keras masks or
-    that `ignore_class` names are left out. Its sample weight multiplies it, as in training.
+    An example's loss is the mean over its positions, if it has several; positions that Keras masks
+    or `ignore_class` names are left out. Its sample weight multiplies it, as in training.
 
     Attributes:
         axes: how many axes the last losses had before they were averaged.

@@ -36,7 +36,7 @@ class Untouched:
 class _State:
     """The modes, buffers and variables of a built model that a forward pass may change.
 
-    The first pass saves every tensor; later passes save only those that have ever changed.
+    The first pass saves every tensor; later passes save only tensors that have ever changed.
     """
 
     def __init__(self, model: nn.Module) -> None:

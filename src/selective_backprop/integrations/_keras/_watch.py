@@ -32,7 +32,7 @@ class Watch(keras.callbacks.Callback):
     def beside(
         self, model: Any, others: list[Any], verbose: Any, epochs: int, steps: int | None
     ) -> Any:
-        """Return all callbacks of a `fit`: this one, the user's, and those that Keras adds.
+        """Return all callbacks of a `fit`: this one, the user's, and the ones that Keras adds.
 
         With `steps` of None epochs differ in length, and each tells the progress bar its own.
         """

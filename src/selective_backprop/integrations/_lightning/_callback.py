@@ -23,8 +23,8 @@ class SelectionCallback(Callback):
 
     At the end of each epoch it logs, through `self.log`:
 
-    - `selection/rate`: the share of the epoch's candidates that was trained on, apart from those
-      that wait for the next epoch, and with those that had waited for this one;
+    - `selection/rate`: the share of the epoch's candidates that was trained on, without candidates
+      that wait for the next epoch, and with the ones that had waited for this one;
     - `selection/cost`, the cost of scoring and training since training began, and
       `selection/plain_cost`, what training on every candidate would have cost; the unit is a
       forward pass of one example, and a backward pass counts as two;
@@ -32,7 +32,7 @@ class SelectionCallback(Callback):
 
     Lightning's checkpoints include the state of selection and each rank's random streams, which
     Lightning itself leaves out. `trainer.fit(..., ckpt_path=...)` goes on from there, within an
-    epoch too: on a CPU the weights are bit for bit those of an uninterrupted run.
+    epoch too: on a CPU the weights are bit for bit as in an uninterrupted run.
 
     A learning-rate schedule with `interval="step"` that is made for as many steps as there are
     without selection, by its `total_steps` or `T_max`, goes by candidates (`CandidateScheduler`),

@@ -41,7 +41,7 @@ class Passes:
         sized: whether the length of every epoch is known before it begins.
 
     Attributes:
-        selection: that of the batch that is trained on; None before the first.
+        selection: of the batch that is trained on; None before the first.
         filed: whether that batch's losses went through `loss`.
         idle: whether no batch was fetched from the loader yet.
         before: the loader's counts when the current pass began.

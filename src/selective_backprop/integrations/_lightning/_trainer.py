@@ -30,8 +30,8 @@ def check_trainer(trainer: Trainer, module: LightningModule) -> None:
     if trainer.reload_dataloaders_every_n_epochs:
         raise ConfigurationError(
             "Trainer(reload_dataloaders_every_n_epochs="
-            f"{trainer.reload_dataloaders_every_n_epochs}) brings a new loader, whose examples "
-            "need not be those whose scores are remembered or that wait. Leave it out; a data "
+            f"{trainer.reload_dataloaders_every_n_epochs}) brings a new loader, but scores "
+            "are remembered of the old one's examples, some of which wait. Leave it out; a data "
             "set that changes can do so in its set_epoch()."
         )
     if "dataloader_iter" in inspect.signature(module.training_step).parameters:
@@ -59,7 +59,7 @@ def length_of_training(
     """Return the length of training: `epochs` or `progress`, as `SelectiveLoader` takes them.
 
     Epochs are exact and known ahead. If `max_steps` may end training, `progress` returns the
-    fraction of the steps that is done, or that of the epochs if it is larger.
+    fraction of the steps that is done, or of the epochs if that is larger.
 
     Raises:
         ConfigurationError: if the length is unknown, and the strategy needs it.

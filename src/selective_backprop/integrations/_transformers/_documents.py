@@ -1,7 +1,7 @@
 """Documents of packed rows: selected one by one, and packed anew before each pass of the model.
 
 A collator without padding joins the examples of a batch into one row, and a data set may be packed
-into such rows beforehand. Documents do not attend to one another, so those that are not selected
+into such rows beforehand. Documents do not attend to one another, so unselected ones
 are left out of the row, and no compute is spent on them.
 """
 

@@ -85,7 +85,7 @@ class ElementLosses:
     def _documents(self, lengths: Tensor) -> Tensor:
         """Return the document that each element belongs to, without waiting for the device.
 
-        Where tokens predict the next ones, it is that of the token before: none predicts a
+        Where tokens predict the next ones, it is the document of the token before: none predicts a
         document's first token, so the two agree wherever anything is counted.
         """
         places = torch.arange(self.losses.shape[1], device=lengths.device)
