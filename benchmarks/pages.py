@@ -168,8 +168,8 @@ def tokens(rows: Rows) -> Told:
         arm = row["choice"], row["rate"]
         lines.setdefault(arm, f"{arm[0]} | {'' if plain else format(arm[1], 'g')}")
         lines[arm] += f" | {taken} | {memory:.0f}"
-    words = each_of(rows, "words")
-    heads = " | ".join(f"{count:,} words: of a plain step | MiB" for count in words)
+    sizes = each_of(rows, "words")
+    heads = " | ".join(f"vocabulary of {size:,}: of a plain step | MiB" for size in sizes)
     what = "4 blocks of width 256, batches of 8 rows of 128 tokens"
     return f"{what} · {CLOCK}", grid(f"chosen | rate | {heads}", lines.values())
 

@@ -19,13 +19,15 @@ from matplotlib.figure import Figure
 import selective_backprop as sb
 import selective_backprop_lab as lab
 from benchmarks.pages import TABLES as OF_BENCHMARKS
-from reproductions.auto.page import by_kind, compose, jobs_of, title_of
+from reproductions.auto.page import by_kind, compose, counts
 from reproductions.auto.protocol import STAGES
-from reproductions.auto.results import Results, read_results
+from reproductions.auto.results import Results, judged, read_results
 from reproductions.drawing import save
 from reproductions.papers import committed, figures_at, gather
 from selective_backprop_lab.analysis.comparison import compared
+from selective_backprop_lab.analysis.findings import conclusion
 from selective_backprop_lab.analysis.summary import comparison_table
+from selective_backprop_lab.analysis.tables import escaped
 from selective_backprop_lab.bench.figure import draw_bench
 from selective_backprop_lab.report.figures import draw_comparison
 from selective_backprop_lab.report.panels import SETTINGS
@@ -42,15 +44,15 @@ PAGES = (
         )
     ),
 )
-DEFAULT = "auto"
 WIDEST = 16.0  # per cent, of the picture of gains; two intervals of breast cancer go beyond
 
 
 def comparison(folder: str) -> str:
-    """Return the table of a folder of records, with the command that made them."""
+    """Return what a folder of records shows, its table, and the command that made them."""
     runs = compared(lab.frame(ROOT / folder))
     made = "\n".join(f"    {command}" for command in runs.sort_index().command.unique())
-    return f"{comparison_table(runs).to_markdown()}\nMade by\n\n{made}\n"
+    said, table = escaped(conclusion(runs).text), comparison_table(runs).to_markdown()
+    return f"{said}\n\n{table}\nMade by\n\n{made}\n"
 
 
 @cache
@@ -69,19 +71,24 @@ def pays(folder: str) -> str:
     return f"{by_kind(results_of(Path(folder).name)).to_markdown().rstrip()}\n"
 
 
+def rivals(folder: str) -> str:
+    """Return in how many jobs of a stage each strategy gains, is level and loses."""
+    return f"{counts(results_of(Path(folder).name)).to_markdown().rstrip()}\n"
+
+
 def draw_gains(path: Path) -> None:
     """Draw the README's picture: the gain of `auto` in each job, with its interval, sorted."""
-    jobs = sorted(jobs_of(results_of("confirm")), key=lambda job: job[0].change(job[1]).mean)
-    changes = [each.change(length) for each, length in jobs]
+    found = ((job, job.results.change(job.length)) for job in judged(results_of("confirm")))
+    jobs = sorted(found, key=lambda each: each[1].mean)
     colours = {"gains": "#009e73", "level": "#9a9a9a", "loses": "#d55e00"}
     with matplotlib.rc_context({**SETTINGS, "font.size": 8.5}):
         figure = Figure(figsize=(7.2, 5.6), layout="constrained")
         axes = figure.subplots()
         axes.axvline(0, color="#444444", lw=1)
-        for row, ((each, length), change) in enumerate(zip(jobs, changes, strict=True)):
-            look = {"color": colours[each.verdict(DEFAULT, length)], "ms": 4}
+        for row, (job, change) in enumerate(jobs):
+            look = {"color": colours[job.verdict], "ms": 4}
             axes.errorbar(change.mean, row, xerr=change.half_width, fmt="o", lw=1.4, **look)
-        axes.set_yticks(range(len(jobs)), map(title_of, jobs))
+        axes.set_yticks(range(len(jobs)), [job.title for job, _ in jobs])
         axes.set_ylim(len(jobs) - 0.5, -0.5)
         axes.set_xlim(-WIDEST, WIDEST)
         axes.tick_params(length=0)
@@ -97,6 +104,7 @@ TABLES = {
     "compare": comparison,
     "study": study,
     "pays": pays,
+    "rivals": rivals,
     **OF_BENCHMARKS,
 }
 

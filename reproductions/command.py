@@ -39,7 +39,7 @@ Names = Annotated[
     typer.Argument(
         metavar="list | NAME... | all",
         help=f"What to redo: {', '.join(FIGURES)}; all of these; {', '.join(STUDY)}, the stages "
-        "of the study behind auto, each with data and seeds of its own; study, all three of them. "
+        "of the study behind auto, each with seeds of its own; study, all of them. "
         "list says what each figure needs, what is on record, and how long the rest takes.",
     ),
 ]
@@ -60,8 +60,7 @@ Seeds = Annotated[
         "--seeds",
         metavar="N",
         min=1,
-        help="How many seeds to run. Default: 3, and 5 of the study, from 0 in study-develop and "
-        "from 200 in study-confirm and from 400 in study-language, beside those that learning "
+        help="How many seeds to run. Default: 3, and 5 of the study, beside those that learning "
         "rates are found with.",
     ),
 ]
@@ -71,7 +70,7 @@ Out = Annotated[
         "--out",
         metavar="FOLDER",
         help="Folder for records, figures and tables; a stage of the study has a folder of its own "
-        "in it. Default: runs/papers, and runs/study.",
+        "in it. Default: runs/papers, and runs/study; the same in records with --from-records.",
     ),
 ]
 
@@ -142,7 +141,7 @@ def main(
     threads: options.Threads = 1,
     jobs: options.Jobs = None,
     device: options.Device = None,
-    train: options.Train = True,
+    from_records: options.FromRecords = False,
     out: Out = None,
     checkpoint_every: options.CheckpointEvery = None,
 ) -> None:
@@ -157,14 +156,14 @@ def main(
     """
     limit_threads(threads)
     # To draw what another machine has trained, its device need not be here.
-    where = device if device and not train else find_device(device)
+    where = device if device and from_records else find_device(device)
     given: dict[str, Any] = {
         "device": where,
         "threads": threads,
         "jobs": jobs or default_jobs(where, threads),
         "root": root,
         "command": shlex.join([PROGRAM, *sys.argv[1:]]),
-        "trains": train,
+        "trains": not from_records,
         "every": checkpoint_every,
     }
     names = [each for name in names for each in (STUDY if name == "study" else [name])]
@@ -178,7 +177,7 @@ def main(
             raise sb.ConfigurationError(f"list is of figures and tables, not of {', '.join(STUDY)}")
         named = [name for name in named if name != "list"] or ["all"]
     if named:
-        papers = out or Path("runs/papers")
+        papers = out or (Path("records/papers", scale) if from_records else Path("runs/papers"))
         changed = adapted(
             SCALES[scale],
             model=find_model(model),
@@ -190,7 +189,7 @@ def main(
         figures = find_figures(named, order.scale)
         (list_figures if lists else reproduce)(console, figures, order)
     for stage in stages:
-        folder = (out or Path("runs/study")) / stage
+        folder = (out or Path("records" if from_records else "runs", "study")) / stage
         order = Order(seeds=seeds or 5, out=folder, **given)
         run_study(console, STAGES[stage], order, only=_names(only), arms=_names(arms))
 

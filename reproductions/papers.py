@@ -180,7 +180,7 @@ def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) ->
                 raise sb.DataError(f"{figure.name}: {absent[min(names)]}")
         training.train_missing(console, every, order, order.folder, absent)
     elif not any(training.is_done(job, order.folder) for job in every):
-        raise sb.RecordError(f"nothing of that is on record in {order.folder}, and --no-train")
+        raise sb.RecordError(f"nothing of that is on record in {order.folder}, and --from-records")
     drawn = {}
     for figure in figures:
         evidence = gather(figure, order, absent)

@@ -16,7 +16,7 @@ from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.composition import AS_PUBLISHED, Composition
 from selective_backprop_lab.data.noise import NoiseKind
 from selective_backprop_lab.recipe import Recipe, find_recipe
-from selective_backprop_lab.strategies import StrategyOptions
+from selective_backprop_lab.strategies import TREATMENTS, StrategyOptions
 from selective_backprop_lab.training.run_config import RunConfig
 
 OURS = "auto"
@@ -31,8 +31,14 @@ TEXT_ARMS = (
 )
 FACTORS = (0.5, 1.0, 2.0)  # of a workload's middle learning rate: the grid to begin with
 WIDEST = 8.0  # what a rate of the grid is at most, and one over it at least
-TUNING_SEEDS = (900, 901)  # that nothing else has
-KINDS = {"table": "tables", "clicks": "tables", "breast-cancer": "tables"}
+TREATED = tuple(f"{base}+{each}" for each in TREATMENTS for base in (BASELINE, OURS))
+NULL, NOBODY = "reseeded", "oracle"
+INSTEAD = (BASELINE, NULL, NOBODY, "random-backprop", OURS, *TREATED)
+"""What a person would do instead of selecting, alone and with it, between what chance does and what
+nobody can know."""
+TUNING_SEEDS = (900, 901, 902)  # that nothing else has
+KINDS = {"table": "tables", "clicks": "tables", "breast-cancer": "tables", "adult": "tables"}
+FAMILIAR = ("digits", "mnist", "mnist1d", "fashion-mnist", "clicks")  # on which rules were tried
 KINDS |= {"source-code": "text", "source-bytes": "text", "help-bytes": "text"}
 
 
@@ -49,12 +55,17 @@ class Workload:
 
     title: str  # what tables call it
     recipe: Recipe  # its learning rate is the middle of the grid, and decays over each run's length
-    lengths: tuple[float, ...]  # of traditional training, in passes, rising: its curve
+    lengths: tuple[float, ...]  # of traditional training, also `NULL`, in passes, rising: its curve
     compared: tuple[float, ...]  # of the others; traditional training has them all
     composition: Composition = AS_PUBLISHED
     limit: int | None = None  # training examples that it is composed of
     pretrained: str | None = None  # data that the net was trained on before; None for no such
-    tuning_seeds: int = len(TUNING_SEEDS)  # by which learning rates are found
+    tuning_seeds: int = 2  # by which learning rates are found
+    # Whether each seed has training and test examples of its own.
+    anew: bool = False
+    # Whether rates are found on a part of the training examples that is held out, and not on the
+    # test examples.
+    held_out: bool = False
     unit: str = "%"  # of what is to be low: a key of `UNITS`
 
     @property
@@ -84,16 +95,30 @@ class Workload:
             return "skewed or repeated"
         return KINDS.get(self.recipe.data, "images as published")
 
+    @property
+    def is_new(self) -> bool:
+        """Whether no rule was ever tried on its data."""
+        return self.recipe.data.partition(":")[0] not in FAMILIAR
+
+    def fits(self, arm: str) -> bool:
+        """Return whether a strategy can do anything here."""
+        if arm == NOBODY:
+            return bool(self.composition.noise or self.composition.copies)
+        return "progressive" not in arm or self.recipe.model == "small_cnn"
+
     def cells(self, arms: Sequence[str]) -> list[Cell]:
         """Return each of some strategies at each of its lengths."""
         return [
             (arm, Budget("cost", length))
             for arm in arms
-            for length in (self.lengths if arm == BASELINE else self.compared)
+            if self.fits(arm)
+            for length in (self.lengths if arm in (BASELINE, NULL) else self.compared)
         ]
 
-    def plan(self, cell: Cell, rate: float, seed: int, device: str) -> RunConfig:
-        """Return one run."""
+    def plan(
+        self, cell: Cell, rate: float, seed: int, device: str, *, tunes: bool = False
+    ) -> RunConfig:
+        """Return one run, which is judged or, if it `tunes`, finds a learning rate."""
         return RunConfig(
             recipe=replace(self.recipe, learning_rate=rate),
             arm=cell[0],
@@ -104,6 +129,8 @@ class Workload:
             limit=self.limit,
             device=device,
             composition=self.composition,
+            anew=self.anew,
+            held_out=self.held_out and tunes,
             pretrained=self.pretrained,
         )
 
@@ -124,7 +151,7 @@ class Workload:
                 if known.edge and not self.is_bounded(known):
                     grid.add(known.rate * 2.0**known.edge)
         return [
-            self.plan(cell, rate, seed, device)
+            self.plan(cell, rate, seed, device, tunes=True)
             for seed in TUNING_SEEDS[: self.tuning_seeds]
             for cell in cells
             for rate in sorted(grids[cell[1]])
@@ -288,8 +315,29 @@ _TEXTS = (
         pretrained="source-bytes",
     ),
 )
+_ANEW: dict[str, Any] = {"anew": True, "held_out": True, "tuning_seeds": 3}
+_WRONG: dict[str, Any] = {"noise": 0.2, **_ANEW}
+_ALIKE: dict[str, Any] = {"noise_kind": NoiseKind.ALIKE, **_WRONG}
+_JUDGED = (
+    _perceptron("Adult", "adult", limit=_PLACES, **_ANEW),
+    _perceptron("Adult, 20 % wrong", "adult", **_WRONG),
+    _perceptron("Adult, copies", "adult", copies=1.0, **_FEWER, **_ANEW),
+    _perceptron("Breast cancer", "breast-cancer", 0.05, _LATE, **_ANEW),
+    # Of its files some are tested on, so that it cannot be dealt out anew.
+    _perceptron("Source code", "source-code", at=_EARLY, **{**_ANEW, "anew": False}),
+    _convolutional("CIFAR-10", "cifar10", limit=4000, **_ANEW),
+    _convolutional("CIFAR-10, 20 % wrong", "cifar10", **_FEWER, **_WRONG),
+    _convolutional("CIFAR-10, 20 % taken for what is alike", "cifar10", **_FEWER, **_ALIKE),
+    _convolutional("CIFAR-100", "cifar100", limit=4000, **_ANEW),
+    _perceptron("Digits, 20 % wrong", "digits", 0.2, _LATE, **{**_WRONG, "places": 1000}),
+    _perceptron("Fashion-MNIST, 20 % wrong", _FASHION, **_WRONG),
+    _perceptron("Fashion-MNIST, 20 % taken for what is alike", _FASHION, **_ALIKE),
+    _perceptron("Fashion-MNIST, skewed", _FASHION, at=_EARLY, **_SKEWED, **_ANEW),
+    _convolutional("Fashion-MNIST, convolutional", _FASHION, limit=4000, **_ANEW),
+)
 STAGES: Mapping[str, Stage] = {
     "develop": Stage("Development", _DEVELOPMENT, first_seed=0, arms=RIVALS),
     "confirm": Stage("Confirmation", _CONFIRMATION, first_seed=200),
     "language": Stage("Language", _TEXTS, first_seed=400, arms=TEXT_ARMS),
+    "instead": Stage("What a person would do instead", _JUDGED, first_seed=600, arms=INSTEAD),
 }

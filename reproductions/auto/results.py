@@ -2,7 +2,8 @@
 
 The gain of a strategy is its final error less that of the best traditional training of any length
 up to its own cost, seed by seed. Stopping earlier costs nothing, so a longer run that got worse is
-no rival. Rates and the rival's length are chosen on tuning seeds, which are not judged.
+no rival. Rates and the rival's length are chosen on tuning seeds, which are not judged. The jobs
+of a strategy on one page are judged together.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,24 +13,23 @@ from pathlib import Path
 
 import pandas as pd
 
-from reproductions.auto.protocol import ARMS, OURS, Stage, Workload
+from reproductions.auto.protocol import ARMS, NULL, OURS, Stage, Workload
 from reproductions.auto.tuning import Cell, Tuned, tuned
 from selective_backprop_lab.analysis.class_errors import error_as_it_comes
-from selective_backprop_lab.analysis.estimates import Estimate, estimate
+from selective_backprop_lab.analysis.estimates import VERDICTS, Estimate, estimate, holm
 from selective_backprop_lab.analysis.queries import (
     BASELINE,
     counted,
     difference,
     final,
     final_difference,
+    passes_to,
 )
 from selective_backprop_lab.records.frame import frame
 from selective_backprop_lab.training.run_config import RunConfig
 
 RUNS = "runs"
-_MOST = 500  # seeds of a stage; those of tuning are beyond
-VERDICTS = {"lower": "gains", "unresolved": "level", "higher": "loses"}
-"""What is said of a gain, by the side of zero on which its 95 % interval lies."""
+_MOST = 300  # seeds of a stage; those of tuning are beyond
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class Results:
     def _groups(self) -> dict[object, pd.DataFrame]:
         return dict(iter(self.runs.groupby(["arm", "length"])))
 
-    def rival(self, length: float) -> float | None:
+    def rival(self, length: float, arm: str = BASELINE) -> float | None:
         """Return the length of the best traditional training up to a length, by tuning seeds."""
         errors = {
             own.value: found.error
-            for (arm, own), found in self.rates.items()
-            if arm == BASELINE and own.value <= length and len(self.of(arm, own.value))
+            for (name, own), found in self.rates.items()
+            if name == arm and own.value <= length and len(self.of(arm, own.value))
         }
         return min(errors, key=errors.__getitem__, default=None)
 
@@ -87,7 +87,11 @@ class Results:
         rival = self.rival(length)
         if rival is None:
             return estimate([])
-        pair = self.of(arm, length), self.of(BASELINE, rival)
+        # Other seeds of the rival may stop early too.
+        own = self.rival(length, NULL) if arm == NULL else length
+        if own is None:
+            return estimate([])
+        pair = self.of(arm, own), self.of(BASELINE, rival)
         return _times(final_difference(*pair, self.workload.column), self.workload.scale)
 
     def gain_as_classes_come(self, length: float) -> Estimate:
@@ -98,15 +102,55 @@ class Results:
         ours, usual = (error_as_it_comes(self.of(*cell)) for cell in cells)
         return estimate([*difference(ours, usual)])
 
-    def verdict(self, arm: str, length: float) -> str:
-        """Return `gains`, `level` or `loses`; – where there are too few seeds to tell."""
-        return VERDICTS.get(self.gain(arm, length).against(), "–")
+    def added(self, arm: str, other: str, length: float) -> Estimate:
+        """Return a strategy's error less that of another one at the same cost."""
+        pair = self.of(arm, length), self.of(other, length)
+        return _times(final_difference(*pair, self.workload.column), self.workload.scale)
 
     def change(self, length: float) -> Estimate:
         """Return the gain of `auto` in per cent of its rival's error."""
         rival = self.rival(length)
         assert rival is not None  # or the length would not be there
         return _times(self.gain(OURS, length), 100.0 / self.error(BASELINE, rival).mean)
+
+    def passes(self, arm: str, length: float) -> float | None:
+        """Return how many times as long traditional training takes to a strategy's error.
+
+        None where it did not end as low at any of its lengths.
+        """
+        plain = self.runs[self.runs.arm == BASELINE]
+        error = final(self.of(arm, length), self.workload.column).mean()
+        reached = passes_to(plain, error, self.workload.column)
+        return None if reached is None else reached / length
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a strategy gained in a job, a workload at a length, and what is said of it."""
+
+    results: Results
+    length: float
+    gain: Estimate
+    verdict: str
+
+    @property
+    def title(self) -> str:
+        """What tables call the job."""
+        return f"{self.results.workload.title} at {self.length:g}"
+
+
+def judged(results: Iterable[Results], arm: str = OURS) -> list[Judged]:
+    """Judge a strategy in all jobs together, with Holm's correction.
+
+    Jobs are left out in which there are no runs of it, or of its rival.
+    """
+    jobs = [(each, length) for each in results for length in each.lengths]
+    jobs = [(each, length) for each, length in jobs if each.gain(arm, length).seeds]
+    gains = [each.gain(arm, length) for each, length in jobs]
+    return [
+        Judged(*job, gain, VERDICTS.get(side, "–"))
+        for job, gain, side in zip(jobs, gains, holm(gains), strict=True)
+    ]
 
 
 def read_finished(folder: Path) -> pd.DataFrame:

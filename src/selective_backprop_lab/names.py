@@ -12,7 +12,7 @@ def find_name(kind: str, typed: str, names: Iterable[str], *, more: str = "") ->
     Args:
         kind: what the names are of, such as "strategy".
         typed: what was typed.
-        names: those that there are.
+        names: the names that there are.
         more: what the error says after them, such as ", and all".
 
     Raises:

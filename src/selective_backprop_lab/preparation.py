@@ -1,10 +1,11 @@
 """What some strategies need before they can train, made by the lab and charged to them."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -133,6 +134,25 @@ def prepare_pruned(
     return Preparation(subset=subset, cost=subset.cost)
 
 
+def prepare_oracle(setup: TrainingSetup) -> Preparation:
+    """Keep each example once, of those with the right label, which costs nothing.
+
+    Raises:
+        ConfigurationError: if there are neither wrong labels nor copies.
+    """
+    data = setup.data
+    right = (~data.flipped).nonzero()[:, 0]
+    if data.train_sources is not None:
+        right = right[torch.from_numpy(np.unique(data.train_sources[right], return_index=True)[1])]
+    examples = len(data.train_labels)
+    if len(right) == examples:
+        raise sb.ConfigurationError(
+            f"the oracle knows wrong labels and copies, and {data.name} has none that are made; "
+            "give --noise or --copies, or leave the oracle out"
+        )
+    return Preparation(subset=sb.Subset(right, examples, source="right labels, once each"))
+
+
 def row_losses(losses: Float[Tensor, " row *token"]) -> Float[Tensor, " row"]:
     """Return one loss per row: of text, the mean over its tokens."""
     return losses if losses.ndim == 1 else losses.flatten(1).mean(1)
@@ -180,15 +200,16 @@ def prepare_proxy(setup: TrainingSetup) -> Preparation:
         recipe = replace(setup.recipe, learning_rate=setup.recipe.learning_rate / 5)
         return recipe.make_optimizer(parameters)
 
-    ratio = forward_operations(make(), setup.data) / forward_operations(setup.model(0), setup.data)
+    shape = setup.data.train_inputs.shape[1:]
+    ratio = forward_operations(make(), shape) / forward_operations(setup.model(0), shape)
     # The proxy is passed forward to score, and trained, three forwards, on what the model is.
     return Preparation(make_proxy=make, make_optimizer=optimizer, price=Price(ratio, 3.0 * ratio))
 
 
-def forward_operations(model: nn.Module, data: LabData) -> int:
-    """Return the floating-point operations of one example's forward pass."""
+def forward_operations(model: nn.Module, shape: Sequence[int]) -> int:
+    """Return the floating-point operations of a forward pass of one example of a shape."""
     place = next(model.parameters()).device
-    inputs = torch.zeros(2, *data.train_inputs.shape[1:], device=place)
+    inputs = torch.zeros(2, *shape, device=place)
     model.eval()
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         model(inputs)

@@ -77,7 +77,7 @@ class Recipe:
     steps: tuple[float, ...] = (0.4, 0.6, 0.8)
     decay: float = 0.2  # what it is multiplied by at each step, between 0 and 1
     nesterov: bool = True
-    precision: Precision = Precision.FP32  # of all passes, those of scoring and evaluation too
+    precision: Precision = Precision.FP32  # of all passes, scoring and evaluation included
     optimizer: Optimizer = Optimizer.SGD
 
     def __post_init__(self) -> None:
@@ -171,6 +171,7 @@ RECIPES: Mapping[str, Recipe] = {
     ),
     # Numbers, not images: nothing that shifts or mirrors them makes sense.
     "mnist1d": Recipe("mnist1d", "perceptron", epochs=50, batch_size=64),
+    "adult": Recipe("adult", "perceptron", epochs=5, batch_size=64),
     "breast-cancer": Recipe("breast-cancer", "perceptron", epochs=20, batch_size=32),
     "table": Recipe("table", "perceptron", epochs=10, batch_size=64),
     "clicks": Recipe("clicks", "perceptron", epochs=5, batch_size=64),
@@ -181,10 +182,10 @@ RECIPES: Mapping[str, Recipe] = {
 
 
 def find_recipe(data: str) -> Recipe:
-    """Return the recipe of a data set; of some of its classes, it is that of all.
+    """Return the recipe of a data set, or of some of its classes, which share it.
 
-    One of the hub has that of the data set whose name it bears, such as `hub:uoft-cs/cifar10` that
-    of `cifar10`. Where there is none it is trained on as `svhn` is, since flipping may not do.
+    A data set of the hub has the recipe of its namesake here: `hub:uoft-cs/cifar10` is trained on
+    as `cifar10` is. Without a namesake it is trained on as `svhn` is, since flipping may not do.
 
     Raises:
         ConfigurationError: if there is none.

@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import selective_backprop as sb
+from selective_backprop_lab.losses import Loss, generalised, trimmed
 from selective_backprop_lab.names import find_name
 from selective_backprop_lab.preparation import (
     Preparation,
     TrainingSetup,
+    prepare_oracle,
     prepare_proxy,
     prepare_pruned,
     prepare_reference,
@@ -62,7 +65,7 @@ class StrategyOptions:
 
 
 @dataclass(frozen=True)
-class StrategySpec:
+class LabStrategy:
     """A strategy by its name in the lab: how it is made, and what it needs before it can train."""
 
     make: Callable[[StrategyOptions, Preparation], sb.Strategy]
@@ -76,15 +79,33 @@ class StrategySpec:
     # Counts the changes of what the name stands for, so that a record of before one is not taken
     # for a run of today.
     revision: int = 1
+    reseeded: bool = False  # whether a run has other weights and another order than its seed's
+    # What training descends; None for the cross-entropy, by which examples are selected anyway.
+    loss: Loss | None = None
+    smoothing: float = 0.0  # the share of a target that is spread over all classes
+    # The share of a run for which images have half their side; a pass costs a quarter then.
+    halved: float = 0.0
 
+
+TREATMENTS: Mapping[str, Mapping[str, Any]] = {
+    "smoothing-0.1": {"smoothing": 0.1},
+    "smoothing-0.3": {"smoothing": 0.3},
+    "robust-loss": {"loss": partial(generalised, q=0.3), "classifies": True},
+    "trimming": {"loss": partial(trimmed, share=0.2), "classifies": True},
+    "progressive": {"halved": 1 / 3},
+}
+"""What may be done instead of selecting, or with it: fields that a strategy then has.
+
+An arm is called `traditional+smoothing-0.1`, or `auto+smoothing-0.1+progressive`.
+"""
 
 _RANKED = ("rate", "draw", "warmup", "history")
 _RANDOM = ("rate", "draw", "random_warmup")
 
 
-def _simple(make: Callable[[StrategyOptions], sb.Strategy], *options: str) -> StrategySpec:
+def _simple(make: Callable[[StrategyOptions], sb.Strategy], *options: str) -> LabStrategy:
     """Return a strategy that needs nothing."""
-    return StrategySpec(lambda given, preparation: make(given), options)
+    return LabStrategy(lambda given, preparation: make(given), options)
 
 
 def _ranked(given: StrategyOptions) -> dict[str, Any]:
@@ -92,7 +113,7 @@ def _ranked(given: StrategyOptions) -> dict[str, Any]:
     return {"draw": given.draw, "history": given.history, "schedule": given.schedule}
 
 
-def _remembering(make: Callable[..., sb.Strategy], **more: object) -> StrategySpec:
+def _remembering(make: Callable[..., sb.Strategy], **more: object) -> LabStrategy:
     """Return a strategy that uses a score for several epochs."""
     return _simple(
         lambda given: make(given.rate, epochs=given.stale, **_ranked(given), **more),
@@ -106,9 +127,9 @@ def _pruned(
     make: Callable[[StrategyOptions], sb.Strategy],
     *options: str,
     gradients: bool = False,
-) -> StrategySpec:
+) -> LabStrategy:
     """Return a strategy that trains on what pruning leaves."""
-    return StrategySpec(
+    return LabStrategy(
         lambda given, preparation: replace(make(given), name=name, subset=preparation.subset),
         (*options, "keep", "models", "young"),
         lambda setup, given: prepare_pruned(
@@ -162,8 +183,20 @@ def _recorded(given: StrategyOptions) -> sb.Strategy:
     return sb.recorded_sb(given.rate, draw=given.draw, schedule=given.schedule)
 
 
-STRATEGIES: Mapping[str, StrategySpec] = {
+STRATEGIES: Mapping[str, LabStrategy] = {
     "traditional": _simple(lambda _: sb.traditional()),
+    # What chance does: training as plain, judged against plain training.
+    "reseeded": replace(
+        _simple(lambda _: replace(sb.traditional(), name="reseeded")), reseeded=True
+    ),
+    # What nobody can know, and so a bound: the right labels, and what is a copy.
+    "oracle": LabStrategy(
+        lambda given, preparation: replace(
+            sb.traditional(), name="oracle", subset=preparation.subset
+        ),
+        prepare=lambda setup, given: prepare_oracle(setup),
+        classifies=True,
+    ),
     "random-backprop": _simple(_random, *_RANDOM),
     "random-scored": _simple(_scored, *_RANDOM),
     "selective-backprop": _simple(_sb, *_RANKED),
@@ -173,7 +206,7 @@ STRATEGIES: Mapping[str, StrategySpec] = {
     "predicted-sb-gp": _remembering(sb.predicted_sb, predictor=sb.scorers.GaussianProcess()),
     "predicted-sb-crossing": _remembering(_crossing),
     "recorded-sb": _simple(_recorded, "rate", "draw", "warmup"),
-    "proxy-sb": StrategySpec(
+    "proxy-sb": LabStrategy(
         _proxy, _RANKED, lambda setup, given: prepare_proxy(setup), classifies=True
     ),
     "diet-sb": _pruned("diet-sb", _sb, *_RANKED),
@@ -199,7 +232,7 @@ STRATEGIES: Mapping[str, StrategySpec] = {
     ),
     "top-k": _simple(lambda s: sb.top_k(s.rate, schedule=s.schedule), "rate", "warmup"),
     "low-k": _simple(lambda s: sb.low_k(s.rate, schedule=s.schedule), "rate", "warmup"),
-    "rho-loss": StrategySpec(
+    "rho-loss": LabStrategy(
         _rho_loss,
         ("rate", "warmup", "young"),
         lambda setup, given: prepare_reference(setup, share=given.young),
@@ -220,6 +253,9 @@ STRATEGIES: Mapping[str, StrategySpec] = {
     ),
 }
 
+BOUNDS = ("reseeded", "oracle")
+"""Strategies that nobody would take, and between which all others lie."""
+
 ALIASES: Mapping[str, str] = {"random-k": "random-scored"}
 """Other names of the same strategy, which is run once."""
 
@@ -232,35 +268,41 @@ DEFAULT_STRATEGIES = (
 )
 
 
-def find_strategy(name: str) -> StrategySpec:
+def find_strategy(name: str) -> LabStrategy:
     """Return the strategy of a name.
 
     Raises:
         ConfigurationError: if there is none.
     """
-    return STRATEGIES.get(name) or STRATEGIES[_canonical(name)]
+    base, *treatments = _canonical(name).split("+")
+    found = STRATEGIES[base]
+    for each in treatments:
+        found = replace(found, **TREATMENTS[each])
+    return found
 
 
 def _canonical(name: str) -> str:
     """Return the name under which a strategy is run."""
-    typed = find_name("strategy", name, (*STRATEGIES, *ALIASES))
-    return ALIASES.get(typed, typed)
+    typed, *treatments = name.split("+")
+    base = find_name("strategy", typed, (*STRATEGIES, *ALIASES))
+    more = [find_name("treatment", each, TREATMENTS) for each in treatments]
+    return "+".join([ALIASES.get(base, base), *more])
 
 
-def unused(strategy: StrategySpec, settings: StrategyOptions, usual: StrategyOptions) -> list[str]:
+def unused(strategy: LabStrategy, settings: StrategyOptions, usual: StrategyOptions) -> list[str]:
     """Return what of the settings is not as usual and makes no difference to a strategy."""
     changed = [name for name, value in vars(settings).items() if value != getattr(usual, name)]
     return [option for option in changed if option not in strategy.options]
 
 
 def parse_strategies(names: str) -> tuple[str, ...]:
-    """Return the strategies of a comma-separated list, or all of them for `all`.
+    """Return the strategies of a comma-separated list; for `all`, all but those of `BOUNDS`.
 
     Raises:
         ConfigurationError: if one of them does not exist, or none is named.
     """
     if names.strip() == "all":
-        return tuple(STRATEGIES)
+        return tuple(name for name in STRATEGIES if name not in BOUNDS)
     given = (name.strip() for name in names.split(",") if name.strip())
     chosen = tuple(dict.fromkeys(map(_canonical, given)))
     if not chosen:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from fixture_cases import share_of_cases
 from fixture_doors import flat
+from fixture_histories import HISTORIES, Ranked
 from fixture_rank_tasks import Case, EpochReport, resume_held, train_numbered
 from fixture_ranks import Failed, Ranks
 from fixture_schedules import SCHEDULES
@@ -233,6 +234,16 @@ def test_after_each_exchange_all_ranks_have_the_same_history_of_all_scores(proce
             # As they lie in memory, bit for bit.
             assert len({tuple(turn.recent) for turn in turns}) == 1
             assert Counter(turns[0].recent) == Counter(plain.losses)
+
+
+@pytest.mark.parametrize("kind", HISTORIES)
+@pytest.mark.parametrize("selector", [EXACT, COINS], ids=repr)
+def test_ranks_share_a_history_of_any_type(processes, selector, kind):
+    reports = train(processes, Case((30, 21), Ranked(selector, kind), loads=3))
+    for epochs in zip(*reports, strict=True):
+        for turns in zip(*(report.turns for report in epochs), strict=True):
+            assert len({tuple(turn.recent) for turn in turns}) == 1
+    assert len(reports[0][-1].turns[-1].recent) > 20
 
 
 @pytest.mark.parametrize(

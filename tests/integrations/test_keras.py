@@ -56,6 +56,16 @@ def test_arrays_are_taken_as_keras_takes_them(given):
     assert {name: history[name] for name in expected} == expected
 
 
+def test_given_weights_multiply_those_of_the_strategy():
+    """Which are all 1 in the first epoch of InfoBatch."""
+    weights = np.linspace(0, 2, 160, dtype="float32")
+    fit = {"epochs": 1, "shuffle": False, "sample_weight": weights}
+    plain = make_model()
+    plain.fit(*digits(), verbose=0, **fit)
+    trainer, _, _ = train(sb.infobatch(), *digits(), **fit)
+    assert same(values(plain), values(trainer._model))
+
+
 def test_an_epoch_has_as_many_steps_as_it_yields_whatever_the_first_one_had():
     trainer, history, steps = train(
         sb.selective_backprop(rate=1 / 3, draw="bernoulli"), *digits(), batch_size=8, epochs=5
@@ -89,7 +99,11 @@ def test_a_schedule_in_fractions_counts_steps_where_fit_does():
     strategy = sb.Strategy("late", None, sb.selectors.Uniform(0.5), sb.Schedule(start=0.5))
     trainer, _, _ = train(strategy, *digits(), batch_size=16, epochs=4, steps_per_epoch=5)
     assert trainer.stats.kept == 20 * 16
-    assert trainer.stats.candidates == pytest.approx(10 * 16 + 2 * 10 * 16, abs=32)
+    before = trainer.stats.candidates
+    assert before == pytest.approx(10 * 16 + 2 * 10 * 16, abs=32)
+    fit = {"batch_size": 16, "steps_per_epoch": 5, "verbose": 0}
+    trainer.fit(*digits(), epochs=8, initial_epoch=4, **fit)  # goes on from one half
+    assert trainer.stats.candidates - before == pytest.approx(2 * 20 * 16, abs=32)
 
 
 def test_what_selection_did_is_in_the_logs_from_the_first_epoch_on(tmp_path):

@@ -10,6 +10,7 @@ import selective_backprop as sb
 from selective_backprop_lab.preparation import Preparation
 from selective_backprop_lab.strategies import (
     ALIASES,
+    BOUNDS,
     STRATEGIES,
     StrategyOptions,
     find_strategy,
@@ -24,8 +25,9 @@ FITTED = Preparation(
     make_optimizer=torch.optim.SGD,
 )
 PRUNED = {"diet-sb", "el2n", "el2n-random", "grand"}
+KEPT = PRUNED | {"oracle"}
 UNWARMED = {"traditional", "random-backprop", "random-scored", "el2n", "el2n-random", "grand"}
-UNWARMED |= {"token-selection"}
+UNWARMED |= {"token-selection", "reseeded", "oracle"}
 OWN_SCHEDULE = {"kath18", "kath18-loss-gated", "kath18-published", "infobatch", "easy-skip", "auto"}
 
 
@@ -42,13 +44,17 @@ def test_every_strategy_of_the_library_can_be_compared():
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_an_arm_is_called_after_its_strategy(name):
     assert name.startswith(strategy(name).name)
-    if name in PRUNED:
+    if name in KEPT:
         assert strategy(name).name == name
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_what_pruning_leaves_is_what_the_pruned_arms_train_on_and_no_other(name):
-    assert strategy(name).subset == (FITTED.subset if name in PRUNED else None)
+    assert strategy(name).subset == (FITTED.subset if name in KEPT else None)
+
+
+def test_what_predicts_crossings_does_so_of_the_rate():
+    assert strategy("predicted-sb-crossing").scorer.predictor == sb.scorers.Crossing(1 / 4)
 
 
 def test_random_k_is_another_name_of_an_arm_that_is_run_once():
@@ -149,7 +155,7 @@ def test_an_option_makes_another_run_of_the_arms_that_use_it_and_of_no_other(
         ("traditional", ("traditional",)),
         ("top-k,traditional", ("top-k", "traditional")),
         (" top-k , ,traditional,top-k,", ("top-k", "traditional")),
-        (" all ", tuple(STRATEGIES)),
+        (" all ", tuple(arm for arm in STRATEGIES if arm not in BOUNDS)),
     ],
 )
 def test_a_list_of_arms_is_read_in_its_order_without_repetition(text, arms):

@@ -67,7 +67,7 @@ def test_what_the_readme_says_of_single_jobs_is_on_record():
         "ends at {} % error after 16 passes, and the best plain training at {}".format(*sixteen)
         in text
     )
-    assert "it loses, {} to {}".format(*four) in text
+    assert "loses** in four passes on the same data, {} to {}".format(*four) in text
 
 
 def test_what_kath18_cost_once_its_gate_had_opened_is_what_the_page_says():

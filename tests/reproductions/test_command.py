@@ -108,16 +108,23 @@ def test_the_stages_of_the_study_have_seeds_and_folders_of_their_own(typed, tmp_
     ]
     assert confirm[3:] == ([], [])
     assert [stage for _, stage, *_ in typed("study")] == [*STAGES.values()]
-    line = f"study-confirm --seeds 2 --jobs 3 --threads 2 --device cpu --out {tmp_path} --no-train"
-    ((_, _, order, *part),) = typed(f"{line} --only table,clicks --arms auto")
+    line = f"study-confirm --seeds 2 --jobs 3 --threads 2 --device cpu --out {tmp_path}"
+    ((_, _, order, *part),) = typed(f"{line} --from-records --only table,clicks --arms auto")
     assert (order.seeds, order.jobs, order.threads, order.device) == (2, 3, 2, "cpu")
     assert (order.out, order.trains) == (tmp_path / "confirm", False)
     assert part == [["table", "clicks"], ["auto"]]
 
 
 def test_drawing_alone_asks_for_no_device_that_is_here(typed):
-    ((_, _, order),) = typed("all --scale gpu --device cuda:99 --no-train")
+    ((_, _, order),) = typed("all --scale gpu --device cuda:99 --from-records")
     assert (order.trains, order.device) == (False, "cuda:99")
+
+
+def test_records_of_the_repository_are_the_default_where_nothing_is_trained(typed):
+    ((_, _, order, *_),) = typed("study-confirm --from-records")
+    assert str(order.out) == "records/study/confirm"
+    ((_, _, order),) = typed("fig-6 --scale cifar10 --from-records")
+    assert str(order.out) == "records/papers/cifar10"
 
 
 def test_a_scale_of_a_few_figures_makes_all_of_those(typed):

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from fixture_runs import fixture_run
 
-from reproductions.auto.page import by_kind, compose, counts, gains, others
+from reproductions.auto.page import added, by_kind, compose, counts, gains, others
 from reproductions.auto.protocol import STAGES
-from reproductions.auto.results import Results
+from reproductions.auto.results import Results, judged
 from reproductions.auto.tuning import Tuned
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.records.frame import frame_of
@@ -30,12 +30,16 @@ def results(workload, curve, **arms):
     return Results(workload, frame_of(runs), frame_of([]), rates, 0)
 
 
+def verdicts(*found, arm="auto"):
+    return [job.verdict for job in judged(found, arm)]
+
+
 def test_the_rival_is_the_best_traditional_training_up_to_the_same_cost():
     found = results(WRONG, {2: 7, 4: 5, 8: 6, 16: 9, 32: 1}, auto={4: 5.5, 16: 4})
     assert (found.rival(4.0), found.rival(16.0)) == (4.0, 4.0)
     assert found.gain("auto", 4.0).mean == pytest.approx(0.5)
     assert found.gain("auto", 16.0).mean == pytest.approx(-1.0)
-    assert [found.verdict("auto", length) for length in found.lengths] == ["loses", "gains"]
+    assert verdicts(found) == ["loses", "gains"]
     assert found.change(16.0).mean == pytest.approx(-20.0)
     assert [row[2] for row in gains([found]).rows] == ["5.00 ± 0.25 (4)", "5.00 ± 0.25 (4)"]
 
@@ -45,15 +49,15 @@ def test_the_rival_is_chosen_by_the_tuning_seeds_and_not_by_those_that_are_judge
     lucky = {("traditional", Budget("cost", 4.0)): Tuned({0.1: 9.0})}
     found = replace(found, rates={**found.rates, **lucky})
     assert found.rival(16.0) == 16.0
-    assert found.verdict("auto", 16.0) == "gains"
+    assert verdicts(found) == ["gains"]
 
 
 def test_a_difference_within_its_interval_is_level_and_two_seeds_tell_nothing():
     found = results(PLAIN, {4: 5, 16: 3}, auto={4: 5, 16: 3})
-    assert found.verdict("auto", 4.0) == "level"
+    assert verdicts(found) == ["level", "level"]
     few = replace(found, runs=found.runs[found.runs.seed < 2])
-    assert few.verdict("auto", 4.0) == "–"
-    assert [row[-1] for row in counts([few]).rows] == ["0"]
+    assert verdicts(few) == ["–", "–"]
+    assert [row[2:5] for row in counts([few]).rows] == [("0", "0", "0")]
 
 
 def test_log_loss_is_taken_times_a_hundred():
@@ -73,7 +77,7 @@ def test_tables_count_by_kind_and_by_strategy_and_show_what_is_resolved_in_bold(
         ("all", "4", "2", "1", "1"),
     ]
     assert [row[0:2] for row in counts(shown).rows] == [("infobatch", "2"), ("auto", "4")]
-    rows = {row[0]: row[1:] for row in others(shown).rows}
+    rows = {row[0]: row[1:] for row in others(shown, ["infobatch", "auto"]).rows}
     assert rows["MNIST, 20 % wrong at 4"] == ("+0.00", "**+0.50**")
     assert rows["MNIST at 16"] == ("–", "+0.00")
 
@@ -84,9 +88,63 @@ def test_where_classes_are_skewed_the_gain_as_they_come_stands_beside():
     shares = [{"class_shares": [0.75, 0.25]}] * len(errors)
     runs = found.runs.assign(class_errors=errors, meters=shares)
     rows = gains([replace(found, runs=runs)]).rows
-    assert [row[-1] for row in rows] == ["−0.75", "+0.00"]
+    assert [row[6] for row in rows] == ["−0.75", "+0.00"]
     plain = results(PLAIN, {4: 5, 16: 3}, auto={4: 5, 16: 3})
-    assert gains([plain]).rows[0][-1] == ""
+    assert gains([plain]).rows[0][6] == ""
+
+
+def noisy(workload, curve, own):
+    """As `results`, of `auto` at two lengths with errors of their own for each seed."""
+    found = results(workload, curve, auto=dict.fromkeys(own, 0.0))
+    chosen = found.runs.arm == "auto"
+    errors = found.runs.error.where(
+        ~chosen,
+        [
+            own[length][seed] if length in own else 0.0
+            for length, seed in zip(found.runs.length, found.runs.seed, strict=True)
+        ],
+    )
+    return replace(found, runs=found.runs.assign(error=errors))
+
+
+def test_jobs_of_a_page_are_judged_together():
+    # The p-values of the differences are 0.004, and 0.04.
+    clear, near = (3.9, 3.9, 3.85), (3.9, 3.9, 3.25)
+    alone = noisy(PLAIN, {4: 5, 16: 5}, {16: near})
+    assert verdicts(alone) == ["gains"]
+    both = noisy(PLAIN, {4: 5, 16: 5}, {4: clear, 16: near})
+    assert verdicts(both) == ["gains", "gains"]
+    pair = noisy(PLAIN, {4: 5, 16: 5}, {4: near, 16: near})
+    assert verdicts(pair) == ["level", "level"]
+
+
+def test_passes_are_said_of_a_job_that_gains_and_never_beyond_the_curve():
+    found = results(PLAIN, {1: 9, 4: 7, 16: 5, 32: 5}, auto={4: 6, 16: 4})
+    assert [row[7] for row in gains([found]).rows] == ["2.0", "not within 32"]  # 8 passes for 4
+    level = results(PLAIN, {4: 5, 16: 3}, auto={4: 5, 16: 3})
+    assert [row[7] for row in gains([level]).rows] == ["", ""]
+
+
+def test_what_chance_does_and_what_the_oracle_gains_stand_beside():
+    arms = {"auto": {4: 5.5, 16: 4}, "reseeded": {4: 5, 16: 9}, "oracle": {4: 5, 16: 1}}
+    found = results(WRONG, {4: 5, 16: 9}, **arms)
+    rows = gains([found]).rows
+    assert [row[-2] for row in rows] == ["+0.00", "+0.00"]  # its best length is 4, as the rival's
+    assert [row[-1] for row in rows] == ["nothing to gain", "25 %"]
+    assert by_kind([found]).rows[-1][1:5] == ("2", "0", "2", "0")
+    assert "what chance does" in by_kind([found]).rows[-1][0]
+    assert "what chance does" not in compose([results(PLAIN, {4: 5}, auto={4: 4})])
+
+
+def test_auto_with_a_rival_is_held_against_that_rival_alone():
+    arms = {"traditional+trimming": {4: 4, 16: 4}, "auto+trimming": {4: 3, 16: 4}, "auto": {4: 5}}
+    found = results(WRONG, {4: 5, 16: 9}, **arms)
+    assert added([found]).rows == [("trimming", "2", "1", "1", "0")]
+    page = compose([found])
+    alone, both = page.split("| gain of |")[1:]
+    assert "traditional+trimming" in alone.split("\n")[0]
+    assert "auto+trimming" in both.split("\n")[0]
+    assert "auto+trimming" not in alone.split("\n")[0]
 
 
 def test_what_is_not_on_record_is_named():

@@ -116,7 +116,7 @@ def test_what_is_on_record_is_drawn_without_training_and_says_what_is_left_out(m
     reproduce(screen, named("fig-7", "fig-18"), partly)
     assert "fig-7, error against time: nothing is on record" in screen.text
     nowhere = fixture_order(tmp_path / "empty", seeds=1, trains=False)
-    with pytest.raises(sb.RecordError, match=r"on record in .*empty.*--no-train"):
+    with pytest.raises(sb.RecordError, match=r"on record in .*empty.*--from-records"):
         reproduce(screen, named("fig-7"), nowhere)
 
 

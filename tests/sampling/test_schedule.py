@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from unhooked import unhooked
 
@@ -93,6 +93,8 @@ def test_fractions_between_which_no_batch_falls_are_refused(schedule, epochs, ba
     st.floats(0, 0.99),
     st.integers(1, 12),
 )
+@example(0, 0.32, 1, 0.875, 25)  # 0.28 times 25 is above 7 in floating point
+@example(0, 1.0, 1, 1e-12, 1)
 def test_a_length_is_accepted_exactly_where_some_batch_is_selected_from(
     warmup, end, epochs, start, batches
 ):

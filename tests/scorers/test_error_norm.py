@@ -1,4 +1,4 @@
-"""The error norm is the gradient's: exactly at the outputs, and up to the inputs of a layer."""
+"""The error norm is that of the loss's gradient with respect to the outputs."""
 
 import math
 
@@ -109,3 +109,9 @@ def test_losses_alone_are_refused_when_the_loader_is_built(strategy):
 def test_an_unknown_measure_is_refused_with_the_known_ones():
     with unhooked(), pytest.raises(sb.ConfigurationError, match="'loss', 'error-norm'"):
         sb.scorers.Forward("norm")
+
+
+def test_a_step_without_outputs_is_told_what_to_pass():
+    top = sb.Strategy("top", sb.scorers.Forward("error-norm"), sb.selectors.Top(1 / 2))
+    with pytest.raises(sb.ConfigurationError, match="Pass outputs=callable"):
+        sb.SelectiveStep(nn.Linear(2, 2), None, top, losses=losses_by_number)

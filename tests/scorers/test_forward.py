@@ -104,3 +104,15 @@ def test_forward_hooks_run():
     model.register_forward_hook(lambda *_: seen.append(torch.is_grad_enabled()))
     start(model).score(BATCH, INDICES)
     assert seen == [False]
+
+
+@pytest.mark.parametrize("parts", [{}, {"model": nn.Linear(1, 1)}, {"losses": losses}])
+def test_scoring_without_a_model_or_losses_is_refused(parts):
+    with pytest.raises(sb.ConfigurationError, match=r"model.*none"):
+        sb.scorers.Forward().start(sb.scorers.Context(8, None, **parts))
+
+
+def test_losses_of_the_wrong_number_are_refused_where_the_number_is_known():
+    running = start(net(), of=lambda model, batch: model(batch[0])[1:, 0])
+    with pytest.raises(sb.LossError, match=r"\(7,\).*batch of 8"):
+        running.score(BATCH, INDICES)

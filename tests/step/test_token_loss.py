@@ -426,7 +426,7 @@ WORDS = torch.zeros(2, 3, dtype=torch.int64)
         ((6, 8), WORDS, {}, r"\(6, 8\).*flattened"),
         ((2, 2, 8), WORDS, {}, "shifted"),
         ((2, 3, 8), WORDS.float(), {}, "labels are torch.float32"),
-        ((2, 3, 8), WORDS + 5, {}, "from 5 to 5.*5 words.*0 to 4.*-100"),
+        ((2, 3, 8), WORDS + 5, {}, "from 5 to 5.*5 tokens.*0 to 4.*-100"),
         ((2, 3, 8), WORDS - 1, {}, "from -1"),
         ((2, 3, 8), WORDS, {"kept": WORDS}, "kept is torch.int64"),
         ((2, 3, 8), WORDS, {"kept": torch.ones(2, 2, dtype=torch.bool)}, r"\(2, 2\).*\(2, 3\)"),

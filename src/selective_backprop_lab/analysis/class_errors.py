@@ -54,7 +54,7 @@ def macro_recall(runs: pd.DataFrame) -> pd.Series:
 def rare_recall(runs: pd.DataFrame) -> pd.Series:
     """Return the share, in percent, that is recognised of the rarest three classes in training.
 
-    It is the mean over these classes; of classes as rare, those of the lowest labels count.
+    It is the mean over these classes; of equally rare classes, the lower labels count.
     """
 
     def recall(errors: np.ndarray, shares: np.ndarray) -> float:
@@ -65,7 +65,7 @@ def rare_recall(runs: pd.DataFrame) -> pd.Series:
 
 
 def area_under_curve(runs: pd.DataFrame) -> pd.Series:
-    """Return how often, in percent, the second class's examples rank above those of the first."""
+    """Return how often, in percent, the second class's examples rank above the first's."""
     return 100.0 * last_tenth(runs).groupby(BY_SEED).ranking.mean()
 
 

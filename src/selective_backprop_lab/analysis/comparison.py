@@ -18,12 +18,12 @@ from typing import Any
 import pandas as pd
 
 import selective_backprop as sb
-from selective_backprop_lab.analysis.queries import BASELINE, at_end, counted, final_error
+from selective_backprop_lab.analysis.queries import BASELINE, counted, final_error
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.records.frame import is_text, runs_of
 
 CONTROLS = ("random-backprop", "random-scored")  # choose at random; the second pays for scoring
-DATA = ("data", "limit", "noise", "composition", "pretrained")
+DATA = ("data", "limit", "noise", "composition", "anew", "held_out", "pretrained")
 CROWD = 9  # more curves than this cannot be followed, nor named beside a figure
 # What an arm may have for itself; all else in a configuration is the recipe, the same for all.
 OF_THE_ARM = frozenset({"arm", "seed", "strategy", "epochs", "budget", "budget_unit"})
@@ -140,15 +140,6 @@ def lengths(evaluations: pd.DataFrame) -> list[Budget]:
 def length(runs: pd.DataFrame) -> Budget:
     """Return the length of an arm's runs."""
     return Budget(runs.unit.iloc[0], runs.length.iloc[0])
-
-
-def baseline(comparison: pd.DataFrame) -> pd.DataFrame:
-    """Return the finished runs of the longest traditional training; no rows where there is none.
-
-    Its final error is what all are timed against.
-    """
-    known = counted(comparison[comparison.arm == BASELINE])
-    return max(arms(known).values(), key=lambda own: at_end(own, "cost").mean(), default=known)
 
 
 def ranking(comparison: pd.DataFrame) -> list[str]:

@@ -21,7 +21,7 @@ AXIS_WORDS = {
     "epoch": "epochs",
 }
 AXIS_LABELS = AXIS_WORDS | {
-    "cost": "cost, in traditional epochs",
+    "cost": "cost, in passes of plain training",
     "seconds": "wall seconds, evaluation left out",
     "cpu_seconds": "CPU seconds, evaluation left out",
     "trained": "backward passes, in examples",

@@ -1,6 +1,6 @@
 """What ran and what has to be said about it: the words around every table and figure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -12,11 +12,7 @@ from selective_backprop_lab.records.frame import each_run, runs_of
 from selective_backprop_lab.training.lr_schedule import schedule_note
 
 _NOT_THE_RECIPE = OF_THE_ARM | {*DATA, "model"}
-_PLURAL = {
-    "epochs": "{} epochs",
-    "cost": "budgets of {} traditional epochs",
-    "seconds": "budgets of {} seconds",
-}
+_SHARES = {0.1: "a tenth", 0.2: "a fifth", 0.25: "a quarter", 0.333: "a third", 0.5: "half"}
 
 
 def headline(comparison: pd.DataFrame) -> str:
@@ -32,7 +28,7 @@ def facts(comparison: pd.DataFrame) -> dict[str, str]:
     runs = runs_of(comparison).sort_index()  # in the order in which they were read
     first = runs.iloc[0]
     found = {
-        "data": ", ".join(_data(first.data, first.config)),
+        "data": data_words(comparison),
         "model": first.model,
         "length": _lengths(lengths(comparison)),
         "seeds": seeds_of(sorted({*runs.seed.tolist()})),
@@ -49,6 +45,30 @@ def facts(comparison: pd.DataFrame) -> dict[str, str]:
         if _root(key) not in _NOT_THE_RECIPE and key not in different and value is not None
     ]
     return found | ({"recipe": ", ".join(recipe)} if recipe else {})
+
+
+def data_words(comparison: pd.DataFrame) -> str:
+    """Say in a few words what was trained on: `digits with a fifth of the labels wrong`."""
+    run = runs_of(comparison).sort_index().iloc[0]
+    config, made = run.config, list[str]()
+    for key, value in config.items():
+        if _root(key) == "composition" and value and not key.endswith("noise_kind"):
+            name = _spoken(key.removeprefix("composition."))
+            made.append(f"{'skewed classes' if name == 'skew' else name} ({as_text(value)})")
+    if noise := config.get("noise"):
+        share = as_text(noise)
+        if isinstance(noise, float):
+            share = _SHARES.get(round(noise, 3), f"{100 * noise:.3g} %")
+        kind = config.get("composition.noise_kind")
+        made.append(f"{share} of the labels wrong" + (f" ({kind})" if kind else ""))
+    if config.get("pretrained"):
+        made.append(f"a net trained on {config['pretrained']} beforehand")
+    if config.get("held_out"):
+        made.append("a part of the training examples held out to test on")
+    if config.get("anew"):
+        made.append("other examples for each seed")
+    few = f"{config['limit']:,} training examples of " if config.get("limit") else ""
+    return f"{few}{run.data}" + (f" with {listed(made)}" if made else "")
 
 
 def notes(comparison: pd.DataFrame) -> list[str]:
@@ -97,21 +117,6 @@ def seeds_of(seeds: Sequence[int]) -> str:
     return f"{seeds[0]} to {seeds[-1]}" if consecutive else listed(map(str, seeds))
 
 
-def _data(name: str, config: Mapping[str, Any]) -> Iterable[str]:
-    yield name
-    if config.get("limit"):
-        yield f"{config['limit']} training examples"
-    if config.get("pretrained"):
-        yield f"the net trained on {config['pretrained']} beforehand"
-    if noise := config.get("noise"):
-        share = f"{100 * noise:.3g} %" if isinstance(noise, float) else as_text(noise)
-        kind = config.get("composition.noise_kind")
-        yield f"{share} of the training labels flipped" + (f" ({kind})" if kind else "")
-    for key, value in config.items():
-        if _root(key) == "composition" and value is not None and not key.endswith("noise_kind"):
-            yield f"{_spoken(key.removeprefix('composition.'))} {as_text(value)}"
-
-
 def _differing(runs: pd.DataFrame) -> dict[str, list[str]]:
     """Return the options of the recipe in which runs differ, with their values."""
     keys = sorted({key for config in runs.config for key in config if _root(key) not in OF_THE_ARM})
@@ -124,8 +129,8 @@ def _prepared(comparison: pd.DataFrame) -> Iterable[str]:
         costs = metered(own, "prepared_cost").fillna(0.0)
         if costs.any():
             yield (
-                f"{label}: {costs.mean():.3g} of its cost epochs were spent on "
-                "preparing, before training."
+                f"{label}: {costs.mean():.3g} of its passes were spent on preparing, "
+                "before training."
             )
 
 
@@ -138,7 +143,7 @@ def _missing(comparison: pd.DataFrame) -> Iterable[str]:
             why = "has no evaluation"
         yield f"{run.label}, seed {run.seed}, {why}; it is not counted."
     if BASELINE not in set(known.arm):
-        yield f"There is no finished {BASELINE} run, so nothing can be said about speed-ups."
+        yield f"There is no finished {BASELINE} run, so nothing can be said about gains."
     if len({frozenset(own.seed) for own in arms(known).values()}) > 1:
         yield "The arms do not have the same seeds; differences use the seeds both have."
 
@@ -160,6 +165,6 @@ def _lengths(found: Sequence[Budget]) -> str:
     words = []
     for unit in dict.fromkeys(length.unit for length in found):
         same = [length for length in found if length.unit == unit]
-        numbers = listed(f"{length.value:g}" for length in same)
-        words.append(str(same[0]) if len(same) == 1 else _PLURAL[unit].format(numbers))
+        noun = max(same, key=lambda length: length.value != 1).noun
+        words.append(f"{listed(f'{length.value:g}' for length in same)} {noun}")
     return listed(words)

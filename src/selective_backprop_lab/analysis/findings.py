@@ -1,193 +1,228 @@
-"""What the numbers say, in sentences that claim no more than the intervals allow.
+"""What a comparison shows: which arms gain, in words, and what to do next.
 
-Arms are compared with traditional training of the same cost where that was run, seed by seed, and a
-difference is called one only where its 95 % interval leaves zero out.
+The gain of an arm at a length is its final error less that of its rival: the best traditional
+training of any length up to the same cost, seed by seed. All gains of a comparison are judged
+together, by Holm's correction. The rival is chosen on the seeds that are judged.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import pandas as pd
 
 from selective_backprop_lab.analysis.comparison import CONTROLS, arms, length, measure_of
-from selective_backprop_lab.analysis.estimates import ENOUGH_SEEDS, Estimate
-from selective_backprop_lab.analysis.facts import listed
+from selective_backprop_lab.analysis.estimates import ENOUGH_SEEDS, VERDICTS, Estimate, holm
+from selective_backprop_lab.analysis.facts import data_words, listed
 from selective_backprop_lab.analysis.queries import (
     BASELINE,
-    at_end,
     best_traditional,
     cost_as_much,
+    cost_of,
     counted,
     final_difference,
+    final_error,
+    passes_to,
 )
 from selective_backprop_lab.analysis.tables import with_interval
 from selective_backprop_lab.budget import Budget
+from selective_backprop_lab.strategies import BOUNDS
 
-PAYS = "Does selection pay here?"
 _MOST_NAMED = 4
 
 
-class Difference(NamedTuple):
-    """How an arm ended against another one; a row of `against_traditional`."""
+@dataclass(frozen=True)
+class Gain:
+    """How an arm ended at one length, against its rival."""
 
-    label: str
-    arm: str
-    length: Budget
-    error: Estimate  # of its final error less the other's, over shared seeds
-    verdict: str  # on which side of zero that lies
-    equal: bool  # whether both cost the same: in traditional epochs, or in seconds if so budgeted
-    words: str  # the difference, and what qualifies it, in brackets
-    other: str
+    runs: pd.DataFrame
+    rival: pd.DataFrame  # without rows where no traditional training cost as much as the arm
+    change: Estimate  # final error less the rival's
+    verdict: str  # one of `VERDICTS`; empty where too few seeds are shared
+
+    @property
+    def label(self) -> str:
+        """The arm, with its length where there are several."""
+        return self.runs.label.iloc[0]
+
+    @property
+    def arm(self) -> str:
+        """The strategy."""
+        return self.runs.arm.iloc[0]
+
+    @property
+    def length(self) -> Budget:
+        """How long it was trained."""
+        return length(self.runs)
+
+    @property
+    def cost(self) -> float:
+        """What it took, in passes."""
+        return cost_of(self.runs)
 
 
-def findings(comparison: pd.DataFrame) -> dict[str, str]:
-    """Return what a comparison shows: whether selection pays, each length, the controls.
+def gains(comparison: pd.DataFrame) -> list[Gain]:
+    """Return the gain of every arm but traditional, at each of its lengths."""
+    known = counted(comparison)
+    plain = [*arms(known[known.arm == BASELINE]).values()]
+    found = []
+    for own in arms(known[known.arm != BASELINE]).values():
+        # Of shorter ones alone nobody knows whether they were the best for that cost.
+        fair = any(cost_as_much(own, other) for other in plain)
+        rival = best_traditional(known, own) if fair else known[:0]
+        found.append((own, rival, final_difference(own, rival)))
+    sides = holm([change for *_, change in found])
+    return [Gain(*each, VERDICTS.get(side, "")) for each, side in zip(found, sides, strict=True)]
 
-    Each finding stands under the words that say what it is about.
+
+class Conclusion(NamedTuple):
+    """What a comparison shows, for somebody who has read nothing else."""
+
+    pays: str  # whether selection does: Yes, No, Not shown or Cannot be said
+    text: str
+    todo: str  # what to run next; empty where the comparison says what it can
+
+
+def conclusion(comparison: pd.DataFrame) -> Conclusion:
+    """Say where the best plain training ends, where the best arm does, and whether that is a gain.
+
+    Told is the arm that ends lowest of those that gain, at the least cost at which it gains; where
+    none gains, the one nearest to it.
     """
-    found = {PAYS: pays_words(comparison)}
-    for budget, own in groupby(against_traditional(comparison), key=lambda each: each.length):
-        lead = f"At {budget}" if budget.unit == "epochs" else f"Within {budget}"
-        found[lead] = _of_length(list(own))
-    if len(found) > 1 and (text := _against_controls(comparison)):
-        found["Against choosing at random, at equal cost"] = text
-    return found
+    judged = _answering(gains(comparison))
+    why, todo = _unanswered(comparison, judged)
+    known = [each for each in judged if math.isfinite(each.change.mean)]
+    if not known:
+        return Conclusion("Cannot be said", why, todo)
+    best, plain = _best(known), _by_length(comparison, BASELINE)
+    ends = f"{_error(best.runs)} after {best.length}"
+    ends += f" ({with_interval(best.change, signed=True)} {measure_of(comparison).step})"
+    if why:
+        pays, said = "Cannot be said", f"{best.arm} ends at {ends}. {why}"
+    elif best.verdict == "gains":
+        pays, said = "Yes", f"{best.arm} gains: it ends at {ends}{_of_others(known, best)}."
+        said += _when_longer(comparison, best, plain)
+    else:
+        pays = "No" if all(each.verdict == "loses" for each in known) else "Not shown"
+        said = f"{best.arm} {_verb(best)}: it ends at {ends}."
+        if len({each.arm for each in judged}) > 1:
+            said = "Every strategy loses" if pays == "No" else "No strategy gains"
+            said += f"; nearest is {best.arm}, which ends at {ends}."
+    text = f"On {data_words(comparison)}, plain training {_of_plain(best, plain)}. {said}"
+    return Conclusion(pays, text, todo or _next_step(known, best, plain))
 
 
-def pays_words(comparison: pd.DataFrame) -> str:
-    """Say whether any arm ended lower than traditional training, and by how much.
+def _best(known: Sequence[Gain]) -> Gain:
+    gaining = [each for each in known if each.verdict == "gains"]
+    if not gaining:
+        return min(known, key=lambda each: each.change.mean)
+    lowest = min(gaining, key=lambda each: final_error(each.runs).mean).arm
+    return min((each for each in gaining if each.arm == lowest), key=lambda each: each.cost)
 
-    Each is held against the best traditional training that cost no more. Below three shared seeds
-    there is no answer, but what it takes.
+
+def _next_step(known: Sequence[Gain], best: Gain, plain: Sequence[pd.DataFrame]) -> str:
+    """Say what would make the verdicts firmer; nothing where they are firm."""
+    shortest = length(plain[0])
+    if best.verdict == "gains" and length(best.rival) == shortest:
+        half = replace(shortest, value=shortest.value / 2).option
+        return f"add --budget {half}, since plain training may end lower if it stops sooner."
+    # Told apart alone, but not together.
+    if any(each.verdict == "level" and each.change.against() != "unresolved" for each in known):
+        more = 2 * max(each.change.seeds for each in known)
+        return f"run more seeds (--seeds {more}): {len(known)} comparisons leave much level."
+    return ""
+
+
+def _answering(judged: list[Gain]) -> list[Gain]:
+    """Return the gains that say whether selection pays: those of controls only if alone."""
+    taken = [each for each in judged if each.arm not in BOUNDS]
+    return [each for each in taken if each.arm not in CONTROLS] or taken
+
+
+def _unanswered(comparison: pd.DataFrame, judged: Sequence[Gain]) -> tuple[str, str]:
+    """Return why there is no verdict at all, and what to do about it; nothing where there is."""
+    if not _by_length(comparison, BASELINE):
+        why = f"There is no verdict: no run of plain training ({BASELINE}) is finished."
+        return why, f"run it as well (--strategies {BASELINE},…); what is there is kept."
+    if not judged:
+        return f"There is no verdict: nothing but {BASELINE} has finished a run.", ""
+    if all(each.rival.empty for each in judged):
+        why = f"There is no verdict: no {BASELINE} run cost as much as a strategy did."
+        return why, "give all the same cost, such as --budget 8."
+    seeds = max(each.change.seeds for each in judged)
+    if seeds < ENOUGH_SEEDS:
+        shared = f"{seeds or 'no'} shared seed{'' if seeds == 1 else 's'}"
+        why = f"With {shared} there is no verdict; that takes {ENOUGH_SEEDS}."
+        return why, f"run the same with --seeds {ENOUGH_SEEDS}; what is there is kept."
+    if not any(each.verdict for each in judged):
+        return "There is no verdict: runs diverged.", "try a lower learning rate, --lr."
+    return "", ""
+
+
+def _of_plain(best: Gain, plain: Sequence[pd.DataFrame]) -> str:
+    """Say where the rival ended, and of which lengths it is the best."""
+    ends, after = _error(best.rival), length(best.rival)
+    if len(plain) == 1:
+        return f"ends at {ends} after {after}"
+    lowest = min(plain, key=lambda own: final_error(own).mean)
+    upto = best.length if best.length.unit == "cost" else f"{best.cost:.3g} passes"
+    part = "" if length(lowest) == after else f"of up to {upto} "
+    return f"{part}does best after {after}: {ends}"
+
+
+def _of_others(known: Sequence[Gain], best: Gain) -> str:
+    """Say at which other lengths the best arm does not gain, and which other arms do."""
+    own = [each for each in known if each.arm == best.arm and each.verdict in ("level", "loses")]
+    said = [f"after {each.length} it {_verb(each)}" for each in own]
+    gaining = dict.fromkeys(each.arm for each in known if each.verdict == "gains")
+    others = [arm for arm in gaining if arm != best.arm]
+    text = f"; {listed(said)}" if said else ""
+    return text + (f". Others that gain: {_some(others)}" if others else "")
+
+
+def _when_longer(comparison: pd.DataFrame, best: Gain, plain: Sequence[pd.DataFrame]) -> str:
+    """Say what longer training does to the arm that gains, or how long plain training takes.
+
+    It follows a sentence; nothing where no longer one was run.
     """
-    known, matches = counted(comparison), against_traditional(comparison)
-    if BASELINE not in set(known.arm):
-        return f"Cannot be said: no {BASELINE} run is finished."
-    if not matches:
-        return f"Cannot be said: nothing but {BASELINE} has finished a run."
-    if all(match.verdict == "unknown" for match in matches):
-        seeds = max(match.error.seeds for match in matches)
-        if seeds >= ENOUGH_SEEDS:
-            return "Cannot be said: runs diverged."
-        return (
-            f"Cannot be said yet: it takes {ENOUGH_SEEDS} seeds that a strategy shares with "
-            f"{BASELINE}, and there {'is' if seeds == 1 else 'are'} {seeds}. Run the same with "
-            f"--seeds {ENOUGH_SEEDS}: what is there is kept."
-        )
-    found = arms(known)
-    alike = [found[match.label] for match in matches if match.equal]
-    own = [_against(known, runs, best_traditional(known, runs), cost=False) for runs in alike]
-    own = [match for match in own if match.verdict != "unknown"]
-    if not own:
-        return (
-            f"Cannot be said: no strategy cost what a {BASELINE} run did, so a shorter {BASELINE} "
-            "training may do as well. --budget gives all the same cost."
-        )
-    # What chooses at random is a control, and no answer where something else was run.
-    own = [match for match in own if match.arm not in CONTROLS] or own
-    own.sort(key=lambda match: match.error.mean)
-    lower = [f"{match.label} {match.words}" for match in own if match.verdict == "lower"]
-    if not lower:
-        worse = all(match.verdict == "higher" for match in own)
-        start = "No: every strategy ended above" if worse else "Not shown: none ended below"
-        return (
-            f"{start} the best {BASELINE} training for no more cost by more than the interval. "
-            f"Nearest: {own[0].label} {own[0].words}."
-        )
-    fluke = " Each interval stands alone: of many, one is soon a fluke." if len(own) > 1 else ""
-    return (
-        f"Yes, in {len(lower)} of {len(own)} comparisons: below the best {BASELINE} training for "
-        f"no more cost ended {_some(lower)}.{fluke}"
-    )
+    if _gets_worse(plain) and _gets_worse(_by_length(comparison, best.arm)) is False:
+        return f" Unlike plain training, {best.arm} does not get worse when trained for longer."
+    longest = cost_of(plain[-1])
+    if best.length.unit == "seconds" or longest <= best.cost or cost_as_much(plain[-1], best.runs):
+        return ""
+    passes = passes_to(comparison, final_error(best.runs).mean)
+    if passes is None:
+        return f" Plain training does not end as low within {longest:.3g} passes."
+    return f" Plain training needs {passes / best.cost:.1f} times the passes to end as low."
 
 
-def against_traditional(comparison: pd.DataFrame) -> list[Difference]:
-    """Hold every other arm against traditional training of its cost, else its length, else longest.
+def _gets_worse(lengths: Sequence[pd.DataFrame]) -> bool | None:
+    """Whether the longest training ends higher than a shorter one, beyond the interval.
 
-    There is nothing to say where no traditional run is finished.
+    None where there are no two lengths, or too few seeds.
     """
-    found = arms(counted(comparison))
-    plain = [own for own in found.values() if own.arm.iloc[0] == BASELINE]
-
-    def distance(own: pd.DataFrame, other: pd.DataFrame) -> tuple[bool, bool, float]:
-        return (
-            not cost_as_much(own, other),
-            length(own) != length(other),
-            -at_end(other, "cost").mean(),
-        )
-
-    return [
-        _against(comparison, own, min(plain, key=lambda other: distance(own, other)))
-        for own in found.values()
-        if plain and own.arm.iloc[0] != BASELINE
-    ]
+    *shorter, longest = lengths
+    sides = {final_difference(longest, own).against() for own in shorter}
+    return None if not sides or "unknown" in sides else "higher" in sides
 
 
-def _against(
-    comparison: pd.DataFrame, own: pd.DataFrame, other: pd.DataFrame, *, cost: bool = True
-) -> Difference:
-    error, equal = final_difference(own, other), cost_as_much(own, other)
-    parts = ["no shared seed"]
-    if error.seeds:
-        parts = [f"{with_interval(error, signed=True)} {measure_of(comparison).step}"]
-    if cost and not equal:
-        share = at_end(own, "cost").mean() / at_end(other, "cost").mean()
-        parts.append(f"at {share:.0%} of the cost")
-    if other.arm.iloc[0] == BASELINE and length(other) != length(own):
-        parts.append(f"against {other.label.iloc[0]}")
-    return Difference(
-        label=own.label.iloc[0],
-        arm=own.arm.iloc[0],
-        length=length(own),
-        error=error,
-        verdict=error.against(),
-        equal=equal,
-        words=f"({', '.join(parts)})",
-        other=other.arm.iloc[0],
-    )
+def _by_length(comparison: pd.DataFrame, arm: str) -> list[pd.DataFrame]:
+    """Return an arm's finished runs, the cheapest length first."""
+    known = counted(comparison)
+    return sorted(arms(known[known.arm == arm]).values(), key=cost_of)
 
 
-def _of_length(matches: Sequence[Difference]) -> str:
-    phrases = {
-        "lower": "ended lower than traditional",
-        "higher": "ended higher than traditional",
-        "unresolved": "no difference resolved, the interval includes zero",
-        "unknown": f"fewer than {ENOUGH_SEEDS} shared seeds, so no verdict",
-    }
-    ranked = sorted(matches, key=lambda match: match.error.mean)
-    ranked.sort(key=lambda match: list(phrases).index(match.verdict))
-    return _sentence((phrases[match.verdict], f"{match.arm} {match.words}") for match in ranked)
+def _verb(each: Gain) -> str:
+    return "is level" if each.verdict == "level" else each.verdict
 
 
-def _against_controls(comparison: pd.DataFrame) -> str:
-    """Hold each method against the first control that cost the same."""
-    found = arms(counted(comparison))
-    controls = [own for arm in CONTROLS for own in found.values() if own.arm.iloc[0] == arm]
-    matches = []
-    for own in found.values():
-        alike = [other for other in controls if cost_as_much(own, other)]
-        if alike and own.arm.iloc[0] not in (BASELINE, *CONTROLS):
-            matches.append(_against(comparison, own, alike[0]))
-    phrases = {"lower": "lower than {}", "higher": "higher than {}"}
-    unresolved = "no difference to {} resolved"
-    return _sentence(
-        (phrases.get(match.verdict, unresolved).format(match.other), f"{match.label} {match.words}")
-        for match in sorted(matches, key=lambda match: match.error.mean)
-        if match.verdict != "unknown"
-    )
+def _error(runs: pd.DataFrame) -> str:
+    measure = measure_of(runs)
+    return f"{final_error(runs).mean:.2f}{measure.unit} {measure.name}"
 
 
 def _some(words: Sequence[str]) -> str:
     """Return the first of many in a sentence, and how many more there are."""
     more = len(words) - _MOST_NAMED
     return listed(words if more < 2 else [*words[:_MOST_NAMED], f"{more} more"])
-
-
-def _sentence(said: Iterable[tuple[str, str]]) -> str:
-    """Return each phrase once, with the arms of which it is said, or the first of many."""
-    found: dict[str, list[str]] = {}
-    for phrase, words in said:
-        found.setdefault(phrase, []).append(words)
-    parts = [f"{phrase}: {_some(words)}" for phrase, words in found.items()]
-    return f"{'; '.join(parts)}." if parts else ""

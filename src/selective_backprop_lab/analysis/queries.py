@@ -20,7 +20,7 @@ _SAME_COST = 0.03
 
 
 def counted(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """Return the evaluations that enter statistics: those of finished runs."""
+    """Return the evaluations that enter statistics, which are of finished runs."""
     return evaluations[evaluations.finished.astype(bool) & (evaluations.evaluations > 0)]
 
 
@@ -126,56 +126,62 @@ def final_difference(one: pd.DataFrame, other: pd.DataFrame, column: str = "erro
     return estimate([*difference(final(one, column), final(other, column))], least)
 
 
-def gain(
-    evaluations: pd.DataFrame,
-    arm: str,
-    length: float,
-    *,
-    column: str = "error",
-    axis: str = "cost",
-) -> Estimate:
-    """Return an arm's final error less that of the best traditional training that cost no more.
-
-    Below zero the arm pays: no traditional training of its cost or less, of whatever length,
-    ended as low. The difference is taken seed by seed, of finished runs.
-
-    Args:
-        evaluations: of one comparison; lengths of one unit.
-        arm: other than traditional.
-        length: of its runs, as in the column `length`.
-        column: what to compare instead of the error; the lower, the better.
-        axis: what costs are counted in: "cost", "seconds" or "cpu_seconds".
-
-    Returns:
-        One without seeds where no traditional training cost so little.
-    """
-    known = counted(evaluations)
-    runs = known[(known.arm == arm) & (known.length == length)]
-    return final_difference(runs, best_traditional(known, runs, column=column, axis=axis), column)
-
-
-def best_traditional(
-    evaluations: pd.DataFrame, runs: pd.DataFrame, *, column: str = "error", axis: str = "cost"
-) -> pd.DataFrame:
+def best_traditional(evaluations: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return the traditional training that ended lowest of those that cost no more than some runs.
 
-    Costs that are equal by `cost_as_much` count as no more.
+    What an arm *gains* is its final error less that of this rival. Stopping earlier costs nothing,
+    so a longer traditional training that got worse is none. Costs that are equal by `cost_as_much`
+    count as no more.
 
     Returns:
-        Its finished runs at one length; no rows where none cost so little.
+        Its finished runs at one length; no rows where none cost so little, or all diverged.
     """
     known = counted(evaluations)
     traditional = known[known.arm == BASELINE]
-    own = at_end(runs, axis).mean()
+    own = cost_of(runs)
     found = [
         other
         for _, other in traditional.groupby(["unit", "length"])
-        if at_end(other, axis).mean() <= own or cost_as_much(runs, other, axis)
+        if cost_of(other) <= own or cost_as_much(runs, other)
     ]
-    return min(found, key=lambda other: final(other, column).mean(), default=traditional[:0])
+    ends = [final(other).mean(skipna=False) for other in found]
+    ranked = [(end, i) for i, end in enumerate(ends) if math.isfinite(end)]
+    return found[min(ranked)[1]] if ranked else traditional[:0]
 
 
-def cost_as_much(one: pd.DataFrame, other: pd.DataFrame, axis: str = "cost") -> bool:
+def passes_to(evaluations: pd.DataFrame, error: float, column: str = "error") -> float | None:
+    """Return how many passes traditional training takes to end, in the mean, at an error or lower.
+
+    Between the lengths that were run the mean final error is interpolated, linearly along the
+    logarithm of the length.
+
+    Args:
+        evaluations: of one comparison; finished runs of traditional training count.
+        error: to be reached, in the unit of the column.
+        column: what is compared; the lower, the better.
+
+    Returns:
+        The least cost in passes, the shortest length's if that ends low enough; None if no length
+        does.
+    """
+    known = counted(evaluations)
+    lengths = known[known.arm == BASELINE].groupby(["unit", "length"])
+    ends = sorted((cost_of(own), final(own, column).mean(skipna=False)) for _, own in lengths)
+    ends = [(cost, mean) for cost, mean in ends if math.isfinite(mean)]
+    for number, (cost, mean) in enumerate(ends):
+        if mean <= error:
+            before, above = ends[max(0, number - 1)]
+            share = (above - error) / (above - mean) if number else 1.0
+            return before * (cost / before) ** share
+    return None
+
+
+def cost_of(runs: pd.DataFrame) -> float:
+    """Return what runs cost in passes of traditional training, as a mean over seeds."""
+    return float(at_end(runs, "cost").mean())
+
+
+def cost_as_much(one: pd.DataFrame, other: pd.DataFrame) -> bool:
     """Whether two arms cost the same up to 3 %: the last batches of two runs differ.
 
     The same budget of seconds is the same cost, whatever was made of it.
@@ -183,5 +189,4 @@ def cost_as_much(one: pd.DataFrame, other: pd.DataFrame, axis: str = "cost") -> 
     lengths = {*zip([*one.length, *other.length], [*one.unit, *other.unit], strict=True)}
     if len(lengths) == 1 and lengths.pop()[1] == "seconds":
         return True
-    share = at_end(one, axis).mean() / at_end(other, axis).mean()
-    return bool(abs(share - 1.0) <= _SAME_COST)
+    return abs(cost_of(one) / cost_of(other) - 1.0) <= _SAME_COST

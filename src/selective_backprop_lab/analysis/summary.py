@@ -1,8 +1,6 @@
 """The table of a comparison: a row for each arm and length, a column for each measure."""
 
-import math
-import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import pandas as pd
@@ -13,15 +11,15 @@ from selective_backprop_lab.analysis.class_errors import (
     is_binary,
     is_skewed,
 )
-from selective_backprop_lab.analysis.comparison import arms, baseline, length, measure_of
-from selective_backprop_lab.analysis.curves import AXIS_WORDS
+from selective_backprop_lab.analysis.comparison import arms, length, measure_of
 from selective_backprop_lab.analysis.estimates import ENOUGH_SEEDS, estimate
-from selective_backprop_lab.analysis.facts import headline, notes
+from selective_backprop_lab.analysis.facts import headline, listed, notes
+from selective_backprop_lab.analysis.findings import Gain, gains
 from selective_backprop_lab.analysis.queries import (
+    BASELINE,
     at_end,
     counted,
     final_error,
-    reached,
     resolution,
 )
 from selective_backprop_lab.analysis.tables import Column, Table, count, duration, with_interval
@@ -29,33 +27,28 @@ from selective_backprop_lab.records.frame import each_run, is_text, runs_of
 
 # What stands in a cell, of an arm's finished runs at one length.
 Columns = dict[Column, Callable[[pd.DataFrame], str]]
-# How expendable a column is in a narrow terminal: the factor between two others is missed least.
-_FACTORS = {1.4: 6, 1.2: 3, 1.1: 0}
 
 
 def comparison_table(comparison: pd.DataFrame, axis: str = "seconds") -> Table:
     """Return the table of a comparison: what ran, the rows, the notes.
 
-    Speed-ups are measured along an axis.
+    A narrow terminal keeps the seconds of the axis.
     """
-    columns = _ends(comparison, axis) | _by_class(comparison)
-    plain = baseline(comparison)
-    for factor, expendable in _FACTORS.items():
-        columns[Column(f"to\n{factor:g}×", expendable=expendable)] = lambda runs, factor=factor: (
-            speed_up(runs, plain, factor, axis)
-        )
+    judged = gains(comparison)
+    columns = _ends(comparison) | _gains(comparison, judged) | _costs(axis) | _by_class(comparison)
     found, rows = arms(comparison), []
     for label, own in found.items():
         known = counted(own)
         left_out = len(runs_of(own)) - known.seed.nunique()
         name = label + (f" ({left_out} unfinished)" if left_out else "")
-        rows.append([name, *(cell(known) for cell in columns.values())])
+        rows.append([name, *(cell(known) if len(known) else "–" for cell in columns.values())])
     lengths = [length(own) for own in found.values()]
+    at = f"strategy @ {lengths[0].noun}" if len({*lengths}) > 1 else "strategy"
     return Table(
-        columns=["arm", *columns],
+        columns=[at, *columns],
         rows=rows,
         title=headline(comparison),
-        notes=_notes(comparison, axis),
+        notes=_notes(comparison, judged),
         ruled=[i + 1 for i, (one, next_) in enumerate(pairwise(lengths)) if one != next_],
     )
 
@@ -75,41 +68,54 @@ def records_table(comparison: pd.DataFrame) -> Table:
     return Table(columns=("record", "arm", "seed", "status", "started"), rows=rows)
 
 
-def speed_up(runs: pd.DataFrame, plain: pd.DataFrame, factor: float, axis: str) -> str:
-    """Say how many times sooner than traditional runs reach a multiple of its final error.
-
-    That is the ratio of the medians over seeds; a seed that never got there counts as infinitely
-    late, so that an arm of which half the seeds or more never got there has no speed-up.
-    """
-    if runs.empty or plain.empty:
-        return "–"
-    target = factor * final_error(plain).mean
-    times = reached(runs, target, axis)
-    time, reference = (statistics.median(each) for each in (times, reached(plain, target, axis)))
-    arrived, seeds = int(times.lt(math.inf).sum()), len(times)
-    partly = f" ({arrived} of {seeds})" if 0 < arrived < seeds else ""
-    if 0 < time < math.inf and reference < math.inf:
-        return f"{reference / time:.2f}×{partly}"
-    # Where most got there and there is no ratio, it is traditional that never did.
-    return "–" if 2 * arrived > seeds else f"never{partly}"
+def _ends(comparison: pd.DataFrame) -> Columns:
+    heading = f"final\n{measure_of(comparison).heading}"
+    return {Column(heading): lambda runs: with_interval(final_error(runs))}
 
 
-def _ends(comparison: pd.DataFrame, axis: str = "seconds") -> Columns:
-    """Return the columns of where runs end; a narrow terminal keeps the seconds of the axis."""
+def _gains(comparison: pd.DataFrame, judged: Sequence[Gain]) -> Columns:
+    """Return the columns of gains; none where there is nothing to compare."""
+    of = {each.label: each for each in judged}
+    known = counted(comparison)
+
+    def cell(write: Callable[[Gain], str]) -> Callable[[pd.DataFrame], str]:
+        def written(runs: pd.DataFrame) -> str:
+            each = of.get(runs.label.iloc[0])
+            return "" if each is None else write(each) or "–"
+
+        return written
+
+    columns = {
+        Column(f"gain\n{measure_of(comparison).step}"): cell(
+            lambda each: with_interval(each.change, signed=True)
+        ),
+        Column("over plain\ntraining of", expendable=2): cell(
+            lambda each: str(length(each.rival)) if len(each.rival) else ""
+        ),
+        Column("verdict"): cell(lambda each: each.verdict),
+    }
+    plain = known[known.arm == BASELINE]
+    if plain.empty or not judged:
+        return {}
+    if plain.label.nunique() == 1:
+        del columns[list(columns)[1]]
+    return columns
+
+
+def _costs(axis: str) -> Columns:
+    """Return the columns of what runs took."""
 
     def mean(along: str, write: Callable[[float], str]) -> Callable[[pd.DataFrame], str]:
         return lambda runs: write(at_end(runs, along).mean())
 
     return {
-        Column(f"final\n{measure_of(comparison).heading}"): lambda runs: with_interval(
-            final_error(runs)
+        Column("cost\npasses", expendable=5): mean("cost", duration),
+        Column("scored", expendable=3): mean("scored", count),
+        Column("trained", expendable=4): mean("trained", count),
+        Column("wall\ns", expendable=1 if axis == "cpu_seconds" else 6): mean("seconds", duration),
+        Column("CPU\ns", expendable=6 if axis == "cpu_seconds" else 1): mean(
+            "cpu_seconds", duration
         ),
-        Column("scored", expendable=5): mean("scored", count),
-        Column("trained"): mean("trained", count),
-        Column("updates", expendable=2): mean("updates", count),
-        Column("cost\nepochs", expendable=4): mean("cost", duration),
-        Column("wall\ns", expendable=int(axis == "cpu_seconds")): mean("seconds", duration),
-        Column("CPU\ns", expendable=int(axis != "cpu_seconds")): mean("cpu_seconds", duration),
     }
 
 
@@ -126,14 +132,28 @@ def _by_class(comparison: pd.DataFrame) -> Columns:
     }
 
 
-def _notes(comparison: pd.DataFrame, axis: str) -> list[str]:
-    measure = measure_of(comparison)
+def _notes(comparison: pd.DataFrame, judged: Sequence[Gain]) -> list[str]:
+    measure, known = measure_of(comparison), counted(comparison)
     lines = [
-        f"Final {measure.name}: mean of the last tenth of the evaluations; ± 95 % t-interval over "
-        "seeds. Scored and trained: examples. Cost: scoring 1, training 3 per example, in passes "
-        "of traditional training. Times leave evaluation out."
+        f"Final {measure.name}: mean of the last tenth of a run's evaluations; ± 95 % t-interval "
+        "over seeds."
     ]
-    known, plain = counted(comparison), baseline(comparison)
+    if any(len(each.rival) for each in judged):
+        together = sum(bool(each.verdict) for each in judged)
+        corrected = f" after Holm's correction for {together} gains" if together > 1 else ""
+        lines += [
+            f"Gain: final {measure.name} less that of the best plain training ({BASELINE}) of any "
+            "length up to the same cost, seed by seed. Below 0 is better. Which length is best is "
+            "read off the same seeds.",
+            f"Verdict: gains or loses, if the interval of the gain leaves 0 out{corrected}; level, "
+            "if that cannot be told.",
+        ]
+        if without := [each.label for each in judged if each.rival.empty]:
+            lines.append(f"No {BASELINE} run cost as much as {listed(without)}: no gain.")
+    lines.append(
+        "Cost: in passes; one is training once on every example. Scoring an example costs a third "
+        "of training on it. Scored, trained: how many examples. Seconds leave evaluation out."
+    )
     if any(known.groupby("label").seed.nunique() < ENOUGH_SEEDS):
         lines.append(f"Below {ENOUGH_SEEDS} seeds there is no interval, and no verdict.")
     if least := resolution(known):
@@ -151,14 +171,7 @@ def _notes(comparison: pd.DataFrame, axis: str) -> list[str]:
         )
     if is_text(comparison.data.iloc[0]):
         lines.append(
-            "Bits per byte: the mean cross-entropy of held-out bytes, each after those before it "
-            "in its window, over ln 2."
-        )
-    if len(plain):
-        error = final_error(plain).mean
-        lines.append(
-            f"to 1.1×: how much sooner, in {AXIS_WORDS[axis]}, the median seed reaches 1.1 times "
-            f"the final {measure.name} of {plain.label.iloc[0]} "
-            f"({error:.2f}{measure.unit}); never: half the seeds or more did not."
+            "Bits per byte: the mean cross-entropy of held-out bytes, each predicted from the "
+            "bytes before it in its window, over ln 2."
         )
     return [*lines, *notes(comparison)]

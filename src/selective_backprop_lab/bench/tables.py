@@ -42,7 +42,7 @@ def show_findings(findings: Findings) -> Iterator[str | Table]:
         title="Scoring, in exact scoring of the same candidates",
         notes=[
             f"Cost: of exact scores in {findings['config']['precision']}, as training has it; of "
-            "fp32: of those in full precision. 95 %: the median's interval. Correlation of ranks "
+            "fp32: of exact scores in fp32. 95 %: the median's interval. Correlation of ranks "
             "with scores in full precision; overlap of the highest share that is selected. Taken "
             "from a model that was trained for a moment."
         ],

@@ -25,8 +25,8 @@ def audit(
         list[Path],
         typer.Argument(
             metavar="RUNS",
-            help="Folders of records, as compare and train write them, or single records; those of "
-            "the same data.",
+            help="Folders of records, as compare and train write them, or single records, "
+            "all of the same data.",
         ),
     ],
     top: Annotated[

@@ -51,7 +51,7 @@ class Commands(TyperGroup):
 
 
 def find_device(name: str | None) -> str:
-    """Return a device's name; of None, that of the GPU if there is one."""
+    """Return a device's name; for None, the GPU's name if there is one."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name is None:
         return "cuda" if gpus else "cpu"

@@ -11,7 +11,12 @@ from selective_backprop_lab.cli.train import train_all
 from selective_backprop_lab.runner.engine import Engine
 from selective_backprop_lab.runner.local_pool import run_local
 from selective_backprop_lab.runner.ray_cluster import run_on_ray
-from selective_backprop_lab.strategies import DEFAULT_STRATEGIES, STRATEGIES, parse_strategies
+from selective_backprop_lab.strategies import (
+    DEFAULT_STRATEGIES,
+    STRATEGIES,
+    TREATMENTS,
+    parse_strategies,
+)
 
 
 class EngineName(StrEnum):
@@ -31,7 +36,9 @@ def compare(
     strategies: Annotated[
         str,
         option(
-            "NAMES", f"Strategies to compare, separated by commas: {', '.join(STRATEGIES)}; or all."
+            "NAMES",
+            f"Strategies to compare, separated by commas: {', '.join(STRATEGIES)}; or all. Each "
+            f"may be followed by +{', +'.join(TREATMENTS)}.",
         ),
     ] = ",".join(DEFAULT_STRATEGIES),
     seeds: Seeds = 3,
@@ -52,8 +59,8 @@ def compare(
         option(
             "N",
             "Seeds and lengths at a time, each in a process of its own, in which the "
-            "strategies take turns. With more than one, wall seconds are those of a machine that "
-            "has other work. Default: 1, or with --engine ray what the cluster has room for.",
+            "strategies take turns. With more than one, runs compete for the machine, which "
+            "makes each slower. Default: 1, or with --engine ray what the cluster has room for.",
             min=1,
         ),
     ] = None,
@@ -62,7 +69,7 @@ def compare(
         option(
             "|".join(EngineName),
             "Where to train: on this machine, or on the Ray cluster that RAY_ADDRESS names, whose "
-            "machines must see the folder of records and that of the data under the same path.",
+            "machines must see the folders of the records and the data under the same paths.",
         ),
     ] = EngineName.LOCAL,
 ) -> None:

@@ -1,4 +1,4 @@
-"""The options of the commands, each declared once, and those that commands share as sets.
+"""The options of the commands, each declared once, and sets of options that commands share.
 
 A set is a dataclass whose fields are options. A command takes it as one argument; `with_options`
 gives the command line each field as an option of its own.
@@ -79,7 +79,7 @@ def parse_budget(text: str) -> Budget:
         value = 0.0
     if not 0.0 < value < math.inf:
         raise sb.ConfigurationError(
-            f"--budget {text}: write a positive number of traditional epochs, such as 10, or of "
+            f"--budget {text}: write a positive number of passes, such as 10, or of "
             "seconds, such as 60s"
         )
     return Budget(unit, value)
@@ -103,9 +103,7 @@ def option(metavar: str, help: str, **more: Any) -> Any:
 
 Root = Annotated[
     Path | None,
-    option(
-        "FOLDER", "Folder of the data set's files as published, or of those that hub:NAME fetches."
-    ),
+    option("FOLDER", "Folder with the data set's files, as published or as hub:NAME fetches them."),
 ]
 Limit = Annotated[
     int | None, option("N", "Train on so many examples, a fixed stratified part.", min=1)
@@ -159,16 +157,17 @@ CheckpointEvery = Annotated[
     ),
 ]
 COST = (
-    "10 for the cost of 10 traditional epochs (scoring an example 1, training on it 3), 60s for a "
-    "minute."
+    "10 for 10 passes, which cost as much as traditional training of 10 epochs, 60s for a minute. "
+    "Scoring an example costs a third of training on it."
 )
 DATA = f"Data set: {', '.join(RECIPES)}; or hub:NAME for one of the Hugging Face hub."
 # The reproductions' own.
-Train = Annotated[
+FromRecords = Annotated[
     bool,
     typer.Option(
-        "--train/--no-train",
-        help="With --no-train, draw from what is on record, and leave out what is not.",
+        "--from-records",
+        help="Train nothing: make all of what is on record, of this repository where --out names "
+        "no other folder, and leave out what is not.",
     ),
 ]
 Jobs = Annotated[
@@ -231,7 +230,7 @@ class TrainingOptions:
         float,
         option(
             "SHARE",
-            "Share of the data set, in (0, 1], that strategies keep which prune it first.",
+            "Share of the data set, in (0, 1], that pruning strategies keep.",
             parser=parse_rate,
             show_default="0.7",
         ),
@@ -273,7 +272,7 @@ class TrainingOptions:
         int,
         option(
             "N",
-            "Which training set of those that --skew, --copies and --noise can make.",
+            "Seed of the draws by which --skew, --copies and --noise make the training set.",
             show_default="0",
         ),
     ] = 0
@@ -299,9 +298,9 @@ class TrainingOptions:
         option(
             "|".join(ScheduleBasis),
             "What moves the learning rate. run: the share of the run that is done, so that "
-            "every strategy goes through the whole schedule. candidates: the share of those that "
-            "traditional training of the same length takes, or, with a budget in seconds, "
-            "training for the recipe's epochs. Selection follows the run.",
+            "every strategy goes through the whole schedule. candidates: the examples drawn so "
+            "far, as a share of what traditional training of the same length draws, or, with a "
+            "budget in seconds, training for the recipe's epochs. Selection follows the run.",
         ),
     ] = ScheduleBasis.RUN
     evaluations: Annotated[
@@ -425,5 +424,5 @@ class MeasuringOptions:
 
 
 def given(recipe: Recipe, **options: Any) -> Recipe:
-    """Return a recipe with the options that were given, those that are not None."""
+    """Return a recipe with the options that were given, which are not None."""
     return replace(recipe, **{name: value for name, value in options.items() if value is not None})

@@ -15,8 +15,8 @@ def report(
         list[Path],
         typer.Argument(
             metavar="RUNS",
-            help="Folders of records, as compare and train write them, or single records; those of "
-            "one comparison.",
+            help="Folders of records, as compare and train write them, or single records, "
+            "all of one comparison.",
         ),
     ],
     out: Annotated[
@@ -42,15 +42,16 @@ def report(
 
 
 def show(found: Any, out: Path, problems: Sequence[str] = ()) -> list[str]:
-    """Print the table of a frame of runs, draw the rest, and return all that is wrong with it.
+    """Print what a frame of runs shows, draw the rest, and return all that is wrong with it.
 
     The rest is a page alone where `out` is its file, else all that is drawn, in a folder.
     """
     # What computes and draws takes longer to import than all the rest of a command.
     from selective_backprop_lab.analysis.comparison import compared
-    from selective_backprop_lab.analysis.findings import PAYS, pays_words
+    from selective_backprop_lab.analysis.findings import conclusion
     from selective_backprop_lab.analysis.loading import read_histories
     from selective_backprop_lab.analysis.summary import comparison_table
+    from selective_backprop_lab.analysis.tables import escaped
     from selective_backprop_lab.report.figures import draw_comparison
     from selective_backprop_lab.report.report import write_report
 
@@ -61,14 +62,18 @@ def show(found: Any, out: Path, problems: Sequence[str] = ()) -> list[str]:
     histories, unread = read_histories(comparison)
     problems = [*problems, *unread]
     make_folder(page.parent)
-    table = comparison_table(comparison, axis)
+    (_, text, todo), table = conclusion(comparison), comparison_table(comparison, axis)
+    console.print(text, end="\n\n")
     console.print(table)
     with writing_out(out):
         if not alone:
-            (out / "table.md").write_text(table.to_markdown(), encoding="utf-8")
+            (out / "table.md").write_text(
+                f"{escaped(text)}\n\n{table.to_markdown()}", encoding="utf-8"
+            )
             draw_comparison(comparison, out / "comparison.png", axis=axis)
         write_report(comparison, page, histories=histories, problems=problems, axis=axis)
     beside = "." if alone else "; table.md and comparison.png lie beside it."
     console.print(f"Open {page}{beside}", soft_wrap=True)
-    console.print(f"{PAYS} {pays_words(comparison)}")
+    if todo:
+        console.print(f"Next: {todo}")
     return problems

@@ -14,13 +14,24 @@ from selective_backprop_lab.records.schema import Run
 from selective_backprop_lab.runner.grid import run_grid
 from selective_backprop_lab.runner.progress import RunProgress, judged, seconds_of
 from selective_backprop_lab.runner.run_store import RunStore
-from selective_backprop_lab.strategies import STRATEGIES, StrategyOptions, parse_strategies, unused
+from selective_backprop_lab.strategies import (
+    STRATEGIES,
+    TREATMENTS,
+    StrategyOptions,
+    parse_strategies,
+    unused,
+)
 from selective_backprop_lab.training.run_config import RunConfig
 
 
 def train(
     training: TrainingOptions,
-    strategy: Annotated[str, option("NAME", f"One of {', '.join(STRATEGIES)}.")] = "auto",
+    strategy: Annotated[
+        str,
+        option(
+            "NAME", f"One of {', '.join(STRATEGIES)}, with +{', +'.join(TREATMENTS)} or without."
+        ),
+    ] = "auto",
     seed: Annotated[
         int,
         option(
@@ -60,7 +71,7 @@ def train(
     console.print(
         f"{plan.arm}, seed {seed}: {judged(plan, last)} after {last.epoch:.4g} epochs; "
         f"{last.scored:,} examples scored, {last.trained:,} trained on in {last.updates:,} "
-        f"updates: the cost of {last.cost:.2f} traditional epochs, {seconds_of(plan, last)}. "
+        f"updates: the cost of {last.cost:.2f} passes, {seconds_of(plan, last)}. "
         f"Record: {run.path}",
         soft_wrap=True,
     )

@@ -101,7 +101,7 @@ class Composition:
                         "leave it out"
                     )
                 images = self._moved(images, rows)
-            data = data.composed(images, data.train_labels[rows])
+            data = data.composed(images, data.train_labels[rows], rows)
         return LabelNoise(self.noise, self.seed, self.noise_kind)(data)
 
     def rows(

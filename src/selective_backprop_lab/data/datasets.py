@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import selective_backprop as sb
+from selective_backprop_lab.data.adult import read_adult
 from selective_backprop_lab.data.cifar import CIFAR10, CIFAR100, read_cifar_splits
 from selective_backprop_lab.data.generated import (
     make_clicks,
@@ -24,7 +25,7 @@ from selective_backprop_lab.data.source_code import (
     read_source_bytes,
     read_source_code,
 )
-from selective_backprop_lab.data.splits import Splits, limited, of_classes
+from selective_backprop_lab.data.splits import Splits, held_out, limited, of_classes, redrawn
 from selective_backprop_lab.data.svhn import SVHN, SVHN_EXTRA, read_svhn_splits
 from selective_backprop_lab.names import find_name
 from selective_backprop_lab.shapes import Bool, Int64, Num, UInt8
@@ -56,6 +57,7 @@ class LabData:
     mean: tuple[float, ...]
     std: tuple[float, ...]  # 1 for what never changes, so that dividing is allowed
     train_clean_labels: Int64[Tensor, " train *token"] | None = None  # before `noise` flipped some
+    train_sources: Int64[Tensor, " train"] | None = None  # equal for copies; None without any
 
     @classmethod
     def of(cls, name: str, splits: Splits) -> "LabData":
@@ -77,11 +79,15 @@ class LabData:
         return cls(name, *splits, *statistics)
 
     def composed(
-        self, inputs: Num[Tensor, "place ..."], labels: Int64[Tensor, " place"]
+        self,
+        inputs: Num[Tensor, "place ..."],
+        labels: Int64[Tensor, " place"],
+        sources: Int64[Tensor, " place"],
     ) -> "LabData":
         """Return the data with other training examples, and their statistics."""
         mean, std = statistics_of(inputs, self.unit, self.standardised)
-        return replace(self, train_inputs=inputs, train_labels=labels, mean=mean, std=std)
+        made = {"train_inputs": inputs, "train_labels": labels, "train_sources": sources}
+        return replace(self, **made, mean=mean, std=std)
 
     @property
     def flipped(self) -> Bool[Tensor, " train *token"]:
@@ -91,14 +97,10 @@ class LabData:
         return self.train_labels != self.train_clean_labels
 
     def within(self, rows: Int64[Tensor, " row"]) -> "LabData":
-        """Return the data with some of the training examples; statistics stay those of all."""
-        clean = self.train_clean_labels
-        return replace(
-            self,
-            train_inputs=self.train_inputs[rows],
-            train_labels=self.train_labels[rows],
-            train_clean_labels=None if clean is None else clean[rows],
-        )
+        """Return the data with some of the training examples, and the statistics of all."""
+        parts = ("train_inputs", "train_labels", "train_clean_labels", "train_sources")
+        known = {name: part for name in parts if (part := getattr(self, name)) is not None}
+        return replace(self, **{name: part[rows] for name, part in known.items()})
 
     @property
     def is_images(self) -> bool:
@@ -131,7 +133,7 @@ def thumbnails(
 ) -> UInt8[np.ndarray, "portrait height width channel"]:
     """Return small images of some training examples, grey or of red, green and blue.
 
-    They have at most 32 pixels a side, each the mean of those that it stands for.
+    They have at most 32 pixels a side, each the mean of the pixels that it stands for.
     """
     images = data.train_inputs[torch.as_tensor(indices, device=data.train_inputs.device)].cpu()
     if data.channels not in (1, 3):
@@ -172,6 +174,7 @@ DATASETS: Mapping[str, Callable[[Path | None], Splits]] = {
     "cifar100": partial(read_cifar_splits, CIFAR100),
     "svhn": partial(read_svhn_splits, SVHN),
     "svhn-extra": partial(read_svhn_splits, SVHN_EXTRA),
+    "adult": read_adult,
     "mnist1d": lambda root: make_mnist1d(),
     "breast-cancer": lambda root: read_breast_cancer(),
     "table": lambda root: make_table(),
@@ -185,7 +188,14 @@ TEXTS = frozenset({"source-bytes", "help-bytes"})
 """Data sets of text, judged by bits per byte."""
 
 
-def load(name: str, *, root: Path | None = None, limit: int | None = None) -> LabData:
+def load(
+    name: str,
+    *,
+    root: Path | None = None,
+    limit: int | None = None,
+    redraw: int | None = None,
+    hold_out: bool = False,
+) -> LabData:
     """Load a data set by name.
 
     `digits` and `breast-cancer` are embedded in scikit-learn, `source-code`, `source-bytes` and
@@ -195,11 +205,15 @@ def load(name: str, *, root: Path | None = None, limit: int | None = None) -> La
     Hugging Face hub.
 
     Args:
-        name: a key of `DATASETS`, or that of a data set of the hub. `mnist:5-9` is `mnist` with its
-            classes 5 to 9 alone, which are numbered from 0 then.
+        name: a key of `DATASETS`, or `hub:` and the name of a data set of the hub. `mnist:5-9` is
+            `mnist` with its classes 5 to 9 alone, which are numbered from 0 then.
         root: the folder that holds the data set's files, or one that holds the publisher's or
             torchvision's folder of them. For the hub, the folder in which fetched files are kept.
         limit: how many training examples to keep, of a fixed stratified order; None keeps all.
+        redraw: a seed by which all examples are dealt out anew to training and testing; None
+            leaves them as published.
+        hold_out: whether to test on a part of the training examples, which is held out of them,
+            and not on the test examples.
 
     Raises:
         ConfigurationError: if the name is unknown, the limit or a class out of range, or the
@@ -207,17 +221,31 @@ def load(name: str, *, root: Path | None = None, limit: int | None = None) -> La
         DataError: if a folder or file is missing, damaged, or not what the name says.
     """
     name = data_name(name)
-    base = base_name(name)
-    read = partial(read_hub_splits, name) if name.startswith(HUB) else DATASETS[base]
-    try:
-        splits = read(root)
-    except OSError as error:
-        raise sb.DataError(f"{name} cannot be read: {error}") from error
-    if base != name:
-        splits = of_classes(splits, name.removeprefix(f"{base}:"))
+    return prepared(name, read(name, root), limit=limit, redraw=redraw, hold_out=hold_out)
+
+
+def prepared(
+    name: str, splits: Splits, *, limit: int | None, redraw: int | None, hold_out: bool
+) -> LabData:
+    """Return what was read as `load` does."""
+    if redraw is not None:
+        splits = redrawn(splits, redraw)
+    if hold_out:
+        splits = held_out(splits)
     if limit is not None:
         splits = limited(splits, limit)
     return LabData.of(name, splits)
+
+
+def read(name: str, root: Path | None) -> Splits:
+    """Return a data set, or the classes that a name asks for, as its files hold it."""
+    base = base_name(name)
+    reader = partial(read_hub_splits, name) if name.startswith(HUB) else DATASETS[base]
+    try:
+        splits = reader(root)
+    except OSError as error:
+        raise sb.DataError(f"{name} cannot be read: {error}") from error
+    return splits if base == name else of_classes(splits, name.removeprefix(f"{base}:"))
 
 
 def data_name(name: str) -> str:

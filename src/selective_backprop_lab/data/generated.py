@@ -39,7 +39,7 @@ def make_mnist1d(train: int = 4000, test: int = 1000) -> Splits:
     A template is padded at its end, stretched to 72 numbers, scaled, and moved around in a circle;
     smoothed noise fills what is left empty, noise is added everywhere, the whole is sheared, and 40
     numbers are read off it. Classes come in turn, so that both splits are balanced. The numbers
-    are this package's own draws, those of the published file are others.
+    are this package's own draws; the published file has others.
 
     Source:
         Greydanus and Kobak 2024, "Scaling down deep learning with MNIST-1D", arXiv:2011.14439,

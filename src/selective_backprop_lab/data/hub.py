@@ -48,9 +48,9 @@ def read_hub_splits(name: str, root: Path | None) -> Splits:
     except Exception as error:
         # No network, no such name, a configuration to choose: the package raises nearly anything.
         raise sb.DataError(
-            f"{name} cannot be had from the hub: {str(error).rstrip('.')}. Its name is that of its "
-            f"page under https://huggingface.co/datasets; {HUB}NAME:CONFIGURATION chooses among "
-            "several configurations"
+            f"{name} cannot be had from the hub: {str(error).rstrip('.')}. Take its name "
+            f"from its page, https://huggingface.co/datasets/NAME; {HUB}NAME:CONFIGURATION chooses "
+            "among several configurations"
         ) from error
     train, test = _split(found, ("train",), name), _split(found, ("test", "validation"), name)
     pictures = _column(train, package.Image, "pictures", name)

@@ -4,10 +4,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import torch
+from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.random_bits import below, key_of, random_bits
+from selective_backprop_lab.shapes import Int64
 
 # Names a stream of its own: flips bear no relation to augmentation, or to a limited set's order.
 _FLIPS = int.from_bytes(b"flips")
@@ -20,6 +22,9 @@ class NoiseKind(StrEnum):
     # The one after its own, and the first after the last: a class is always taken for the same
     # other one. Pair flipping: Han et al. 2018, "Co-teaching", arXiv:1804.06872.
     NEIGHBOUR = "neighbour"
+    # One that examples of its class look like: the nearest but its own of the classes' means, of
+    # an example of the class that is drawn. It stands for the mistakes of people.
+    ALIKE = "alike"
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class LabelNoise:
 
     Exactly `round(rate * examples)` labels are replaced. Which labels, and by what, depends on the
     seed and the example's index alone: every strategy and every seed of a comparison gets the same
-    ones, both kinds replace the same labels, and a smaller rate's are among a larger one's. The
+    ones, all kinds replace the same labels, and a smaller rate's are among a larger one's. The
     test set stays as it is.
 
     Raises:
@@ -63,10 +68,32 @@ class LabelNoise:
             )
         places, steps = random_bits(key_of(_FLIPS, self.seed), torch.arange(len(clean)), draws=2)
         chosen = places.argsort(stable=True)[:count]
-        # From 1 to classes - 1 further on, which is never once around.
-        further = 1 + below(steps[chosen], max(1, data.classes - 1))
-        if self.kind is NoiseKind.NEIGHBOUR:
-            further = torch.ones_like(further)
-        labels = clean.clone()
-        labels[chosen] = (clean[chosen] + further) % data.classes
+        right, drawn, labels = clean[chosen], steps[chosen], clean.clone()
+        if self.kind is NoiseKind.UNIFORM:
+            # From 1 to classes - 1 further on, which is never once around.
+            labels[chosen] = (right + 1 + below(drawn, max(1, data.classes - 1))) % data.classes
+        elif self.kind is NoiseKind.NEIGHBOUR:
+            labels[chosen] = (right + 1) % data.classes
+        elif count:
+            labels[chosen] = _alike(data, clean, right, drawn)
         return replace(data, train_labels=labels, train_clean_labels=clean)
+
+
+def _alike(
+    data: LabData,
+    clean: Int64[Tensor, " example"],
+    of: Int64[Tensor, " flip"],
+    bits: Int64[Tensor, " flip"],
+) -> Int64[Tensor, " flip"]:
+    """Return another class for each class of `of`, as often as its examples look like that one."""
+    shape = (1, -1, *[1] * (data.train_inputs.ndim - 2))
+    scale = torch.tensor(data.std, dtype=torch.float64).view(shape) * data.unit
+    inputs = (data.train_inputs.double() / scale).flatten(1)
+    sizes = clean.bincount(minlength=data.classes)
+    sums = inputs.new_zeros(data.classes, inputs.shape[1]).index_add_(0, clean, inputs)
+    means = sums / sizes[:, None]  # NaN of a class without examples, which is nearest to nothing
+    far = torch.cdist(inputs, means).nan_to_num(torch.inf).scatter_(1, clean[:, None], torch.inf)
+    taken_for = torch.zeros(data.classes, data.classes, dtype=torch.float64)
+    taken_for.index_put_((clean, far.argmin(1)), taken_for.new_ones(()), accumulate=True)
+    reached = taken_for.cumsum(1) / taken_for.sum(1, keepdim=True)
+    return torch.searchsorted(reached[of], (bits / 2.0**32)[:, None], right=True)[:, 0]

@@ -43,11 +43,11 @@ def read_source_code(library: Path | None = None) -> Splits:
     of embeddings. Of a package's files, from the longest to the shortest, the second of every three
     is tested on, so that no file is in both splits. Classes are as unequal as the packages are.
 
-    The data are those of the Python that runs, whose version records name: another version has
+    The data come from the Python that runs, whose version records name: another version has
     other snippets.
 
     Args:
-        library: the folder of the standard library; None for that of this Python.
+        library: the folder of the standard library; None for this Python's.
 
     Raises:
         DataError: if a package has no source files there.
@@ -82,7 +82,7 @@ def read_source_bytes(library: Path | None = None) -> Splits:
     once.
 
     Args:
-        library: as for `read_source_code`, and as there the data are those of the Python that runs.
+        library: as for `read_source_code`, and as there the data come from the Python that runs.
 
     Raises:
         DataError: if there are fewer than eight modules.
@@ -110,7 +110,7 @@ def read_help_bytes(topics: Mapping[str, str] | None = None) -> Splits:
     of 16 windows is tested on.
 
     Args:
-        topics: texts by topic; None for those of this Python.
+        topics: texts by topic; None for this Python's.
 
     Raises:
         DataError: if this Python has none, or there are fewer than eight stretches.

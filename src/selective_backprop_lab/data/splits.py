@@ -12,6 +12,7 @@ from selective_backprop_lab.shapes import Int64, Num
 
 # A limited training set is the same for every seed of a comparison, so this is not an option.
 _ORDER_KEY = key_of(0)
+_REDRAWN = int.from_bytes(b"split")
 
 
 Part = tuple[Num[Tensor, "example ..."], Int64[Tensor, " example *token"]]
@@ -53,6 +54,37 @@ def limited(splits: Splits, limit: int) -> Splits:
     return splits._replace(
         train_inputs=splits.train_inputs[kept], train_labels=splits.train_labels[kept]
     )
+
+
+def redrawn(splits: Splits, seed: int) -> Splits:
+    """Return splits of the same sizes, all examples dealt out anew in an order that a seed draws.
+
+    What is found over several seeds is then not of one test set.
+
+    Raises:
+        ConfigurationError: of text, whose windows go on in one another.
+    """
+    if splits.train_labels.ndim > 1:
+        raise sb.ConfigurationError("text cannot be dealt out anew: its parts go on in each other")
+    inputs = torch.cat([splits.train_inputs, splits.test_inputs])
+    labels = torch.cat([splits.train_labels, splits.test_labels])
+    key = key_of(_REDRAWN, seed)
+    order = random_bits(key, torch.arange(len(labels)), draws=1)[0].argsort(stable=True)
+    train, test = order.split([len(splits.train_labels), len(splits.test_labels)])
+    return Splits(inputs[train], labels[train], inputs[test], labels[test], *splits[4:])
+
+
+def held_out(splits: Splits) -> Splits:
+    """Return splits whose test examples are held out of the training examples; the others go.
+
+    These are as many as there were test examples, at most a fifth of the training examples, each
+    class with its share. A learning rate that is chosen by them has not seen the test set.
+    """
+    most = len(splits.train_labels) // 5
+    count = len(splits.train_labels) - min(most, len(splits.test_labels))
+    kept, held = stratified_order(splits.train_labels).tensor_split([count])
+    train, test = ((splits.train_inputs[rows], splits.train_labels[rows]) for rows in (kept, held))
+    return Splits(*train, *test, *splits[4:])
 
 
 def of_classes(splits: Splits, chosen: str) -> Splits:

@@ -10,7 +10,7 @@ Windows = Int64[Tensor, "candidate token"]
 
 
 class ByteLM(nn.Module):
-    """A transformer that predicts each next byte of a window from those up to it.
+    """A transformer that predicts each byte of a window from the bytes before it.
 
     It has learned positions, `depth` blocks with heads of 36 features, and a head of its own over
     the classes, as second axis of what it returns. A width of 144 has 1.1 million parameters.

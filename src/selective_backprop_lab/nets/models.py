@@ -98,7 +98,7 @@ def make_model(name: str, data: LabData, *, seed: int) -> nn.Module:
 
 
 def take_over(model: nn.Module, weights: Mapping[str, Tensor], *, head: bool = False) -> None:
-    """Give a net the weights of another of its kind, all but those of its last layer.
+    """Give a net the weights of another of its kind, except in its last layer.
 
     The last layer is the last module that has parameters of its own. It stays as it is, since
     classes may be others, and more or fewer; with `head=True`, where they are the same, it is

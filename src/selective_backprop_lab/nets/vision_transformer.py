@@ -64,7 +64,7 @@ class _Patches(nn.Module):
 class Block(nn.Module):
     """Attention and a perceptron, each after a LayerNorm and added to what comes in.
 
-    With `causal`, each place attends to itself and to those before it.
+    With `causal`, each place attends to itself and to the places before it.
     """
 
     def __init__(self, width: int, heads: int, *, causal: bool = False) -> None:

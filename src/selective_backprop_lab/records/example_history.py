@@ -7,9 +7,9 @@ along `example` is of the data set's i-th example.
 
 An example is seen when the model in training passes it forward, for training (in training mode)
 or to score it (in eval mode), with the augmentation of that moment. No pass is made for this file.
-A pass of another model, such as a small proxy, counts as scoring and shows nothing. The lives are
-those of a few examples that are the same in all runs of a data set, and of those that this run
-selected most, selected least, or found hardest.
+A pass of another model, such as a small proxy, counts as scoring and shows nothing. Lives are
+kept of a few examples that are the same in all runs of a data set, and of the examples that this
+run selected most, selected least, or found hardest.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ class ExampleHistory:
         ValueError: if a value is of another type or shape, or is no class or index that there is.
     """
 
-    passes: float  # how often an example came up for training, in the mean over those not pruned
+    passes: float  # how often an example came up for training, in the mean over examples not pruned
     class_name: tuple[str, ...]  # in order of the labels
     label: Annotated[Int64s, "example"]  # as trained on
     prediction: Annotated[Int64s, "example"]  # the class last seen as likeliest; -1 if never seen

@@ -10,7 +10,7 @@ _WORDS = {int: "a whole number below 2**63", float: "a number", str: "text"}
 
 
 def read_fields(kind: type[Any], entry: Mapping[str, Any]) -> Any:
-    """Return a dataclass from values by name; those of other names are left out.
+    """Return a dataclass from values by name; values of other names are left out.
 
     A field whose default is None may be missing.
 

@@ -88,7 +88,7 @@ def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
 
 
 def runs_of(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each run: that of its first evaluation, or the one of a run without."""
+    """Return one row for each run: its first evaluation, or the row of a run without any."""
     return evaluations[evaluations.evaluation <= 0]
 
 
@@ -116,7 +116,7 @@ def length_of(run: Run) -> Budget:
 
 
 def is_text(data: Any) -> bool:
-    """Whether data of a name are text, of which each byte is predicted from those before it."""
+    """Whether data of a name are text, of which each byte is predicted from the bytes before."""
     return base_name(str(data)) in TEXTS
 
 

@@ -38,7 +38,7 @@ def packed(folder: Path) -> Mapping[str, bytes]:
 
 
 def pack(files: Iterable[Path]) -> None:
-    """Move records from their files into the packs of their folders, replacing those of a name.
+    """Move records from their files into the packs of their folders, replacing namesakes.
 
     Raises:
         RecordError: if a pack that is there cannot be read, or would become too large to be.

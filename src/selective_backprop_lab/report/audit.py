@@ -88,8 +88,8 @@ class Audit:
 def audit_runs(places: Sequence[Path]) -> Audit:
     """Audit runs that trained on the same data, together.
 
-    Of runs of different data, those of the data that most of them share are audited. What cannot
-    be used is left out and said.
+    If the runs' data differ, the runs of the most frequent data are audited. What cannot be used is
+    left out and named.
 
     Raises:
         RecordError: if no run is left.
@@ -140,7 +140,7 @@ def _of_usual_labels(
     keys = [zlib.crc32(history.label.tobytes()) for _, history in seen]
     kept = [pair for pair, key in zip(seen, keys, strict=True) if key == mode(keys)]
     problems += [
-        f"{run.run}: its examples have other labels than those of {kept[0][0].run}, and it is "
+        f"{run.run}: its examples have other labels than in {kept[0][0].run}, and it is "
         "left out; name it alone to audit it."
         for (run, _), key in zip(seen, keys, strict=True)
         if key != mode(keys)
@@ -195,7 +195,7 @@ def cuts_table(found: Audit, wrong: np.ndarray) -> Table:
 def write_list(
     found: Audit, folder: Path, count: int, pictures: Mapping[int, np.ndarray]
 ) -> list[Path]:
-    """Write `suspects.csv`, and beside it a page of those that have a picture or a text.
+    """Write `suspects.csv`, and a page of the suspects that have a picture or a text.
 
     Pictures go into a folder `suspects`, each named by the example's index in the data set.
     """
@@ -238,7 +238,7 @@ def pictures(found: Audit, root: Path | None, problems: list[str]) -> Mapping[in
     except ValueError as error:  # the data are missing, or the record says what cannot be
         recorded = _recorded(found, "portrait_image", wanted)
         problems.append(
-            f"only {len(recorded)} of the {len(wanted)} most suspicious have pictures, those that "
+            f"only {len(recorded)} of the {len(wanted)} most suspicious have pictures, which "
             f"were recorded: {error}."
         )
         return recorded

@@ -224,7 +224,8 @@ def draw_classes(kept: Kept, look: Mapping[str, Style]) -> Figure | None:
             )
             places = np.arange(len(rows)) + 0.7 * ((position + 0.5) / len(found) - 0.5)
             # An interval is cut where there is nothing: below 0 and above 100.
-            bars = np.nan_to_num([np.minimum(halves, means), np.minimum(halves, 100.0 - means)])
+            ends = np.maximum(0.0, 100.0 - means)  # what is shown once more often is above
+            bars = np.nan_to_num([np.minimum(halves, means), np.minimum(halves, ends)])
             colour, hollow = look[label].colour, look[label].dash != "solid"
             axes.errorbar(
                 means,
@@ -279,7 +280,7 @@ def draw_lives(kept: Kept, look: Mapping[str, Style]) -> Figure | None:
 
 
 def followed(histories: Sequence[ExampleHistory]) -> list[int]:
-    """Return the examples whose lives were kept: first those of all runs, the hardest first."""
+    """Return the examples whose lives were kept: first the ones of all runs, hardest first."""
     kept = np.concatenate([history.life_index for history in histories])
     indices, counts = np.unique(kept, return_counts=True)
     hardness = np.nan_to_num(np.max([history.loss_mean[indices] for history in histories], axis=0))

@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 from selective_backprop_lab.analysis.comparison import (
     CROWD,
     arms,
-    baseline,
     is_crowd,
     leaders,
     length,
@@ -27,8 +26,8 @@ from selective_backprop_lab.analysis.comparison import (
 from selective_backprop_lab.analysis.curves import AXIS_LABELS, AXIS_WORDS, curve
 from selective_backprop_lab.analysis.estimates import ENOUGH_SEEDS
 from selective_backprop_lab.analysis.facts import headline, notes
-from selective_backprop_lab.analysis.findings import against_traditional
-from selective_backprop_lab.analysis.queries import BY_SEED, counted, final_error
+from selective_backprop_lab.analysis.findings import gains
+from selective_backprop_lab.analysis.queries import BASELINE, BY_SEED, counted, final_error
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.report.panels import (
     FAINT,
@@ -71,7 +70,7 @@ def drawn(figure: Figure, kind: str) -> bytes:
 def overview(comparison: pd.DataFrame, axis: str, *, caption: bool = False) -> Figure:
     """Draw error against cost and against time, final errors, and where the time went.
 
-    Of more arms than curves that can be told apart, only those that end lowest get curves; final
+    Of more arms than curves that can be told apart, only the lowest at the end get curves; final
     errors and time have a row for each. Unfinished runs are drawn thin and dotted.
     """
     found, rows = arms(comparison), ranking(comparison)
@@ -96,23 +95,23 @@ def overview(comparison: pd.DataFrame, axis: str, *, caption: bool = False) -> F
 
 
 def differences(comparison: pd.DataFrame) -> Figure | None:
-    """Draw how far each arm ended from traditional training of its cost, the lowest first.
+    """Draw the gain of each arm at each length, the lowest first.
 
-    What lies far above the rest stands at the edge, with its number. None without a difference.
+    What lies far above the rest stands at the edge, with its number. None without a gain.
     """
-    matches = sorted(against_traditional(comparison), key=lambda match: match.error.mean)
-    matches = [match for match in matches if math.isfinite(match.error.mean)]
-    if not matches:
+    found = [each for each in gains(comparison) if math.isfinite(each.change.mean)]
+    if not found:
         return None
-    look, edge = styles(comparison), ceiling(match.error.mean for match in matches)
+    found.sort(key=lambda each: each.change.mean)
+    look, edge = styles(comparison), ceiling(each.change.mean for each in found)
     with matplotlib.rc_context(SETTINGS):
-        figure = Figure(figsize=(8, 0.28 * len(matches) + 0.9), layout="constrained")
+        figure = Figure(figsize=(8, 0.28 * len(found) + 0.9), layout="constrained")
         axes = figure.subplots()
-        for row, match in enumerate(matches):
-            place = match.error.mean, row, match.error.half_width
-            _draw_interval(axes, *place, edge=edge, colour=look[match.label].colour, sign="+")
+        for row, each in enumerate(found):
+            place = each.change.mean, row, each.change.half_width
+            _draw_interval(axes, *place, edge=edge, colour=look[each.label].colour, sign="+")
         axes.axvline(0.0, color="#888888", linewidth=1, dashes=(4, 3))
-        _name_rows(axes, [match.label for match in matches])
+        _name_rows(axes, [each.label for each in found])
         axes.set_xlabel(measure_of(comparison).step)
         axes.grid(True, axis="x", color=FAINT, linewidth=0.6)
     return figure
@@ -194,10 +193,10 @@ def _draw_final_errors(axes: Axes, rows: Sequence[pd.DataFrame], comparison: pd.
                 means.append(error.mean)
                 reach += error.ends
         axes.plot([], [], color=INK, linestyle="", label=f"length {budget.short}", **dot)
-    plain = baseline(comparison)
-    if len(plain):
-        colour = look[plain.label.iloc[0]].colour
-        axes.axvline(final_error(plain).mean, color=colour, linewidth=1, dashes=(4, 3))
+    plain = {label: errors[label].mean for label in known.label[known.arm == BASELINE].unique()}
+    if plain:
+        lowest = min(plain, key=plain.__getitem__)
+        axes.axvline(plain[lowest], color=look[lowest].colour, linewidth=1, dashes=(4, 3))
     _name_rows(
         axes,
         [row.arm.iloc[0] + ("" if len(counted(row)) else " (unfinished)") for row in rows],

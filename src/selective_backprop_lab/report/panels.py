@@ -50,8 +50,8 @@ def draw_curve(
 ) -> None:
     """Draw a mean over seeds with its 95 % band, or with the seeds where there are below three.
 
-    Width is a share of the style's. Without `spread` there is neither band nor seeds: those of many
-    curves cover each other.
+    Width is a share of the style's. Without `spread` there is neither band nor seeds, which would
+    cover each other where there are many curves.
     """
     look: dict[str, Any] = {"color": style.colour, "linestyle": DASHES[style.dash]}
     axes.plot(curve.x, curve.mean, **look, linewidth=width * style.width, label=label)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from selective_backprop_lab.analysis.comparison import is_crowd, measure_of
 from selective_backprop_lab.analysis.facts import facts, headline
-from selective_backprop_lab.analysis.findings import findings
+from selective_backprop_lab.analysis.findings import conclusion
 from selective_backprop_lab.analysis.summary import comparison_table, records_table
 from selective_backprop_lab.records.example_history import ExampleHistory
 from selective_backprop_lab.records.files import replacing
@@ -56,7 +56,7 @@ def write_report(
         measure=measure_of(comparison),
         headline=headline(comparison),
         problems=problems,
-        findings=findings(comparison),
+        conclusion=conclusion(comparison),
         differences=differences(comparison),
         overview=overview(comparison, axis),
         is_crowd=is_crowd(comparison),

@@ -1,6 +1,6 @@
 """What an engine is: it carries out jobs, here or elsewhere, and hands on each step as it happens.
 
-There are two. `local_pool` uses processes of this machine, `ray_cluster` those of a Ray cluster.
+There are two. `local_pool` uses processes of this machine, `ray_cluster` uses a Ray cluster's.
 Jobs write their own files, so every engine leaves the same records.
 """
 
@@ -70,7 +70,7 @@ def steps_and_error(job: Job) -> Generator[Any]:
 
 
 def killed(running: Sequence[Job]) -> sb.RecordError:
-    """Return the error of a process that was killed, whose job is one of those that ran."""
+    """Return the error of a process that was killed while one of these jobs ran in it."""
     names = "; ".join(job.name for job in running)
     return sb.RecordError(
         f"a process was killed while these ran: {names}. What is finished is kept: run the same "

@@ -20,8 +20,8 @@ from selective_backprop_lab.training.run_config import RunConfig
 from selective_backprop_lab.training.stopping import asked_to_stop
 
 Watch = Callable[[RunConfig, Point | None], None]
-"""Called with each evaluation, those included that an interrupted run had come to before it goes
-on; and with None for a run whose finished record is there already."""
+"""Called with each evaluation, also with the earlier ones of an interrupted run that goes on; and
+with None for a run whose finished record is there already."""
 
 
 def run_grid(
@@ -48,7 +48,7 @@ def run_grid(
         watch: called with each evaluation.
         engine: what carries the groups out: processes of this machine, or of a cluster.
         jobs: how many groups at a time; from 2, each in a process of its own.
-        threads: CPU threads of each of those processes.
+        threads: CPU threads of each process.
         interleave: whether the runs of the same data, seed and length take turns. Otherwise each
             run is a group of its own.
         log_examples: whether to record what becomes of each training example.
@@ -71,7 +71,7 @@ def run_grid(
         if not replace and store.has_finished(config):
             watch(config, None)
         else:
-            data = config.recipe.data, config.limit, config.composition
+            data = config.recipe.data, config.limit, *config.drawn, config.held_out
             key = *data, config.seed, config.length
             groups.setdefault(key if interleave else config, []).append(config)
     # Before there are processes, each of which would train the same net for itself.

@@ -142,20 +142,6 @@ def _usual_name(config: RunConfig, *, with_length: bool) -> str:
 
 
 def _describe(config: RunConfig, point: Point) -> str:
-    """Return the error and the cost of a run so far, and what it saves."""
-    rate = point.trained / point.candidates if point.candidates else None
-    # Held against training on every example for as many epochs; a run of a given cost has no such
-    # number, and is held against training on the candidates that came up.
-    in_epochs = config.length.unit == "epochs"
-    full = point.progress * config.length.value if in_epochs else point.epoch
-    saved = 1.0 - point.cost / full if full else None
-    return (
-        f"{judged(config, point)}, rate {_percent(rate)}, cost {point.cost:.2f} epochs, "
-        f"saved {_percent(saved)}"
-    )
-
-
-def _percent(share: float | None) -> str:
-    if share is None or not math.isfinite(share):
-        return "–"
-    return f"{100 * share:.0f} %".replace("-0 %", "0 %").replace("-", "−")
+    """Return the error and the cost of a run so far."""
+    rate = f"{100 * point.trained / point.candidates:.0f} %" if point.candidates else "–"
+    return f"{judged(config, point)}, rate {rate}, cost {point.cost:.2f} passes"

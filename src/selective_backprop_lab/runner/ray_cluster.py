@@ -1,7 +1,7 @@
 """The engine of a Ray cluster: each job is a task that streams its steps to this process.
 
-Every machine of the cluster must see the current folder, the folder of records and that of the data
-under the same path, and have the same packages. Without a cluster, Ray starts one on this machine.
+Its machines must have the same packages, and see the current folder and the folders of records and
+data under the same paths. Without a cluster, Ray starts one on this machine.
 """
 
 import os

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop_lab.data import datasets
-from selective_backprop_lab.data.datasets import LabData
+from selective_backprop_lab.data.datasets import LabData, data_name, prepared, read
 from selective_backprop_lab.nets.models import fingerprint, refuse_changed
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.lines import SUFFIX
@@ -23,13 +22,15 @@ class RunStore:
     """Where runs are recorded, and what their data are read from."""
 
     folder: Path  # of the records
-    root: Path | None = None  # of the data sets' files; None for those that need none
+    root: Path | None = None  # of the data sets' files; None if they need none
     command: str = ""  # what was typed, for the records
     every: float | None = None  # seconds of training between two checkpoints; None for the default
 
     def data(self, config: RunConfig) -> LabData:
         """Return what a run trains on, composed as it says."""
-        return config.composition(load_data(config.recipe.data, self.root, config.limit))
+        composition, redraw = config.drawn
+        name = config.recipe.data
+        return composition(load_data(name, self.root, config.limit, redraw, config.held_out))
 
     def weights(self, config: RunConfig) -> dict[str, Tensor] | None:
         """Return the weights of the net that a run goes on from; None where it begins anew.
@@ -50,7 +51,7 @@ class RunStore:
             before, after = self.data(plan), self.data(config)
             if before.train_inputs.shape[1:] != after.train_inputs.shape[1:]:
                 raise sb.ConfigurationError(
-                    f"examples of {before.name} are {_shape(before)} and those of {after.name} "
+                    f"examples of {before.name} are {_shape(before)} and examples of {after.name} "
                     f"{_shape(after)}, so no net can go from the one to the other"
                 )
             run = TrainingRun(plan, before)
@@ -105,6 +106,16 @@ def _shape(data: LabData) -> str:
 
 
 @lru_cache(maxsize=2)
-def load_data(name: str, root: Path | None, limit: int | None) -> LabData:
-    """Return a data set, remembering the last two."""
-    return datasets.load(name, root=root, limit=limit)
+def load_data(
+    name: str,
+    root: Path | None,
+    limit: int | None,
+    redraw: int | None = None,
+    hold_out: bool = False,
+) -> LabData:
+    """Return what `datasets.load` does, remembering the last two, and the files last read."""
+    name = data_name(name)
+    return prepared(name, _read(name, root), limit=limit, redraw=redraw, hold_out=hold_out)
+
+
+_read = lru_cache(maxsize=1)(read)

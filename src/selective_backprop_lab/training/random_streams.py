@@ -1,4 +1,4 @@
-"""torch's random streams as one run sees them, apart from those of the process."""
+"""torch's random streams as one run sees them, apart from the process's own."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

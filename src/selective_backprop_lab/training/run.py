@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any
 
@@ -20,6 +21,7 @@ from selective_backprop_lab.records.example_history import ExampleHistory
 from selective_backprop_lab.records.schema import Observation, Point
 from selective_backprop_lab.training.evaluation import evaluate
 from selective_backprop_lab.training.example_log import ExampleLog
+from selective_backprop_lab.training.halving import Halving
 from selective_backprop_lab.training.lr_schedule import ScheduleBasis
 from selective_backprop_lab.training.probes import ProbeContext
 from selective_backprop_lab.training.random_streams import RandomStreams
@@ -55,10 +57,12 @@ class TrainingRun:
         recipe = config.recipe
         self.meter = Meter(len(data.train_labels), self._device)
         with self.meter.as_overhead():
-            self.model = recipe.make_model(data, seed=config.seed).to(self._device)
+            self.model = recipe.make_model(data, seed=config.own_seed).to(self._device)
             if weights is not None:
                 take_over(self.model, weights, head=data.is_text)
-        self._loss_fn = nn.CrossEntropyLoss(reduction="none")
+        self._loss_fn = nn.CrossEntropyLoss(
+            reduction="none", label_smoothing=config.strategy.smoothing
+        )
         self._weighing: Callable[[Any, Any], Any] | None = None
         self._optimizer = recipe.make_optimizer(self.model.parameters())
         self._log = _start_log(config, data) if log_examples and not data.is_text else None
@@ -68,6 +72,8 @@ class TrainingRun:
                 f"{config.arm} needs examples of one class each, and {data.name} is text; compare "
                 "strategies that go by losses, such as selective-backprop, infobatch and auto"
             )
+        halved = self._spec.halved
+        self._halving = Halving(self.model, data, halved) if halved else None
         # None without a language model's head to save work in.
         self._lm = next((part for part in self.model.modules() if isinstance(part, ByteLM)), None)
         self._token_loss = (
@@ -81,7 +87,7 @@ class TrainingRun:
             self._make_loader(Preparation())
         # A batch of text has many tokens, each with a row of logits.
         self._test = make_test_loader(data, batch_size=recipe.batch_size if data.is_text else 1000)
-        self._streams = RandomStreams(config.seed, self._device)
+        self._streams = RandomStreams(config.own_seed, self._device)
         self._batches = self._train()
         self._losses = torch.zeros((), device=self._device)
         self._seen = sb.Stats()
@@ -117,14 +123,15 @@ class TrainingRun:
         with self._streams.own():
             self.model.train()
             self.meter.start()
-            # The last evaluation waits for the very end, leftover rows included.
-            while (due >= 1.0 or self.progress < due) and next(self._batches, None) is not None:
-                if pause():
-                    self.meter.stop()
-                    return None
-                if self._log is not None and self._log.is_full:
-                    with self.meter.paused():
-                        self._log.flush()
+            with self._halving.acting() if self._halving is not None else nullcontext():
+                # The last evaluation waits for the very end, leftover rows included.
+                while (due >= 1.0 or self.progress < due) and next(self._batches, None) is not None:
+                    if pause():
+                        self.meter.stop()
+                        return None
+                    if self._log is not None and self._log.is_full:
+                        with self.meter.paused():
+                            self._log.flush()
             self.meter.stop()
             point = self._evaluate()
             if self._log is not None:
@@ -195,6 +202,7 @@ class TrainingRun:
             "points": [asdict(point) for point in self.points],
             "observations": [asdict(observation) for observation in self.observations],
             "losses": self._losses,
+            "halving": self._halving and self._halving.state_dict(),
             "probes": {name: probe.state_dict() for name, probe in self._probes.items()},
             "examples": None if self._log is None else self._log.state_dict(),
         }
@@ -216,6 +224,8 @@ class TrainingRun:
         self.meter.load_state_dict(state["meter"])
         self._losses.copy_(state["losses"])
         self._seen = self.loader.stats
+        if self._halving is not None:
+            self._halving.load_state_dict(state["halving"])
         for name, probe in self._probes.items():
             probe.load_state_dict(state["probes"][name])
         if self._log is not None and state["examples"] is not None:
@@ -238,7 +248,7 @@ class TrainingRun:
             make_loader(
                 self.data,
                 batch_size=recipe.batch_size,
-                seed=config.seed,
+                seed=config.own_seed,
                 augmentation=recipe.augmentation,
                 with_indices=True,
             ),
@@ -249,12 +259,13 @@ class TrainingRun:
             epochs=None if budgeted else config.length.value,
             progress=self._spent if budgeted else None,
             with_selection=True,
-            generator=torch.Generator().manual_seed(config.seed),
+            generator=torch.Generator().manual_seed(config.own_seed),
             stopwatch=self.meter.stopwatch,
             quiet=True,
         )
-        if strategy.schedule.gate is not None:
-            self._weighing = loader.loss_fn  # which shows the gate what training computes
+        if strategy.schedule.gate is not None or self._spec.smoothing:
+            # Which shows a gate what training computes, and records losses free of smoothing.
+            self._weighing = loader.loss_fn
         self._preparation, self._loader = preparation, loader
         return loader
 
@@ -272,13 +283,14 @@ class TrainingRun:
         config = self.config
         assert self._spec.prepare is not None
         length = config.length
-        setup = TrainingSetup(config.recipe, self.data, config.seed, length.value, self._device)
+        seed = config.own_seed
+        setup = TrainingSetup(config.recipe, self.data, seed, length.value, self._device)
         with self.meter.stopwatch.phase("prepare"):
             found = self._spec.prepare(setup, config.settings)
         self.meter.prepared, self.meter.price = found.cost, found.price
         if self._exhausted:
             raise sb.ConfigurationError(
-                f"preparing {config.arm} costs {found.cost:.2f} traditional epochs, all of "
+                f"preparing {config.arm} costs {found.cost:.2f} passes, of a budget of "
                 f"{length}; give it a larger one"
             )
         return found
@@ -293,7 +305,8 @@ class TrainingRun:
         return min(1.0, used / length.value)
 
     def _cost(self, stats: sb.Stats) -> float:
-        return self.meter.cost(stats.scored, stats.checked)
+        cost = self.meter.cost(stats.scored, stats.checked)
+        return cost if self._halving is None else self._halving.paid(cost)
 
     def _train(self) -> Iterator[int]:
         """Train to the end of the run, yielding the size of each batch."""
@@ -314,6 +327,9 @@ class TrainingRun:
                 for group in self._optimizer.param_groups:
                     group["lr"] = learning_rate
                 self._step(inputs, targets, selection)
+                if self._halving is not None:
+                    whole = self.meter.cost(self._seen.scored, self._seen.checked)
+                    self._halving.went_on(self.progress, whole)
                 yield len(targets)
                 if self._exhausted:
                     return
@@ -346,6 +362,8 @@ class TrainingRun:
             self.loader.record(selection, rows, targets=targets)
         if self._spec.tokens is not None:
             return self._spec.tokens(losses, targets).loss
+        if self._spec.loss is not None:
+            rows = self._spec.loss(logits, targets, self.progress)
         return (selection.weights * rows).mean()
 
     def _schedule_share(self) -> float:

@@ -14,10 +14,11 @@ from selective_backprop_lab.preparation import Preparation
 from selective_backprop_lab.recipe import Recipe, find_recipe
 from selective_backprop_lab.records.lines import record_name
 from selective_backprop_lab.records.schema import Header
-from selective_backprop_lab.strategies import StrategyOptions, StrategySpec, find_strategy
+from selective_backprop_lab.strategies import LabStrategy, StrategyOptions, find_strategy
 from selective_backprop_lab.training.lr_schedule import ScheduleBasis, basis_words
 from selective_backprop_lab.training.probes import Probe
 
+_OTHER_SEEDS = 1_000_000
 VERSION = 1
 """Counts the changes of defaults: a run of other defaults is another run."""
 
@@ -29,12 +30,14 @@ class RunConfig:
     recipe: Recipe
     arm: str  # name of the strategy
     settings: StrategyOptions
-    seed: int  # of the weights, the order of the data, the augmentation and the draws
+    seed: int  # of all that is drawn; see `own_seed` and `drawn`
     length: Budget
     evaluations: int = 20  # how often the test set is looked at, evenly over the run
     limit: int | None = None  # training examples, a fixed and stratified part; None for all
     device: str = "cpu"
     composition: Composition = AS_PUBLISHED  # what is made of the training data
+    anew: bool = False  # whether the run's seed deals out the data, and draws the composition
+    held_out: bool = False  # whether to test on examples that are held out of the training data
     pretrained: str | None = None  # data that the net is trained on beforehand; None for no such
     lr_follows: ScheduleBasis = ScheduleBasis.RUN  # selection follows the run in any case
     probes: tuple[Probe, ...] = ()  # no part of what is trained, nor of `description`
@@ -63,9 +66,24 @@ class RunConfig:
             )
 
     @property
-    def strategy(self) -> StrategySpec:
+    def strategy(self) -> LabStrategy:
         """What the arm's name stands for."""
         return find_strategy(self.arm)
+
+    @property
+    def drawn(self) -> tuple[Composition, int | None]:
+        """The composition of this seed's data, and the seed that deals them out; None for none."""
+        if not self.anew:
+            return self.composition, None
+        if self.composition == AS_PUBLISHED:
+            return AS_PUBLISHED, self.seed
+        return replace(self.composition, seed=self.seed), self.seed
+
+    @property
+    def own_seed(self) -> int:
+        """The seed of the weights, the order of the data, the augmentation and the draws."""
+        # Beyond the seeds of other runs, which the arm is held against at the same data.
+        return self.seed + _OTHER_SEEDS if self.strategy.reseeded else self.seed
 
     def description(self) -> dict[str, Any]:
         """Return the run as its record describes it, defaults and all."""
@@ -77,6 +95,7 @@ class RunConfig:
             "model": recipe.pop("model"),
             "limit": self.limit,
             **self.composition.config(),
+            **{name: True for name in ("anew", "held_out") if getattr(self, name)},
             **({"pretrained": self.pretrained} if self.pretrained else {}),
             "arm": self.arm,
             "seed": self.seed,
@@ -104,6 +123,8 @@ class RunConfig:
             settings=StrategyOptions(),
             limit=None,
             composition=AS_PUBLISHED,
+            anew=False,
+            held_out=False,
             pretrained=None,
             lr_follows=ScheduleBasis.RUN,
         )

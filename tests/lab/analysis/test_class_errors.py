@@ -57,7 +57,7 @@ def test_the_table_shows_them_where_classes_are_skewed_and_nowhere_else():
     assert "| as it comes % | macro- recall % | rarest three % |" in text
     assert "| 7.80 | 84.80 | 76.67 |" in text
     assert "Classes are skewed" in text
-    assert "skew 1.5" in text
+    assert "skewed classes (1.5)" in text
     assert "macro" not in table_of(skewed_run(skew=0))
 
 

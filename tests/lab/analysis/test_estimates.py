@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from selective_backprop_lab.analysis.estimates import estimate
+from selective_backprop_lab.analysis.estimates import Estimate, estimate, holm, t_quantile
 
 ERRORS = st.floats(0.01, 100)
 
@@ -43,3 +43,30 @@ def test_no_interval_is_narrower_than_what_can_be_seen():
 @pytest.mark.parametrize("lost", [math.nan, math.inf])
 def test_a_run_that_diverged_leaves_no_interval(lost):
     assert math.isnan(estimate([1.0, 2.0, lost]).half_width)
+
+
+@given(st.lists(st.floats(-10, 10), min_size=3, max_size=9))
+def test_p_is_that_of_the_t_test_on_one_sample(values):
+    found = estimate(values)
+    if found.half_width > 1e-6:
+        assert found.p == pytest.approx(stats.ttest_1samp(values, 0.0).pvalue, rel=1e-6)
+        assert (found.p < 0.05) == (found.against() != "unresolved")
+
+
+def test_holm_asks_more_the_more_is_judged_together():
+    def of(mean):  # ten seeds, of a standard error of 1
+        return Estimate(mean, t_quantile(10), 10)
+
+    clear, near = of(-5.0), of(2.5)  # p of 0.0007 and 0.034
+    assert holm([near]) == ["higher"]
+    assert holm([clear, near]) == ["lower", "higher"]  # 0.0007 < 0.05 / 2, then 0.034 < 0.05
+    assert holm([clear, near, of(0.0)]) == ["lower", "unresolved", "unresolved"]  # 0.034 > 0.05 / 2
+    assert holm([near, near]) == ["unresolved", "unresolved"]  # neither is below 0.05 / 2
+
+
+def test_holm_leaves_what_has_no_interval_and_counts_it_out():
+    unknown, never = estimate([1.0]), estimate([math.inf] * 3)
+    alike = estimate([-1.0, -1.0, -1.0])
+    assert holm([unknown, alike, never]) == ["unknown", "lower", "higher"]
+    assert holm([estimate([0.0, 0.0, 0.0])]) == ["unresolved"]
+    assert holm([]) == []

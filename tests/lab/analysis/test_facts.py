@@ -60,10 +60,12 @@ def test_records_that_say_little_are_compared_all_the_same():
     assert "hardware unknown" in headline(comparison)
 
 
-@pytest.mark.parametrize(("noise", "words"), [(0.2, "20 %"), (1 / 3, "33.3 %"), ("some", "some")])
-def test_flipped_labels_are_named_with_the_data(noise, words):
+@pytest.mark.parametrize(
+    ("noise", "words"), [(0.2, "a fifth"), (1 / 3, "a third"), (0.07, "7 %"), ("some", "some")]
+)
+def test_wrong_labels_are_named_with_the_data(noise, words):
     comparison = fixture_comparison([fixture_run(config={"limit": 500, "noise": noise})])
-    data = f"fixture-data, 500 training examples, {words} of the training labels flipped"
+    data = f"500 training examples of fixture-data with {words} of the labels wrong"
     assert facts(comparison)["data"] == data
     assert headline(comparison).startswith(f"{data} · ")
     assert "noise" not in facts(comparison)["recipe"]
@@ -71,9 +73,16 @@ def test_flipped_labels_are_named_with_the_data(noise, words):
 
 def test_a_net_that_was_trained_beforehand_is_named_with_the_data():
     comparison = fixture_comparison([fixture_run(config={"pretrained": "other-data"})])
-    said = "fixture-data, the net trained on other-data beforehand"
+    said = "fixture-data with a net trained on other-data beforehand"
     assert facts(comparison)["data"] == said
     assert "other-data" not in facts(comparison).get("recipe", "")
+
+
+def test_what_data_are_composed_of_is_named_in_the_same_words():
+    composed = {"composition": {"skew": 1.5, "places": 8000, "noise_kind": "neighbour"}}
+    data = facts(fixture_comparison([fixture_run(config=composed | {"noise": 0.1})]))["data"]
+    wrong = "a tenth of the labels wrong (neighbour)"
+    assert data == f"fixture-data with skewed classes (1.5), places (8000) and {wrong}"
 
 
 def test_what_the_learning_rate_follows_is_in_the_recipe_and_a_note_where_it_is_unusual():
@@ -121,12 +130,9 @@ def test_a_nested_recipe_is_read_entry_by_entry():
     [
         ([{"epochs": 3}], "3 epochs"),
         ([{"epochs": 3}, {"epochs": 9}], "9 and 3 epochs"),
-        ([{"budget": 3}], "a budget of 3 traditional epochs"),
-        ([{"budget": 3}, {"budget": 6}], "budgets of 6 and 3 traditional epochs"),
-        (
-            [{"budget": 3, "budget_unit": "seconds"}, {"epochs": 1}],
-            "a budget of 3 seconds and 1 epoch",
-        ),
+        ([{"budget": 3}], "3 passes"),
+        ([{"budget": 2}, {"budget": 1}], "2 and 1 passes"),
+        ([{"budget": 3, "budget_unit": "seconds"}, {"epochs": 1}], "3 seconds and 1 epoch"),
     ],
 )
 def test_lengths_are_put_into_words(lengths, words):

@@ -11,14 +11,14 @@ from scipy import stats
 
 import selective_backprop as sb
 from selective_backprop_lab.analysis.queries import (
+    best_traditional,
     final,
     final_difference,
-    gain,
     mean_error,
+    passes_to,
     reached,
     span,
 )
-from selective_backprop_lab.analysis.summary import speed_up
 from selective_backprop_lab.records.frame import frame_of
 
 ERRORS = st.floats(0.01, 100)
@@ -69,39 +69,6 @@ def test_time_is_read_from_the_axis_asked_for_and_never_between_evaluations():
     assert found == [30.0, 6.0, 75]
 
 
-def test_a_speed_up_is_traditionals_median_over_the_arms():
-    # Traditional ends at 5 %, so that the targets are 5.5, 6 and 7 %.
-    slow = [[50.0, 20.0, 5.0]] * 3
-    fast = [[50.0, 5.4, 5.4], [6.5, 5.4, 5.4], [50.0, 20.0, 6.5]]
-    plain, other = (
-        frame_of(fixture_run(arm, i, e, seconds=30.0) for i, e in enumerate(errors))
-        for arm, errors in (("traditional", slow), ("other", fast))
-    )
-    # 30 s against the medians of (20, 20, never), (20, 20, never) and (20, 10, 30).
-    said = [speed_up(other, plain, factor, "seconds") for factor in (1.1, 1.2, 1.4)]
-    assert said == ["1.50× (2 of 3)", "1.50× (2 of 3)", "1.50×"]
-
-
-@pytest.mark.parametrize(
-    ("plain", "finals", "text"),
-    [
-        ([5.0] * 3, [9.0, 9.0, 9.0], "never"),
-        ([5.0] * 3, [5.0, 9.0, 9.0], "never (1 of 3)"),
-        ([5.0] * 3, [5.0, 9.0], "never (1 of 2)"),
-        ([5.0] * 3, [5.0, 5.0, 9.0], "1.00× (2 of 3)"),
-        ([1.0, 9.0, 9.0], [1.0, 1.0, 1.0], "–"),  # traditional misses its own target
-        ([5.0], [], "–"),
-    ],
-)
-def test_half_the_seeds_or_more_that_never_get_there_make_a_never(plain, finals, text):
-    plain, other = (
-        frame_of(fixture_seeds("traditional", plain)),
-        frame_of(fixture_seeds("a", finals)),
-    )
-    factor = 0.9 if text == "–" else 1.1
-    assert speed_up(other, plain, factor, "seconds") == text
-
-
 @given(st.lists(st.tuples(st.floats(0.1, 5), ERRORS), min_size=2, max_size=8), st.data())
 def test_the_mean_error_on_the_way_is_the_area_under_the_curve(steps, data):
     places, errors = np.cumsum([step for step, _ in steps]), [error for _, error in steps]
@@ -141,34 +108,72 @@ def lengths(arm, cost, finals, **changes):
     return fixture_seeds(arm, finals, cost=cost, config={"budget": cost, "epochs": None}, **changes)
 
 
-def test_the_gain_is_over_the_best_traditional_training_that_cost_no_more():
+def rival(runs):
+    found = frame_of(runs)
+    return best_traditional(found, found[found.arm == "top-k"])
+
+
+def test_the_rival_is_the_best_traditional_training_that_cost_no_more():
     # On wrong labels the longest traditional training is not the best.
-    found = frame_of(
+    found = rival(
         lengths("traditional", 10.0, [6.0, 6.2, 6.1])
         + lengths("traditional", 5.0, [5.0, 5.3, 5.1])
         + lengths("traditional", 20.0, [1.0, 1.0, 1.0])
         + lengths("top-k", 10.0, [4.0, 4.2, 4.1])
     )
-    paired = gain(found, "top-k", 10.0)
-    assert paired.mean == pytest.approx((-1.0 - 1.1 - 1.0) / 3)
-    assert paired.seeds == 3
-    assert paired.against() == "lower"
+    assert {*found.length} == {5.0}
+    assert {*found.seed} == {0, 1, 2}
 
 
 def test_costs_that_differ_by_a_last_batch_are_equal():
     own = lengths("top-k", 10.0, [4.0, 4.2, 4.1])
-    near, far = (
-        frame_of(lengths("traditional", cost, [5.0, 5.3, 5.1]) + own) for cost in (10.2, 10.6)
-    )
-    assert gain(near, "top-k", 10.0).seeds == 3
-    assert gain(far, "top-k", 10.0).seeds == 0
-    assert math.isnan(gain(far, "top-k", 10.0).mean)
+    assert len(rival(lengths("traditional", 10.2, [5.0, 5.3, 5.1]) + own))
+    assert rival(lengths("traditional", 10.6, [5.0, 5.3, 5.1]) + own).empty
 
 
 def test_unfinished_runs_do_not_count():
-    found = frame_of(
-        lengths("traditional", 10.0, [5.0, 5.0, 5.0])
-        + lengths("traditional", 5.0, [1.0, 1.0, 1.0], finished=False)
-        + lengths("top-k", 10.0, [4.0, 4.0, 4.0])
+    plain = lengths("traditional", 10.0, [5.0, 5.0, 5.0])
+    plain += lengths("traditional", 5.0, [1.0, 1.0, 1.0], finished=False)
+    assert {*rival(plain + lengths("top-k", 10.0, [4.0, 4.0, 4.0])).length} == {10.0}
+
+
+def test_a_length_of_which_a_run_diverged_is_no_rival():
+    plain = lengths("traditional", 10.0, [5.0, 5.0, 5.0])
+    plain += lengths("traditional", 5.0, [1.0, math.nan, 1.0])
+    assert {*rival(plain + lengths("top-k", 10.0, [4.0, 4.0, 4.0])).length} == {10.0}
+
+
+def plain_curve(**ends):
+    return frame_of(
+        run
+        for length, end in ends.items()
+        for run in lengths("traditional", float(length[1:]), [end - 0.5, end + 0.5])
     )
-    assert gain(found, "top-k", 10.0).mean == pytest.approx(-1.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (9.0, 2.0),  # the shortest ends that low already
+        (8.0, 2.0),
+        (6.0, 2.0 * 4.0**0.5),  # half-way down, half-way along the logarithm
+        (5.0, 2.0 * 4.0**0.75),
+        (4.0, 8.0),
+        (3.9, None),  # the longest ends higher again
+    ],
+)
+def test_the_passes_to_an_error_are_read_from_the_traditional_lengths(error, passes):
+    found = passes_to(plain_curve(_2=8.0, _8=4.0, _32=7.0), error)
+    assert found == (None if passes is None else pytest.approx(passes))
+
+
+def test_of_a_curve_that_gets_there_twice_the_shortest_training_counts():
+    assert passes_to(plain_curve(_2=8.0, _8=4.0, _16=6.0, _32=2.0), 4.0) == pytest.approx(8.0)
+
+
+def test_no_traditional_training_takes_no_passes_and_one_that_diverged_is_left_out():
+    assert passes_to(frame_of(lengths("top-k", 10.0, [4.0])), 5.0) is None
+    unfinished = lengths("traditional", 2.0, [1.0], finished=False)
+    assert passes_to(frame_of(unfinished), 5.0) is None
+    found = plain_curve(_2=8.0, _4=math.nan, _8=4.0)
+    assert passes_to(found, 6.0) == pytest.approx(4.0)

@@ -216,7 +216,7 @@ def test_what_cannot_be_audited_is_said_and_the_rest_is_shown(tmp_path):
         f"It is a run of: {TYPED}",
         f"{examples_path(torn)}: damaged",
         foreign.name,
-        f"{relabelled.name}: its examples have other labels than those of {good.name}",
+        f"{relabelled.name}: its examples have other labels than in {good.name}",
     ):
         assert words in outcome.text
     assert "12 training examples" in outcome.text

@@ -11,7 +11,7 @@ from selective_backprop_lab.recipe import RECIPES
 from selective_backprop_lab.runner import run_store
 from selective_backprop_lab.strategies import STRATEGIES
 
-BUDGET = "write a positive number of traditional epochs, such as 10, or of seconds, such as 60s"
+BUDGET = "write a positive number of passes, such as 10, or of seconds, such as 60s"
 
 
 @pytest.fixture(autouse=True)

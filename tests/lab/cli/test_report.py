@@ -67,7 +67,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_last_lines_say_whether_selection_paid(folder):
+def test_the_first_lines_say_whether_selection_paid_and_the_last_what_to_do_next(folder):
     for arm, error in (("traditional", 9.0), ("other", 4.0)):
         for seed in range(3):
             header = fixture_header(arm, seed, config={"data": "some", "model": "net", "epochs": 5})
@@ -76,9 +76,13 @@ def test_the_last_lines_say_whether_selection_paid(folder):
                 writer.end({})
     outcome = run_command("report two", folder)
     assert outcome.status == 0
-    *_, last = outcome.out.partition("lie beside it.\n")
-    said = " ".join(last.split())
-    assert re.search("[?] Yes, .*other .−5.00 points", said)
+    said, _, rest = outcome.out.partition("\n\n")
+    words = " ".join(said.split())
+    assert re.match("On some, plain training ends at .* other gains: .*−5.00 points", words)
+    *_, page, todo = rest.splitlines()
+    assert page.startswith("Open two/report.html")
+    assert todo.startswith("Next: add --budget 2.5")
+    assert (folder / "two/table.md").read_text(encoding="utf-8").startswith(words)
 
 
 @pytest.mark.parametrize(

@@ -231,9 +231,9 @@ OLD = dump_python2({"labels": [1, 2], "data": np.zeros((2, 4), np.uint8)})
 
 
 @pytest.mark.parametrize("good", [SMALL, OLD])
-def test_a_truncated_pickle_is_refused_wherever_it_ends(tmp_path, good):
+def test_a_pickle_that_ends_early_or_goes_on_is_refused(tmp_path, good):
     path = tmp_path / "batch"
-    for length in range(len(good)):
-        path.write_bytes(good[:length])
+    for content in (*(good[:length] for length in range(len(good))), good + b"x"):
+        path.write_bytes(content)
         with pytest.raises(sb.DataError, match=re.escape(str(path))):
             unpickle(path)

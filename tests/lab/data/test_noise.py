@@ -72,3 +72,19 @@ def test_a_neighbour_flip_takes_the_same_labels_for_the_next_class(rate, seed):
     assert torch.equal(noisy.flipped, LabelNoise(rate, seed)(DIGITS).flipped)
     wrong = noisy.flipped
     assert torch.equal(noisy.train_labels[wrong], (DIGITS.train_labels[wrong] + 1) % 10)
+
+
+def test_alike_labels_name_what_the_examples_of_a_class_look_like():
+    kinds = NoiseKind.UNIFORM, NoiseKind.ALIKE
+    uniform, alike = (LabelNoise(0.5, 3, kind)(DIGITS) for kind in kinds)
+    assert torch.equal(uniform.flipped, alike.flipped)
+    inputs, right = DIGITS.train_inputs.double().flatten(1), DIGITS.train_labels
+    means = torch.stack([inputs[right == label].mean(0) for label in range(10)])
+    far = torch.cdist(inputs, means)
+    far[torch.arange(len(right)), right] = torch.inf
+    pairs = [{*zip(right.tolist(), far.argmin(1).tolist(), strict=True)}]
+    wrong = right[alike.flipped].tolist(), alike.train_labels[alike.flipped].tolist()
+    pairs.append({*zip(*wrong, strict=True)})
+    assert pairs[1] <= pairs[0]
+    nines = alike.train_labels[alike.flipped & (right == 9)].bincount(minlength=10)
+    assert nines.argmax() in (1, 3, 5)  # which nines look like most

@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
-from selective_backprop_lab.data.splits import Splits, limited, of_classes, stratified_order
+from selective_backprop_lab.data.splits import (
+    Splits,
+    held_out,
+    limited,
+    of_classes,
+    redrawn,
+    stratified_order,
+)
 
 LABELS = st.lists(st.integers(0, 4), min_size=1, max_size=80)
 
@@ -75,3 +82,34 @@ def test_some_classes_keep_their_examples_and_are_numbered_from_0():
 def test_classes_that_there_are_not_are_refused_with_those_there_are(chosen):
     with pytest.raises(sb.ConfigurationError, match=rf"'{chosen}' .*the classes 0 to 4"):
         of_classes(splits_of([0, 1, 2, 3, 4]), chosen)
+
+
+def test_splits_are_dealt_out_anew_by_a_seed():
+    splits = splits_of([0, 1, 2, 3, 4] * 10)
+    splits = splits._replace(test_inputs=splits.test_inputs + 100)
+    pairs = []
+    for seed in (1, 1, 2):
+        dealt = redrawn(splits, seed)
+        assert [len(part) for part in dealt[:4]] == [50, 50, 3, 3]
+        inputs = torch.cat([dealt.train_inputs, dealt.test_inputs])[:, 0, 0, 0]
+        labels = torch.cat([dealt.train_labels, dealt.test_labels])
+        assert inputs.sort().values.tolist() == [*range(50), 100, 100, 100]
+        assert torch.equal(labels[inputs < 100], inputs[inputs < 100].long() % 5)
+        pairs.append(inputs.tolist())
+    assert pairs[0] == pairs[1] != pairs[2]
+
+
+def test_what_is_held_out_of_training_has_each_class_and_replaces_the_test_examples():
+    splits = splits_of([0, 1] * 20)
+    held = held_out(splits._replace(test_labels=torch.zeros(99).long()))  # a fifth of 40 at most
+    assert len(held.test_labels) == 8
+    assert held.test_labels.bincount().tolist() == [4, 4]
+    ids = torch.cat([held.train_inputs, held.test_inputs])[:, 0, 0, 0]
+    assert sorted(ids.tolist()) == list(range(40))
+    assert len(held_out(splits).test_labels) == 3
+
+
+def test_text_is_not_dealt_out_anew():
+    text = splits_of([0, 1])._replace(train_labels=torch.zeros(2, 4, dtype=torch.int64))
+    with pytest.raises(sb.ConfigurationError, match="text cannot be dealt out anew"):
+        redrawn(text, 1)

@@ -69,6 +69,13 @@ def test_extra_examples_follow_those_of_the_training_set(tmp_path):
     assert torch.equal(extra.test_inputs, plain.test_inputs)
 
 
+def test_a_missing_file_is_named(tmp_path):
+    write(tmp_path)
+    (tmp_path / "extra_32x32.mat").unlink()
+    with pytest.raises(sb.DataError, match=r"lacks extra_32x32\.mat.*--root"):
+        read_svhn_splits(TINY_EXTRA, tmp_path)
+
+
 def test_labels_of_doubles_are_read_too(tmp_path):
     variables = digits(TRAIN)
     write(tmp_path, train=variables | {"y": variables["y"].astype(np.float64)})

@@ -41,7 +41,7 @@ def test_a_figure_names_strategies_axes_phases_and_what_ran_and_is_the_same_each
     for word in (
         "traditional",
         "selective-backprop",
-        "cost, in traditional epochs",
+        "cost, in passes of plain training",
         "wall seconds",
         "Where the time went",
         "Final test error (%) of whole runs",
@@ -105,7 +105,7 @@ def test_of_a_crowd_every_strategy_has_a_row_and_those_that_end_lowest_have_curv
     text = drawn([*crowd(9), fixture_run("traditional", errors=[30.0])])
     # in a row each, and beside each of two panels with curves
     assert [text.count(f"arm {number}") for number in range(9)] == [3] * 5 + [1] * 4
-    assert text.count("traditional") == 3 + text.count("traditional epochs")
+    assert text.count("traditional") == 3
     assert "end lowest" in text
     assert "end lowest" not in drawn(crowd(9))  # which is no crowd
 

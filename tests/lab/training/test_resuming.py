@@ -1,11 +1,9 @@
 """A run that goes on from its state is the run that was never interrupted, bit for bit."""
 
-import io
 from dataclasses import replace
 
 import pytest
-import torch
-from fixture_lab import few_digits, fixture_plan, same_runs
+from fixture_lab import few_digits, fixture_plan, gone_on, same_runs, states_of
 
 from reproductions.probes import (
     BatchGradients,
@@ -16,34 +14,6 @@ from reproductions.probes import (
     TargetConfidences,
 )
 from selective_backprop_lab.strategies import STRATEGIES
-from selective_backprop_lab.training.run import TrainingRun
-
-
-def states_of(plan, data, every=1):
-    """Carry out a run, and return it with its states after every so many updates, as files."""
-    run, states, updates = TrainingRun(plan, data), [], iter(range(10_000))
-
-    def pause():
-        if next(updates) % every == 0:
-            file = io.BytesIO()
-            torch.save(run.state_dict(), file)
-            states.append(file.getvalue())
-        return False
-
-    while not run.finished:
-        run.advance(pause)
-        run.look()
-    return run, states
-
-
-def gone_on(plan, data, state):
-    run = TrainingRun(plan, data)
-    run.load_state_dict(torch.load(io.BytesIO(state), weights_only=True))
-    while not run.finished:
-        run.advance()
-        run.look()
-    return run
-
 
 DIFFERENT = (
     "traditional",

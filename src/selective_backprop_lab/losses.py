@@ -1,0 +1,48 @@
+"""What training may descend instead of the cross-entropy, where labels may be wrong.
+
+Each takes logits, `[row, class]`, classes, and the fraction of the run that is done, in [0, 1].
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from selective_backprop_lab.shapes import Float
+
+Losses = Float[Tensor, " row"]
+Loss = Callable[[Tensor, Tensor, float], Losses]
+
+
+def generalised(logits: Tensor, targets: Tensor, progress: float, *, q: float) -> Losses:
+    """Return `(1 - p ** q) / q` of each class's probability p: as q goes to 0, the cross-entropy.
+
+    Source:
+        Zhang and Sabuncu 2018, Generalized Cross Entropy Loss for Training Deep Neural Networks
+        with Noisy Labels, arXiv:1805.07836.
+    """
+    entropies = functional.cross_entropy(logits, targets, reduction="none")
+    return -torch.expm1(-q * entropies) / q
+
+
+def trimmed(
+    logits: Tensor,
+    targets: Tensor,
+    progress: float,
+    *,
+    share: float,
+    rises: tuple[float, float] = (0.25, 0.4),
+) -> Losses:
+    """Return the cross-entropy, 0 for the share of a batch in which it is highest; one per row.
+
+    The share rises from nothing to its whole between two moments of a run: a net learns what is
+    right before it learns what is wrong by heart. The other rows weigh as much more.
+    """
+    losses = functional.cross_entropy(logits, targets, reduction="none")
+    first, whole = rises
+    risen = min(1.0, max(0.0, (progress - first) / (whole - first)))
+    count = round(share * risen * len(losses))
+    kept = torch.ones_like(losses)
+    kept[losses.detach().topk(count).indices] = 0.0
+    return losses * kept * (len(losses) / (len(losses) - count))
