@@ -6,7 +6,15 @@ from statistics import median
 
 import pandas as pd
 
-from reproductions.auto.protocol import ARMS, INSTEAD, NOBODY, NULL, OURS, TEXT_ARMS
+from reproductions.auto.protocol import (
+    ARMS,
+    GIVING_UP,
+    INSTEAD,
+    NOBODY,
+    NULL,
+    OURS,
+    TEXT_ARMS,
+)
 from reproductions.auto.results import Judged, Results, judged
 from selective_backprop_lab.analysis.estimates import VERDICTS, estimate, holm
 from selective_backprop_lab.analysis.facts import listed, seeds_of
@@ -33,7 +41,7 @@ BOUNDS = (
 )
 CHANGE = "change in points: median, from, to"
 POINTS = "%"  # the unit of an error
-ORDER = tuple(dict.fromkeys((*ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD)))
+ORDER = tuple(dict.fromkeys((*ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD, *GIVING_UP)))
 """All strategies of the study, as tables have them."""
 
 

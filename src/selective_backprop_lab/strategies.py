@@ -150,9 +150,9 @@ def _sb(given: StrategyOptions) -> sb.Strategy:
     )
 
 
-def _auto(given: StrategyOptions) -> sb.Strategy:
+def _auto(given: StrategyOptions, *, trim: bool = False) -> sb.Strategy:
     # A run of an epoch or two is no longer than its first epoch and what that leaves unknown.
-    return sb.auto() if given.warmup < 0.5 else sb.auto(schedule=sb.Schedule())
+    return sb.auto(trim=trim, schedule=sb.Schedule(warmup_epochs=int(given.warmup < 0.5)))
 
 
 def _crossing(rate: float, **more: Any) -> sb.Strategy:
@@ -244,6 +244,7 @@ STRATEGIES: Mapping[str, LabStrategy] = {
     "tail-sft": _simple(lambda s: sb.tail_sft(s.rate, schedule=s.schedule), "rate", "warmup"),
     # Of revision 1 it never ended, weighed rows, and waited for two losses of each example.
     "auto": replace(_simple(_auto), revision=2),
+    "auto-trim": _simple(partial(_auto, trim=True)),
     # At the rate of Rho-1. Images are of one token each, so it takes the hardest of a batch; the
     # head of a language model is trained by `TokenLoss`.
     "token-selection": replace(

@@ -125,3 +125,13 @@ def test_ranks_that_go_on_from_different_places_are_told_apart(group):
         assert answer.kind == "LoaderError"
         assert re.search("rank 1 opens .*1", answer.message)
         assert re.search("rank 0 goes on .*1", answer.message)
+
+
+@pytest.mark.parametrize("wrong", [0.0, 0.3])
+def test_all_ranks_read_one_share_of_wrong_labels_off_the_rows_of_all(group, wrong):
+    answers = group.run(tasks.read_wrong_labels, wrong)
+    assert sum(seen for seen, _ in answers) == 2000
+    shares = {found for _, found in answers}
+    [(share, half_width)] = shares
+    assert share == pytest.approx(wrong, abs=half_width)
+    assert half_width < 0.07  # a rank alone has a half or a quarter of the rows

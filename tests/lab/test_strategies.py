@@ -28,7 +28,8 @@ PRUNED = {"diet-sb", "el2n", "el2n-random", "grand"}
 KEPT = PRUNED | {"oracle"}
 UNWARMED = {"traditional", "random-backprop", "random-scored", "el2n", "el2n-random", "grand"}
 UNWARMED |= {"token-selection", "reseeded", "oracle"}
-OWN_SCHEDULE = {"kath18", "kath18-loss-gated", "kath18-published", "infobatch", "easy-skip", "auto"}
+OWN_SCHEDULE = {"kath18", "kath18-loss-gated", "kath18-published", "infobatch", "easy-skip"}
+OWN_SCHEDULE |= {"auto", "auto-trim"}
 
 
 def strategy(name, chosen=CHOSEN):

@@ -11,7 +11,7 @@ from selective_backprop._pipeline.resume_point import EpochStart, MidEpochState
 from selective_backprop._pipeline.rows import Waits
 from selective_backprop._pipeline.stages import PipelineState
 
-STATE_VERSION = 10
+STATE_VERSION = 11
 
 
 class LoaderState:

@@ -27,6 +27,7 @@ class Log:
       on every candidate, both in forward passes of one example;
     - `least_class`, in the first entry of an epoch and where the strategy notes classes: the least
       that a class has of its share of visits (`SelectiveLoader.class_visits`);
+    - `wrong_labels`, likewise: the share that look wrong (`SelectiveLoader.wrong_labels`);
     - `score_mean` and `score_p10` to `score_p90`: mean and deciles of the scores that candidates
       are ranked against, if there are any.
 
@@ -78,8 +79,11 @@ class Log:
         passed = stats.batches - self._last.batches
         if passed >= (1 if now else self._every):
             values = measure(stats, self._last, loader.scores)
-            if stats.epoch != self._last.epoch and (visits := loader.class_visits) is not None:
-                values["least_class"] = visits.least
+            if stats.epoch != self._last.epoch:
+                if (visits := loader.class_visits) is not None:
+                    values["least_class"] = visits.least
+                if (wrong := loader.wrong_labels) is not None:
+                    values["wrong_labels"] = wrong.share
             self._write({f"{PREFIX}{name}": v for name, v in values.items()}, stats.batches)
             self._last = stats
 

@@ -13,7 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from selective_backprop._batches.losses import LossFunction, is_no_cross_entropy
+from selective_backprop._batches.losses import (
+    LossFunction,
+    is_no_cross_entropy,
+    label_smoothing,
+)
 from selective_backprop._batches.structure import Layout
 from selective_backprop._core.errors import ConfigurationError, LoaderError, warn
 from selective_backprop._core.options import (
@@ -39,6 +43,7 @@ from selective_backprop._loader.validation import (
     warn_of_loss,
 )
 from selective_backprop._loader.weighted_loss import WeighingLoss
+from selective_backprop._memory.label_noise import WrongLabels
 from selective_backprop._memory.ledger import ClassVisits, Ledger
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.options import LoaderOptions
@@ -94,7 +99,8 @@ class SelectiveLoader:
         process_group: the `torch.distributed` processes that share the data; by default all.
             They train on equally many batches, ranked against one shared history.
         quiet: print nothing; by default rank 0 prints one line on standard error at the first
-            batch of a training: what is selected, and how many steps to expect.
+            batch of a training: what is selected, and how many steps to expect; and one at the
+            second epoch's if labels look wrong.
 
     Raises:
         ConfigurationError: if an option, or a combination of them, cannot work, such as a loss of
@@ -181,6 +187,7 @@ class SelectiveLoader:
         self._loss: WeighingLoss | None = None
         self._length_watch = LengthWatch()
         self._quiet = check_flag("quiet", quiet) or self._parts.ranks.rank > 0
+        self._said = 0  # how much of what `_say` prints
 
     @property
     def dataset(self) -> Any:
@@ -432,7 +439,7 @@ class SelectiveLoader:
             losses: one loss per row of it, `[row]`, not yet weighted; their gradients are not
                 changed.
             outputs: the model's outputs and the targets of these losses, for a gate that judges
-                by error norms, as `kath18`'s does.
+                by error norms, as `kath18`'s does, and for `wrong_labels`.
             targets: of these losses, by default taken from `outputs`. Where they are class indices,
                 or yes or no, `[row]`, `auto` learns from them which class an example belongs to.
 
@@ -449,9 +456,28 @@ class SelectiveLoader:
             epoch = max(0, pipeline.cursor.epoch)
             if targets is None and outputs is not None:
                 targets = outputs[1]
-            pipeline.memory.record(selection, losses, self._options.nonfinite, epoch, targets)
+            pipeline.memory.record(
+                selection,
+                losses,
+                self._options.nonfinite,
+                epoch,
+                targets,
+                None if outputs is None else outputs[0],
+                label_smoothing(self._options.loss_fn),
+            )
         if pipeline.feed is not None:
             pipeline.tally.count(observed=pipeline.feed.take(selection, losses, outputs))
+
+    @property
+    def wrong_labels(self) -> WrongLabels | None:
+        """The share of labels that look wrong, with its 95 % interval; None where it is not read.
+
+        `auto` reads it in the second half of the first epoch, of outputs that `loss_fn` sees and
+        targets that are class indices, or yes or no; it is known from the second epoch on. It
+        counts labels that the model finds improbable. Wrong labels that the model finds plausible,
+        such as those of classes that look alike, are not among them.
+        """
+        return None if self.ledger is None else self.ledger.label_noise.found
 
     def _begin(self, epoch: "Epoch | None") -> Generator[Any]:
         """Make `epoch` the only live pass, and return its batches."""
@@ -471,10 +497,7 @@ class SelectiveLoader:
                 assert state.start is not None  # an epoch has begun
                 handshake.open(state.start, begun=mid_epoch is not None)
             for rows in pipeline.run(number, mid_epoch):
-                if not self._quiet:
-                    self._quiet = True
-                    shape, source = self._parts.shape, self._source
-                    print(summarise(self._strategy, shape, source), file=sys.stderr)
+                self._say(number)
                 pipeline.tally.count(kept=rows.count, batches=1)
                 yield self._hand_out(rows)
                 if self._loss is not None:
@@ -490,6 +513,19 @@ class SelectiveLoader:
             self._length_watch.end_epoch(number, batches)
         finally:
             state.start = None
+
+    def _say(self, epoch: int) -> None:
+        """Print what is selected at the first batch, and at the second epoch's how many labels."""
+        if self._quiet:
+            return
+        if not self._said:
+            self._said = 1
+            print(summarise(self._strategy, self._parts.shape, self._source), file=sys.stderr)
+        if epoch and self._said == 1:
+            self._said = 2
+            wrong = self.wrong_labels
+            if wrong is not None and wrong.is_clear:
+                print(f"{self._strategy.name}: {wrong}; sb.guide.audit lists them", file=sys.stderr)
 
     def _hand_out(self, rows: Rows) -> Any:
         if self._loss is None and not self._options.with_selection:
@@ -538,7 +574,7 @@ class SelectiveLoader:
                 be used on, even in the middle of an epoch.
         """
         self._state.load_state_dict(state, lambda: self._begin(None))
-        self._quiet = True  # the summary is of a training's first batch
+        self._said = max(self._said, 1)  # the summary is of a training's first batch
 
 
 class Epoch(Iterator[Any]):

@@ -9,6 +9,7 @@ from torch import Tensor
 from selective_backprop._core.options import check_flag, check_whole
 from selective_backprop._core.saved_state import Saved, loaded
 from selective_backprop._core.types import Float32, Int32, Int64, RowIndices, RowMask
+from selective_backprop._memory.label_noise import LabelNoise
 
 NEVER = -1
 MOST_IN_SHORT = 32_767  # the highest epoch that fits into an int16
@@ -293,6 +294,7 @@ class Ledger:
         scored: scores taken by selection passes.
         recorded: losses that the user recorded from training.
         classes: the class index that each example's target is, as a float32, exact up to 2^24.
+        label_noise: reads the share of wrong labels in the first pass.
 
     Raises:
         ConfigurationError: if either is not a whole number, or the depth is below 1.
@@ -304,6 +306,7 @@ class Ledger:
         self.scored = Column(examples, depth)
         self.recorded = Column(examples, depth, first=check_flag("first", first))
         self.classes = Column(examples)
+        self.label_noise = LabelNoise()
         self._awaited = AwaitedLosses(examples, depth)
         self._selected: Tensor | None = None
 
@@ -384,6 +387,7 @@ class Ledger:
             "scored": self.scored.state_dict(),
             "recorded": self.recorded.state_dict(),
             "classes": self.classes.state_dict(),
+            "label_noise": self.label_noise.state_dict(),
             "awaited": self._awaited.state_dict(),
             "selected": _copied(self._selected),
         }
@@ -395,15 +399,20 @@ class Ledger:
             ConfigurationError: if the state is of a data set of another size, of another depth,
                 or damaged; the ledger then stays as it was.
         """
-        scored, recorded, classes, awaited, selected = Saved(state).fields(
-            "scored", "recorded", "classes", "awaited", "selected"
+        scored, recorded, classes, label_noise, awaited, selected = Saved(state).fields(
+            "scored", "recorded", "classes", "label_noise", "awaited", "selected"
         )
         shape = (self.examples,)
         counts = selected.maybe(
             lambda each: each.tensor(torch.int16, shape=shape, least=0, most=MOST_COUNTED)
         )
-        columns = [(self.scored, scored), (self.recorded, recorded), (self.classes, classes)]
-        with loaded(columns):
+        parts = [
+            (self.scored, scored),
+            (self.recorded, recorded),
+            (self.classes, classes),
+            (self.label_noise, label_noise),
+        ]
+        with loaded(parts):
             self._awaited.load(awaited)
             self._selected = _copied(counts)
 

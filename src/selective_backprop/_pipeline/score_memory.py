@@ -90,6 +90,8 @@ class ScoreMemory:
                 "loader.record(selection, losses) for each batch, with one loss per row"
             )
         self._runs = False
+        if epoch > 0 and self.pending is None and not self.ledger.label_noise.over:
+            self.ledger.label_noise.end(self.ledger.label_noise.own())
         known = self.recall(epoch)
         self._runs = True
         self._asks_classes = self.needs.classes and not self.ledger.classes.complete
@@ -111,11 +113,14 @@ class ScoreMemory:
         policy: NonFinite,
         epoch: int,
         targets: object = None,
+        outputs: object = None,
+        smoothing: float = 0.0,
     ) -> None:
         """Remember losses of handed-out rows; if not finite, an error or unknown, by `policy`.
 
         Targets that are class indices, or yes or no, one for each row, are remembered too where
-        the scorer needs classes.
+        the scorer needs classes. In the first epoch they are held against the outputs, to see how
+        many are wrong; `smoothing` is what the loss does to them.
         """
         if selection.indices is None:
             raise LoaderError("the rows come from a stream and have no indices to record by")
@@ -138,6 +143,8 @@ class ScoreMemory:
             classes = class_indices(targets, len(losses))
             if classes is not None:
                 self.writer.classify(selection.indices, classes)
+        if self.needs.classes and epoch == 0:
+            self.ledger.label_noise.observe(outputs, targets, smoothing)
 
     @property
     def noted(self) -> Sizes:
@@ -152,6 +159,9 @@ class ScoreMemory:
         """
         assert self.pending is not None  # ranks have one
         merge(self.pending, self.ledger, self._shard, group, sizes)
+        noise = self.ledger.label_noise
+        if self.needs.classes and epoch > 0 and not noise.over:
+            noise.end(group.gather(noise.own(), "shares how many labels look wrong").sum(0).cpu())
         if self._shard.size == 1:
             return None
         own, failure = None, None

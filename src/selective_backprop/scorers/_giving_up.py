@@ -1,9 +1,11 @@
-"""Which examples are given up: their losses are so high that hardly any like them recover.
+"""Which examples are given up: hardly any like them recover, or as many labels are wrong.
 
-The rule is this project's own. An example *recovers* if its loss was above ln 2 and its next one is
-not. The higher a loss, the rarer that is, and for wrong labels it hardly ever happens. So the limit
-is the lowest loss from which on fewer than a given share recover, counted over all examples; an
-example is given up if all of its last losses reach the limit.
+Both rules are this project's own. An example *recovers* if its loss was above ln 2 and its next one
+is not. The higher a loss, the rarer that is, and for wrong labels it hardly ever happens. So the
+limit is the lowest loss from which on fewer than a given share recover, counted over all examples;
+an example is given up if all of its last losses reach the limit. That takes some passes. Where the
+first pass told which share of the labels is wrong (`LabelNoise`), the other rule gives up that
+share, the examples of the highest last losses, from the second pass on.
 """
 
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ CHUNK = 2**18  # examples taken at once: 1 MiB of float32, so that intermediate 
 # Losses of one bin differ in their 12 low bits alone. A float32 has 23 bits of fraction, so a bin
 # is 2**(12 - 23) = 0.05 % wide, and losses from ln 2 to infinity fall into some 260,000 bins.
 _BIN = 12
+SAMPLED = 2**20  # losses of so many examples tell a quantile to 0.0005
 MOST_SORTED = 2**16  # so few losses are sorted at once, which takes milliseconds
 TOGETHER = 64  # bins whose losses are sorted together: 3 % of a loss, seldom many of them
 Losses = Float32[np.ndarray, "lag example"]
@@ -52,6 +55,30 @@ def given_up(
     lost = np.concatenate(found)
     if classes is not None and len(lost):
         lost = lost[_half_learned(losses[0], classes, lost)]
+    return lost
+
+
+def highest(
+    newest: Float32[np.ndarray, " example"],
+    classes: Float32[np.ndarray, " example"],
+    share: float,
+) -> Int64[np.ndarray, " row"]:
+    """Return the examples of the highest last losses, a share of those that have one.
+
+    None has a loss of at most ln 2. A class loses none before half of its right labels are learned,
+    if the share of wrong ones is as high in each class. A loss is NaN where there is none, and a
+    class where it is not known.
+    """
+    some = newest
+    if len(newest) > SAMPLED:  # at random places, since data may be in an order
+        some = newest[np.random.default_rng(0).integers(len(newest), size=SAMPLED)]
+    some = some[~np.isnan(some)]
+    if not len(some):
+        return np.empty(0, np.int64)
+    limit = max(EVEN, np.quantile(some, 1.0 - share))
+    lost = np.flatnonzero(newest > limit)
+    if len(lost):
+        lost = lost[_half_learned(newest, classes, lost, right=1.0 - share)]
     return lost
 
 
@@ -143,8 +170,13 @@ def _half_learned(
     newest: Float32[np.ndarray, " example"],
     classes: Float32[np.ndarray, " example"],
     lost: Int64[np.ndarray, " row"],
+    *,
+    right: float = 1.0,
 ) -> np.ndarray:
-    """Return which of the lost examples are of a class of which half is learned."""
+    """Return which of the lost examples are of a class of whose right labels half are learned.
+
+    The share of right ones is the same in each class.
+    """
     ends = np.fmin.reduce(classes), np.fmax.reduce(classes)
     low, high = (0.0 if np.isnan(end) else float(end) for end in ends)
     unknown = np.float32(low - 1)  # a class of its own for examples whose class is not known
@@ -165,4 +197,4 @@ def _half_learned(
         some = places(part)
         known += np.bincount(some[np.isfinite(newest[part])], minlength=count)
         learned += np.bincount(some[newest[part] <= EVEN], minlength=count)
-    return (2 * learned >= known)[places(lost)]
+    return (2 * learned >= right * known)[places(lost)]

@@ -1,6 +1,6 @@
 """Scorers that select from remembered scores: stale ones, predicted ones, and recorded losses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -16,7 +16,7 @@ from selective_backprop._core.options import (
     check_whole,
     settle,
 )
-from selective_backprop._core.types import Float32, RowIndices, Scores
+from selective_backprop._core.types import Float32, Int64, RowIndices, Scores
 from selective_backprop._memory.ledger import Ledger, Observations
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import (
@@ -29,7 +29,7 @@ from selective_backprop.scorers._abstract import (
     check_inner,
     start_scorer,
 )
-from selective_backprop.scorers._giving_up import chunks, given_up
+from selective_backprop.scorers._giving_up import chunks, given_up, highest
 from selective_backprop.scorers._learned import find_majority, risen
 from selective_backprop.scorers._predictors import AbstractPredictor, Average
 
@@ -203,11 +203,15 @@ class Recorded(AbstractScorer):
             `1 - exp(-loss)` are multiplied by what the error of a model that knows only the
             shares of classes, `1 - share`, lacks to a half. So an example counts as learned by
             more than that its class is frequent. Losses must be plain cross-entropies.
+        trim: whether the share of wrong labels that the first epoch told
+            (`SelectiveLoader.wrong_labels`), if it is clear, is given up too: from the second epoch
+            on, the examples of the highest last losses, in each class once half of its right labels
+            are learned.
 
     Raises:
         ConfigurationError: if `max_age` or `highest_of` is no whole number from 1, `rescore`
-            cannot be wrapped, `give_up` or `fades` is out of its range, `prior` is no bool, or
-            `highest_of` is below 2 with `give_up`.
+            cannot be wrapped, `give_up` or `fades` is out of its range, `prior` or `trim` is no
+            bool, or `highest_of` is below 2 with `give_up`.
     """
 
     max_age: int | None = None
@@ -216,6 +220,7 @@ class Recorded(AbstractScorer):
     give_up: float | None = None
     fades: float | None = None
     prior: bool = False
+    trim: bool = False
 
     def __post_init__(self) -> None:
         settle(self, check_whole, "max_age", optional=True)
@@ -224,7 +229,7 @@ class Recorded(AbstractScorer):
         settle(self, check_number, "give_up", above=0, below=1, optional=True, hint=hint)
         hint = "8 ends selection once examples were trained on nine times, on average"
         settle(self, check_number, "fades", above=0, optional=True, hint=hint)
-        settle(self, check_flag, "prior")
+        settle(self, check_flag, "prior", "trim")
         if self.rescore is not None:
             check_inner(self.rescore)
         if self.give_up is not None and self.highest_of < 2:
@@ -244,7 +249,7 @@ class Recorded(AbstractScorer):
             remembers=True,
             recordings=True,
             depth=self.highest_of,
-            classes=self.give_up is not None or self.prior,
+            classes=self.give_up is not None or self.prior or self.trim,
             rescores=self.rescore is not None,
         )
 
@@ -285,12 +290,21 @@ class _RunningRecorded(Delegating):
                 own = None if classes is None else classes[part]
                 scores = risen(scores, 1.0 - (done or 0.0), majority, own)
             known[part] = np.where(unknown, np.float32(np.inf), scores)
-        if self._spec.give_up is not None:
-            lost = given_up(recorded.scores, classes, self._spec.give_up)
+        for lost in self._lost(ledger, recorded, classes):
             if self._spec.max_age is not None:  # some are taken back in turn
                 lost = lost[(lost + epoch) % self._spec.max_age != 0]
             known[lost[known[lost] < np.inf]] = -np.inf  # below any loss; not what is unknown
         return torch.from_numpy(known)
+
+    def _lost(
+        self, ledger: Ledger, recorded: Observations, classes: np.ndarray | None
+    ) -> Iterator[Int64[np.ndarray, " row"]]:
+        """Yield the examples that are given up, by one rule and by the other."""
+        if self._spec.give_up is not None:
+            yield given_up(recorded.scores, classes, self._spec.give_up)
+        wrong = ledger.label_noise.found
+        if self._spec.trim and wrong is not None and wrong.is_clear and classes is not None:
+            yield highest(recorded.scores[0], classes, wrong.share)
 
     def _done(self, ledger: Ledger, fades: float) -> float:
         """Return how far low scores have risen, in [0, 1], by the mean of visits."""

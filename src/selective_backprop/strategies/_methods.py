@@ -489,7 +489,7 @@ def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedu
     return Strategy("drop-zero", scorer, Nonzero(), schedule)
 
 
-def auto(*, schedule: Schedule = FIRST_EPOCH) -> Strategy:
+def auto(*, trim: bool = False, schedule: Schedule = FIRST_EPOCH) -> Strategy:
     """Skip what is learned early in training, and what cannot be learned; there is no rate to set.
 
     The odds of being kept are `2 * (1 - exp(-loss))` within [0.1, 1], by the higher of the
@@ -509,7 +509,10 @@ def auto(*, schedule: Schedule = FIRST_EPOCH) -> Strategy:
     weigh the same.
 
     Args:
+        trim: whether to leave out, from the second epoch on, as large a share of the highest losses
+            as the first epoch shows to be labelled wrong (`trim=` of `Recorded`). Meant for a loss
+            with label smoothing, such as 0.3: without it a model learns wrong labels by heart.
         schedule: when to skip; by default from the second epoch on.
     """
-    scorer = Recorded(10, highest_of=2, give_up=HOPELESS, fades=FADES, prior=True)
+    scorer = Recorded(10, highest_of=2, give_up=HOPELESS, fades=FADES, prior=True, trim=trim)
     return Strategy("auto", scorer, Confident(floor=0.1, correction=0.0), schedule)

@@ -359,7 +359,7 @@ class TrainingRun:
         losses = self._loss_fn(logits, targets)
         rows = row_losses(losses)
         if self._records:
-            self.loader.record(selection, rows, targets=targets)
+            self.loader.record(selection, rows, (logits, targets))
         if self._spec.tokens is not None:
             return self._spec.tokens(losses, targets).loss
         if self._spec.loss is not None:

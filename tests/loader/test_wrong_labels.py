@@ -1,0 +1,134 @@
+"""What a loader tells of wrong labels, and `auto` does about them, on wrongly labelled digits."""
+
+import copy
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from fixture_doors import same_tensors
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import selective_backprop as sb
+
+TRIMS = sb.auto(trim=True)
+
+
+@cache
+def digits(wrong: float) -> tuple[TensorDataset, torch.Tensor]:
+    """Return the digits twice, some labelled wrong, and which of them are."""
+    inputs, labels = load_digits(return_X_y=True)
+    inputs = np.concatenate([inputs, inputs + 1])
+    labels = np.concatenate([labels, labels])
+    draw = np.random.default_rng(0)
+    flips = draw.random(len(labels)) < wrong
+    given = np.where(flips, (labels + draw.integers(1, 10, len(labels))) % 10, labels)
+    data = TensorDataset(torch.tensor(inputs / 16).float(), torch.tensor(given))
+    return data, torch.from_numpy(flips)
+
+
+class Loop:
+    def __init__(self, wrong=0.2, strategy=TRIMS, smoothing=0.3, **options):
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.3, momentum=0.9)
+        loss_fn = nn.CrossEntropyLoss(label_smoothing=smoothing)
+        data = DataLoader(digits(wrong)[0], 64, shuffle=True)
+        self.loader = sb.SelectiveLoader(
+            data, self.model, loss_fn, strategy, **{"quiet": True} | options
+        )
+        self.loss_fn = self.loader.loss_fn
+
+    def epoch(self, after=lambda: None):
+        for inputs, targets in self.loader:
+            self.optimizer.zero_grad()
+            self.loss_fn(self.model(inputs), targets).backward()
+            self.optimizer.step()
+            after()
+        return self
+
+    def save(self):
+        parts = self.loader, self.model, self.optimizer
+        return copy.deepcopy([part.state_dict() for part in parts]), torch.get_rng_state()
+
+    def load(self, saved):
+        states, stream = saved
+        for part, state in zip((self.loader, self.model, self.optimizer), states, strict=True):
+            part.load_state_dict(state)
+        torch.set_rng_state(stream)
+        return self
+
+
+@pytest.mark.parametrize(("wrong", "smoothing"), [(0.0, 0.3), (0.2, 0.0), (0.2, 0.3), (0.4, 0.3)])
+def test_the_share_of_wrong_labels_is_known_from_the_second_epoch_on(wrong, smoothing):
+    loop = Loop(wrong, sb.auto(), smoothing)
+    assert loop.epoch().loader.wrong_labels is None
+    next(iter(loop.loader))
+    found = loop.loader.wrong_labels
+    # A label that is wrong is drawn among nine classes, and at random among ten.
+    assert found.share == pytest.approx(wrong * 10 / 9, abs=2 * found.half_width)
+    assert found.is_clear == (wrong > 0)
+
+
+def visits(loop):
+    counts = loop.loader.ledger.selected.float()
+    flips = digits(0.2)[1]
+    return float(counts[flips].mean()), float(counts[~flips].mean())
+
+
+def test_the_wrong_share_is_left_out_from_the_second_epoch_on():
+    loops = [Loop(strategy=strategy) for strategy in (TRIMS, sb.auto())]
+    for loop in loops:
+        loop.epoch().epoch()
+    (wrong, right), (kept, _) = map(visits, loops)
+    assert kept == pytest.approx(2.0, abs=0.1)  # they look hard, and the other rule waits
+    assert wrong < kept - 0.4
+    assert right > 1.3
+
+
+def test_nothing_is_left_out_by_a_share_where_all_labels_are_right_or_no_outputs_are_shown():
+    loops = [Loop(0.0, strategy).epoch().epoch() for strategy in (TRIMS, sb.auto())]
+    assert same_tensors(*(loop.model.state_dict() for loop in loops))
+    by_hand = Loop(0.2, with_selection=True)
+    for _ in range(2):
+        for (inputs, targets), selection in by_hand.loader:
+            losses = nn.functional.cross_entropy(by_hand.model(inputs), targets, reduction="none")
+            by_hand.loader.record(selection, losses, targets=targets)
+    assert by_hand.loader.wrong_labels is None
+
+
+def test_it_goes_on_from_any_batch_as_if_it_had_not_stopped():
+    whole, saves = Loop(), []
+    for _ in range(3):
+        whole.epoch(lambda: saves.append(whole.save()))
+    for place in (0, 35, 55, 56, 80):  # an epoch has 57 batches
+        again = Loop().load(saves[place])
+        while again.loader.stats.batches < whole.loader.stats.batches:
+            again.epoch()
+        assert again.loader.wrong_labels == whole.loader.wrong_labels
+        assert same_tensors(again.model.state_dict(), whole.model.state_dict())
+
+
+def test_the_second_epoch_says_it_once_and_the_log_keeps_it(capsys):
+    logged = []
+    log = sb.Log(lambda values, step: logged.append(values), every=1)
+    loop = Loop(quiet=False)
+    for _ in range(3):
+        for _batch in loop.epoch().loader:
+            log(loop.loader)
+            break
+    said = [line for line in capsys.readouterr().err.splitlines() if "look wrong" in line]
+    [line] = said
+    assert line.startswith("auto: 2")
+    assert "sb.guide.audit" in line
+    shares = [
+        values["selection/wrong_labels"]
+        for values in logged
+        if len(values) and "selection/wrong_labels" in values
+    ]
+    assert shares
+    assert set(shares) == {loop.loader.wrong_labels.share}
+    Loop(0.0, quiet=False).epoch().epoch()
+    assert "look wrong" not in capsys.readouterr().err
