@@ -8,7 +8,6 @@ import pandas as pd
 
 from reproductions.auto.protocol import (
     ARMS,
-    GIVING_UP,
     INSTEAD,
     NOBODY,
     NULL,
@@ -41,7 +40,7 @@ BOUNDS = (
 )
 CHANGE = "change in points: median, from, to"
 POINTS = "%"  # the unit of an error
-ORDER = tuple(dict.fromkeys((*ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD, *GIVING_UP)))
+ORDER = tuple(dict.fromkeys((*ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD)))
 """All strategies of the study, as tables have them."""
 
 
@@ -54,8 +53,9 @@ def compose(results: Sequence[Results]) -> str:
         arms = _arms(shown)
         tables = [gains(shown), by_kind(shown)]
         for part in (False, True):
-            chosen = [arm for arm in arms if arm.startswith(f"{OURS}+") is part]
+            chosen = [arm for arm in arms if _adds(arm) is part]
             tables += [others(shown, chosen)] if chosen else []
+        tables += [shares(shown)] if NOBODY in arms else []
         tables += [counts(shown)] + ([added(shown)] if any("+" in arm for arm in arms) else [])
         text = [HOW, *([BOUNDS] if NULL in arms else [])]
         parts += [*text, *(table.to_markdown().rstrip() for table in tables), made_of(shown)]
@@ -140,11 +140,27 @@ def others(results: Sequence[Results], arms: Sequence[str]) -> Table:
         said = with_interval(job.gain, signed=True)
         return f"**{said}**" if job.verdict in {"gains", "loses"} else said
 
-    with_ours = all(arm.startswith(f"{OURS}+") for arm in arms)
+    with_ours = all(map(_adds, arms))
     title = f"Gain of {OURS} with each treatment" if with_ours else "Gain of every strategy"
     titles = [f"{each.workload.title} at {at:g}" for each in results for at in each.lengths]
     rows = [(title, *(cell(title, arm) for arm in arms)) for title in titles]
     return Table(("gain of", *arms), rows, f"{title}, in bold where it gains or loses")
+
+
+def shares(results: Sequence[Results]) -> Table:
+    """Return what each strategy gains of the oracle's gain, in each job where the oracle gains."""
+    oracle = {job.title: job for job in judged(results, NOBODY) if job.verdict == "gains"}
+    arms = [arm for arm in _arms(results) if arm != NOBODY]
+    found = {arm: {job.title: job for job in judged(results, arm)} for arm in arms}
+    rows = [
+        (
+            title,
+            with_interval(most.gain, signed=True),
+            *(share(own[title], oracle) if title in own else "–" for own in found.values()),
+        )
+        for title, most in oracle.items()
+    ]
+    return Table(("share of", "the oracle's gain", *arms), rows, "Share of what the oracle gains")
 
 
 def counts(results: Sequence[Results]) -> Table:
@@ -183,6 +199,11 @@ def made_of(results: Sequence[Results]) -> str:
         f"{runs.cpu_seconds.sum() / 3600:.1f} CPU hours on {listed(dict.fromkeys(runs.machine))}; "
         f"code {listed(dict.fromkeys(runs.code))}."
     )
+
+
+def _adds(arm: str) -> bool:
+    """Return whether an arm is `auto` with a treatment."""
+    return arm.startswith(OURS) and "+" in arm
 
 
 def _arms(results: Sequence[Results]) -> list[str]:

@@ -33,20 +33,10 @@ FACTORS = (0.5, 1.0, 2.0)  # of a workload's middle learning rate: the grid to b
 WIDEST = 8.0  # what a rate of the grid is at most, and one over it at least
 TREATED = tuple(f"{base}+{each}" for each in TREATMENTS for base in (BASELINE, OURS))
 NULL, NOBODY = "reseeded", "oracle"
-INSTEAD = (BASELINE, NULL, NOBODY, "random-backprop", OURS, *TREATED)
+GIVES_UP = "auto-trim+smoothing-0.3"  # by the share of wrong labels that is read
+INSTEAD = (BASELINE, NULL, NOBODY, "random-backprop", OURS, *TREATED, GIVES_UP)
 """What a person would do instead of selecting, alone and with it, between what chance does and what
 nobody can know."""
-SMOOTHED = "smoothing-0.3"
-TRIMS = "auto-trim"
-GIVING_UP = (
-    BASELINE,
-    NOBODY,
-    OURS,
-    TRIMS,
-    *(f"{arm}+{SMOOTHED}" for arm in (BASELINE, OURS, TRIMS)),
-)
-"""What giving up the share of wrong labels that is read is tried against, with label smoothing and
-without."""
 TUNING_SEEDS = (900, 901, 902)  # that nothing else has
 KINDS = {"table": "tables", "clicks": "tables", "breast-cancer": "tables", "adult": "tables"}
 FAMILIAR = ("digits", "mnist", "mnist1d", "fashion-mnist", "clicks")  # on which rules were tried
@@ -115,6 +105,8 @@ class Workload:
         """Return whether a strategy can do anything here."""
         if arm == NOBODY:
             return bool(self.composition.noise or self.composition.copies)
+        if arm == GIVES_UP:
+            return bool(self.composition.noise)
         return "progressive" not in arm or self.recipe.model == "small_cnn"
 
     def cells(self, arms: Sequence[str]) -> list[Cell]:
@@ -346,18 +338,9 @@ _JUDGED = (
     _perceptron("Fashion-MNIST, skewed", _FASHION, at=_EARLY, **_SKEWED, **_ANEW),
     _convolutional("Fashion-MNIST, convolutional", _FASHION, limit=4000, **_ANEW),
 )
-_MUCH: Lengths = ((1.0, 2.0, 4.0, 8.0), (4.0, 8.0))
-_GIVEN_UP = tuple(
-    _perceptron(f"{name}, {100 * noise:.0f} % wrong", data, at=_MUCH, **{**_WRONG, "noise": noise})
-    for name, data in (("MNIST", "mnist"), ("Fashion-MNIST", _FASHION))
-    for noise in (0.2, 0.4)
-)
 STAGES: Mapping[str, Stage] = {
     "develop": Stage("Development", _DEVELOPMENT, first_seed=0, arms=RIVALS),
     "confirm": Stage("Confirmation", _CONFIRMATION, first_seed=200),
     "language": Stage("Language", _TEXTS, first_seed=400, arms=TEXT_ARMS),
     "instead": Stage("What a person would do instead", _JUDGED, first_seed=600, arms=INSTEAD),
-    "trim": Stage(
-        "Giving up the share of wrong labels", _GIVEN_UP, first_seed=1000, arms=GIVING_UP
-    ),
 }

@@ -14,7 +14,7 @@ from selective_backprop._memory.label_noise import (
     IMPROBABLE,
     LEAST_ROWS,
     LabelNoise,
-    WrongLabels,
+    WrongShare,
 )
 
 CLASSES = 10
@@ -167,7 +167,7 @@ def test_a_damaged_state_is_refused():
 
 
 def test_it_says_the_share_with_its_interval():
-    assert str(WrongLabels(0.2042, 0.0316)) == "20% ± 3.2% of the labels look wrong"
-    assert WrongLabels(0.03, 0.01).is_clear
-    assert not WrongLabels(0.02, 0.001).is_clear
-    assert not WrongLabels(0.04, 0.05).is_clear
+    assert str(WrongShare(0.2042, 0.0316)) == "20% ± 3.2% of the labels look wrong"
+    assert WrongShare(0.03, 0.01).is_clear
+    assert not WrongShare(0.02, 0.001).is_clear
+    assert not WrongShare(0.04, 0.05).is_clear

@@ -43,7 +43,7 @@ from selective_backprop._loader.validation import (
     warn_of_loss,
 )
 from selective_backprop._loader.weighted_loss import WeighingLoss
-from selective_backprop._memory.label_noise import WrongLabels
+from selective_backprop._memory.label_noise import WrongShare
 from selective_backprop._memory.ledger import ClassVisits, Ledger
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.options import LoaderOptions
@@ -469,7 +469,7 @@ class SelectiveLoader:
             pipeline.tally.count(observed=pipeline.feed.take(selection, losses, outputs))
 
     @property
-    def wrong_labels(self) -> WrongLabels | None:
+    def wrong_labels(self) -> WrongShare | None:
         """The share of labels that look wrong, with its 95 % interval; None where it is not read.
 
         `auto` reads it in the second half of the first epoch, of outputs that `loss_fn` sees and

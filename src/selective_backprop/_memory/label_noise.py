@@ -26,7 +26,7 @@ MOMENTS = 6  # rows, and what `_moments` sums
 _TWO_SIDED = 1.96  # standard errors of a 95 % interval
 
 
-class WrongLabels(NamedTuple):
+class WrongShare(NamedTuple):
     """The share of labels that look wrong, as drawn at random, with a 95 % interval.
 
     Attributes:
@@ -98,7 +98,7 @@ class LabelNoise:
         self.totals, self._sums = totals, None
 
     @property
-    def found(self) -> WrongLabels | None:
+    def found(self) -> WrongShare | None:
         """What was read; None before the pass is over, and where nothing could be read."""
         if self.totals is None:
             return None
@@ -108,7 +108,7 @@ class LabelNoise:
         share = above / room
         # Of a ratio of sums, by the spread of what its rows leave over.
         spread = max(0.0, above2 - 2 * share * both + share**2 * room2)
-        return WrongLabels(min(1.0, max(0.0, share)), _TWO_SIDED * math.sqrt(spread) / room)
+        return WrongShare(min(1.0, max(0.0, share)), _TWO_SIDED * math.sqrt(spread) / room)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that is needed to go on later."""
