@@ -3,6 +3,7 @@
 Each is made of a record's rows, and returns what its heading says and its lines.
 """
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -361,6 +362,38 @@ def audit(rows: Rows) -> Told:
     return with_seeds(what, rows), [*grid(heads, lines, (0, 1)), "", *last]
 
 
+def issues(rows: Rows) -> Told:
+    """Return what one pass finds of wrong labels, beside what cleanlab finds, in per cent."""
+
+    def shares(runs: Rows, counts: str, name: str, of: Callable[[Row], int]) -> str:
+        return f"{100 * fmean(run[counts][name] / of(run) for run in runs):.1f}"
+
+    lines = []
+    for data, judge, kind in itertools.product(
+        each_of(rows, "data"), each_of(rows, "judged_by"), each_of(rows, "kind")
+    ):
+        runs = where(rows, data=data, judged_by=judge, kind=kind)
+        cells = [f"{data} | {judge} | {kind}"]
+        for name in ("ours", "doubt alone", "cleanlab"):
+            at_one = [
+                shares(runs, "found", name, of)
+                for of in (lambda run: run["inspected"], lambda run: run["wrong"])
+            ]
+            cells.append("{} ({})".format(*at_one))
+        for name in ("ours", "cleanlab"):
+            number = shares(runs, "numbers", name, lambda run: run["examples"])
+            precision = shares(runs, "own", name, lambda run, name=name: run["numbers"][name])
+            recall = shares(runs, "own", name, lambda run: run["wrong"])
+            cells.append(f"{number}: {precision} ({recall})")
+        lines.append(" | ".join(cells))
+    heads = (
+        "data | labels judged by a model of | wrong labels | find_label_issues | doubt alone | "
+        "cleanlab | find_label_issues, its own number | cleanlab, its own number"
+    )
+    what = "{net}, {noise:.0%} of the labels wrong"
+    return with_seeds(what, rows), grid(heads, lines, (0, 1, 2))
+
+
 def rare(rows: Rows) -> Told:
     """Return what is said of wrong and of right labels, rare classes apart."""
     cells = []
@@ -421,6 +454,19 @@ def written(kind: str, file: str) -> str:
     return "\n".join([heading, "", *lines, "", made_by, ""])
 
 
-SHAPES = (gates, small, opening, examples, zero, tokens, agreement, choice, ranks, traits, audit)
+SHAPES = (
+    gates,
+    small,
+    opening,
+    examples,
+    zero,
+    tokens,
+    agreement,
+    choice,
+    ranks,
+    traits,
+    audit,
+    issues,
+)
 KINDS: dict[str, Callable[[Any], Told]] = {each.__name__: each for each in (*SHAPES, rare, bench)}
 TABLES = {kind: partial(written, kind) for kind in KINDS}

@@ -2,23 +2,27 @@
 
 import itertools
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
 from benchmarks.case import Once, Row, case, value
 from benchmarks.training import train
 from selective_backprop_lab.data import datasets
+from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.data.loader import make_loader
-from selective_backprop_lab.data.noise import NoiseKind
-from selective_backprop_lab.recipe import find_recipe
+from selective_backprop_lab.data.noise import LabelNoise, NoiseKind
+from selective_backprop_lab.recipe import Recipe, find_recipe
 
 GUIDE = "src/selective_backprop/guide"
 # What data are made into, as settings of `Composition`.
@@ -116,6 +120,91 @@ def audit(
             return [found_by_rules(composed, looks, final_losses(net, composed))]
 
         yield Once(about | {"arm": arm, "seed": seed}, find)
+
+
+@case(GUIDE)
+def label_issues(
+    *,
+    data: tuple[str, ...] = ("digits", "fashion-mnist"),
+    root: Path = Path("data"),
+    limit: tuple[int, ...] = (0, 4000),
+    epochs: tuple[int, ...] = (10, 4),
+    noise: float = 0.2,
+    seeds: tuple[int, ...] = (0, 1, 2),
+) -> Iterator[Once]:
+    """How well one pass of a trained model finds wrong labels, beside cleanlab's filter.
+
+    Perceptrons, without augmentation: of each half by a model of the other, and of all by a model
+    of all. Limits, 0 for none, and epochs are of each data set. Without cleanlab, its numbers are
+    missing.
+    """
+    for (name, most, length), seed, kind in itertools.product(
+        zip(data, limit, epochs, strict=True), seeds, NoiseKind
+    ):
+
+        def find(
+            name: str = name,
+            most: int = most,
+            length: int = length,
+            seed: int = seed,
+            kind: NoiseKind = kind,
+        ) -> list[Row]:
+            noisy = LabelNoise(noise, seed, kind)(
+                datasets.load(name, root=root, limit=most or None)
+            )
+            recipe = replace(find_recipe(name), model="perceptron", epochs=length)
+            recipe = replace(recipe, augmentation=Augmentation())
+            return [issues_row(noisy, recipe, seed, halves) for halves in (True, False)]
+
+        about = {"data": name, "net": "perceptron", "epochs": length, "noise": noise}
+        yield Once(about | {"seed": seed, "kind": kind.value}, find)
+
+
+def issues_row(data: datasets.LabData, recipe: Recipe, seed: int, halves: bool) -> Row:
+    """Return how many suspects there are, and how many are wrong, by each rule."""
+    order = torch.randperm(len(data.train_labels), generator=torch.Generator().manual_seed(seed))
+    parts = order.chunk(2) if halves else (order,)
+    logits = torch.empty(len(order), data.classes)
+    for part, other in zip(parts, parts[::-1], strict=True):
+        net = train(data.within(other), recipe, sb.traditional(), seed=seed).eval()
+        with torch.no_grad():
+            batches = make_loader(data.within(part), batch_size=500, seed=0, shuffle=False)
+            logits[part] = torch.cat([net(images) for images, _ in batches])
+    labels, wrong = data.train_labels, data.flipped.numpy()
+    loader = DataLoader(TensorDataset(logits, labels), batch_size=500)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sb.SelectionWarning)  # of labels that were trained on
+        ours = sb.guide.find_label_issues(nn.Identity(), loader, nn.CrossEntropyLoss())
+    lists = {"ours": ours.indices, "doubt alone": np.argsort(-doubts_of(logits, labels))}
+    numbers = {"ours": ours.suspicious}
+    if find_spec("cleanlab"):
+        lists["cleanlab"] = cleanlab_issues(logits, labels)
+        numbers["cleanlab"] = len(lists["cleanlab"])
+    inspected = numbers.get("cleanlab", ours.suspicious)
+    found = {name: int(wrong[each[:inspected]].sum()) for name, each in lists.items()}
+    own = {name: int(wrong[lists[name][:count]].sum()) for name, count in numbers.items()}
+    return value("wrong among suspects", own["ours"] / max(1, ours.suspicious), "share") | {
+        **{"judged_by": "the other half" if halves else "the same", "examples": len(wrong)},
+        **{"wrong": int(wrong.sum()), "numbers": numbers, "own": own},
+        **{"inspected": inspected, "found": found},
+    }
+
+
+def doubts_of(logits: Tensor, labels: Tensor) -> np.ndarray:
+    """Return the doubt of each label, by one look."""
+    return sb.guide.look_at(logits, labels).doubts.numpy()
+
+
+def cleanlab_issues(logits: Tensor, labels: Tensor) -> np.ndarray:
+    """Return the indices of cleanlab's issues, the most suspicious first."""
+    from cleanlab.filter import find_label_issues
+
+    return find_label_issues(
+        labels.numpy(),
+        logits.double().softmax(1).numpy(),
+        return_indices_ranked_by="self_confidence",
+        n_jobs=1,
+    )
 
 
 class Looks:

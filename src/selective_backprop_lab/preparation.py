@@ -1,6 +1,7 @@
 """What some strategies need before they can train, made by the lab and charged to them."""
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -151,6 +152,18 @@ def prepare_oracle(setup: TrainingSetup) -> Preparation:
             "give --noise or --copies, or leave the oracle out"
         )
     return Preparation(subset=sb.Subset(right, examples, source="right labels, once each"))
+
+
+def prepare_cleaned(setup: TrainingSetup, *, share: float) -> Preparation:
+    """Leave out the labels that look wrong to a model that is trained for a share of the run."""
+    model = setup.model(0)
+    # Each example is then passed forward once, which is a third of training on it.
+    cost = setup.train(model, 0, epochs=share * setup.epochs) + 1.0 / 3.0
+    loader = make_loader(setup.data, batch_size=500, seed=0, shuffle=False)
+    with warnings.catch_warnings():  # of labels that were trained on: these were, though not long
+        warnings.simplefilter("ignore", sb.SelectionWarning)
+        suspects = sb.guide.find_label_issues(model, loader, nn.CrossEntropyLoss())
+    return Preparation(subset=suspects.rest(), cost=cost)
 
 
 def row_losses(losses: Float[Tensor, " row *token"]) -> Float[Tensor, " row"]:

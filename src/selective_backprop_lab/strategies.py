@@ -11,6 +11,7 @@ from selective_backprop_lab.names import find_name
 from selective_backprop_lab.preparation import (
     Preparation,
     TrainingSetup,
+    prepare_cleaned,
     prepare_oracle,
     prepare_proxy,
     prepare_pruned,
@@ -195,6 +196,16 @@ STRATEGIES: Mapping[str, LabStrategy] = {
             sb.traditional(), name="oracle", subset=preparation.subset
         ),
         prepare=lambda setup, given: prepare_oracle(setup),
+        classifies=True,
+    ),
+    # What a person would do with a list of labels that look wrong.
+    "cleaned": LabStrategy(
+        lambda given, preparation: replace(
+            sb.traditional(), name="cleaned", subset=preparation.subset
+        ),
+        ("young",),
+        lambda setup, given: prepare_cleaned(setup, share=given.young),
+        trains_models=True,
         classifies=True,
     ),
     "random-backprop": _simple(_random, *_RANDOM),

@@ -130,6 +130,7 @@ TAKES: Table = {
     "easy_skip": given(),
     "el2n_scores": scored_by,
     "example_table": given(evidence=torch.rand(8)),
+    "find_label_issues": lambda: {k: v for k, v in wrapped().items() if k != "strategy"},
     "grand_scores": lambda: scored_by(loss_fn=nn.CrossEntropyLoss()),
     "inclusion_odds": given(weights=HALF, count=4),
     "infobatch": given(),

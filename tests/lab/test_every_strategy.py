@@ -26,11 +26,11 @@ from selective_backprop_lab.training.run import TrainingRun
 SETTINGS = {"stale": 2, "keep": 1 / 2, "models": 2, "young": 1 / 3}
 PRUNED = ("diet-sb", "el2n", "el2n-random", "grand")
 EL2N, GRAND, HALVES = 2 * (1 + 1 / 3), 2 * (1 + 1), 2 * 1 / 2 + 1 / 3
-PREPARED = dict.fromkeys(PRUNED, EL2N) | {"grand": GRAND, "rho-loss": HALVES}
+PREPARED = dict.fromkeys(PRUNED, EL2N) | {"grand": GRAND, "rho-loss": HALVES, "cleaned": 1 + 1 / 3}
 SHUT = {"kath18", "kath18-published", "kath18-loss-gated"}  # their gates stay shut here
 WITHOUT_PASSES = {"traditional", "random-backprop", "recorded-sb", "infobatch", "easy-skip", "auto"}
 WITHOUT_PASSES |= {"el2n", "el2n-random", "grand", "tail-sft", "token-selection", "reseeded"}
-WITHOUT_PASSES |= {"auto-trim"}
+WITHOUT_PASSES |= {"auto-trim", "cleaned"}
 ARMS = [arm for arm in STRATEGIES if arm != "oracle"]  # it refuses data without wrong labels
 
 
@@ -87,13 +87,13 @@ def test_preparing_takes_seconds_of_its_own_and_all_phases_make_up_the_seconds(a
         assert prepared < point.seconds
 
 
-@pytest.mark.parametrize("arm", ["el2n", "rho-loss", "diet-sb"])
+@pytest.mark.parametrize("arm", ["el2n", "rho-loss", "diet-sb", "cleaned"])
 def test_what_preparing_costs_is_what_all_the_nets_together_saw(monkeypatch, arm):
     rows = {"trained": 0, "looked at": 0}
     model = name_watched(monkeypatch, count_rows(rows))
     run = carry_out(fixture_plan(arm, model=model, **SETTINGS))
     last = run.points[-1]
-    rehearsed = 0 if arm == "rho-loss" else 16  # examples tried before any training
+    rehearsed = 0 if arm in ("rho-loss", "cleaned") else 16  # examples tried before any training
     prepared_looks = rows["looked at"] - last.scored - 3 * TESTED - rehearsed
     prepared_rows = rows["trained"] - last.trained
     assert run.meter.prepared == pytest.approx(

@@ -25,9 +25,9 @@ FITTED = Preparation(
     make_optimizer=torch.optim.SGD,
 )
 PRUNED = {"diet-sb", "el2n", "el2n-random", "grand"}
-KEPT = PRUNED | {"oracle"}
+KEPT = PRUNED | {"oracle", "cleaned"}
 UNWARMED = {"traditional", "random-backprop", "random-scored", "el2n", "el2n-random", "grand"}
-UNWARMED |= {"token-selection", "reseeded", "oracle"}
+UNWARMED |= {"token-selection", "reseeded", "oracle", "cleaned"}
 OWN_SCHEDULE = {"kath18", "kath18-loss-gated", "kath18-published", "infobatch", "easy-skip"}
 OWN_SCHEDULE |= {"auto", "auto-trim"}
 
@@ -131,7 +131,7 @@ RATED = (DRAWN | BY_LOSS | {"kath18", "kath18-loss-gated"}) - {"kakurenbo"}
         ("stale", 4, STALE),
         ("keep", 0.7 + 1e-12, PRUNED),
         ("models", 3, PRUNED),
-        ("young", 0.1 + 1e-12, PRUNED | {"rho-loss"}),
+        ("young", 0.1 + 1e-12, PRUNED | {"rho-loss", "cleaned"}),
     ],
 )
 def test_an_option_makes_another_run_of_the_arms_that_use_it_and_of_no_other(

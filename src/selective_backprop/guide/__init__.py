@@ -6,6 +6,7 @@ from selective_backprop.guide._advice.traits import DataTraits, data_traits
 from selective_backprop.guide._audit.audit import audit
 from selective_backprop.guide._audit.example_table import example_table, write_table
 from selective_backprop.guide._audit.label_doubts import Doubts, Look, look_at
+from selective_backprop.guide._audit.label_issues import find_label_issues
 from selective_backprop.guide._audit.ranked_examples import Cut, Suspects
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "audit",
     "data_traits",
     "example_table",
+    "find_label_issues",
     "look_at",
     "write_table",
 ]

@@ -1,5 +1,6 @@
 """Which training examples look mislabelled, judged by what training computed anyway."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
         bounds, and all looks weigh the same.
     """
     if isinstance(evidence, Doubts):
-        return _of_doubts(evidence)
+        return rank_doubts(evidence.on_host())
     if isinstance(evidence, Ledger):
         return _of_losses(_in_order(evidence))
     if isinstance(evidence, Tensor):
@@ -62,14 +63,16 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
     )
 
 
-def _of_doubts(doubts: Doubts) -> Suspects:
-    noted: dict[str, Any] = {name: each.numpy() for name, each in doubts.on_host().items()}
+def rank_doubts(doubts: Mapping[str, Tensor], estimated: int | None = None) -> Suspects:
+    """Rank examples by what `Doubts.on_host` returns; `estimated` is as in `Suspects`."""
+    noted: dict[str, Any] = {name: each.numpy() for name, each in doubts.items()}
     return Suspects.ranked(
         noted["total"] / np.maximum(noted["weight"], 1.0),
         noted["looks"],
         labels=noted["label"],
         predictions=noted["prediction"],
         confidences=noted["confidence"],
+        estimated=estimated,
     )
 
 

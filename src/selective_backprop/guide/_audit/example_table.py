@@ -21,14 +21,15 @@ def example_table(evidence: Doubts | Suspects | Ledger | Tensor | np.ndarray) ->
 
     Of doubts the columns are what cleanlab's `CleanLearning` takes as `label_issues`, and
     more: `suspicion` as `audit` has it; `label_quality`, (1 − suspicion) / 2, in [0, 1], the lower
-    the likelier wrong; `is_label_issue`, whether that is below ½; `looks`; and where classes are
-    known `given_label`, `predicted_label` and the last look's `confidence`. `pred_probs` are not
-    among them: cleanlab wants them for examples that were not trained on.
+    the likelier wrong; `is_label_issue`, whether it is among the `suspicious` (of an audit, whether
+    its quality is below ½); `looks`; and where classes are known `given_label`, `predicted_label`
+    and the last look's `confidence`. `pred_probs` are not among them: cleanlab wants them for
+    examples that were not trained on.
 
     Args:
         evidence: what is known.
 
-            - `Doubts`, or the `Suspects` that `audit` found.
+            - `Doubts`, or the `Suspects` that `audit` or `find_label_issues` found.
             - A loader's `ledger`: the last `loss` that was recorded and its `loss_epoch`, the last
               `score` of a selection pass and its `score_epoch`, the `label` where it is known, and
               `times_trained`.
@@ -113,7 +114,7 @@ def _of_suspects(suspects: Suspects) -> dict[str, np.ndarray]:
     columns = {
         "suspicion": suspicion,
         "label_quality": (1.0 - suspicion) / 2.0,
-        "is_label_issue": suspicion > 0.0,
+        "is_label_issue": spread(np.arange(len(suspects)) < suspects.suspicious, False),
         "looks": spread(suspects.looks, 0),
     }
     for name, values, unknown in (

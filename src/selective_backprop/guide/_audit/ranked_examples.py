@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_number, check_whole
 from selective_backprop._core.types import Bool, Float, Float64, Int, Int64
+from selective_backprop._sampling.subset import Subset
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 RARE = 0.5  # of the examples that a class would have if all had equally many: fewer make it rare
@@ -47,6 +49,8 @@ class Suspects:
         labels: as trained on. This and the next two are None if only losses are known.
         predictions: the class that the model last found likeliest; −1 where that is not known.
         confidences: the probability that it gave that class; NaN where that is not known.
+        estimated: how many labels, from the top, are estimated to be wrong; None without an
+            estimate. With one, no look is added to the suspicion.
     """
 
     examples: int
@@ -56,6 +60,7 @@ class Suspects:
     labels: Int64[np.ndarray, " suspect"] | None = None
     predictions: Int64[np.ndarray, " suspect"] | None = None
     confidences: Float64[np.ndarray, " suspect"] | None = None
+    estimated: int | None = None
 
     @classmethod
     def ranked(
@@ -66,6 +71,7 @@ class Suspects:
         labels: Int[np.ndarray, " example"] | None = None,
         predictions: Int[np.ndarray, " example"] | None = None,
         confidences: Float[np.ndarray, " example"] | None = None,
+        estimated: int | None = None,
     ) -> "Suspects":
         """Rank the examples of a data set; the arguments are in the data set's order.
 
@@ -79,10 +85,12 @@ class Suspects:
             labels: as trained on.
             predictions: the class that the model last found likeliest.
             confidences: the probability that it gave that class.
+            estimated: how many labels are estimated to be wrong; then no look is added.
         """
         seen = np.flatnonzero((looks > 0) & np.isfinite(doubts))
         count = looks[seen].astype(np.float64)
-        suspicion = (count * doubts[seen] - 1.0) / (count + 1.0)  # the added look's doubt is −1
+        added = estimated is None  # a look whose doubt is −1
+        suspicion = (count * doubts[seen] - added) / (count + added)
         order = np.argsort(-suspicion, kind="stable")  # ties stay in the data set's order
         chosen = seen[order]
         return cls(
@@ -93,6 +101,7 @@ class Suspects:
             labels=None if labels is None else labels[chosen].astype(np.int64),
             predictions=None if predictions is None else predictions[chosen].astype(np.int64),
             confidences=None if confidences is None else confidences[chosen].astype(np.float64),
+            estimated=estimated,
         )
 
     def __len__(self) -> int:
@@ -101,18 +110,21 @@ class Suspects:
 
     @property
     def suspicious(self) -> int:
-        """How many examples, from the top, the model believed to be of another class."""
-        return int((self.suspicion > 0).sum())
+        """How many examples, from the top, are suspects.
+
+        As many as are estimated; else all that the model believed to be of another class.
+        """
+        return int((self.suspicion > 0).sum()) if self.estimated is None else self.estimated
 
     def likely(self, count: int | None = None) -> list[str]:
         """Say of the most suspicious examples what they likely are.
 
         A wrong label is doubted as surely as right labels are believed: the model knows the class
         that the example is of. A right one of a class that the model knows little of is doubted
-        less surely. An example counts as learned if its suspicion is at most 0.
+        less surely. An example counts as learned if it is not among the `suspicious`.
 
         Args:
-            count: examples, from the top of the list; None for all whose suspicion is above 0.
+            count: examples, from the top of the list; None for all that are `suspicious`.
 
         Returns:
             For each example one of
@@ -124,7 +136,7 @@ class Suspects:
             - "hard": it is not, and the class is not rare;
             - "unknown: 0 of 8 learned": nothing is learned of the label's class, so that its right
               examples are doubted as wrong ones are;
-            - "", if its suspicion is not above 0.
+            - "", if it is not suspicious.
 
         Raises:
             ConfigurationError: if the labels are not known, as of losses alone.
@@ -139,10 +151,11 @@ class Suspects:
                 "show; give Doubts to audit"
             )
         count = self.suspicious if count is None else min(count, len(self))
-        learned = self.suspicion <= 0
+        learned = np.arange(len(self)) >= self.suspicious
         seen = np.bincount(self.labels)
         of_class = np.bincount(self.labels, learned).astype(np.int64)
-        doubts = (self.suspicion * (self.looks + 1) + 1) / self.looks  # without the added look
+        added = self.estimated is None  # a look, which is taken out again
+        doubts = (self.suspicion * (self.looks + added) + added) / self.looks
         belief = -doubts[learned].mean() if learned.any() else np.inf
         rare = seen < RARE * len(self) / np.count_nonzero(seen)
         said = []
@@ -160,16 +173,30 @@ class Suspects:
                 said.append(f"rare class: {share}" if rare[label] else "hard")
         return said
 
-    def top(self, share: float) -> Int64[np.ndarray, " top"]:
+    def top(self, share: float | None = None) -> Int64[np.ndarray, " top"]:
         """Return the indices of the most suspicious examples.
 
         Args:
-            share: of the data set, in [0, 1]; fewer are returned if fewer were looked at.
+            share: of the data set, in [0, 1]; fewer are returned if fewer were looked at. None for
+                all that are `suspicious`.
 
         Raises:
             ConfigurationError: if the share is out of its range.
         """
-        return self.indices[: self._count(share)]
+        return self.indices[: self.suspicious if share is None else self._count(share)]
+
+    def rest(self, share: float | None = None) -> Subset:
+        """Return the data set without `top(share)`, to train on: `sb.pruned(suspects.rest())`.
+
+        Examples that were never looked at are kept.
+
+        Raises:
+            ConfigurationError: if the share is out of its range, or nothing would be left.
+        """
+        kept, found = torch.ones(self.examples, dtype=torch.bool), self.top(share)
+        kept[torch.from_numpy(found.copy())] = False
+        source = f"without {len(found)} labels that look wrong"
+        return Subset(kept.nonzero().flatten(), self.examples, source=source)
 
     def cuts(
         self, wrong: Bool[np.ndarray, " example"], shares: Sequence[float] = SHARES

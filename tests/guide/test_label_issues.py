@@ -1,0 +1,276 @@
+"""Which labels look wrong to a trained model, from one pass that leaves no trace."""
+
+import math
+import random
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from reference_audit import doubt
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import DataLoader, Subset, SubsetRandomSampler, TensorDataset
+from unhooked import unhooked
+
+import selective_backprop as sb
+
+PAGE = Path(__file__).parents[2] / "docs" / "audit.md"
+MODEL, LOSS_FN = nn.Identity(), nn.CrossEntropyLoss()  # a model whose inputs are its logits
+
+
+def judged(logits, labels, loss_fn=LOSS_FN, **options):
+    """Return what is found of logits and labels, whether or not the model learned them."""
+    loader = DataLoader(TensorDataset(logits, labels), 4, **options)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("selective_backprop.guide._audit.label_issues.warn", lambda message: None)
+        return sb.guide.find_label_issues(MODEL, loader, loss_fn)
+
+
+def plain(logits, labels):
+    """What is found of logits and labels, one example at a time: suspicions, and the estimate."""
+    odds = [[math.exp(each - max(row)) for each in row] for row in logits]
+    chances = [[each / sum(row) for each in row] for row in odds]
+    classes, taken = len(logits[0]), []
+    for row, label in zip(chances, labels, strict=True):
+        other = max((each for each in range(classes) if each != label), key=row.__getitem__)
+        same = [each[other] for each, y in zip(chances, labels, strict=True) if y == other]
+        differs = row[other] > row[label]
+        sure = differs and bool(same) and row[other] >= sum(same) / len(same) - 1e-6
+        taken.append((label, other if differs else None, sure))
+
+    def share(label, other):
+        confident = sum(each == (label, other, True) for each in taken)
+        return math.log((confident + 1) / (labels.count(label) + named))
+
+    # Classes that are neither a label nor predicted need not be known.
+    named = 1 + max([*labels, *(other for _, other, _ in taken if other is not None)])
+    shares = [share(label, other) for label, other, _ in taken if other is not None]
+    suspicions = []
+    for row, (label, other, _) in zip(logits, taken, strict=True):
+        suspicions.append(doubt(row, label))
+        if other is not None:
+            raised = (share(label, other) - sum(shares) / len(shares)) / 2
+            suspicions[-1] = math.tanh((row[other] - row[label] + raised) / 2)
+    return suspicions, sum(sure for _, _, sure in taken)
+
+
+@given(st.integers(0, 2**31), st.integers(2, 4), st.integers(1, 12), st.booleans())
+def test_ranking_and_estimate_are_the_plain_twin_s_in_whatever_order_is_drawn(
+    seed, classes, examples, shuffle
+):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(examples, classes, generator=generator)
+    labels = torch.randint(classes, (examples,), generator=generator)
+    suspects = judged(logits, labels, shuffle=shuffle, drop_last=examples > 4)
+    suspicions, estimate = plain(logits.tolist(), labels.tolist())
+    assert sorted(suspects.indices.tolist()) == list(range(examples))
+    np.testing.assert_allclose(suspects.suspicion, sorted(suspicions, reverse=True), atol=1e-5)
+    np.testing.assert_allclose(suspects.suspicion, np.take(suspicions, suspects.indices), atol=1e-5)
+    assert suspects.suspicious == estimate
+    assert suspects.top().tolist() == suspects.indices[:estimate].tolist()
+
+
+def test_a_label_is_more_suspicious_where_others_of_it_are_surely_taken_for_the_same_class():
+    labels = torch.tensor([0] * 8 + [1] * 8 + [2] * 8)
+    logits = 3.0 * torch.eye(3)[labels]
+    logits[8:11] = logits[0]  # three of the second class are surely of the first
+    logits[[7, 11]] = torch.tensor([[0.0, 0, 1.0], [1.0, 0, 0]])  # two others are doubted alike
+    suspects = judged(logits, labels)
+    assert suspects.indices[:5].tolist() == [8, 9, 10, 11, 7]
+    assert suspects.suspicion[3] > np.tanh(0.5) > suspects.suspicion[4]
+
+
+LABELS = torch.tensor([0, 0, 1, 1, 1, 0])
+LOGITS = 4.0 * torch.eye(2)[[0, 0, 1, 1, 0, 1]]  # of the last two another class is likelier
+
+
+def test_the_rest_is_what_training_then_sees():
+    suspects = judged(LOGITS, LABELS)
+    assert sorted(suspects.top()) == [4, 5]
+    assert suspects.rest().indices.tolist() == [0, 1, 2, 3]
+    assert suspects.rest(1 / 6).indices.tolist() == [0, 1, 2, 3, 5]
+    loader = sb.SelectiveLoader(
+        DataLoader(TensorDataset(LOGITS, LABELS), 2, shuffle=True),
+        nn.Linear(2, 2),
+        LOSS_FN,
+        sb.pruned(suspects.rest()),
+        with_selection=True,
+        quiet=True,
+    )
+    seen = torch.cat([selection.indices for _, selection in loader])
+    assert sorted(seen.tolist()) == [0, 1, 2, 3]
+    with pytest.raises(sb.ConfigurationError, match="at least 1 example"):
+        suspects.rest(1.0)
+
+
+def test_the_table_calls_issues_as_many_as_were_estimated_and_the_list_says_why():
+    labels = torch.tensor([0] * 5 + [1] * 5 + [1, 0, 1])
+    logits = 4.0 * torch.eye(2)[torch.tensor([0] * 5 + [1] * 5 + [0, 1, 0])]
+    logits[12] /= 4  # is doubted, and less surely than right labels are believed
+    suspects = judged(logits, labels)
+    table = sb.guide.example_table(suspects)
+    assert table["is_label_issue"].tolist() == [False] * 10 + [True] * 2 + [False]
+    assert table["looks"].tolist() == [1] * 13
+    suspicions, _ = plain(logits.tolist(), labels.tolist())
+    np.testing.assert_allclose(table["label_quality"], (1 - np.array(suspicions)) / 2, atol=1e-6)
+    assert suspects.likely(3) == ["wrong", "wrong", ""]
+
+
+def test_a_pass_leaves_model_loader_and_random_streams_as_they_were():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Dropout(0.5))
+    model[1].eval()
+    generator = torch.Generator().manual_seed(3)
+    data = TensorDataset(torch.randn(9, 2), torch.tensor([0, 1, 1] * 3))
+    loader = DataLoader(data, 2, shuffle=True, generator=generator)
+    before = {name: each.clone() for name, each in model.state_dict().items()}
+    streams = [torch.get_rng_state(), generator.get_state()]
+    others = [np.random.get_state()[1].tolist(), random.getstate()]
+    first, second = (sb.guide.find_label_issues(model, loader, LOSS_FN) for _ in range(2))
+    assert first.suspicion.tolist() == second.suspicion.tolist()  # without dropout
+    assert [each.training for each in model] == [True, False, True]
+    assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+    assert all(each.grad is None for each in model.parameters())
+    assert torch.equal(torch.get_rng_state(), streams[0])
+    assert torch.equal(generator.get_state(), streams[1])
+    assert [np.random.get_state()[1].tolist(), random.getstate()] == others
+
+
+def test_the_loader_s_own_collation_and_batches_of_any_kind_are_taken():
+    class Words(TensorDataset):
+        def __getitem__(self, index):
+            inputs, labels = super().__getitem__(index)
+            return {"logits": inputs, "label": labels}
+
+    loader = DataLoader(Words(LOGITS, LABELS), 4, sampler=SubsetRandomSampler([5, 1]))
+    suspects = sb.guide.find_label_issues(
+        MODEL, loader, LOSS_FN, outputs=lambda model, each: (model(each["logits"]), each["label"])
+    )
+    assert sorted(suspects.top()) == [4, 5]
+    with unhooked(), pytest.raises(sb.LossError, match="outputs=callable"):
+        sb.guide.find_label_issues(MODEL, loader, LOSS_FN)
+
+
+def test_ignored_labels_and_outputs_that_are_not_finite_are_not_judged():
+    labels, logits = LABELS.clone(), LOGITS.clone()
+    labels[4], logits[0, 0] = -100, math.nan
+    suspects = judged(logits, labels)
+    assert sorted(suspects.indices) == [1, 2, 3, 5]
+    assert suspects.rest().indices.tolist() == [0, 1, 2, 3, 4]
+    labels[4] = 7
+    assert 4 not in judged(logits, labels, nn.CrossEntropyLoss(ignore_index=7)).indices
+    nothing = judged(logits, torch.full_like(labels, -100))
+    assert (len(nothing), nothing.suspicious) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "loss_fn", "words"),
+    [
+        (LABELS, nn.MSELoss(), "MSELoss is no cross-entropy"),
+        (LABELS + 1, LOSS_FN, "from 1 to 2.*2 classes.*0 to 1"),
+        (LABELS - 1, LOSS_FN, "from -1 to 0"),
+        (LABELS.float(), LOSS_FN, "float32"),
+        (torch.eye(2)[LABELS], LOSS_FN, r"\[row, class\]"),
+    ],
+)
+def test_what_is_no_classification_is_refused(labels, loss_fn, words):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=words):
+        judged(LOGITS, labels, loss_fn)
+
+
+def test_a_model_that_returns_no_tensor_and_a_stream_are_refused():
+    loader = DataLoader(TensorDataset(LOGITS, LABELS), 2)
+    with pytest.raises(sb.ConfigurationError, match="outputs are a dict"):
+        sb.guide.find_label_issues(
+            MODEL, loader, LOSS_FN, outputs=lambda model, batch: ({"logits": batch[0]}, batch[1])
+        )
+    stream = DataLoader(list(zip(LOGITS, LABELS, strict=True)), batch_size=None)
+    with pytest.raises(sb.LoaderError, match="a batch size"):
+        sb.guide.find_label_issues(MODEL, stream, LOSS_FN)
+
+
+@pytest.mark.filterwarnings("ignore:the labels are likelier")  # all of the other half
+def test_the_page_judges_each_half_by_a_model_of_the_other(capsys):
+    part = PAGE.read_text(encoding="utf-8").split("\n## From a model that is trained already")[1]
+    (block,) = re.findall(
+        r"^```python\n(.*?)^```", part.split("\n## ")[0], re.DOTALL | re.MULTILINE
+    )
+    names = {"torch": torch, "sb": sb, "DataLoader": DataLoader, "Subset": Subset}
+    data = TensorDataset(LOGITS, LABELS)
+    exec(block, {**names, "data": data, "loss_fn": LOSS_FN, "train": lambda part: MODEL})
+    assert capsys.readouterr().out == "tensor([5, 4])\ntensor([], dtype=torch.int64)\n"
+
+
+class Digits:
+    """Small images, a fifth of their labels wrong, and a net trained on the first half of them."""
+
+    def __init__(self, loss_fn=LOSS_FN, epochs=10, steps=9):
+        images, clean = load_digits(return_X_y=True)
+        self.images = torch.tensor(images / 16, dtype=torch.float32)
+        generator = torch.Generator().manual_seed(0)
+        clean = torch.tensor(clean)
+        self.wrong = torch.rand(len(clean), generator=generator) < 0.2
+        # A wrong label is one of so many next classes.
+        moved = (clean + torch.randint(1, steps + 1, clean.shape, generator=generator)) % 10
+        self.labels, self.loss_fn = torch.where(self.wrong, moved, clean), loss_fn
+        self.half = len(clean) // 2
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+        optimizer = torch.optim.SGD(self.model.parameters(), 0.05, momentum=0.9)
+        falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, epochs)
+        for _ in range(epochs):
+            for rows in torch.randperm(self.half).split(32):
+                optimizer.zero_grad()
+                loss_fn(self.model(self.images[rows]), self.labels[rows]).backward()
+                optimizer.step()
+            falling.step()
+
+    def judge(self, part):
+        """Return what the net finds among the labels of a part, and which are wrong."""
+        loader = DataLoader(TensorDataset(self.images[part], self.labels[part]), 64, shuffle=True)
+        found = sb.guide.find_label_issues(self.model, loader, self.loss_fn)
+        return found, self.wrong[part].numpy()
+
+
+def test_wrong_labels_of_other_examples_are_found_and_counted():
+    digits = Digits()
+    found, wrong = digits.judge(slice(digits.half, None))  # and no warning
+    assert found.suspicious / wrong.sum() == pytest.approx(1.0, abs=0.15)
+    assert wrong[found.top()].mean() > 0.9
+    assert found.cuts(wrong, (0.2,))[0].recall > 0.85
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "epochs"),
+    [(LOSS_FN, 80), (LOSS_FN, 300), (nn.CrossEntropyLoss(label_smoothing=0.2), 80)],
+)
+def test_a_model_that_was_trained_on_the_labels_is_told(loss_fn, epochs):
+    digits = Digits(loss_fn, epochs)
+    with pytest.warns(sb.SelectionWarning, match="trained on other examples"):
+        found, wrong = digits.judge(slice(digits.half))
+    assert found.suspicious < wrong.sum()
+    digits.judge(slice(digits.half, None))  # of others, nothing is said
+
+
+@pytest.mark.parametrize("steps", [9, 1])  # any other class, and always the next one
+def test_as_many_suspects_hold_as_many_wrong_labels_as_cleanlab_s_by_the_same_probabilities(
+    steps,
+):
+    issues = pytest.importorskip("cleanlab.filter")
+    digits = Digits(steps=steps)
+    part = slice(digits.half, None)
+    found, wrong = digits.judge(part)
+    with torch.no_grad():
+        chances = digits.model(digits.images[part]).softmax(1).double().numpy()
+    theirs = issues.find_label_issues(
+        digits.labels[part].numpy(),
+        chances / chances.sum(1, keepdims=True),
+        return_indices_ranked_by="self_confidence",
+        n_jobs=1,
+    )
+    ours = found.indices[: len(theirs)]
+    assert wrong[ours].sum() >= 0.97 * wrong[theirs].sum() > 100
