@@ -92,8 +92,6 @@ TAKES: Table = {
     "Int8": given(scorer=FORWARD),
     "Ledger": given(examples=8),
     "Log": given(to=print),
-    "LowPrecision": given(scorer=FORWARD),
-    "LowResolution": given(scorer=FORWARD),
     "Needs": given(),
     "NonzeroRows": given(),
     "Nonzero": given(),

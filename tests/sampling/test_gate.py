@@ -351,11 +351,10 @@ def test_outputs_that_have_no_error_norm_leave_the_loop_alone():
     assert loop.loader.stats.scored == 6 * 2
 
 
-@pytest.mark.filterwarnings("ignore:this cpu has no fast path")
 @pytest.mark.parametrize(
     ("scorer", "observed"),
     [
-        (sb.experimental.LowPrecision(sb.scorers.Forward()), 60),
+        (sb.scorers.Forward(), 60),
         (sb.scorers.Excess(sb.scorers.ReferenceLosses(torch.zeros(60)), sb.scorers.Forward()), 0),
     ],
     ids=["of the same kind", "of another"],

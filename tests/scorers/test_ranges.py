@@ -27,7 +27,6 @@ WRONG = {
         "depth": [1, 0, 2.5, math.nan],
     },
     sb.experimental.Int8: {"recalibrate_every": [1.5]},
-    sb.experimental.LowResolution: {"factor": [1, 2.5]},
     sb.experimental.Pipelined: {
         "every": [0, 1.5],
         "ahead": [0],
@@ -44,10 +43,7 @@ WRONG = {
 NEEDED = {
     **{
         kind: {"scorer": FORWARD}
-        for kind in (
-            *(sb.experimental.Int8, sb.experimental.LowResolution),
-            *(sb.scorers.Predicted, sb.scorers.Stale),
-        )
+        for kind in (sb.experimental.Int8, sb.scorers.Predicted, sb.scorers.Stale)
     },
     sb.experimental.Pipelined: {"scorer": FORWARD, "every": 2},
     sb.scorers.Recorded: {"highest_of": 2},
