@@ -4,22 +4,12 @@ import json
 import subprocess
 
 import pytest
+from fixture_clock import Clock
 
 from benchmarks.__main__ import line_of, main, with_settings
 from benchmarks.case import Case, Once, Quantity, Rounds, case, find_cases, modules, value
 from benchmarks.measuring import FEWEST, measure
 from benchmarks.stale import ROOT, measured_by, state_of, states_of
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def spend(self, seconds: float) -> None:
-        self.now += seconds
 
 
 def drifting(clock: Clock, limit: float) -> Case:
