@@ -14,8 +14,9 @@ To add one, write a generator in a module of `benchmarks/cases`; nothing else ne
 
 An arm that returns nothing is charged its CPU seconds; what one returns is what the quantities are
 taken of. What a case yields is measured before the case goes on, so it may look at it afterwards.
-Each row of a record has the columns of `selective_backprop_lab.records.measurements`, and those
-that `about` or the case itself adds. A page shows rows by a table of `pages.py`.
+A row of a record has case, quantity and unit, the median over so many rounds with the ends of its
+95 % interval, limit and verdict where there is a limit, and the columns that `about` or the case
+itself adds. A page shows rows by a table of `pages.py`.
 """
 
 import inspect

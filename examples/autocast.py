@@ -20,8 +20,15 @@ model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(devi
 loss_fn = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 scaler = torch.amp.GradScaler(device, enabled=precision == torch.float16)
-scorer = sb.experimental.LowPrecision(sb.scorers.Forward())
-loader = sb.SelectiveLoader(loader, model, loss_fn, sb.selective_backprop(1 / 3, scorer=scorer))
+
+
+def losses(model, batch):  # scores are taken outside the loop's autocast
+    inputs, targets = batch[0].to(device), batch[1].to(device)
+    with torch.autocast(device, precision):
+        return nn.functional.cross_entropy(model(inputs), targets, reduction="none")
+
+
+loader = sb.SelectiveLoader(loader, model, None, sb.selective_backprop(1 / 3), losses=losses)
 
 steps = 0
 for _ in range(6):

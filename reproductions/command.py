@@ -16,6 +16,7 @@ from reproductions.papers import FIGURES, PaperOrder, find_figures, list_figures
 from reproductions.training import Order, default_jobs
 from selective_backprop_lab.cli import options
 from selective_backprop_lab.cli.command_line import Commands, find_device, find_model
+from selective_backprop_lab.cli.options import option
 from selective_backprop_lab.names import find_name
 from selective_backprop_lab.training.threads import limit_threads
 
@@ -45,10 +46,9 @@ Names = Annotated[
 ]
 ScaleOption = Annotated[
     ScaleName,
-    typer.Option(
-        "--scale",
-        metavar="|".join(ScaleName),
-        help="Of figures. small: small nets on parts of real data, all within about two hours on "
+    option(
+        "|".join(ScaleName),
+        "Of figures. small: small nets on parts of real data, all within about two hours on "
         "two cores. cifar10: all of CIFAR-10, a few of the figures, in about as long. gpu, "
         "gpu-wide: the same figures with ResNet-18 and Wide-ResNet in bf16, for one GPU and half "
         "an hour or hours. full: the papers' own nets, data and lengths, for a GPU and days.",
@@ -56,72 +56,57 @@ ScaleOption = Annotated[
 ]
 Seeds = Annotated[
     int | None,
-    typer.Option(
-        "--seeds",
-        metavar="N",
-        min=1,
-        help="How many seeds to run. Default: 3, and 5 of the study, beside those that learning "
+    option(
+        "N",
+        "How many seeds to run. Default: 3, and 5 of the study, beside those that learning "
         "rates are found with.",
+        min=1,
     ),
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(
-        "--out",
-        metavar="FOLDER",
-        help="Folder for records, figures and tables; a stage of the study has a folder of its own "
+    option(
+        "FOLDER",
+        "Folder for records, figures and tables; a stage of the study has a folder of its own "
         "in it. Default: runs/papers, and runs/study; the same in records with --from-records.",
     ),
 ]
-
 Model = Annotated[
     str | None,
-    typer.Option(
-        "--model",
-        metavar="NAME",
-        help="Net of all runs of figures, in place of the scale's: a name of the lab's, or "
+    option(
+        "NAME",
+        "Net of all runs of figures, in place of the scale's: a name of the lab's, or "
         "package.module:factory.",
     ),
 ]
 BatchSize = Annotated[
-    int | None,
-    typer.Option(
-        "--batch-size", metavar="N", min=1, help="Rows of a training batch, of all runs of figures."
-    ),
+    int | None, option("N", "Rows of a training batch, of all runs of figures.", min=1)
 ]
 Selectivities = Annotated[
     str | None,
-    typer.Option(
-        "--selectivities",
-        metavar="SHARES",
-        help="Shares that fig-13 and fig-14 compare, such as 0.2,0.33,0.65.",
-    ),
+    option("SHARES", "Shares that fig-13 and fig-14 compare, such as 0.2,0.33,0.65."),
 ]
-
 Hours = Annotated[
     float | None,
-    typer.Option(
-        "--hours",
-        metavar="H",
-        min=0.0,
-        help="End every run of figures after so many hours of training, as the paper did after 12, "
+    option(
+        "H",
+        "End every run of figures after so many hours of training, as the paper did after 12, "
         "and 96 on SVHN; what prunes a data set keeps its epochs.",
+        min=0.0,
     ),
 ]
 Only = Annotated[
     str | None,
-    typer.Option(
-        "--only",
-        metavar="WORKLOAD,...",
-        help="Train only these workloads of a stage of the study, such as mnist-skewed,digits.",
+    option(
+        "WORKLOAD,...",
+        "Train only these workloads of a stage of the study, such as mnist-skewed,digits.",
     ),
 ]
 Arms = Annotated[
     str | None,
-    typer.Option(
-        "--arms",
-        metavar="STRATEGY,...",
-        help="Train only these strategies of the study. Its page shows all that is on record.",
+    option(
+        "STRATEGY,...",
+        "Train only these strategies of the study. Its page shows all that is on record.",
     ),
 ]
 

@@ -17,8 +17,7 @@ from selective_backprop_lab.bench.rounds import Median, summarise
 from selective_backprop_lab.bench.workload import make_workload
 from selective_backprop_lab.recipe import Recipe
 from selective_backprop_lab.records.fields import read_fields
-from selective_backprop_lab.records.files import replacing
-from selective_backprop_lab.records.provenance import provenance
+from selective_backprop_lab.records.provenance import write_record
 from selective_backprop_lab.records.schema import utc_now
 
 ROUNDS = 15
@@ -67,21 +66,18 @@ class StepTiming:
         rounds = time_steps(workload, ROUNDS)
         scale = 1e6 / (rounds[0].steps * self.recipe.batch_size)
         ratios = [each.phases["backward"] / max(each.phases["forward"], 1e-9) for each in rounds]
-        record = {
+        found = {
             "kind": "step",
             "schema": _SCHEMA,
             "config": self.config(),
-            "command": command,
             "written": utc_now(),
-            **provenance(),
             "phases": {
                 name: scale * statistics.median(each.phases[name] for each in rounds)
                 for name in PHASES
             },
             "backward": asdict(summarise(ratios)),
         }
-        with replacing(self.file(folder)) as file:
-            file.write((json.dumps(record, indent=1) + "\n").encode())
+        write_record(self.file(folder), command, found)
 
 
 def read_step_times(path: Path) -> StepTimes:

@@ -32,6 +32,7 @@ from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import Table, percent, with_interval
 from selective_backprop_lab.report.panels import draw_curve
 from selective_backprop_lab.report.styles import Style
+from selective_backprop_lab.training.probes import Probe
 
 # Figure 2: the easiest and the hardest images
 
@@ -201,19 +202,16 @@ def draw_gradients(evidence: Evidence) -> Drawing:
         "the highest losses (solid) or as many at random (dashed); means of the same 4 batches of "
         f"the training set, over seeds. {_EVAL} {drawing.caption(evidence)}"
     )
-
-    def lines(panel: Panel, key: str, epochs: int) -> list[drawing.Line]:
-        return [
-            (
-                f"{percent(share)} {'highest' if kind == 'high-loss' else 'random'}",
-                Style(_SHADES[place], dash, 2.0),
-                observations.follow(panel.runs, BatchGradients, _part(key, kind, place), epochs),
-            )
-            for place, share in enumerate(KEPT)
-            for kind, dash in _KINDS.items()
-        ]
-
-    return _measured(evidence, lines, words, by_epoch=True)
+    parts = [
+        (
+            f"{percent(share)} {'highest' if kind == 'high-loss' else 'random'}",
+            Style(_SHADES[place], dash, 2.0),
+            partial(_part, kind=kind, place=place),
+        )
+        for place, share in enumerate(KEPT)
+        for kind, dash in _KINDS.items()
+    ]
+    return _measured(evidence, BatchGradients, parts, words, by_epoch=True)
 
 
 def gradients_table(panel: Panel) -> Table:
@@ -255,18 +253,8 @@ def draw_drawn_batches(evidence: Evidence) -> Drawing:
         "high-loss batches are drawn with SB's odds at 33 %, random ones evenly. "
         f"{_EVAL} Bands: 95 % t-interval over seeds. {drawing.caption(evidence)}"
     )
-
-    def lines(panel: Panel, key: str, length: int) -> list[drawing.Line]:
-        return [
-            (
-                kind,
-                style,
-                observations.follow(panel.runs, GradientAgreement, _drawn(key, kind), length),
-            )
-            for kind, style in _DRAWN.items()
-        ]
-
-    return _measured(evidence, lines, words, of=", with the gradient of all")
+    parts = [(kind, style, partial(_drawn, kind=kind)) for kind, style in _DRAWN.items()]
+    return _measured(evidence, GradientAgreement, parts, words, of=", with the gradient of all")
 
 
 def drawn_batches_table(panel: Panel) -> Table:
@@ -287,18 +275,22 @@ def _drawn(key: str, kind: str) -> observations.Pick:
 
 def _measured(
     evidence: Evidence,
-    lines_of: Callable[[Panel, str, int], Sequence[drawing.Line]],
+    probe: type[Probe],
+    parts: Sequence[tuple[str, Style, Callable[[str], observations.Pick]]],
     words: str,
     *,
     of: str = "",
     by_epoch: bool = False,
 ) -> Drawing:
-    """Return a panel of each measure beside each other, and of each setting."""
+    """Draw each part's numbers, a panel for each measure and setting."""
 
     def draw(axes: Axes, panel: Panel, key: str) -> None:
         label, most = _MEASURED[key]
         epochs = panel.setting.recipe.epochs if by_epoch else None
-        lines = lines_of(panel, key, epochs or 100)
+        lines = [
+            (name, style, observations.follow(panel.runs, probe, pick(key), epochs or 100))
+            for name, style, pick in parts
+        ]
         means = [value for *_, line in lines for value in line.mean]
         room = 0.1 * (max(means) - min(means)) or 0.1
         limits = min(means) - room, min(max(means) + room, most)  # up to what can be reached

@@ -47,31 +47,11 @@ SCORERS = {
         sb.experimental.Int8(
             sb.scorers.Forward("error-norm"), 2, sb.experimental.Check(1, least=0)
         ),
-        sb.experimental.Int8(sb.experimental.LowResolution(sb.scorers.Forward()), check=None),
-    ],
-    sb.experimental.LowPrecision: [
-        sb.experimental.LowPrecision(sb.scorers.Forward()),
-        sb.experimental.LowPrecision(
-            sb.scorers.Forward("error-norm"), sb.experimental.Check(2, least=0)
-        ),
-        sb.experimental.LowPrecision(sb.scorers.Forward(training=True), check=None),
-        sb.experimental.LowPrecision(
-            sb.scorers.Proxy(make_small_model, make_optimizer), check=None
-        ),
-    ],
-    sb.experimental.LowResolution: [
-        sb.experimental.LowResolution(sb.scorers.Forward()),
-        sb.experimental.LowResolution(
-            sb.experimental.LowPrecision(sb.scorers.Forward()),
-            3,
-            sb.experimental.Check(1, least=0),
-        ),
+        sb.experimental.Int8(sb.scorers.Forward(), check=None),
     ],
     sb.experimental.Pipelined: [
         sb.experimental.Pipelined(sb.scorers.Forward(), 4, check=sb.experimental.Check(1)),
-        sb.experimental.Pipelined(
-            sb.experimental.LowResolution(sb.scorers.Forward(training=True)), 1, ahead=1, check=None
-        ),
+        sb.experimental.Pipelined(sb.scorers.Forward(training=True), 1, ahead=1, check=None),
     ],
     sb.scorers.Predicted: [
         sb.scorers.Predicted(sb.scorers.Forward()),

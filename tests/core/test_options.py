@@ -92,8 +92,6 @@ TAKES: Table = {
     "Int8": given(scorer=FORWARD),
     "Ledger": given(examples=8),
     "Log": given(to=print),
-    "LowPrecision": given(scorer=FORWARD),
-    "LowResolution": given(scorer=FORWARD),
     "Needs": given(),
     "NonzeroRows": given(),
     "Nonzero": given(),
@@ -179,6 +177,36 @@ BESIDE = {
 }
 WRONG = ("0.5", "3", "1/3", "many", True, None, math.nan, math.inf, -math.inf, [2], 1j)
 
+# Numbers beyond an option's range. `WRONG` has what is no finite number at all.
+BEYOND: dict[str, dict[str, list[float]]] = {
+    "Average": {"decay": [-0.1, 1.0], "depth": [0, 1.5]},
+    "BelowMean": {"prune": [-0.1, 1.0], "history": [0]},
+    "Bottom": {"rate": [0.0, 1.5]},
+    "Check": {"batches": [0, 1.5], "least": [-0.1]},
+    "Confident": {"floor": [0.0, 1.1], "correction": [-0.1, 1.1]},
+    "Crossing": {"rate": [0, 1.5], "points": [7, 8.5], "depth": [1, 2.5]},
+    "Doubts": {"examples": [0]},
+    "GaussianProcess": {"points": [7, 10.5], "depth": [1, 2.5]},
+    "Hide": {"share": [0.0, 1.0], "confidence": [0.49, 1.0], "history": [0]},
+    "Int8": {"recalibrate_every": [0, 1.5]},
+    "Percentile": {"beta": [-0.1], "history": [0, 1.5]},
+    "Pipelined": {"every": [0, 1.5], "ahead": [0, 1.5]},
+    "Predicted": {"epochs": [1, 2.5]},
+    "Proportional": {"presample": [1.0, -3.0], "bias": [-0.1, 1.1]},
+    "Recorded": {"max_age": [0, 1.5], "give_up": [0.0, 1.0], "highest_of": [0, 1.5]},
+    "Schedule": {"warmup_epochs": [-1], "start": [-0.1, 1.0], "end": [0.0, 1.1]},
+    "SelectiveLoader": {"batch_size": [0, 2.5], "epochs": [0]},
+    "Stale": {"epochs": [0, 1.5]},
+    "Subset": {"examples": [0], "cost": [-1.0]},
+    "TokenSelection": {"rate": [0.0, 1.5]},
+    "Top": {"rate": [0.0, 1.5]},
+    "Uniform": {"rate": [0.0, 1.5]},
+    "VarianceGate": {"smoothing": [-0.1, 1.0], "probe_every": [0, 2.5], "threshold": [0.0]},
+    "prune": {"keep": [0.0, 1.5]},
+    "selective_backprop": {"rate": [0.0, 1.5]},
+    "tail_sft": {"rate": [0.0, 1.1], "max_age": [0]},
+}
+
 # Options that hold numbers, and what is no number in there; a batch may be padded with any.
 HELD = {
     "pad": [{"0": wrong} for wrong in ("0.5", "many", None, [2], 1j)],
@@ -206,6 +234,7 @@ def cases() -> Iterator[Any]:
         for option, each in numeric(PUBLIC[name]).items():
             known = [wrong for wrong in WRONG if wrong is not None or NoneType not in each]
             known += HELD.get(option, [])
+            known += BEYOND.get(name, {}).get(option, [])
             for wrong in known:
                 yield pytest.param(name, option, wrong, id=f"{name} {option} {wrong!r}")
 

@@ -1,41 +1,29 @@
 """Every moment belongs to exactly one phase."""
 
 import pytest
+from fixture_clock import Clock
 from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
 
 
-class FakeClock:
-    """Time that passes only when a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def pass_by(self, seconds: float) -> None:
-        self.now += seconds
-
-
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
+def clock() -> Clock:
+    return Clock()
 
 
 def test_each_moment_belongs_to_the_innermost_phase_and_else_to_other(clock):
     watch = sb.Stopwatch(clock=clock)
     watch.start()
-    clock.pass_by(1.0)
+    clock.spend(1.0)
     for seconds in (10.0, 20.0):
         with watch.phase("score"):
-            clock.pass_by(2.0)
+            clock.spend(2.0)
             with watch.phase("load"):
-                clock.pass_by(seconds)
-            clock.pass_by(4.0)
-    clock.pass_by(8.0)
+                clock.spend(seconds)
+            clock.spend(4.0)
+    clock.spend(8.0)
     watch.stop()
     assert watch.seconds == {"other": 9.0, "score": 12.0, "load": 30.0}
 
@@ -43,17 +31,17 @@ def test_each_moment_belongs_to_the_innermost_phase_and_else_to_other(clock):
 def test_before_start_and_after_stop_nothing_is_charged(clock):
     watch = sb.Stopwatch(clock=clock)
     with watch.phase("load"):
-        clock.pass_by(1.0)
-    clock.pass_by(1.0)
+        clock.spend(1.0)
+    clock.spend(1.0)
     watch.start()
-    clock.pass_by(1.0)
+    clock.spend(1.0)
     watch.stop()
     with watch.phase("load"):
-        clock.pass_by(1.0)
-    clock.pass_by(1.0)
+        clock.spend(1.0)
+    clock.spend(1.0)
     assert watch.seconds == {"other": 1.0}
     watch.start()
-    clock.pass_by(1.0)
+    clock.spend(1.0)
     assert watch.seconds == {"other": 2.0}
 
 
@@ -61,20 +49,20 @@ def test_stopped_within_a_phase_it_stays_stopped(clock):
     watch = sb.Stopwatch(clock=clock)
     watch.start()
     with watch.phase("load"):
-        clock.pass_by(1.0)
+        clock.spend(1.0)
         watch.stop()
-        clock.pass_by(1.0)
-    clock.pass_by(1.0)
+        clock.spend(1.0)
+    clock.spend(1.0)
     assert watch.seconds == {"other": 0.0, "load": 1.0}
 
 
 def test_started_within_a_phase_it_goes_on_after_it(clock):
     watch = sb.Stopwatch(clock=clock)
     with watch.phase("load"):
-        clock.pass_by(1.0)
+        clock.spend(1.0)
         watch.start()
-        clock.pass_by(2.0)
-    clock.pass_by(4.0)
+        clock.spend(2.0)
+    clock.spend(4.0)
     assert watch.seconds == {"other": 6.0}
 
 
@@ -82,9 +70,9 @@ def test_an_error_ends_its_phase(clock):
     watch = sb.Stopwatch(clock=clock)
     watch.start()
     with pytest.raises(KeyError), watch.phase("load"):  # noqa: PT012
-        clock.pass_by(1.0)
+        clock.spend(1.0)
         raise KeyError
-    clock.pass_by(2.0)
+    clock.spend(2.0)
     assert watch.seconds == {"other": 2.0, "load": 1.0}
 
 
@@ -92,9 +80,9 @@ def test_the_running_phase_is_seen_and_seeing_it_disturbs_nothing(clock):
     watch = sb.Stopwatch(clock=clock)
     watch.start()
     with watch.phase("load"):
-        clock.pass_by(1.0)
+        clock.spend(1.0)
         assert watch.seconds["load"] == 1.0
-        clock.pass_by(1.0)
+        clock.spend(1.0)
     watch.seconds["load"] = 0.0
     assert watch.seconds["load"] == 2.0
 
@@ -111,14 +99,14 @@ actions = st.recursive(
 
 @given(st.lists(actions, max_size=8))
 def test_the_parts_add_up_to_the_time_it_ran(program):
-    clock = FakeClock()
+    clock = Clock()
     watch = sb.Stopwatch(clock=clock)
     ran, running = 0, False
 
     def run(action: object) -> None:
         nonlocal ran, running
         if isinstance(action, int):
-            clock.pass_by(action)
+            clock.spend(action)
             ran += action * running
         elif isinstance(action, str):
             getattr(watch, action)()

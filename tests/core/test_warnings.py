@@ -23,7 +23,6 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, BatchSampler, RandomSampler
 import selective_backprop as sb
-from selective_backprop.experimental import _wrappers
 
 DATA = TensorDataset(torch.randn(32, 2), torch.arange(32) % 2)
 MODEL, LOSS = nn.Linear(2, 2), nn.CrossEntropyLoss()
@@ -78,26 +77,16 @@ def _warn_of_lost_classes():
     sb.prune(scores, keep=0.5, labels=torch.tensor([0, 0, 1, 1]))  # here
 
 def _conclude():
-    class Contrary(nn.Module):  # finds hard on small images what it finds easy on large ones
-        def forward(self, images):
-            means = images.mean((1, 2, 3)) * (1 if images.shape[-1] > 1 else -1)
-            return torch.stack([means, -means], 1)
-    images, model = torch.rand(64, 1, 4, 4), Contrary()
+    # A feature that says nothing is so large that integers lose the other, which says all.
+    data = TensorDataset(torch.randn(64, 2) * torch.tensor([1e4, 1]), torch.zeros(64).long())
+    model = nn.Sequential(nn.Linear(2, 2))
+    model[0].weight.data = torch.tensor([[0.0, 1.0], [0.0, -1.0]])
     check = sb.experimental.Check(1, least=1.0)
-    scorer = sb.experimental.LowResolution(sb.scorers.Forward(), 4, check=check)
+    scorer = sb.experimental.Int8(sb.scorers.Forward(), check=check)
     strategy = sb.selective_backprop(1 / 2, scorer=scorer, warmup_epochs=0)
-    loader = sb.SelectiveLoader(
-        DataLoader(TensorDataset(images, torch.zeros(64).long()), 32), model, LOSS, strategy,
-        quiet=True,
-    )
+    loader = sb.SelectiveLoader(DataLoader(data, 32), model, LOSS, strategy, quiet=True)
     for batch in loader:  # here
         pass
-
-def start():
-    _wrappers.is_slow = lambda *of: True
-    scorer = sb.experimental.LowPrecision(sb.scorers.Forward())
-    strategy = sb.selective_backprop(1 / 2, scorer=scorer)
-    sb.SelectiveLoader(DataLoader(DATA, 8), MODEL, LOSS, strategy)  # here
 
 def _warn():
     class Late(nn.Linear):

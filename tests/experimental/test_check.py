@@ -130,8 +130,6 @@ def test_a_check_goes_on_where_its_state_was_taken(stop, tmp_path):
 
 
 WRAPPERS = [
-    sb.experimental.LowPrecision,
-    sb.experimental.LowResolution,
     sb.experimental.Int8,
     lambda s, **o: sb.experimental.Pipelined(s, 2, **o),
 ]
@@ -147,9 +145,7 @@ def test_what_cannot_be_wrapped_or_checked_by_is_refused(wrap):
         wrap(sb.scorers.Forward(), check=8)
 
 
-@pytest.mark.parametrize(
-    "wrap", [sb.experimental.Int8, lambda scorer: sb.experimental.Pipelined(scorer, 2)]
-)
+@pytest.mark.parametrize("wrap", WRAPPERS)
 def test_a_model_that_the_scorer_does_not_use_is_not_copied(wrap):
     reference = sb.scorers.ReferenceLosses(torch.ones(4))
     proxy = sb.scorers.Proxy(nn.Identity, torch.optim.SGD)
@@ -187,7 +183,7 @@ class Coarse(sb.scorers.AbstractScorer):
             exact = self.inner.start(context)
             return Steps(exact, self.steps), exact
 
-        return start_checked(self, context, begin, advice="Take more steps")
+        return start_checked(self, context, begin, advice="Take more steps", interval=1)
 
 
 def door(scorer: sb.scorers.AbstractScorer, rate: float = 1 / 3, **options) -> sb.SelectiveLoader:

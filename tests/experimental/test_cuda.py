@@ -39,11 +39,7 @@ def forget_what_was_compiled() -> Iterator[None]:
 SCORERS = {
     "forward": sb.scorers.Forward(),
     "error norm": sb.scorers.Forward(measure="error-norm"),
-    "bf16": sb.experimental.LowPrecision(sb.scorers.Forward(), check=None),
     "pipelined": sb.experimental.Pipelined(sb.scorers.Forward(), every=2, ahead=1, check=None),
-    "pipelined-bf16": sb.experimental.Pipelined(
-        sb.experimental.LowPrecision(sb.scorers.Forward(), check=None), every=2, ahead=1, check=None
-    ),
 }
 
 
@@ -136,7 +132,7 @@ def test_every_scorer_trains_through_the_loader_and_no_host_waits(name):
 
 def test_a_check_is_made_without_waiting_until_it_ends():
     check = sb.experimental.Check(batches=4, least=0.0)
-    scorer = sb.experimental.LowPrecision(sb.scorers.Forward(), check=check)
+    scorer = sb.experimental.Pipelined(sb.scorers.Forward(), every=2, ahead=1, check=check)
     model = net()
     door = make_door(model, scored(sb.selectors.Top(1 / 3), scorer))
     train(model, door, epochs=2)

@@ -350,4 +350,4 @@ def test_where_integers_cannot_be_computed_with_it_is_refused(monkeypatch):
 
 def test_what_cannot_be_inside_is_refused():
     with pytest.raises(sb.ConfigurationError, match="without training=True"):
-        sb.experimental.Int8(sb.experimental.LowResolution(sb.scorers.Forward(training=True)))
+        sb.experimental.Int8(sb.scorers.Forward(training=True))

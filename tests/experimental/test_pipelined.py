@@ -172,15 +172,8 @@ def test_as_many_batches_are_begun_ahead_as_a_window_needs(window, rate, options
     )
 
 
-@pytest.mark.filterwarnings("ignore:.*has no fast path")
 @pytest.mark.parametrize(
-    "wrap",
-    [
-        sb.experimental.LowPrecision,
-        sb.experimental.LowResolution,
-        sb.experimental.Int8,
-        lambda scorer: sb.experimental.Pipelined(scorer, 2),
-    ],
+    "wrap", [sb.experimental.Int8, lambda scorer: sb.experimental.Pipelined(scorer, 2)]
 )
 def test_what_would_wait_for_it_is_to_be_written_inside(wrap):
     with pytest.raises(sb.ConfigurationError, match=r"Pipelined\("):

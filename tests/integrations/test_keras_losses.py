@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from fixture_doors import flat_tensors
 from fixture_keras import QUIET, digits, keras, make_model, values
 from torch import nn
 
@@ -266,17 +267,6 @@ def test_recorded_losses_are_those_of_the_training_forward():
     expected = torch.cat(trained[:6])
     kept = [value.flatten() for value in flat_tensors(recorded[0]) if value.numel() == 48]
     assert any(torch.equal(value.float(), expected) for value in kept)
-
-
-def flat_tensors(state):
-    if isinstance(state, torch.Tensor):
-        yield state
-    elif isinstance(state, dict):
-        for value in state.values():
-            yield from flat_tensors(value)
-    elif isinstance(state, (list, tuple)):
-        for value in state:
-            yield from flat_tensors(value)
 
 
 def test_classes_may_be_given_as_floats():

@@ -180,11 +180,7 @@ def test_arguments_that_a_loader_has_its_say_on(given, message):
         ((np.array([["word"]]), np.zeros(1)), {}, "arrays of numbers"),
         (digits(), {"sample_weight": np.ones(160), "class_weight": {0: 1.0}}, "not both"),
         (digits(), {"validation_split": 1.0}, "leaves none"),
-        (
-            digits(),
-            {"validation_split": "0.2"},
-            "write validation_split=0.2",
-        ),
+        (digits(), {"validation_split": "0.2"}, "write validation_split=0.2"),
         (digits(), {"batch_size": "16"}, "batch_size='16'.*write batch_size=16"),
         (digits(), {"shuffle": "batch"}, "True and False"),
         (digits(), {"callbacks": keras.callbacks.CallbackList([])}, "list of callbacks"),

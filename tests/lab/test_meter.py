@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fixture_lab import Clock
+from fixture_lab import MeteredClock
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def clock(monkeypatch):
-    return Clock(monkeypatch)
+    return MeteredClock(monkeypatch)
 
 
 @given(

@@ -4,23 +4,12 @@ import json
 import subprocess
 
 import pytest
+from fixture_clock import Clock
 
 from benchmarks.__main__ import line_of, main, with_settings
 from benchmarks.case import Case, Once, Quantity, Rounds, case, find_cases, modules, value
 from benchmarks.measuring import FEWEST, measure
 from benchmarks.stale import ROOT, measured_by, state_of, states_of
-from selective_backprop_lab.records.measurements import COLUMNS, measurements
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def spend(self, seconds: float) -> None:
-        self.now += seconds
 
 
 def drifting(clock: Clock, limit: float) -> Case:
@@ -98,11 +87,10 @@ def test_a_record_of_the_same_code_and_settings_is_gone_on_with(counted, tmp_pat
     counted.clear()
     assert main([*line, str(file)]) == 0
     assert counted == ["deep"]  # the one that was missing
-    found = measurements(tmp_path)
-    assert list(found.columns[: len(COLUMNS)]) == list(COLUMNS)
-    assert found.seed.tolist() == [0, 1]
-    assert found.verdict.tolist() == ["pass"] * 2
-    assert set(found.command) == {f"scripts/bench {' '.join(line)} {file}"}
+    record = json.loads(file.read_text())
+    assert [row["seed"] for row in record["rows"]] == [0, 1]
+    assert [row["verdict"] for row in record["rows"]] == ["pass"] * 2
+    assert record["command"] == f"scripts/bench {' '.join(line)} {file}"
     monkeypatch.setattr("benchmarks.__main__.code_version", lambda: "git 2")
     assert main([*line, str(file)]) == 0
     assert counted == ["deep"] * 3  # of other code, nothing is kept

@@ -273,8 +273,7 @@ def test_a_loop_that_breaks_off_leaves_nothing_in_flight():
 
 def test_autocast_around_the_loop_trains_in_bf16():
     model = net()
-    scorer = sb.experimental.LowPrecision(sb.scorers.Forward(), check=None)
-    door = make_door(model, scored(sb.selectors.Percentile(2.0), scorer))
+    door = make_door(model, scored(sb.selectors.Percentile(2.0)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for inputs, targets in door:
         optimizer.zero_grad()

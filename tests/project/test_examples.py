@@ -112,8 +112,6 @@ def run_without_and_with_selection(name, run_source):
     assert selective[1] < 15.0
 
 
-# autocast.py scores in bfloat16, for which not every processor has a fast path
-@pytest.mark.filterwarnings("ignore:this cpu has no fast path")
 @pytest.mark.parametrize("name", sorted(set(ADAPTED) - {"compiled.py"}))
 def test_three_lines_taken_from_an_example_leave_plain_training(name, run_source):
     run_without_and_with_selection(name, run_source)

@@ -101,12 +101,9 @@ def test_scores_of_any_type_are_filed_in_one_that_holds_them(given, filed):
         ({"indices": torch.tensor([True, False])}, r"mask\.nonzero"),
         ({"indices": torch.tensor([[0, 1]])}, r"shape \(1, 2\)"),
         ({"indices": [0, 1]}, "got list"),
-        ({"examples": 0}, "examples=0"),
         ({"scores": torch.zeros(4)}, r"\(5,\).*\(4,\)"),
         ({"scores": [0.0] * 5}, "got list"),
         ({"scores": torch.tensor([0.0, 1.0, torch.nan, 0.0, torch.inf])}, r"example 2 .*\(2 are"),
-        ({"cost": -1.0}, "cost=-1.0"),
-        ({"cost": float("nan")}, "cost=nan"),
     ],
 )
 def test_what_is_no_part_of_a_data_set_is_refused(change, message):

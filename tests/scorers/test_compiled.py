@@ -140,7 +140,6 @@ def test_a_pass_leaves_the_model_as_it_was(fails):
     "scorer",
     [
         sb.scorers.Forward("error-norm"),
-        sb.experimental.LowResolution(sb.scorers.Forward(), check=None),
         sb.experimental.Pipelined(sb.scorers.Forward(), 2, check=None),
     ],
     ids=lambda scorer: type(scorer).__name__,

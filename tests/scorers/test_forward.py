@@ -69,18 +69,10 @@ def test_the_pass_runs_in_the_precision_in_force():
     assert model.seen == [torch.float32, torch.float16, torch.float16]
 
 
-@pytest.mark.parametrize(
-    "scorer",
-    [
-        sb.scorers.Forward(),
-        sb.experimental.LowPrecision(sb.scorers.Forward(), check=None),
-    ],
-)
-@pytest.mark.filterwarnings("ignore:.*has no fast path")
-def test_within_the_users_autocast_the_pass_remembers_no_weights(scorer):
+def test_within_the_users_autocast_the_pass_remembers_no_weights():
     model, seen = net(), []
     model.register_forward_hook(lambda *_: seen.append(torch.is_autocast_cache_enabled()))
-    running = start(model, scorer, device=torch.device("cpu"))
+    running = start(model, device=torch.device("cpu"))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         running.score(BATCH, INDICES)
         losses(model, BATCH)

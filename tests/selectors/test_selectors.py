@@ -111,47 +111,6 @@ def test_the_terms_say_what_a_selector_needs_and_promises(selector, shares, opti
     assert selector.terms == sb.selectors.Terms(*shares, **options)
 
 
-WRONG = {
-    sb.selectors.BelowMean: {"prune": [-0.1, 1.0, math.nan], "history": [0]},
-    sb.selectors.Bottom: {"rate": [0.0, -0.5, 1.5, math.nan, math.inf]},
-    sb.selectors.Confident: {
-        "floor": [0.0, 1.1, -0.1, math.nan],
-        "correction": [-0.1, 1.1, math.nan],
-    },
-    sb.selectors.Hide: {
-        "share": [0.0, 1.0, -0.1, math.nan],
-        "confidence": [0.49, 1.0, math.nan],
-        "history": [0],
-    },
-    sb.selectors.Percentile: {
-        "beta": [-0.1, math.nan, math.inf],
-        "history": [0, -1, 1.5, math.nan, math.inf],
-    },
-    sb.selectors.Proportional: {
-        "presample": [1.0, 0.5, -3.0, math.inf, math.nan],
-        "bias": [-0.1, 1.1, math.nan],
-    },
-    sb.selectors.Top: {"rate": [0.0, -0.5, 1.5, math.nan, math.inf]},
-    sb.selectors.Uniform: {"rate": [0.0, -0.5, 1.5, math.nan, math.inf]},
-}
-NEEDED = {sb.selectors.Percentile: {"beta": 1}}
-
-
-@pytest.mark.parametrize(
-    ("kind", "option", "value"),
-    [
-        (kind, option, value)
-        for kind, options in WRONG.items()
-        for option, values in options.items()
-        for value in values
-    ],
-)
-def test_a_value_out_of_range_is_refused_by_name(kind, option, value):
-    with unhooked(), pytest.raises(sb.ConfigurationError) as refused:
-        kind(**NEEDED.get(kind, {}) | {option: value})
-    assert f"{option}={value}" in str(refused.value)
-
-
 def test_a_selectivity_that_means_nothing_draws_nothing():
     for beta in (-1.0, math.nan, math.inf):
         with pytest.raises(sb.ConfigurationError, match=f"beta={beta}"):

@@ -55,14 +55,15 @@ def test_a_strategy_without_scores_selects_without_a_selection_pass() -> None:
 
 
 def test_cheap_scorers_say_how_far_they_agree() -> None:
-    scorer = sb.experimental.LowResolution(sb.scorers.Forward(), factor=2)
-    net = nets.convolutional().double()
+    scorer = sb.experimental.Int8(sb.scorers.Forward(), recalibrate_every=8)
+    net = nets.convolutional()
     step = sb.SelectiveStep(net, LOSS, sb.Strategy("cheap", scorer, sb.selectors.Top(rate=1 / 2)))
     assert step.agreement is None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sb.SelectionWarning)  # a net that has learned nothing
         for seed in range(8):
-            step(nets.candidates(nets.IMAGES, seed))
+            inputs, targets = nets.candidates(nets.IMAGES, seed)
+            step((inputs.float(), targets))
     assert step.agreement is not None
     assert sb.SelectiveStep(net, LOSS, TOP).agreement is None
 
@@ -265,7 +266,7 @@ def test_random_numbers_that_no_module_announces_are_refused_at_the_first_step(n
 @pytest.mark.parametrize(
     "scorer",
     [
-        sb.experimental.LowPrecision(sb.scorers.Forward()),
+        sb.experimental.Int8(sb.scorers.Forward()),
         None,
     ],
 )

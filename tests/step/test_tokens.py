@@ -104,12 +104,6 @@ def test_one_graph_serves_whatever_is_selected() -> None:
         assert graph(LOSSES, hidden)[1].equal(selection(LOSSES, hidden).kept)
 
 
-@pytest.mark.parametrize("rate", [0.0, 1.5, -1, float("nan")])
-def test_a_rate_out_of_range_is_refused(rate) -> None:
-    with pytest.raises(sb.ConfigurationError, match="rate="):
-        sb.TokenSelection(rate)
-
-
 @pytest.mark.parametrize(
     ("losses", "options", "message"),
     [

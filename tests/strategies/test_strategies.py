@@ -178,12 +178,6 @@ def test_both_or_neither_of_rate_and_beta_are_refused(options, found):
         sb.selective_backprop(**options)
 
 
-@pytest.mark.parametrize("rate", [0.0, 1.5, float("nan")])
-def test_a_rate_that_keeps_nothing_or_more_than_all_is_refused(rate):
-    with pytest.raises(sb.ConfigurationError, match=f"rate={rate}.*in \\(0, 1\\]"):
-        sb.selective_backprop(rate)
-
-
 @pytest.mark.parametrize(
     ("parts", "message"),
     [

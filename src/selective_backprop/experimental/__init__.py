@@ -9,6 +9,5 @@ from selective_backprop.experimental._approximate import Check
 from selective_backprop.experimental._int8 import Int8
 from selective_backprop.experimental._pipelined.scorer import Pipelined
 from selective_backprop.experimental._reuse.reuse_activations import ReuseActivations
-from selective_backprop.experimental._wrappers import LowPrecision, LowResolution
 
-__all__ = ["Check", "Int8", "LowPrecision", "LowResolution", "Pipelined", "ReuseActivations"]
+__all__ = ["Check", "Int8", "Pipelined", "ReuseActivations"]

@@ -14,11 +14,9 @@ from selective_backprop._core.saved_state import Saved, Stateful, loaded
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import (
-    Delegating,
     PassThrough,
     RunningScorer,
     check_inner,
-    start_scorer,
 )
 from selective_backprop.scorers._agreement import Agreement, measure
 
@@ -133,10 +131,7 @@ class Comparison:
 
 @final
 class ApproximateScorer(PassThrough):
-    """A running scorer that scores cheaply and, where a check is due, exactly too.
-
-    If the cheap scorer calls the exact one, both share what they learn and remember.
-    """
+    """A running scorer that scores cheaply and, where a check is due, exactly too."""
 
     def __init__(
         self,
@@ -144,8 +139,7 @@ class ApproximateScorer(PassThrough):
         exact: RunningScorer,
         comparison: Comparison | None,
     ) -> None:
-        shared = isinstance(cheap, Delegating) and cheap.inner is exact
-        super().__init__(cheap, None if shared else exact)
+        super().__init__(cheap, exact)
         self._exact = exact
         self._comparison = comparison
 
@@ -184,7 +178,7 @@ class ApproximateScorer(PassThrough):
             pass
 
     def _named(self) -> Iterator[tuple[str, Stateful]]:
-        yield from zip(("cheap", "exact"), self.parts, strict=False)
+        yield from zip(("cheap", "exact"), self.parts, strict=True)
         if self._comparison is not None:
             yield "check", self._comparison
 
@@ -195,7 +189,7 @@ def start_checked(
     begin: Callable[[Context], Both],
     *,
     advice: str,
-    interval: int = 1,
+    interval: int,
 ) -> ApproximateScorer:
     """Return a cheap scorer at work, which is compared with the exact one as its check says.
 
@@ -217,25 +211,9 @@ def start_checked(
     if exact.ahead:
         raise ConfigurationError(
             f"{scorer.scorer!r} scores beside the training, which would wait for it in there; "
-            "write it the other way round, such as Pipelined(LowPrecision(Forward()), every=8)"
+            "write it the other way round, such as Pipelined(Int8(Forward()), every=8)"
         )
     return ApproximateScorer(cheap, exact, compared)
-
-
-def start_wrapped(
-    scorer: Any,
-    context: Context,
-    wrap: Callable[[RunningScorer], RunningScorer],
-    *,
-    advice: str,
-) -> ApproximateScorer:
-    """Return a cheap scorer at work: `wrap` of its inner one, which is the exact one."""
-
-    def begin(context: Context) -> Both:
-        exact = start_scorer(scorer.scorer, context)
-        return wrap(exact), exact
-
-    return start_checked(scorer, context, begin, advice=advice)
 
 
 def model_of(scorer: Any, context: Context) -> nn.Module:
@@ -247,16 +225,16 @@ def model_of(scorer: Any, context: Context) -> nn.Module:
     return unwrapped(context.model)
 
 
-def check_wrapper(wrapper: Any, *, other_model: bool = False) -> None:
+def check_wrapper(wrapper: Any) -> None:
     """Refuse fields `scorer` and `check` of a cheap scorer that cannot work.
 
-    With `other_model` it scores with another form of the model in training, so the inner scorer
-    must not bring a model of its own.
+    It scores with another form of the model in training, so the inner scorer must not bring a
+    model of its own.
     """
     scorer = wrapper.scorer
     check_inner(scorer)
     check_instance("check", wrapper.check, Check, "Check(batches=8)", optional=True)
-    if other_model and not scorer.needs.model:
+    if not scorer.needs.model:
         raise ConfigurationError(
             f"{type(wrapper).__name__} works on the model in training, and {scorer!r} scores with "
             "a model of its own; wrap one that scores with the model itself, such as Forward()"

@@ -88,7 +88,7 @@ class Int8(AbstractScorer):
     check: Check | None = Check()
 
     def __post_init__(self) -> None:
-        check_wrapper(self, other_model=True)
+        check_wrapper(self)
         settle(self, check_whole, "recalibrate_every")
         for part in scorer_parts(self.scorer):
             if isinstance(part, Forward) and part.training:
@@ -108,7 +108,7 @@ class Int8(AbstractScorer):
         if device.type != "cpu":
             raise ConfigurationError(
                 f"Int8 computes on the CPU, and the model is on {device.type}; there, score with "
-                "LowPrecision(Forward())"
+                f"{self.scorer!r} itself"
             )
         if not is_available():
             raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""One verdict for claims and goals: an interval over seeds, held against a limit."""
+"""The verdict on a claim: an interval over seeds, held against a limit."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -17,16 +17,10 @@ class Verdict(Enum):
     OPEN = auto()
 
 
-Wording = Mapping[Verdict, str]
-CLAIMS: Wording = {
+CLAIMS: Mapping[Verdict, str] = {
     Verdict.HOLDS: "agrees",
     Verdict.FAILS: "disagrees",
     Verdict.OPEN: "cannot say",
-}
-GOALS: Wording = {
-    Verdict.HOLDS: "reached",
-    Verdict.FAILS: "missed",
-    Verdict.OPEN: "unresolved",
 }
 
 
@@ -56,16 +50,6 @@ def opposite(verdict: Verdict) -> Verdict:
     return turned.get(verdict, verdict)
 
 
-def above_zero(claim: str, found: Estimate, unit: str) -> Finding:
-    """Judge the claim that a quantity is positive."""
-    return Finding(claim, is_above(found), in_words(found, unit))
-
-
-def below_zero(claim: str, found: Estimate, unit: str) -> Finding:
-    """Judge the claim that a quantity is negative."""
-    return Finding(claim, is_below(found), in_words(found, unit))
-
-
 def in_words(found: Estimate, unit: str) -> str:
     """Return a difference with its interval: `+2.00 ± 0.50 points (3 seeds)`."""
     if not found.seeds:
@@ -74,7 +58,7 @@ def in_words(found: Estimate, unit: str) -> str:
     return f"{with_interval(found, signed=True)} {unit} ({seeds})"
 
 
-def tally(found: Iterable[Finding], wording: Wording = CLAIMS) -> str:
+def tally(found: Iterable[Finding]) -> str:
     """Return how many findings there are of each verdict: `agrees 2, cannot say 1`."""
     counts = Counter(finding.verdict for finding in found)
-    return ", ".join(f"{word} {counts[each]}" for each, word in wording.items() if counts[each])
+    return ", ".join(f"{word} {counts[each]}" for each, word in CLAIMS.items() if counts[each])

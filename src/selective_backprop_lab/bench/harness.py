@@ -12,6 +12,7 @@ import selective_backprop as sb
 from selective_backprop_lab.bench.rounds import LEAST, enough_rounds, summarise, take_rounds
 from selective_backprop_lab.bench.timed_loops import ScoringTrial, Spent, TimedLoop, TimedLoops
 from selective_backprop_lab.bench.workload import WINDOWS, Workload
+from selective_backprop_lab.recipe import Precision
 
 SCORED = 2  # training batches of a round that are selected after scoring
 BASELINE, EXACT = "traditional", "scorer forward"
@@ -52,11 +53,14 @@ def measure(
     # Whatever is named, exact scoring is timed: it is the measure of the others.
     wanted = {"forward", "fp32", *names}
     scorers = {name: each for name, each in workload.scorers.items() if name in wanted}
-    trials = {name: timed_loops.scoring(scorer) for name, scorer in scorers.items()}
+    trials = {
+        name: timed_loops.scoring(scorer, workload.scored_in(name))
+        for name, scorer in scorers.items()
+    }
     works = {
         name: scorers[name]
         for name, trial in trials.items()
-        if trial.run is not None and name in {"forward", *names}
+        if trial.run is not None and name in {"forward", *names} - set(Precision)
     }
     strategies = strategies_of(workload.rate, works)
     loops: dict[str, TimedLoop] = {

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop_lab.bench.workload import Workload
+from selective_backprop_lab.recipe import Precision
 
 Clock = Callable[[], float]
 MIN_BATCHES = 4  # an epoch of fewer batches does not show what its start takes
@@ -170,7 +172,7 @@ class TimedLoops:
             workload.model,
             None,
             strategy,
-            losses=lambda model, batch: workload.losses(batch),
+            losses=workload.losses,
             batch_size=workload.batch_size,
             with_selection=True,
             device=workload.device,
@@ -191,15 +193,15 @@ class TimedLoops:
 
         return self._loop(lambda: loader, train, workload.examples / workload.window)
 
-    def scoring(self, scorer: sb.scorers.AbstractScorer) -> "ScoringTrial":
-        """Try a scorer on some candidates, against exact scores in full precision."""
+    def scoring(self, scorer: sb.scorers.AbstractScorer, precision: Precision) -> "ScoringTrial":
+        """Try a scorer in a precision on some candidates, against exact scores in the full one."""
         workload = self._workload
         batches = list(islice(workload.loader(scored=True), HELD))
         context = sb.scorers.Context(
             batch_size=workload.batch_size,
             window=workload.window,
             model=workload.model,
-            losses=lambda model, batch: workload.losses(batch),
+            losses=partial(workload.losses, precision=precision),
             device=workload.device,
             examples=workload.examples,
             rate=workload.rate,
@@ -207,7 +209,9 @@ class TimedLoops:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
-                running, exact = scorer.start(context), sb.scorers.Forward().start(context)
+                running = scorer.start(context)
+                full = partial(workload.losses, precision=Precision.FP32)
+                exact = sb.scorers.Forward().start(replace(context, losses=full))
                 scores, truth = (
                     torch.cat([each.score(batch, None) for batch in batches])
                     for each in (running, exact)
@@ -247,8 +251,7 @@ class TimedLoops:
         workload, stopwatch = self._workload, self._stopwatch
         with stopwatch.phase("forward"):
             workload.optimizer.zero_grad()
-            with workload.recipe.precision.autocast(workload.device):
-                losses = self._losses = workload.losses(batch)
+            losses = self._losses = workload.losses(workload.model, batch)
             if weights is not None:
                 losses = losses * weights.to(losses.device)
         if record is not None:

@@ -20,7 +20,6 @@ from selective_backprop_lab.nets.models import make_model
 from selective_backprop_lab.recipe import RECIPES, Precision, Recipe, find_recipe
 
 WINDOWS = 6  # that an epoch has: enough to tell its start from the rest
-LEAST_SIDE = 16  # pixels; halving a smaller image would leave too little of it
 _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)(?:/(\d+))?")
 
 
@@ -58,7 +57,11 @@ class Workload:
     @property
     def scorers(self) -> dict[str, sb.scorers.AbstractScorer]:
         """The scorers that can be timed, by name."""
-        return all_scorers(self.data.train_inputs[:1], self.device, self.recipe.precision)
+        return all_scorers(self.device, self.recipe.precision)
+
+    def scored_in(self, name: str) -> Precision:
+        """Return what a scorer computes in: what it is named by, else what training computes in."""
+        return Precision(name) if name in set(Precision) else self.recipe.precision
 
     def loader(self, *, scored: bool = False) -> DataLoader[Any]:
         """Return a loader of training batches, or of the batches that are scored."""
@@ -66,10 +69,11 @@ class Workload:
         augmentation = self.recipe.augmentation
         return make_loader(self.data, batch_size=size, seed=0, augmentation=augmentation)
 
-    def losses(self, batch: Any) -> Tensor:
-        """Return the loss of each example of a batch."""
+    def losses(self, model: nn.Module, batch: Any, precision: Precision | None = None) -> Tensor:
+        """Return the loss of each example of a batch, in a precision or the training's."""
         images, labels = batch
-        return nn.functional.cross_entropy(self.model(images), labels, reduction="none")
+        with (precision or self.recipe.precision).autocast(self.device):
+            return nn.functional.cross_entropy(model(images), labels, reduction="none")
 
 
 def make_workload(
@@ -90,26 +94,17 @@ def make_workload(
     return Workload(recipe, data, model, optimizer, device, window)
 
 
-def all_scorers(
-    images: Tensor, device: torch.device, precision: Precision
-) -> dict[str, sb.scorers.AbstractScorer]:
-    """Return the scorers that can be timed on some images, by name.
+def all_scorers(device: torch.device, precision: Precision) -> dict[str, sb.scorers.AbstractScorer]:
+    """Return the scorers that can be timed, by name, where training computes in a precision.
 
-    Names of a precision score in that, all others in the training's. What would be the same twice
-    has one name. What gains time but no work can be told apart on a GPU alone. None checks itself,
-    since `bench` compares it with exact scores.
+    The other precision's name scores in that, all others in the training's. What gains time but no
+    work can be told apart on a GPU alone. None checks itself, since `bench` compares it with exact
+    scores.
     """
-    full = sb.scorers.Forward()
-    low = sb.experimental.LowPrecision(full, check=None)
-    exact = full if precision is Precision.FP32 else low
-    found: dict[str, sb.scorers.AbstractScorer] = {"forward": exact}
-    if precision is not Precision.FP32:
-        found["fp32"] = full
-    found["int8"] = sb.experimental.Int8(full, check=None)
-    if precision is Precision.FP32:
-        found["bf16"] = low
-    if min(images.shape[-2:]) >= LEAST_SIDE:
-        found["half-resolution"] = sb.experimental.LowResolution(exact, check=None)
+    exact = sb.scorers.Forward()
+    other = Precision.FP32 if precision is Precision.BF16 else Precision.BF16
+    found: dict[str, sb.scorers.AbstractScorer] = {"forward": exact, str(other): exact}
+    found["int8"] = sb.experimental.Int8(exact, check=None)
     if device.type == "cuda":
         # One batch ahead, since each is a whole window.
         found["pipelined"] = sb.experimental.Pipelined(exact, every=8, ahead=1, check=None)

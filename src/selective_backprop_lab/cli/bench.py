@@ -30,9 +30,8 @@ def bench(
         str | None,
         option(
             "NAMES",
-            "Scorers to time, separated by commas: forward, int8, bf16, half-resolution (of "
-            "images of 16 pixels or more), pipelined (on a GPU); for --precision bf16 fp32 instead "
-            "of bf16, which forward is there. Default: all.",
+            "Scorers to time, separated by commas: forward, int8, bf16, pipelined (on a GPU); for "
+            "--precision bf16 fp32 instead of bf16, which forward is there. Default: all.",
         ),
     ] = None,
     seconds: Annotated[
@@ -96,9 +95,6 @@ def _chosen(text: str | None, workload: Workload) -> list[str]:
     known = workload.scorers
     if text is None:
         return list(known)
-    case = (
-        f", for images of {workload.data.image_size} pixels and training in "
-        f"{workload.recipe.precision} on {workload.device}"
-    )
+    case = f", for training in {workload.recipe.precision} on {workload.device}"
     names = (find_name("scorer", name.strip(), known, more=case) for name in text.split(","))
     return list(dict.fromkeys(names))

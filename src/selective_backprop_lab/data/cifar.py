@@ -1,7 +1,6 @@
 """Read CIFAR-10 and CIFAR-100 as published, pickled for Python."""
 
 import pickle
-from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -89,14 +88,10 @@ def read_cifar_splits(layout: CifarLayout, root: Path | None) -> Splits:
 
 
 def _pickled(path: Path, rows: int, layout: CifarLayout) -> tuple[np.ndarray, list[Any]]:
-    record, shape = unpickle(path), (rows, _PIXELS)
-    match record.get("data"):
-        case _Pickled(
-            state=(1, found, _Pickled(arguments=("u1" | b"u1", *_)), fortran, bytes(raw))
-        ) if found == shape and len(raw) == rows * _PIXELS:
-            pixels = np.frombuffer(raw, np.uint8).reshape(shape, order="F" if fortran else "C")
-        case _:
-            raise damaged(path, f"holds no array of {rows} x {_PIXELS} bytes as its 'data'")
+    record = unpickle(path)
+    pixels = np.asarray(record.get("data"))
+    if pixels.dtype != np.uint8 or pixels.shape != (rows, _PIXELS):
+        raise damaged(path, f"holds no array of {rows} x {_PIXELS} bytes as its 'data'")
     key = f"{layout.prefix}labels"
     labels = record.get(key)
     if not isinstance(labels, list) or len(labels) != rows:
@@ -105,7 +100,7 @@ def _pickled(path: Path, rows: int, layout: CifarLayout) -> tuple[np.ndarray, li
 
 
 def unpickle(path: Path) -> dict[Any, Any]:
-    """Return the dict in a pickle, and call nothing that it names.
+    """Return the dict in a pickle, and call nothing that it names but what makes arrays.
 
     Raises:
         DataError: if the file is damaged, or holds more than plain containers and arrays.
@@ -126,37 +121,19 @@ def _text(value: Any) -> Any:
     return value.decode("latin1") if isinstance(value, bytes) else value
 
 
-class _Pickled:
-    """Stands in for NumPy's array and dtype: keeps what a pickle gives it, and calls nothing."""
-
-    def __init__(self, *arguments: object) -> None:
-        self.arguments = arguments
-
-    def __setstate__(self, state: object) -> None:
-        self.state = state
-
-
-def _encode(text: str, encoding: str) -> bytes:
-    # How protocol 2 has the bytes of Python 3.
-    if encoding != "latin1":
-        raise pickle.UnpicklingError("it asks for another codec than latin1")
-    return text.encode("latin1")
-
-
-_ADMITTED: Mapping[tuple[str, str], Any] = {
-    ("numpy.core.multiarray", "_reconstruct"): _Pickled,
-    ("numpy._core.multiarray", "_reconstruct"): _Pickled,
-    ("numpy", "ndarray"): _Pickled,
-    ("numpy", "dtype"): _Pickled,
-    ("_codecs", "encode"): _encode,
+_ADMITTED = {
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("_codecs", "encode"),  # how protocol 2 has the bytes of Python 3
 }
 
 
-# In Python, since the one in C makes room for any place of its memo that a pickle names: 32 GB.
-class _ArraysOnly(pickle._Unpickler):
+class _ArraysOnly(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ADMITTED:
             raise pickle.UnpicklingError(
                 f"it asks for {module}.{name}, which no CIFAR file needs and which was not run"
             )
-        return _ADMITTED[module, name]
+        return super().find_class(module.replace("numpy.core", "numpy._core"), name)

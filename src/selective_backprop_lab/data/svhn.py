@@ -1,6 +1,5 @@
 """Read SVHN's cropped digits from their publisher's MATLAB files."""
 
-import struct
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,6 @@ from selective_backprop_lab.data.folders import damaged, find_file, find_folder
 from selective_backprop_lab.data.splits import Part, Splits
 
 _SIDE, _CHANNELS, _CLASSES = 32, 3, 10
-_HEADER, _COMPRESSED = 128, 15  # bytes before the first variable; the tag of a compressed one
 
 
 @dataclass(frozen=True)
@@ -50,9 +48,6 @@ def read_svhn_splits(layout: SvhnLayout, root: Path | None) -> Splits:
 
 
 def _read(path: Path, count: int) -> Part:
-    if not _is_compressed(path):
-        # Without the publisher's compression there is no checksum, and damage crashes SciPy.
-        raise damaged(path, "holds variables that are not compressed, or is damaged")
     try:
         with warnings.catch_warnings(action="error"):  # SciPy warns where it is in doubt
             found = scipy.io.loadmat(path, appendmat=False, variable_names=["X", "y"])
@@ -74,17 +69,3 @@ def _read(path: Path, count: int) -> Part:
         raise damaged(path, f"holds the label {wrong[0]}, but they are from 1 to {_CLASSES}")
     images = torch.from_numpy(found["X"]).permute(3, 2, 0, 1).contiguous()
     return images, torch.from_numpy(labels.astype(np.int64) % _CLASSES)
-
-
-def _is_compressed(path: Path) -> bool:
-    """Return whether every variable of a file is, as its tags say."""
-    with path.open("rb") as file:
-        order = "<" if file.read(_HEADER)[-2:] == b"IM" else ">"
-        found = 0
-        while len(tag := file.read(8)) == 8:
-            kind, size = struct.unpack(f"{order}II", tag)
-            if kind != _COMPRESSED:
-                return False
-            found += 1
-            file.seek(size, 1)
-    return found > 0

@@ -92,14 +92,6 @@ def test_records_are_listed_finished_or_not():
     ]
 
 
-def test_what_preparing_cost_is_noted_below_the_table_in_a_terminal_and_in_markdown():
-    spent = {"status": "finished", "meters": {"prepared_cost": 2.5}}
-    runs = [*two_arms(), replace(fixture_run("el2n"), end=spent)]
-    note = "el2n: 2.5 of its passes were spent on preparing, before training."
-    assert note in " ".join(shown(runs, 200).split())
-    assert f"\n- {note}\n" in to_markdown(fixture_comparison(runs))
-
-
 def test_an_arm_without_finished_runs_has_a_row_of_dashes():
     text = to_markdown(
         fixture_comparison([fixture_run(), fixture_run("other", finished=False, upto=2)])
@@ -128,11 +120,6 @@ def test_a_narrow_terminal_loses_the_least_important_columns_first():
         "scored, trained, CPU s.",
     ]
     assert "selective-backprop 6.00 ± 2.48" in shown(two_arms(), 79)
-
-
-def test_without_a_width_no_column_is_left_out():
-    table = comparison_table(fixture_comparison(two_arms()))
-    assert len(table.columns) == 9
 
 
 def test_text_is_judged_by_bits_per_byte_and_nothing_says_error():

@@ -161,6 +161,17 @@ def test_a_strategys_loop_trains_on_full_batches_and_scores_whole_windows(worklo
 
 
 def test_a_scorers_pass_scores_the_candidates_that_it_was_tried_on(workload):
-    trial = TimedLoops(workload, lambda: 0.0).scoring(sb.scorers.Forward())
+    trial = TimedLoops(workload, lambda: 0.0).scoring(sb.scorers.Forward(), Precision.FP32)
     assert (trial.agreement.overlap, trial.remark) == (1.0, None)
     assert trial.run().scored == 8 * workload.batch_size
+
+
+def test_a_scorers_pass_is_run_in_its_precision_and_held_against_the_full_one(workload):
+    seen = []
+    hook = workload.model.register_forward_hook(lambda *each: seen.append(each[-1].dtype))
+    trial = TimedLoops(workload, lambda: 0.0).scoring(sb.scorers.Forward(), Precision.BF16)
+    assert set(seen) == {torch.bfloat16, torch.float32}
+    seen.clear()
+    trial.run()
+    hook.remove()
+    assert set(seen) == {torch.bfloat16}

@@ -6,20 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from fixture_clock import Clock
 from fixture_cuda import no_waiting
 
 from selective_backprop import Stopwatch
 from selective_backprop_lab.bench import workload
 from selective_backprop_lab.bench.harness import strategies_of
 from selective_backprop_lab.bench.timed_loops import TimedLoop, TimedLoops
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def timed_loop(length: int, batches: int) -> tuple[TimedLoop, list[int]]:

@@ -16,7 +16,6 @@ from selective_backprop_lab.recipe import Precision
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 SMALL = replace(bench_recipe("1x8x8/3"), model="tiny_cnn", batch_size=8)
-IMAGES = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
 
 
 @pytest.mark.parametrize(
@@ -40,27 +39,21 @@ def test_data_that_does_not_fill_a_window_is_refused():
         make_workload(recipe, rate=1 / 3, device=CPU)
 
 
-def test_small_images_are_not_made_smaller():
-    assert "half-resolution" not in all_scorers(IMAGES[..., :8, :8], CPU, Precision.FP32)
-    assert "half-resolution" in all_scorers(IMAGES, CPU, Precision.FP32)
-
-
 def test_what_gains_time_but_no_work_is_timed_on_a_gpu_alone():
-    assert "pipelined" not in all_scorers(IMAGES, CPU, Precision.FP32)
-    assert "pipelined" in all_scorers(IMAGES, CUDA, Precision.FP32)
+    assert "pipelined" not in all_scorers(CPU, Precision.FP32)
+    assert "pipelined" in all_scorers(CUDA, Precision.FP32)
 
 
-@pytest.mark.parametrize("device", [CPU, CUDA])
-def test_scorers_score_as_training_computes_and_nothing_has_two_names(device):
-    full, half = (all_scorers(IMAGES, device, precision) for precision in Precision)
-    assert half["forward"] == full["bf16"]
-    assert half["fp32"] == full["forward"] == sb.scorers.Forward()
-    assert half["half-resolution"].scorer == half["forward"]
-    assert "bf16" not in half
-    assert "fp32" not in full
-    for found in (full, half):
-        kinds = [repr(each) for each in found.values()]
-        assert len(set(kinds)) == len(kinds)
+@pytest.mark.parametrize(
+    ("precision", "other"), [(Precision.FP32, "bf16"), (Precision.BF16, "fp32")]
+)
+def test_scorers_score_as_training_computes_but_the_one_named_by_the_other_precision(
+    precision, other
+):
+    workload = make_workload(replace(SMALL, precision=precision), rate=1 / 3, device=CPU)
+    assert list(workload.scorers) == ["forward", other, "int8"]
+    found = [workload.scored_in(name) for name in workload.scorers]
+    assert found == [precision, other, precision]
 
 
 def test_images_that_are_made_up_are_the_same_every_time_and_of_every_class():

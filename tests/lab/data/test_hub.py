@@ -158,7 +158,6 @@ TWO_PICTURES = split_of(6, features={**PLAIN, "text": Image()})
 NO_CLASSES = split_of(6, features={"img": Image(), "label": Value("int64")})
 REFUSED = {
     "no training split": ({"test": split_of(3)}, "splits test, but train is needed"),
-    "no test split": ({"train": split_of(3)}, "splits train, but test or validation is needed"),
     "two pictures": (found(TWO_PICTURES), "2 columns of pictures"),
     "no classes": (found(NO_CLASSES), "0 columns of classes"),
     "larger": (found(img=picture(0, size=(5, 5))), "example 5: 5 x 5 pixels, .* 4 x 4"),
@@ -168,7 +167,6 @@ REFUSED = {
         found(split_of(6, mode="L"), img=picture(0)),
         "example 5: .* RGB, .*grey",
     ),
-    "unlabelled": (found(label=-1), "example 5: the label -1, .* 0 to 2"),
     "beyond": (found(label=3), "example 5: the label 3, .* 0 to 2"),
     "empty": (found(test=Split(PLAIN, [])), "a split without examples"),
     "other size to test on": (found(test=split_of(2, size=(6, 6))), r"\(3, 4, 4\) .*\(3, 6, 6\)"),

@@ -1,4 +1,3 @@
-import math
 from dataclasses import MISSING, asdict, fields, replace
 
 import pytest
@@ -61,32 +60,17 @@ def test_points_are_read_as_they_were_written(described, tmp_path_factory):
     assert repr(list(read_run(path).points)) == repr(points)
 
 
-def test_numbers_that_are_not_finite_are_read_back_as_such(write):
-    lost = fixture_point(test_loss=math.nan, train_loss=math.inf, rate=-math.inf)
-    (point,) = read_run(write(*lines_of(points=[lost]))).points
-    assert math.isnan(point.test_loss)
-    assert (point.train_loss, point.rate) == (math.inf, -math.inf)
-
-
 def test_a_whole_number_where_a_float_belongs_is_a_float(write):
     line = encode({"kind": "point", **asdict(fixture_point()), "cost": 3})
     (point,) = read_run(write(lines_of()[0], line)).points
     assert isinstance(point.cost, float)
 
 
-def test_errors_by_class_are_read_and_may_be_missing(write):
-    point = fixture_point(class_errors=(0.0, 12.5, math.nan), ranking=0.75)
-    line = encode({"kind": "point", **asdict(point)})
-    older = {
-        name: value
-        for name, value in asdict(fixture_point()).items()
-        if name not in ("class_errors", "ranking")
-    }
-    path = write(lines_of()[0], line, encode({"kind": "point", **older}))
-    new, old = read_run(path).points
-    assert new.class_errors[:2] == (0.0, 12.5)
-    assert math.isnan(new.class_errors[2])
-    assert (new.ranking, old.class_errors, old.ranking) == (0.75, None, None)
+def test_what_older_records_do_not_have_is_missing(write):
+    older = asdict(fixture_point())
+    del older["class_errors"], older["ranking"]
+    (point,) = read_run(write(lines_of()[0], encode({"kind": "point", **older}))).points
+    assert (point.class_errors, point.ranking) == (None, None)
 
 
 def test_errors_by_class_that_are_no_numbers_are_refused(write):
@@ -151,13 +135,10 @@ def test_garbage_before_the_last_line_is_refused_with_file_and_line(write, garba
         read_run(write(header, garbage, *rest))
 
 
-def test_another_schema_is_refused(write):
+def test_a_first_line_of_another_schema_or_kind_is_refused(write):
     line = encode({"kind": "run", "schema": 1, **vars(fixture_header())})
     with pytest.raises(sb.RecordError, match="line 1: schema 1, expected 2"):
         read_run(write(line))
-
-
-def test_a_first_line_of_another_kind_is_refused(write):
     with pytest.raises(sb.RecordError, match="line 1: kind 'point', expected 'run'"):
         read_run(write(encode({"kind": "point"})))
 
@@ -176,24 +157,18 @@ def test_a_header_that_lacks_something_is_refused(write, name):
     ("place", "value"),
     [
         (("identity", "seed"), "/../../beside"),
-        (("identity", "seed"), 12345678901234567890),
-        (("identity", "seed"), True),
         (("identity", "strategy"), "top-k"),
         (("identity", "strategy", "name"), 5),
         (("versions", "torch"), 2.8),
         (("hardware", "memory_gib"), "much"),
-        (("hardware", "cpu"), None),
         (("config", "data"), ["digits"]),
-        (("config", "epochs"), "ten"),
         (("config", "limit"), 0.5),
         (("config", "composition"), "skewed"),
         (("config", "composition", "skew"), {}),
         (("config", "recipe", "learning_rate"), None),
         (("end", "meters"), 3),
-        (("end", "meters", "class_shares"), 0.5),
         (("end", "meters", "class_shares"), ["half", "half"]),
         (("end", "meters", "test_examples"), "many"),
-        (("end", "elapsed"), "long"),
         (("end", "ended"), 2020),
     ],
 )

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from fixture_clock import Clock
 from fixture_lab import fixture_plan
 from fixture_runs import fixture_point
 from rich.console import Console
@@ -29,16 +30,6 @@ class Screen:
     @property
     def lines(self):
         return self.file.getvalue().splitlines()
-
-
-class Clock:
-    """Seconds that pass only when a test says so."""
-
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from fixture_doors import same_tensors
 from fixture_lab import (
     BATCH,
     EXAMPLES,
-    Clock,
+    MeteredClock,
     carry_out,
     few_digits,
     fixture_plan,
@@ -50,7 +50,7 @@ def test_the_warm_up_is_a_share_of_its_own_budget(budget):
 
 
 def test_seconds_end_a_run_by_its_own_clock_and_evaluation_takes_none_of_them(monkeypatch):
-    clock = Clock(monkeypatch)
+    clock = MeteredClock(monkeypatch)
     model = name_watched(monkeypatch, clock.tick)  # a second for each forward pass
     run = carry_out(fixture_plan("traditional", model=model, seconds=10.0, evaluations=5))
     assert [point.seconds for point in run.points] == [2.0, 4.0, 6.0, 8.0, 10.0]
@@ -60,7 +60,7 @@ def test_seconds_end_a_run_by_its_own_clock_and_evaluation_takes_none_of_them(mo
 
 
 def test_an_evaluation_is_in_no_meter_however_slow(monkeypatch):
-    clock = Clock(monkeypatch)
+    clock = MeteredClock(monkeypatch)
     monkeypatch.setattr(metering, "time", SimpleNamespace(process_time=clock, perf_counter=clock))
 
     def slow(*_):

@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from fixture_lab import Clock, carry_out, few_digits, fixture_plan, name_watched, untimed
+from fixture_lab import MeteredClock, carry_out, few_digits, fixture_plan, name_watched, untimed
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from selective_backprop_lab.recipe import Rates
@@ -85,7 +85,7 @@ def test_the_same_budget_takes_a_third_of_each_epoch_further(learning_rates, fol
     ],
 )
 def test_twelve_seconds(monkeypatch, learning_rates, arm, shares):
-    clock = Clock(monkeypatch)
+    clock = MeteredClock(monkeypatch)
     model = name_watched(monkeypatch, clock.tick)
     carry_out(paced(arm, ScheduleBasis.RUN, seconds=12.0, model=model))
     assert learning_rates == along_the_cosine(shares)
@@ -95,7 +95,7 @@ def test_twelve_seconds(monkeypatch, learning_rates, arm, shares):
 def test_a_run_that_ends_by_the_clock_has_the_schedule_of_the_recipe_s_epochs(
     monkeypatch, learning_rates, epochs
 ):
-    clock = Clock(monkeypatch)
+    clock = MeteredClock(monkeypatch)
     model = name_watched(monkeypatch, clock.tick)
     timed = paced("traditional", ScheduleBasis.CANDIDATES, seconds=6.0, model=model)
     carry_out(replace(timed, recipe=replace(timed.recipe, epochs=epochs)))

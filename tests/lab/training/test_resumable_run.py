@@ -4,7 +4,7 @@ import errno
 import math
 
 import pytest
-from fixture_lab import Clock, few_digits, fixture_plan, same_runs, untimed
+from fixture_lab import MeteredClock, few_digits, fixture_plan, same_runs, untimed
 from fixture_sessions import open_session, train_session
 
 import selective_backprop as sb
@@ -169,7 +169,7 @@ def test_a_checkpoint_that_holds_no_state_of_the_run_is_refused_by_its_name(tmp_
 
 
 def test_what_a_checkpoint_takes_is_not_on_the_run_s_bill(tmp_path, monkeypatch):
-    clock = Clock(monkeypatch)
+    clock = MeteredClock(monkeypatch)
     saved = []
 
     def write(checkpoints, state):

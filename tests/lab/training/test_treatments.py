@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fixture_doors import flat_tensors
 from fixture_lab import carry_out, few_digits, fixture_plan, gone_on, same_runs, states_of
 
 import selective_backprop as sb
@@ -41,19 +42,8 @@ def test_selection_goes_by_losses_that_are_free_of_smoothing():
     run = carry_out(fixture_plan("auto+smoothing-0.3", **SMALL_CNN))
     known = run.loader.state_dict()
     least = 0.3 * torch.tensor(10.0).log()  # of what remains of a loss by smoothing, at the least
-    losses = torch.cat([t.flatten() for t in _tensors(known) if t.is_floating_point()])
+    losses = torch.cat([t.flatten() for t in flat_tensors(known) if t.is_floating_point()])
     assert float(losses[losses > 0].min()) < least / 2
-
-
-def _tensors(state):
-    if isinstance(state, torch.Tensor):
-        yield state
-    elif isinstance(state, dict):
-        for each in state.values():
-            yield from _tensors(each)
-    elif isinstance(state, (list, tuple)):
-        for each in state:
-            yield from _tensors(each)
 
 
 def test_progressive_runs_see_small_images_first_and_pay_less_for_them():

@@ -64,7 +64,7 @@ class Pipelined(AbstractScorer):
 
     Args:
         scorer: scores with the copy. Of a cheap scorer, write
-            `Pipelined(LowPrecision(Forward()), every=8)`. Checks of its own are not made.
+            `Pipelined(Int8(Forward()), every=8)`. Checks of its own are not made.
         every: scored batches from one update of the copy to the next, at least 1; where it is
             less than `ahead`, an update may wait for batches in flight.
         ahead: candidate batches that are begun before the first is waited for, at least 1; None
@@ -84,7 +84,7 @@ class Pipelined(AbstractScorer):
     check: Check | None = Check()
 
     def __post_init__(self) -> None:
-        check_wrapper(self, other_model=True)
+        check_wrapper(self)
         settle(self, check_whole, "every")
         settle(self, check_whole, "ahead", optional=True)
 

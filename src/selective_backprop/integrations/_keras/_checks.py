@@ -24,7 +24,7 @@ def check_scorer(strategy: Strategy) -> None:
         raise ConfigurationError(
             f"{strategy.scorer!r} does not score by one whole forward pass of the model "
             "(Needs(plain_forward=True)), and copies and parts of it lack what Keras keeps in "
-            "variables of its own; use Forward(), LowPrecision() or LowResolution()"
+            "variables of its own; use Forward()"
         )
 
 
