@@ -153,6 +153,12 @@ def prepare_oracle(setup: TrainingSetup) -> Preparation:
     return Preparation(subset=sb.Subset(right, examples, source="right labels, once each"))
 
 
+def prepare_unique(setup: TrainingSetup) -> Preparation:
+    """Keep each example once, as far as copies are found; reading the data costs no passes."""
+    loader = make_loader(setup.data, batch_size=500, seed=0, shuffle=False)
+    return Preparation(subset=sb.guide.find_copies(loader).subset)
+
+
 def row_losses(losses: Float[Tensor, " row *token"]) -> Float[Tensor, " row"]:
     """Return one loss per row: of text, the mean over its tokens."""
     return losses if losses.ndim == 1 else losses.flatten(1).mean(1)

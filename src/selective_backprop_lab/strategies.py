@@ -15,6 +15,7 @@ from selective_backprop_lab.preparation import (
     prepare_proxy,
     prepare_pruned,
     prepare_reference,
+    prepare_unique,
 )
 
 
@@ -196,6 +197,13 @@ STRATEGIES: Mapping[str, LabStrategy] = {
         ),
         prepare=lambda setup, given: prepare_oracle(setup),
         classifies=True,
+    ),
+    # What anybody can know of copies.
+    "unique": LabStrategy(
+        lambda given, preparation: replace(
+            sb.traditional(), name="unique", subset=preparation.subset
+        ),
+        prepare=lambda setup, given: prepare_unique(setup),
     ),
     "random-backprop": _simple(_random, *_RANDOM),
     "random-scored": _simple(_scored, *_RANDOM),

@@ -25,9 +25,9 @@ FITTED = Preparation(
     make_optimizer=torch.optim.SGD,
 )
 PRUNED = {"diet-sb", "el2n", "el2n-random", "grand"}
-KEPT = PRUNED | {"oracle"}
+KEPT = PRUNED | {"oracle", "unique"}
 UNWARMED = {"traditional", "random-backprop", "random-scored", "el2n", "el2n-random", "grand"}
-UNWARMED |= {"token-selection", "reseeded", "oracle"}
+UNWARMED |= {"token-selection", "reseeded", "oracle", "unique"}
 OWN_SCHEDULE = {"kath18", "kath18-loss-gated", "kath18-published", "infobatch", "easy-skip", "auto"}
 
 

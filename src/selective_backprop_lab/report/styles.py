@@ -48,6 +48,7 @@ _OWN = {
     "token-selection": "#8a5a2b",
     "reseeded": "#87ceaa",
     "oracle": "#8f7500",
+    "unique": "#3906e3",
     "auto": "#35b835",
 }
 _PALETTE = ("#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0072b2", "#b8a200")
