@@ -2,8 +2,9 @@
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,14 @@ def found(*, data: tuple[str, ...] = tuple(MADE), root: Path = Path("data")) -> 
         for settings in MADE[name]:
             yield Once(
                 {"data": name, "settings": {k: v for k, v in settings.items() if v}},
-                lambda name=name, settings=settings: found_in(name, settings, root),
+                lambda name=name, settings=settings: apart(found_in, name, settings, root),
             )
+
+
+def apart(measure: Callable[..., list[Row]], *about: Any) -> list[Row]:
+    """Return what is measured in a new process, whose memory nothing has been taken from."""
+    with get_context("spawn").Pool(1) as pool:
+        return pool.apply(measure, about)
 
 
 def found_in(name: str, settings: dict[str, Any], root: Path) -> list[Row]:
