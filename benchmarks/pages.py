@@ -315,6 +315,51 @@ def traits(rows: Rows) -> Told:
     return what, [*grid(heads, lines, (0, 1)), "", last]
 
 
+def copies(rows: Rows) -> Told:
+    """Return what `find_copies` found, beside the copies that were made."""
+    lines = []
+    for row in rows:
+        made = " ".join(f"--{key.replace('_', '-')} {v}" for key, v in row["settings"].items())
+        made = f"`{made}`" if made else "as published"
+        known = ["–"] * 3
+        if "made" in row:
+            right = row["of_one"] / max(1, row["found"])
+            known = [f"{row['made']:,}", f"{row['recalled'] / row['made']:.1%}", f"{right:.1%}"]
+        counts = " | ".join(
+            f"{row[name]:,}" for name in ("examples", "found", "exact", "conflicts")
+        )
+        spent = f"{row['median']:.1f} | {row['bytes'] / 1e6:.0f} MB"
+        lines.append(f"{row['data']} | {made} | {counts} | {' | '.join(known)} | {spent}")
+    heads = (
+        "data | made | examples | copies found | exact | conflicts | copies made | of these found "
+        "| of the found right | CPU seconds | memory"
+    )
+    return "one thread", grid(heads, lines, (0, 1))
+
+
+def frequent(rows: Rows) -> Told:
+    """Return what leaving copies out does, each arm at the rate that three other seeds chose."""
+    seeds = sorted(each_of(rows, "seed"))
+    tuning, tested = seeds[:3], seeds[3:]
+
+    def errors(of: Sequence[int], **wanted: Any) -> list[float]:
+        return [row["median"] for row in where(rows, **wanted) if row["seed"] in of]
+
+    lines = []
+    for data in each_of(rows, "data"):
+        own = where(rows, data=data)[0]
+        for arm in each_of(rows, "arm"):
+            about = {"arm": arm, "data": data}
+            rates = each_of(rows, "rate")
+            rate = min(rates, key=lambda rate: fmean(errors(tuning, rate=rate, **about)))
+            error = with_interval(estimate(errors(tested, rate=rate, **about)))
+            known = f"{own['examples']:,} | {own['kept']:,} | {own['conflicts']:,}"
+            lines.append(f"{data} | {known} | {arm} | {rate:g} | {error}")
+    heads = "data | examples | kept | conflicts | trained on | rate | test error, %"
+    said = f"perceptron, {rows[0]['passes']} passes · seeds {', '.join(map(str, tested))}"
+    return said, grid(heads, lines, (0, 4))
+
+
 def _share(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
 
@@ -467,6 +512,9 @@ SHAPES = (
     traits,
     audit,
     issues,
+    copies,
 )
-KINDS: dict[str, Callable[[Any], Told]] = {each.__name__: each for each in (*SHAPES, rare, bench)}
+KINDS: dict[str, Callable[[Any], Told]] = {
+    each.__name__: each for each in (*SHAPES, rare, bench, frequent)
+}
 TABLES = {kind: partial(written, kind) for kind in KINDS}

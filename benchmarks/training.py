@@ -20,12 +20,13 @@ def train(
     strategy: sb.Strategy,
     *,
     seed: int = 0,
+    weights: Tensor | None = None,
     see: Seen = lambda indices, logits, epoch, trained: None,
 ) -> nn.Module:
     """Train a recipe's net on what a strategy selects, and return the net.
 
     `see` is called with the indices and the logits of every batch that is passed forward, the
-    epoch, and whether it is trained on or only scored.
+    epoch, and whether it is trained on or only scored. `weights` are of the losses of each example.
     """
     torch.manual_seed(seed)
     model = recipe.make_model(data, seed=seed)
@@ -58,7 +59,8 @@ def train(
             logits = model(images)
             losses = nn.functional.cross_entropy(logits, labels, reduction="none")
             optimizer.zero_grad()
-            (selection.weights * losses).mean().backward()
+            weighed = losses if weights is None else weights[selection.indices] * losses
+            (selection.weights * weighed).mean().backward()
             optimizer.step()
             loader.record(selection, losses)
             see(selection.indices, logits.detach(), epoch, True)

@@ -166,6 +166,12 @@ def prepare_cleaned(setup: TrainingSetup, *, share: float) -> Preparation:
     return Preparation(subset=suspects.rest(), cost=cost)
 
 
+def prepare_unique(setup: TrainingSetup) -> Preparation:
+    """Keep each example once, as far as copies are found; reading the data costs no passes."""
+    loader = make_loader(setup.data, batch_size=500, seed=0, shuffle=False)
+    return Preparation(subset=sb.guide.find_copies(loader).subset)
+
+
 def row_losses(losses: Float[Tensor, " row *token"]) -> Float[Tensor, " row"]:
     """Return one loss per row: of text, the mean over its tokens."""
     return losses if losses.ndim == 1 else losses.flatten(1).mean(1)

@@ -16,6 +16,7 @@ from selective_backprop_lab.preparation import (
     prepare_proxy,
     prepare_pruned,
     prepare_reference,
+    prepare_unique,
 )
 
 
@@ -141,6 +142,22 @@ def _pruned(
     )
 
 
+def _kept(
+    name: str,
+    prepare: Callable[[TrainingSetup, StrategyOptions], Preparation],
+    *options: str,
+    classifies: bool = False,
+) -> LabStrategy:
+    """Return plain training on the part of the data that its preparation keeps."""
+    return LabStrategy(
+        lambda given, preparation: replace(sb.traditional(), name=name, subset=preparation.subset),
+        options,
+        prepare,
+        trains_models=bool(options),  # for the share of the run that they set
+        classifies=classifies,
+    )
+
+
 def _sb(given: StrategyOptions) -> sb.Strategy:
     return sb.selective_backprop(
         given.rate,
@@ -191,23 +208,15 @@ STRATEGIES: Mapping[str, LabStrategy] = {
         _simple(lambda _: replace(sb.traditional(), name="reseeded")), reseeded=True
     ),
     # What nobody can know, and so a bound: the right labels, and what is a copy.
-    "oracle": LabStrategy(
-        lambda given, preparation: replace(
-            sb.traditional(), name="oracle", subset=preparation.subset
-        ),
-        prepare=lambda setup, given: prepare_oracle(setup),
-        classifies=True,
-    ),
-    # What a person would do with a list of labels that look wrong.
-    "cleaned": LabStrategy(
-        lambda given, preparation: replace(
-            sb.traditional(), name="cleaned", subset=preparation.subset
-        ),
-        ("young",),
+    "oracle": _kept("oracle", lambda setup, given: prepare_oracle(setup), classifies=True),
+    # What a person would do with a list of labels that look wrong, and with one of copies.
+    "cleaned": _kept(
+        "cleaned",
         lambda setup, given: prepare_cleaned(setup, share=given.young),
-        trains_models=True,
+        "young",
         classifies=True,
     ),
+    "unique": _kept("unique", lambda setup, given: prepare_unique(setup)),
     "random-backprop": _simple(_random, *_RANDOM),
     "random-scored": _simple(_scored, *_RANDOM),
     "selective-backprop": _simple(_sb, *_RANKED),

@@ -30,7 +30,7 @@ PREPARED = dict.fromkeys(PRUNED, EL2N) | {"grand": GRAND, "rho-loss": HALVES, "c
 SHUT = {"kath18", "kath18-published", "kath18-loss-gated"}  # their gates stay shut here
 WITHOUT_PASSES = {"traditional", "random-backprop", "recorded-sb", "infobatch", "easy-skip", "auto"}
 WITHOUT_PASSES |= {"el2n", "el2n-random", "grand", "tail-sft", "token-selection", "reseeded"}
-WITHOUT_PASSES |= {"auto-trim", "cleaned"}
+WITHOUT_PASSES |= {"auto-trim", "cleaned", "unique"}
 ARMS = [arm for arm in STRATEGIES if arm != "oracle"]  # it refuses data without wrong labels
 
 
@@ -83,7 +83,7 @@ def test_preparing_takes_seconds_of_its_own_and_all_phases_make_up_the_seconds(a
     for point in trained(arm).points:
         assert sum(point.phases.values()) == pytest.approx(point.seconds, abs=1e-6)
         prepared = point.phases.get("prepare", 0.0)
-        assert (prepared > 0.0) == (arm in PREPARED or arm == "proxy-sb")
+        assert (prepared > 0.0) == (arm in {*PREPARED, "proxy-sb", "unique"})
         assert prepared < point.seconds
 
 

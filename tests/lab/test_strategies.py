@@ -25,9 +25,9 @@ FITTED = Preparation(
     make_optimizer=torch.optim.SGD,
 )
 PRUNED = {"diet-sb", "el2n", "el2n-random", "grand"}
-KEPT = PRUNED | {"oracle", "cleaned"}
+KEPT = PRUNED | {"oracle", "cleaned", "unique"}
 UNWARMED = {"traditional", "random-backprop", "random-scored", "el2n", "el2n-random", "grand"}
-UNWARMED |= {"token-selection", "reseeded", "oracle", "cleaned"}
+UNWARMED |= {"token-selection", "reseeded", "oracle", "cleaned", "unique"}
 OWN_SCHEDULE = {"kath18", "kath18-loss-gated", "kath18-published", "infobatch", "easy-skip"}
 OWN_SCHEDULE |= {"auto", "auto-trim"}
 

@@ -109,6 +109,22 @@ def test_strategies_that_bring_models_along_are_made_as_the_page_says():
     assert len(names["subset"]) == 48
 
 
+def test_loops_without_copies_and_with_their_weights_run(capsys):
+    functional = torch.nn.functional
+    inputs = torch.randn(20, 4)[torch.arange(60) % 20]
+    data = torch.utils.data.TensorDataset(inputs, torch.arange(60) % 20 % 3)
+    names = {"sb": sb, "data": data, "functional": functional, "model": torch.nn.Linear(4, 3)}
+    names |= {"loss_fn": torch.nn.CrossEntropyLoss()}
+    names |= {"train_loader": torch.utils.data.DataLoader(data, 5, shuffle=True)}
+    for example in examples_of("copies"):
+        exec(example, names)
+        if names["loader"].stats.batches == 0:
+            assert sum(len(targets) for _, targets in names["loader"]) == 20
+    assert names["loader"].stats.kept == 20
+    assert names["model"].weight.grad.abs().sum() > 0
+    assert "40 of 60" in capsys.readouterr().out
+
+
 def test_a_loop_that_notes_doubts_names_the_examples_that_look_wrong(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     example, *_ = examples_of("audit")

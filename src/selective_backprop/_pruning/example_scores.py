@@ -173,8 +173,8 @@ def _score(
             f"make_model is a model ({type(make_model).__name__}); each one is trained "
             "from the start, so pass a callable that makes a new one: make_model=lambda: Net()"
         )
-    source = _open_in_order(loader)
-    sample = _load_twice(source)
+    source = open_in_order(loader)
+    sample = load_twice(source)
 
     # One tensor can serve for both, as neither is written in place.
     mean = squares = torch.zeros(source.examples or 0, dtype=torch.float64)
@@ -198,7 +198,7 @@ def _score(
             _measure(name, measure, model, [sample])
         hint = "return the epochs of traditional training that it spent, or None where unknown"
         spent.append(check_number("train()", train(model, seed), hint, optional=True))
-        scores = _measure(name, measure, model, _load_all(source))
+        scores = _measure(name, measure, model, load_all(source))
         del model  # frees its memory before the next one is made
         off = scores - mean  # Welford's sums need no model's scores once they are added
         mean = mean + off / (seed + 1)
@@ -243,7 +243,7 @@ def _measure(
     return scores
 
 
-def _open_in_order(loader: Any) -> Source:
+def open_in_order(loader: Any) -> Source:
     """Open a loader whose batches go through its whole data set in order; refuse others."""
     source = open_source(loader)
     grouping = loader.batch_sampler
@@ -266,9 +266,9 @@ def _open_in_order(loader: Any) -> Source:
         found = "in_order=False"
     if found is not None:
         raise LoaderError(
-            "scores are filed by position in the data set, so the loader must go through all of "
-            f"it in order; this one has {found}. Write DataLoader(dataset, batch_size=256), of "
-            "the data set without augmentation."
+            "examples are known by their position in the data set, so the loader must go through "
+            f"all of it in order; this one has {found}. Write DataLoader(dataset, batch_size=256), "
+            "of the data set without augmentation."
         )
     return source
 
@@ -281,12 +281,12 @@ def _private(source: Source, indices: Any = None) -> Any:
     return loader
 
 
-def _load_all(source: Source) -> Iterator[tuple[Any, int]]:
+def load_all(source: Source) -> Iterator[tuple[Any, int]]:
     """Yield the loader's batches with their numbers of rows."""
     yield from zip(_private(source), source.sizes() or (), strict=True)
 
 
-def _load_twice(source: Source) -> tuple[Any, int]:
+def load_twice(source: Source) -> tuple[Any, int]:
     """Return a batch of the first examples and its size; refuse examples that differ each time."""
     rows = min(source.examples or 1, 16)
     size = min(source.batch_size or 1, rows)
@@ -299,8 +299,8 @@ def _load_twice(source: Source) -> tuple[Any, int]:
     if len(leaves[0]) != len(leaves[1]) or not all(map(_same, *leaves)):
         raise LoaderError(
             f"the first {rows} examples differ each time they are loaded: the data set augments "
-            "them. Pass a loader of the same examples without augmentation, so that scores are of "
-            "the examples and not of chance."
+            "them. Pass the same examples without augmentation, so that what is found is of the "
+            "examples and not of chance."
         )
     return one[0], size
 

@@ -1,4 +1,4 @@
-"""The guide: whether `auto` pays on a training, and which labels look wrong."""
+"""The guide: whether `auto` pays on a training, which labels look wrong, and what is a copy."""
 
 from selective_backprop.guide._advice.advise import Advice, advise
 from selective_backprop.guide._advice.epoch_cost import EpochCost
@@ -8,9 +8,11 @@ from selective_backprop.guide._audit.example_table import example_table, write_t
 from selective_backprop.guide._audit.label_doubts import Doubts, Look, look_at
 from selective_backprop.guide._audit.label_issues import find_label_issues
 from selective_backprop.guide._audit.ranked_examples import Cut, Suspects
+from selective_backprop.guide._copies import Copies, find_copies
 
 __all__ = [
     "Advice",
+    "Copies",
     "Cut",
     "DataTraits",
     "Doubts",
@@ -21,6 +23,7 @@ __all__ = [
     "audit",
     "data_traits",
     "example_table",
+    "find_copies",
     "find_label_issues",
     "look_at",
     "write_table",

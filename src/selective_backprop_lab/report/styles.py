@@ -49,6 +49,7 @@ _OWN = {
     "reseeded": "#87ceaa",
     "oracle": "#8f7500",
     "cleaned": "#5f8dd3",
+    "unique": "#3906e3",
     "auto": "#35b835",
 }
 _PALETTE = ("#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0072b2", "#b8a200")

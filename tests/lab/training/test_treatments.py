@@ -90,6 +90,19 @@ def test_the_oracle_trains_on_right_labels_only_once_each():
         carry_out(fixture_plan("oracle"))
 
 
+def test_of_uneven_copies_unique_trains_as_the_oracle_does_and_without_any_as_traditional():
+    copied = {"composition": Composition(copies=1.0, places=200), "limit": None, "anew": True}
+    plans = [replace(fixture_plan(arm), **copied) for arm in ("unique", "oracle")]
+    data = RunStore(Path("unused")).data(plans[0])
+    unique, oracle = (TrainingRun(plan, data) for plan in plans)
+    kept = [run.loader.strategy.subset.indices for run in (unique, oracle)]
+    assert torch.equal(*kept)
+    assert 0 < len(kept[0]) < 200
+    alone = [carry_out(fixture_plan(arm)) for arm in ("unique", "traditional")]
+    assert same_runs(*alone)
+    assert alone[0].meter.prepared == 0.0
+
+
 def test_runs_whose_data_are_drawn_anew_have_other_data_by_seed_and_record_it():
     composition = Composition(noise=0.2, places=100)
     plans = [

@@ -4,12 +4,11 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn.functional import adaptive_avg_pool2d, normalize
 
 from selective_backprop._core.types import Float
+from selective_backprop._pruning.near_images import low_frequencies, pool, standardised
 
-LEAST_SIDE, LARGEST_SIDE = 8, 32  # pixels: what is smaller is a table, what is larger is pooled
-FREQUENCIES = 8  # lowest ones of an image that its descriptor has, in each direction
+LEAST_SIDE = 8  # pixels: what is smaller is a table
 SKETCHED, PROJECTED = 1024, 64  # numbers that longer inputs are sketched to, and of a descriptor
 QUERIES = 2000  # examples whose neighbours are counted
 GROUPS, REFERENCES = 16, 32  # of references, and in each of them
@@ -39,7 +38,7 @@ def as_numbers(leaves: list[Tensor]) -> Float[Tensor, "row number"]:
     """
     parts = []
     for leaf in leaves:
-        rows = (_pooled(leaf) if is_image(leaf) else leaf).flatten(1).float()
+        rows = (pool(leaf) if is_image(leaf) else leaf).flatten(1).float()
         if rows.shape[1] > SKETCHED:
             generator = torch.Generator().manual_seed(0)
             places = torch.randint(2 * SKETCHED, (rows.shape[1],), generator=generator)
@@ -49,34 +48,19 @@ def as_numbers(leaves: list[Tensor]) -> Float[Tensor, "row number"]:
     return torch.cat(parts, 1).nan_to_num(0.0, 0.0, 0.0)
 
 
-def _pooled(images: Tensor) -> Float[Tensor, "row channel height width"]:
-    images = images.reshape(len(images), -1, *images.shape[-2:]).float()
-    height, width = (min(side, LARGEST_SIDE) for side in images.shape[-2:])
-    return adaptive_avg_pool2d(images, (height, width))
-
-
 def describe_images(images: Tensor) -> Float[Tensor, "row projected"]:
     """Describe images so that near-copies have nearly the same descriptor.
 
     It holds the amplitudes of the lowest frequencies, which a shift leaves as they are, without the
     mean level and with length 1, so that light and contrast do not matter.
     """
-    pooled = _pooled(images)
-    amplitudes = torch.fft.rfft2(pooled - pooled.mean((-2, -1), keepdim=True)).abs()
-    most = max(1, min(FREQUENCIES, pooled.shape[-2] // 2))
-    lowest = [amplitudes[:, :, :most], amplitudes[:, :, pooled.shape[-2] + 1 - most :]]
-    return _projected(normalize(torch.cat(lowest, 2)[..., :most].flatten(1)))
+    pooled = pool(images)
+    return _projected(low_frequencies(pooled - pooled.mean((-2, -1), keepdim=True)))
 
 
 def describe_numbers(numbers: Float[Tensor, "row number"]) -> Float[Tensor, "row projected"]:
     """Describe other inputs by their numbers, each in deviations from its mean."""
     return _projected(standardised(numbers))
-
-
-def standardised(numbers: Float[Tensor, "row number"]) -> Float[Tensor, "row number"]:
-    """Return numbers without their means, in their deviations; what does not vary is 0."""
-    deviations = numbers.std(0)
-    return (numbers - numbers.mean(0)) / deviations.where(deviations > 0, 1.0)
 
 
 def _projected(rows: Float[Tensor, "row number"]) -> Float[Tensor, "row projected"]:

@@ -17,6 +17,7 @@ from selective_backprop._core.errors import LoaderError
 from selective_backprop._core.options import check_number
 from selective_backprop._core.types import Int64
 from selective_backprop._pipeline.source import Source, open_source
+from selective_backprop._pruning.near_images import standardised
 from selective_backprop.guide._advice.near_copies import (
     LEAST_DESCRIBED,
     as_numbers,
@@ -25,7 +26,6 @@ from selective_backprop.guide._advice.near_copies import (
     hash_rows,
     is_image,
     share_alike,
-    standardised,
 )
 from selective_backprop.guide._advice.training_copy import kept_streams
 from selective_backprop.guide._advice.wrong_labels import estimate_wrong_labels
@@ -120,7 +120,7 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
     with kept_streams(source.loader, None):
         batches, random = _draw(source)
         for batch in batches:
-            inputs, targets = map(_tensors_of, _split(batch))
+            inputs, targets = map(tensors_of, split_batch(batch))
             count = len(next(iter(inputs or targets), " "))
             rows += count
             labels.append(targets[0] if [each.shape for each in targets] == [(count,)] else None)
@@ -168,7 +168,7 @@ def _count_classes(parts: list[Tensor | None]) -> Int64[Tensor, " class"] | None
     return None if int(labels.min()) < 0 or 2 * len(counts) > len(labels) else counts
 
 
-def _split(batch: Any) -> tuple[Any, Any]:
+def split_batch(batch: Any) -> tuple[Any, Any]:
     """Return a batch's inputs and targets; None for targets that it does not have."""
     if isinstance(batch, Mapping):
         name = next((each for each in TARGETS if each in batch), None)
@@ -178,7 +178,7 @@ def _split(batch: Any) -> tuple[Any, Any]:
     return batch, None
 
 
-def _tensors_of(part: Any) -> list[Tensor]:
+def tensors_of(part: Any) -> list[Tensor]:
     """Return the tensors, and arrays as such, of a part of a batch that have a row per example."""
     found = []
     for leaf in list_leaves(part):
@@ -201,6 +201,6 @@ def _draw(source: Source) -> tuple[Iterable[Any], bool]:
     keys = keys.unique()
     keys = keys[torch.randperm(len(keys), generator=torch.Generator().manual_seed(0))]
     drawn = [part.tolist() for part in keys.split(source.batch_size or 1)]
-    twice = [_tensors_of(_split(batch)[0]) for batch in source.copy_with([drawn[0]] * 2)]
+    twice = [tensors_of(split_batch(batch)[0]) for batch in source.copy_with([drawn[0]] * 2)]
     same = [torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(*twice, strict=True)]
     return source.copy_with(drawn), not all(same)

@@ -1,0 +1,179 @@
+"""Which examples of a data set repeat an earlier one, found before any training."""
+
+import textwrap
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from selective_backprop._batches.structure import list_leaves
+from selective_backprop._core.errors import LoaderError
+from selective_backprop._core.options import check_number
+from selective_backprop._core.types import Bool, Float, Int64
+from selective_backprop._pruning.example_scores import load_all, load_twice, open_in_order
+from selective_backprop._pruning.near_images import link_images, shrink_images
+from selective_backprop._sampling.subset import Subset
+from selective_backprop.guide._advice.near_copies import hash_rows, is_image
+from selective_backprop.guide._advice.training_copy import kept_streams
+from selective_backprop.guide._advice.traits import split_batch, tensors_of
+
+AT_ONCE = 256  # examples, of a data set that comes without a loader
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Copies:
+    """Which examples of a data set repeat an earlier one that has the same target.
+
+    Attributes:
+        first: for each example, the one that is kept for it: itself, or the first that it repeats.
+        exact: whether an example repeats that one bit by bit; False for a near copy, and for what
+            is kept.
+        conflicts: pairs of examples, the earlier first, whose inputs repeat each other and whose
+            targets differ. Both are kept: which target is right, the data do not say.
+    """
+
+    first: Int64[Tensor, " example"]
+    exact: Bool[Tensor, " example"]
+    conflicts: Int64[Tensor, "conflict 2"]
+
+    @property
+    def pairs(self) -> Int64[Tensor, "copy 2"]:
+        """Each copy after the example that is kept for it, in the order of the copies."""
+        own = torch.arange(len(self.first))
+        return torch.stack([self.first, own], 1)[self.first != own]
+
+    @property
+    def share(self) -> float:
+        """The share of the examples that repeat an earlier one, in [0, 1)."""
+        return len(self.pairs) / len(self.first)
+
+    @property
+    def subset(self) -> Subset:
+        """Each example once, for `pruned`, or `within` of any strategy."""
+        return Subset(self.first.unique(), len(self.first), source="each once, by find_copies")
+
+    @property
+    def weights(self) -> Float[Tensor, " example"]:
+        """How often the data set has each kept example, over the mean of these; 0 for its copies.
+
+        Their mean over what is kept is 1, so `(weights[selection.indices] * losses).mean()` has, in
+        training on `subset`, the mean of the loss over the whole data set.
+        """
+        counts = self.first.bincount(minlength=len(self.first))
+        return counts * (len(self.subset) / len(self.first))
+
+    def __str__(self) -> str:
+        """Return what was found, in a sentence."""
+        copies, examples = len(self.pairs), len(self.first)
+        return (
+            f"{copies:,} of {examples:,} examples ({self.share:.2%}) repeat an earlier one, "
+            f"{int(self.exact.sum()):,} of them exactly; {len(self.conflicts):,} repeat its inputs "
+            "with another target"
+        )
+
+
+def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.99) -> Copies:
+    """Find examples that repeat an earlier one, so that training can leave them out.
+
+    Each example is read once, in order, and no model is needed. Two examples are exact copies if
+    the tensors of their inputs have the same bytes, but for the zeros that texts are padded with.
+    Two images are near copies if they correlate by at least `near` at the best of the shifts of up
+    to a twelfth of a side; light and contrast do not matter. Images of more than 32 pixels a side
+    are compared at 32, so that scaling and compression hardly matter either.
+
+    It does not see mirrored, rotated, cropped or further shifted images, near copies of anything
+    but images, or copies that augmentation changes with each reading. An image is compared
+    with the few that look most similar, so some near copies are missed. Very simple images can be
+    taken for near copies though they are not: look at `pairs`.
+
+    Of each image at most 3,600 bytes per three channels are held, of any other example about 100.
+    The loader, its data set and all random streams stay as they were, but for counters that a data
+    set keeps itself.
+
+    Args:
+        data: examples are `(inputs, targets)` or longer, of which all but the first count as
+            targets, or mappings with `labels`, `label`, `targets`, `target` or `y`; or inputs
+            alone. A loader must go through the whole data set in order.
+        near: the correlation from which images are near copies, above 0, at most 1; at 0.99 they
+            share 98 % of their variance. None finds exact copies alone.
+
+    Returns:
+        The copies. Inputs that are repeated with other targets are no copies, but `conflicts`.
+
+    Raises:
+        ConfigurationError: if `near` is out of its range.
+        LoaderError: if a loader shuffles or leaves examples out, if examples change from one
+            reading to the next, or if they hold anything but tensors and arrays of numbers.
+
+    Example:
+        >>> import torch
+        >>> inputs = torch.tensor([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0], [1.0, 2.0]])
+        >>> copies = find_copies(torch.utils.data.TensorDataset(inputs, torch.tensor([0, 1, 0, 1])))
+        >>> copies.pairs.tolist(), copies.conflicts.tolist(), copies.subset.indices.tolist()
+        ([[0, 2]], [[0, 3]], [0, 1, 3])
+    """
+    near = check_number(
+        "near", near, "0.99 allows for 2 % of the variance", above=0, most=1, optional=True
+    )
+    given: Any = data
+    source = open_in_order(DataLoader(given, AT_ONCE) if hasattr(given, "__getitem__") else given)
+    load_twice(source)
+    inputs, targets, images, spectra = [], [], [], []
+    with kept_streams(source.loader, None):
+        for batch, _ in load_all(source):
+            shown, aims = _tensors(batch)
+            inputs += hash_rows(shown)
+            targets += hash_rows(aims) if aims else [0] * len(shown[0])
+            if near is not None and len(shown) == 1 and is_image(shown[0]):
+                small, spectrum = shrink_images(shown[0])
+                images.append(small)
+                spectra.append(spectrum)
+    same = alike = _first_equal(torch.tensor(inputs))
+    if near is not None and images:
+        if len({each.shape[1:] for each in images}) > 1:
+            raise LoaderError("images differ in size or channels; pass near=None, or resize them")
+        once, place = same.unique(return_inverse=True)
+        alike = once[link_images(torch.cat(images)[once], torch.cat(spectra)[once], near)][place]
+    return _group(same, alike, _first_equal(torch.tensor(targets)))
+
+
+def _tensors(batch: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the tensors of a batch's inputs and of its targets; refuse what is none."""
+    paired = isinstance(batch, (tuple, list)) and len(batch) > 1
+    inputs, targets = (batch[0], batch[1:]) if paired else split_batch(batch)
+    parts = [inputs] if targets is None else [inputs, targets]
+    shown, *aims = found = [tensors_of(part) for part in parts]
+    leaves = [leaf for part in parts for leaf in list_leaves(part)]
+    lengths = {len(tensor) for part in found for tensor in part}
+    if not shown or len(lengths) > 1 or sum(map(len, found)) < len(leaves):
+        held = ", ".join(str(getattr(leaf, "shape", leaf)) for leaf in leaves)
+        raise LoaderError(
+            f"a batch holds {textwrap.shorten(held, 100, placeholder=' …')}; copies are told by "
+            "tensors or arrays of numbers with a row for each example. Pass a data set of these "
+            "alone: of text, its tokens."
+        )
+    return shown, aims[0] if aims else []
+
+
+def _first_equal(values: Int64[Tensor, " example"]) -> Int64[Tensor, " example"]:
+    """Return for each value the index of the first one that is equal."""
+    _, first, place = np.unique(values.numpy(), return_index=True, return_inverse=True)
+    return torch.from_numpy(first[place])
+
+
+def _group(
+    same: Int64[Tensor, " example"],
+    alike: Int64[Tensor, " example"],
+    targets: Int64[Tensor, " example"],
+) -> Copies:
+    """Return the copies, by the first example with equal inputs, alike ones and an equal target."""
+    own = torch.arange(len(same))
+    first = _first_equal(alike * len(same) + targets)
+    exact = (first != own) & (same == same[first])
+    # The first of all that are alike is kept, as none before it has its target.
+    apart = (first == own) & (alike != own)
+    return Copies(first, exact, torch.stack([alike, own], 1)[apart])

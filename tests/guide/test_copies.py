@@ -1,0 +1,225 @@
+"""Copies are found before training, shown with what they repeat, and left out if that is wanted."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from fixture_doors import bits
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from unhooked import unhooked
+
+import selective_backprop as sb
+from selective_backprop.guide import find_copies
+from selective_backprop_lab.data.composition import Composition
+from selective_backprop_lab.data.datasets import load
+from selective_backprop_lab.data.loader import make_loader
+
+
+def pictures(count: int) -> torch.Tensor:
+    """Smooth pictures, no two alike, which fade to black at their edges."""
+    coarse = torch.randn(count, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    smooth = torch.nn.functional.interpolate(coarse, 18, mode="bicubic")
+    return torch.nn.functional.pad(smooth, [3] * 4)
+
+
+class Given(Dataset):
+    """Examples as they are given."""
+
+    def __init__(self, examples) -> None:
+        self.examples = examples
+
+    def __len__(self):
+        return len(self.examples)
+
+    def __getitem__(self, index):
+        return self.examples[index]
+
+
+EXAMPLE = st.tuples(st.integers(0, 3), st.integers(0, 1), st.integers(0, 2))
+
+
+@given(st.lists(EXAMPLE, min_size=1, max_size=30), st.integers(1, 9))
+def test_exact_copies_have_equal_inputs_and_an_equal_target(examples, batch_size):
+    data = TensorDataset(
+        torch.tensor([[a, b] for a, b, _ in examples]).float(),
+        torch.tensor([target for *_, target in examples]),
+    )
+    found = find_copies(DataLoader(data, batch_size))
+    first, kept, conflicts = [], {}, []
+    for index, (*inputs, target) in enumerate(examples):
+        targets = kept.setdefault(tuple(inputs), {})
+        if targets and target not in targets:
+            conflicts.append([min(targets.values()), index])
+        first.append(targets.setdefault(target, index))
+    assert found.first.tolist() == first
+    assert found.exact.tolist() == [index != each for index, each in enumerate(first)]
+    assert found.conflicts.tolist() == conflicts
+    assert found.pairs.tolist() == [[f, i] for i, f in enumerate(first) if f != i]
+    assert found.subset.indices.tolist() == sorted(set(first))
+    assert found.share == pytest.approx(1 - len(set(first)) / len(first))
+
+
+def test_every_part_of_an_input_counts_however_they_are_nested():
+    one, other = torch.tensor([1.0, 2.0]), torch.tensor([1.0, 3.0])
+    for part in (one, {"a": one, "b": [np.array([4, 5]), one]}):
+        changed = other if part is one else {**part, "b": [np.array([4, 6]), one]}
+        data = Given([(part, 0), (changed, 0), (part, 0), (part, 0)])
+        assert find_copies(data).first.tolist() == [0, 1, 0, 0]
+    named = [{"input_ids": torch.arange(3), "labels": each} for each in (7, 7, 8)]
+    found = find_copies(Given(named))
+    assert (found.pairs.tolist(), found.conflicts.tolist()) == ([[0, 1]], [[0, 2]])
+    assert find_copies(TensorDataset(torch.tensor([[1], [2], [1]]))).pairs.tolist() == [[0, 2]]
+    # what comes after the targets counts as they do
+    masked = TensorDataset(torch.zeros(3, 2), torch.zeros(3), torch.tensor([0, 1, 0]))
+    assert find_copies(masked).pairs.tolist() == [[0, 2]]
+
+
+def test_near_copies_are_pictures_shifted_and_lit_otherwise_that_have_the_same_target():
+    images = pictures(400)
+    images[200:300] = 1.2 * images[:100].roll((2, -1), (2, 3)) + 0.1
+    images[300:350] = images[200:250]  # exact copies of near copies
+    targets = torch.zeros(400, dtype=torch.int64)
+    targets[290:300] = 1
+    data = TensorDataset(images, targets)
+    found = find_copies(data)
+    near = [[index, 200 + index] for index in range(90)]
+    assert found.pairs.tolist() == near + [[index, 300 + index] for index in range(50)]
+    assert not found.exact.any()
+    assert found.conflicts.tolist() == [[90 + index, 290 + index] for index in range(10)]
+    alone = find_copies(data, near=None)
+    assert alone.pairs.tolist() == [[200 + index, 300 + index] for index in range(50)]
+    assert alone.exact.sum() == 50
+
+
+@pytest.mark.parametrize("part", ["pair", "table"])
+def test_near_copies_are_of_single_images_alone(part):
+    images = pictures(50).repeat(2, 1, 1, 1)
+    images[50:] += 1e-4
+    inputs = images.flatten(1) if part == "table" else images
+    other = [torch.zeros(3)] if part == "pair" else []
+    data = Given([([each, *other], 0) for each in inputs])
+    assert not len(find_copies(data).pairs)
+    assert len(find_copies(TensorDataset(images, torch.zeros(100))).pairs) == 50
+
+
+def test_made_copies_of_digits_are_found_and_wrong_labels_among_them_are_named():
+    made = Composition(copies=1.0, noise=0.2, places=900)(load("digits"))
+    found = find_copies(make_loader(made, batch_size=64, seed=0, shuffle=False))
+    key = made.train_sources * 10 + made.train_labels
+    assert len(found.subset) == len(key.unique())
+    assert torch.equal(key[found.first], key)
+    sources = made.train_sources[found.conflicts]
+    assert (sources[:, 0] == sources[:, 1]).all()
+    assert len(found.conflicts) == len(key.unique()) - len(made.train_sources.unique()) > 0
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=40))
+def test_by_weight_what_is_kept_has_the_mean_of_the_whole_data_set(values):
+    inputs = torch.tensor(values)[:, None].float()
+    found = find_copies(TensorDataset(inputs))
+    kept = found.subset.indices
+    assert found.weights[kept].mean() == pytest.approx(1, rel=1e-5)
+    mean = (found.weights[kept] * inputs[kept, 0]).mean()
+    assert float(mean) == pytest.approx(float(inputs.mean()), rel=1e-5)
+    assert not found.weights[~found.subset.mask()].any()
+
+
+def test_training_on_what_is_kept_draws_each_example_once():
+    inputs = torch.randn(30, 4)[torch.arange(90) % 30]
+    data = TensorDataset(inputs, torch.arange(90) % 30 % 3)
+    found = find_copies(data)
+    model = torch.nn.Linear(4, 3)
+    loader = sb.SelectiveLoader(
+        DataLoader(data, 10, shuffle=True),
+        model,
+        torch.nn.CrossEntropyLoss(),
+        sb.pruned(found.subset),
+        with_selection=True,
+    )
+    drawn = torch.cat([selection.indices for _, selection in loader])
+    assert sorted(drawn.tolist()) == list(range(30))
+
+
+def test_what_was_found_is_said_in_a_sentence():
+    inputs = torch.tensor([[1.0], [2.0], [1.0], [1.0]])
+    found = find_copies(TensorDataset(inputs, torch.tensor([0, 0, 0, 1])))
+    for said in ("1 of 4 examples (25.00%)", "1 of them exactly", "1 repeat", "another target"):
+        assert said in str(found)
+
+
+class Augmented(Given):
+    """Each example comes with random numbers added."""
+
+    def __getitem__(self, index):
+        inputs, target = self.examples[index]
+        return inputs + torch.rand(()) + np.random.rand() + random.random(), target
+
+
+class Counted(Given):
+    """Examples that draw from every random stream as they are read."""
+
+    def __getitem__(self, index):
+        torch.rand(()), np.random.rand(), random.random()
+        return self.examples[index]
+
+
+def test_loader_data_set_and_random_streams_are_as_they_were():
+    generator = torch.Generator().manual_seed(3)
+    data = Counted(TensorDataset(pictures(40), torch.zeros(40)))
+    loader = DataLoader(data, 16, generator=generator, num_workers=1)
+
+    def state():
+        return bits(
+            {
+                "generator": generator.get_state(),
+                "torch": torch.get_rng_state(),
+                "numpy": repr(np.random.get_state()),
+                "python": repr(random.getstate()),
+            }
+        )
+
+    with unhooked():  # checking annotations draws from Python's stream
+        before, held = state(), dict(vars(loader))
+        find_copies(loader)
+        find_copies(data)
+        assert state() == before
+    assert vars(loader) == held
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield torch.zeros(3), 0
+
+
+ROWS = TensorDataset(torch.zeros(4, 3), torch.zeros(4))
+
+
+@pytest.mark.parametrize(
+    ("data", "near", "error", "said"),
+    [
+        (ROWS, 0.0, sb.ConfigurationError, "near=0.0"),
+        (ROWS, 1.1, sb.ConfigurationError, "near=1.1"),
+        (DataLoader(ROWS, 2, shuffle=True), 0.99, sb.LoaderError, "shuffle=True"),
+        (DataLoader(ROWS, 3, drop_last=True), 0.99, sb.LoaderError, "drop_last=True"),
+        (DataLoader(Stream(), 2), None, sb.LoaderError, "Stream"),
+        (Augmented([(torch.zeros(3), 0)] * 4), None, sb.LoaderError, "without augmentation"),
+        (Given([("a text", 0)] * 4), None, sb.LoaderError, "holds .*a text.* tokens"),
+        (Given([(torch.zeros(2), "a name")] * 4), None, sb.LoaderError, "holds .*a name"),
+        (5, None, sb.LoaderError, "int"),
+    ],
+    ids=["low", "high", "shuffled", "part", "stream", "augmented", "text", "names", "neither"],
+)
+def test_what_cannot_be_searched_is_refused_with_what_to_pass(data, near, error, said):
+    with unhooked(), pytest.raises(error, match=said):
+        find_copies(data, near=near)
+
+
+def test_images_of_several_sizes_are_refused_unless_only_exact_copies_are_looked_for():
+    data = Given([(torch.ones(1, side, side), 0) for side in (9, 12, 9)])
+    loader = DataLoader(data, 1)
+    with pytest.raises(sb.LoaderError, match="near=None"):
+        find_copies(loader)
+    assert find_copies(loader, near=None).pairs.tolist() == [[0, 2]]
