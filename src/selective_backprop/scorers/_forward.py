@@ -45,7 +45,7 @@ class Forward(AbstractScorer):
 
     The pass leaves each module's mode, the buffers, and the random streams of torch, NumPy and
     Python as they were, and records nothing for gradients. The model's forward hooks do run. It
-    computes in the precision in force where the loop runs; `LowPrecision` sets another.
+    computes in the precision in force where the loop runs; autocast in `losses=` sets another.
 
     Args:
         measure: `"loss"`, or `"error-norm"`, which needs outputs `[candidate, class]` and
