@@ -439,6 +439,27 @@ def issues(rows: Rows) -> Told:
     return with_seeds(what, rows), grid(heads, lines, (0, 1, 2))
 
 
+def noise(rows: Rows) -> Told:
+    """Return the share of wrong labels that is read, a column for what data are made into."""
+
+    def cell(runs: Rows) -> str:
+        known = [run for run in runs if run["half_width"] is not None]
+        if len(known) < len(runs):
+            return "–"
+        share, width = (fmean(run[key] for run in known) for key in ("median", "half_width"))
+        return f"{100 * share:.1f} ± {100 * width:.1f}"
+
+    made = each_of(rows, "made")
+    lines = []
+    rows_of = (each_of(rows, name) for name in ("data", "net", "smoothing"))
+    for data, net, smoothing in itertools.product(*rows_of):
+        if own := where(rows, data=data, net=net, smoothing=smoothing):
+            cells = (cell(where(own, made=each)) for each in made)
+            lines.append(" | ".join([f"{data}, {net} | {smoothing:g}", *cells]))
+    what = "{places:,} examples, half a pass, % of labels that look wrong"
+    return with_seeds(what, rows), grid(" | ".join(["data | smoothing", *made]), lines, (0,))
+
+
 def rare(rows: Rows) -> Told:
     """Return what is said of wrong and of right labels, rare classes apart."""
     cells = []
@@ -513,6 +534,7 @@ SHAPES = (
     audit,
     issues,
     copies,
+    noise,
 )
 KINDS: dict[str, Callable[[Any], Told]] = {
     each.__name__: each for each in (*SHAPES, rare, bench, frequent)

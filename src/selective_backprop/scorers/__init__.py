@@ -4,6 +4,7 @@ Knows batches, the memory of scores and `_core`; knows no selector, no strategy 
 `_abstract.py` first, then `_forward.py`, the scorer of Selective-Backprop.
 """
 
+from selective_backprop._memory.label_noise import WrongShare
 from selective_backprop._memory.ledger import ClassVisits, Ledger, Observations
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Delegating, Needs, RunningScorer
@@ -40,4 +41,5 @@ __all__ = [
     "ReferenceLosses",
     "RunningScorer",
     "Stale",
+    "WrongShare",
 ]
