@@ -111,6 +111,11 @@ def step():
         optimizer.step()
         scheduler.step()  # here
 
+def _warn_if_learned():
+    labels = torch.arange(32) % 2
+    data = TensorDataset(4.0 * nn.functional.one_hot(labels).float(), labels)
+    sb.guide.find_label_issues(nn.Identity(), DataLoader(data, 8), LOSS)  # here
+
 found = {}
 for name in sys.argv[1:]:
     with warnings.catch_warnings(record=True) as caught:
