@@ -3,10 +3,12 @@
 import difflib
 import importlib.util
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from reproductions.auto.results import judged
 from selective_backprop_lab.analysis.queries import final_difference
 from selective_backprop_lab.analysis.tables import with_interval
 from selective_backprop_lab.records.frame import frame
@@ -68,6 +70,20 @@ def test_what_the_readme_says_of_single_jobs_is_on_record():
         in text
     )
     assert "loses** in four passes on the same data, {} to {}".format(*four) in text
+
+
+def test_what_the_readme_says_of_auto_with_label_smoothing_is_on_record():
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    found = evidence.results_of("instead")
+    verdicts = Counter(job.verdict for job in judged(found, "auto+smoothing-0.3"))
+    assert (verdicts["gains"], verdicts["loses"]) == (6, 1)
+    assert "gain in six**, and lose in one" in text
+    (wrong,) = [each for each in found if each.workload.title == "Fashion-MNIST, 20 % wrong"]
+    cells = (("auto+smoothing-0.3", 16.0), ("traditional", wrong.rival(16.0)), ("oracle", 16.0))
+    ends = [f"{wrong.error(*cell).mean:.1f}" for cell in cells]
+    said = "end at {} % error after 16 passes, and the best plain training at {}; an oracle that"
+    assert said.format(*ends[:2]) in text
+    assert f"wrong labels ends at {ends[2]}, too" in text
 
 
 def test_what_kath18_cost_once_its_gate_had_opened_is_what_the_page_says():
