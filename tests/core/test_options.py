@@ -128,6 +128,7 @@ TAKES: Table = {
     "easy_skip": given(),
     "el2n_scores": scored_by,
     "example_table": given(evidence=torch.rand(8)),
+    "find_copies": lambda: {"data": wrapped()["loader"].dataset},
     "find_label_issues": lambda: {k: v for k, v in wrapped().items() if k != "strategy"},
     "grand_scores": lambda: scored_by(loss_fn=nn.CrossEntropyLoss()),
     "inclusion_odds": given(weights=HALF, count=4),
@@ -158,9 +159,9 @@ TAKES: Table = {
 
 # What the package gives and nobody else makes: its numbers were found, not asked for.
 GIVEN = {
-    *("Advice", "Agreement", "ClassVisits", "Cut", "DataTraits", "EpochCost", "ExampleScores"),
-    *("in_memory_loader", "Look", "Observations", "ScoreStats", "SelectedLosses"),
-    *("SelectedTokens", "Selection", "Stats", "StepStats", "Suspects"),
+    *("Advice", "Agreement", "ClassVisits", "Copies", "Cut", "DataTraits", "EpochCost"),
+    *("ExampleScores", "in_memory_loader", "Look", "Observations", "ScoreStats", "SelectedLosses"),
+    *("SelectedTokens", "Selection", "Stats", "StepStats", "Suspects", "WrongShare"),
 }
 # What is not called: interfaces, errors and names to choose from.
 OTHERS = {
