@@ -78,8 +78,15 @@ def test_what_a_young_model_said_in_the_first_half_does_not_count(batches):
     first = 10 * (batches // 2 - batches // BLOCKS)  # known to a block
     foolish = torch.cat([logits[:first].flip(1), logits[first:]])
     assert torch.equal(read(logits, labels, 10).own(), read(foolish, labels, 10).own())
-    rows = read(logits, labels, 10).own()[0]
-    assert 5 * batches <= rows <= 10 * batches * (1 / 2 + 2 / BLOCKS) + 10
+
+
+@pytest.mark.parametrize(("batches", "looked_at"), [(2, 1), (3, 2), (100, 50), (10 * BLOCKS, None)])
+def test_of_a_long_pass_a_bounded_number_of_batches_is_looked_at(batches, looked_at):
+    rows = float(read(*drawn(10 * batches, 0.3), 10).own()[0, 0])
+    if looked_at is None:
+        assert 10 * BLOCKS / 4 <= rows <= 10 * 2 * BLOCKS
+    else:
+        assert rows == 10 * looked_at
 
 
 def test_rows_that_are_ignored_do_not_count():
@@ -117,7 +124,7 @@ def test_what_has_no_label_for_each_row_tells_nothing(outputs, targets):
 
 
 def test_too_few_rows_and_a_model_that_knows_nothing_tell_nothing():
-    logits, labels = drawn(2 * LEAST_ROWS - 2, 0.5)
+    logits, labels = drawn(2 * LEAST_ROWS - 4, 0.5)
     assert ended(read(logits, labels, 2)) is None
     assert ended(read(torch.zeros(4000, CLASSES), drawn(4000, 0.5)[1])) is None
     assert ended(LabelNoise()) is None

@@ -19,10 +19,10 @@ from selective_backprop._core.types import Float, Float64
 
 IMPROBABLE = 0.01  # a higher limit counts hard examples, a lower one leaves few to count
 LEAST_WRONG = 0.025  # where all labels are right, up to 0.02 was seen
-BLOCKS = 64  # of equally many batches, so that the second half of a pass is known to 1/64
+BLOCKS = 256  # of equally many batches, so that the second half of a pass is known to 1/256
 LEAST_ROWS = 200  # of fewer, a share says nothing
 LEAST_RANDOM = 0.01  # if fewer of random labels would be improbable, the model knows too little
-MOMENTS = 6  # rows, and what `_moments` sums
+SHAPE = (3, 3)  # of what `_moments` returns
 _TWO_SIDED = 1.96  # standard errors of a 95 % interval
 
 
@@ -50,15 +50,17 @@ class LabelNoise:
     """Reads the share of wrong labels in the second half of the first pass.
 
     In the first half the model is too young. What it cannot see are wrong labels that the model
-    finds plausible, such as those of classes that look alike. Nothing makes the host wait before
-    the pass ends.
+    finds plausible, such as those of classes that look alike. Of a long pass only some batches are
+    looked at, of which 512 are enough. Nothing makes the host wait before the pass ends.
     """
 
     def __init__(self) -> None:
-        self._sums: Float64[Tensor, "block moment"] | None = None
+        self._sums: Float64[Tensor, "block moment moment"] | None = None
         self._every = 1  # batches of a block
         self._batches = 0
-        self.totals: Float64[Tensor, " moment"] | None = None  # of the second half, once it is over
+        self.totals: Float64[Tensor, "moment moment"] | None = (
+            None  # of the second half, once it is over
+        )
 
     @property
     def over(self) -> bool:
@@ -76,24 +78,25 @@ class LabelNoise:
         found = probabilities(outputs, targets)
         if found is None or self.over:
             return
-        moments = _moments(*found, smoothing)
         if self._sums is None:
-            self._sums = moments.new_zeros(BLOCKS, len(moments))
+            self._sums = found[0].new_zeros((BLOCKS, *SHAPE), dtype=torch.float64)
         if self._batches == BLOCKS * self._every:
             halved = self._sums.unflatten(0, (-1, 2)).sum(1)
             self._sums = torch.cat([halved, torch.zeros_like(halved)])
             self._every *= 2
-        self._sums[self._batches // self._every] += moments
+        block, place = divmod(self._batches, self._every)
+        if not place:  # the first batch of a block stands for all of it
+            self._sums[block] = _moments(*found, smoothing)
         self._batches += 1
 
-    def own(self) -> Float64[Tensor, " moment"]:
+    def own(self) -> Float64[Tensor, "moment moment"]:
         """Return the sums over the second half of what was observed here, on the host."""
         if self._sums is None:
-            return torch.zeros(MOMENTS, dtype=torch.float64)
+            return torch.zeros(SHAPE, dtype=torch.float64)
         blocks = -(-self._batches // self._every)
         return self._sums[blocks // 2 : blocks].sum(0).cpu()
 
-    def end(self, totals: Float64[Tensor, " moment"]) -> None:
+    def end(self, totals: Float64[Tensor, "moment moment"]) -> None:
         """End the pass, with the sums of all ranks."""
         self.totals, self._sums = totals, None
 
@@ -102,7 +105,7 @@ class LabelNoise:
         """What was read; None before the pass is over, and where nothing could be read."""
         if self.totals is None:
             return None
-        rows, above, room, above2, both, room2 = self.totals.tolist()
+        (rows, above, room), (_, above2, both), (*_, room2) = self.totals.tolist()
         if rows < LEAST_ROWS or room < LEAST_RANDOM * rows:
             return None
         share = above / room
@@ -125,7 +128,7 @@ class LabelNoise:
         sums, every, batches, totals = Saved(state).fields("sums", "every", "batches", "totals")
         found, ended = (
             each.maybe(lambda sums, shape=shape: _finite(sums, shape))
-            for each, shape in ((sums, (BLOCKS, MOMENTS)), (totals, (MOMENTS,)))
+            for each, shape in ((sums, (BLOCKS, *SHAPE)), (totals, SHAPE))
         )
         length = every.whole(1)
         self._batches = batches.whole(0, BLOCKS * length)
@@ -140,21 +143,25 @@ def _finite(sums: Saved, shape: tuple[int, ...]) -> Tensor:
 
 def _moments(
     p: Float[Tensor, "row class"], labels: Tensor, smoothing: float
-) -> Float64[Tensor, " moment"]:
-    """Return sums over rows: of 1, and of what `above` and `room` are, with their products."""
-    classes = p.shape[1]
-    # A model that is trained on smoothed labels spreads so much of its probability evenly.
-    p = ((p - smoothing / classes) / (1.0 - smoothing)).clamp(min=0.0)
-    p = p / p.sum(1, keepdim=True)
+) -> Float64[Tensor, "moment moment"]:
+    """Return the sums over rows of the products of 1, `above` and `room`, each with each.
+
+    `above` is by how much a label is oftener improbable than the model expects, and `room` by how
+    much one that is drawn at random would be.
+    """
+    classes, total = p.shape[1], 1.0
+    if smoothing:  # what spreads so much of a model's probability evenly is taken out of it
+        p = (p - smoothing / classes).clamp(min=0.0)
+        total = p.sum(1, keepdim=True)
+    low = (p < IMPROBABLE * total).to(p.dtype)
+    own = low.gather(1, labels.clamp(0, classes - 1)[:, None])[:, 0]
+    expected = ((p * low) / total).sum(1)
+    above, room = own - expected, low.sum(1) / classes - expected
     counts = (labels >= 0) & (labels < classes)
-    own = p.gather(1, labels.clamp(0, classes - 1)[:, None])[:, 0]
-    low = p < IMPROBABLE
-    expected = (p * low).sum(1)
-    above = (own < IMPROBABLE).double() - expected
-    room = low.double().mean(1) - expected
-    columns = (torch.ones_like(above), above, room, above**2, above * room, room**2)
+    columns = torch.stack([torch.ones_like(above), above, room]) * counts
     # A model that diverged has no probabilities, and tells nothing.
-    return (torch.stack(columns, 1) * counts[:, None]).nan_to_num().sum(0)
+    columns = columns.double().nan_to_num()
+    return columns @ columns.T
 
 
 def probabilities(outputs: Any, targets: Any) -> tuple[Float[Tensor, "row class"], Tensor] | None:
