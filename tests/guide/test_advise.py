@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fixture_doors import bits
+from fixture_doors import bits, random_streams
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from unhooked import unhooked
@@ -88,10 +88,7 @@ def state(model, optimizer, generator):
             "modes": [module.training for module in model.modules()],
             "gradients": [parameter.grad for parameter in model.parameters()],
             "optimizer": copy.deepcopy(optimizer.state_dict()),
-            "generator": generator.get_state(),
-            "torch": torch.get_rng_state(),
-            "numpy": repr(np.random.get_state()),
-            "python": repr(random.getstate()),
+            "streams": random_streams(generator),
         }
     )
 

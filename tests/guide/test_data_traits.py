@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from fixture_doors import bits
+from fixture_doors import random_streams
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from unhooked import unhooked
 
@@ -174,21 +174,10 @@ def test_loader_data_set_and_random_streams_are_as_they_were():
     generator = torch.Generator().manual_seed(3)
     data = Augmented(classified(300))
     loader = DataLoader(data, 16, shuffle=True, generator=generator, num_workers=1)
-
-    def state():
-        return bits(
-            {
-                "generator": generator.get_state(),
-                "torch": torch.get_rng_state(),
-                "numpy": repr(np.random.get_state()),
-                "python": repr(random.getstate()),
-            }
-        )
-
     with unhooked():  # checking annotations draws from Python's stream
-        before, held = state(), dict(vars(loader))
+        before, held = random_streams(generator), dict(vars(loader))
         sb.guide.data_traits(loader)
-        assert state() == before
+        assert random_streams(generator) == before
     assert vars(loader) == held
     assert loader.dataset is data
 

@@ -29,7 +29,7 @@ class History:
         capacity: how many scores are remembered, R; at least 1.
 
     Attributes:
-        columns: the names in `kept`; the first is that of the scores.
+        columns: the names in `kept`; the scores stand under the first.
         kept: tensors `[capacity]` of floats without NaN, of which the first `len(history)` places
             are in use; empty before the first filing.
         filed: how many scores were ever filed.

@@ -42,10 +42,10 @@ def find_label_issues(
     Each example is passed forward once, in eval mode and in the data set's order, whatever the
     loader draws: a third of a pass of training. Model, loader and random streams stay as they were.
 
-    A label is confidently taken for another class if the model predicts that class, and is as sure
-    of it as it is, in the mean, of the label of examples that have that label. How many are so is
-    the estimate, `suspicious`. A suspicion is the model's doubt, from −1 to 1 as `audit` has it,
-    but higher where more of a label's examples are confidently taken for the same class.
+    A label is confidently taken for another class if the model predicts that class, with at least
+    the probability that it gives the class on average where it is the label. The number of such
+    labels is the estimate, `suspicious`. A suspicion is the model's doubt, from −1 to 1 as `audit`
+    has it, but higher where more of a label's examples are confidently taken for the same class.
 
     **Take a model that was not trained on these labels**, such as one trained on the other half of
     the data: the wrong labels that it has learned are missing, all of them if it knows them by
