@@ -20,6 +20,7 @@ from benchmarks.case import Once, Row, case
 FOLDER = Path(__file__).parents[2] / "examples"
 EPOCHS = 16
 NOISY, RIGHT = "a fifth of the labels random", "all labels right"
+SMOOTHED = "smoothed"
 SHORTENED = {NOISY: 8, RIGHT: 4}  # epochs of plain training that cost as much
 CORE = ("src/selective_backprop/_loader", "src/selective_backprop/strategies")
 # What is recorded of a prompt's rewards `[prompt, answer]`, and is 0 where it may rest.
@@ -34,10 +35,15 @@ MEMORIES: dict[str, Callable[[Tensor], Tensor] | None] = {
 def trainings(
     *, seeds: int = 5, lrs: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03)
 ) -> Iterator[Once]:
-    """plain.py, selective.py, no_gain.py, and plain training for as few epochs as cost as much."""
-    arms = ("plain", "selective", "plain, shortened")
-    for seed, lr, data, arm in itertools.product(range(seeds), lrs, SHORTENED, arms):
-        epochs = SHORTENED[data] if arm == arms[2] else EPOCHS
+    """plain.py, selective.py, no_gain.py, and plain training for as few epochs as cost as much.
+
+    Where labels are wrong, both are also trained with the loss of the other.
+    """
+    usual = ("plain", "selective", "plain, shortened")
+    arms = {NOISY: (*usual, f"plain, shortened, {SMOOTHED}", f"selective, not {SMOOTHED}")}
+    jobs = [(data, arm) for data in SHORTENED for arm in arms.get(data, usual)]
+    for seed, lr, (data, arm) in itertools.product(range(seeds), lrs, jobs):
+        epochs = SHORTENED[data] if "shortened" in arm else EPOCHS
         about = {"data": data, "arm": arm, "epochs": epochs, "lr": lr, "seed": seed}
         yield Once(about, lambda about=about: [ended(**about)])
 
@@ -49,7 +55,7 @@ def ended(data: str, arm: str, epochs: int, lr: float, seed: int) -> Row:
             strategy = sb.auto() if arm == "selective" else None
             passes, seconds, error = _example("no_gain")["train"](epochs, strategy, seed, lr)
         else:
-            found = _linked(arm.partition(",")[0], epochs, seed, lr)
+            found = _linked(arm, epochs, seed, lr)
             passes, seconds, error = found["trained"] / 1200, found["seconds"], found["error"]
     return {"passes": passes, "cpu_seconds": seconds, "error": error}
 
@@ -59,10 +65,16 @@ def _example(name: str) -> dict[str, Any]:
     return runpy.run_path(str(FOLDER / f"{name}.py"))
 
 
-def _linked(name: str, epochs: int, seed: int, lr: float) -> dict[str, Any]:
-    """Run one of the linked pair with another seed and rate, and return its names."""
+def _linked(arm: str, epochs: int, seed: int, lr: float) -> dict[str, Any]:
+    """Run one of the linked pair with another seed, rate and maybe loss, and return its names."""
+    name = arm.partition(",")[0]
     source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
-    for said, meant in (("manual_seed(0)", f"manual_seed({seed})"), ("lr=0.003", f"lr={lr}")):
+    changes = {"manual_seed(0)": f"manual_seed({seed})", "lr=0.003": f"lr={lr}"}
+    if SMOOTHED in arm:
+        losses = ["CrossEntropyLoss()", "CrossEntropyLoss(label_smoothing=0.3)"]
+        said, meant = losses if name == "plain" else reversed(losses)
+        changes[said] = meant
+    for said, meant in changes.items():
         assert source.count(said) == 1, f"{name}.py should say {said} once"
         source = source.replace(said, meant)
     found: dict[str, Any] = {"print": lambda _: None}

@@ -8,6 +8,7 @@ import pytest
 from fixture_keras import QUIET, digits, keras, make_model, same, values
 
 import selective_backprop as sb
+from selective_backprop._memory.label_noise import LabelNoise
 from selective_backprop.integrations.keras import SelectiveFit
 
 pytestmark = QUIET
@@ -153,3 +154,27 @@ def test_the_progress_bar_is_told_how_long_each_epoch_is(capsys):
     assert [line.split(" ")[0] for line in said.splitlines() if "loss" in line] == [
         *("20/20", "6/6", "7/7")
     ]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_predictions_of_the_first_epoch_tell_how_many_labels_are_wrong(monkeypatch, smoothing):
+    seen, observe = [], LabelNoise.observe
+
+    def noting(self, outputs, targets, smoothing=0.0):
+        seen.append((outputs, targets, smoothing))
+        observe(self, outputs, targets, smoothing)
+
+    monkeypatch.setattr(LabelNoise, "observe", noting)
+    images, classes = digits()
+    loss, targets = "sparse_categorical_crossentropy", classes
+    if smoothing:
+        loss = keras.losses.CategoricalCrossentropy(label_smoothing=smoothing)
+        targets = np.eye(10, dtype="float32")[classes]
+        targets[0] = 0.1  # of no class
+    trainer, _, _ = train(sb.auto(), images, targets, shuffle=False, model=make_model(loss=loss))
+    first = seen[:5]  # batches of 32
+    assert [each for _, _, each in first] == [smoothing] * 5
+    labels = np.concatenate([some.numpy() for _, some, _ in first])
+    assert labels.tolist() == [-1 if smoothing else classes[0], *classes[1:]]
+    assert all(np.allclose(some.exp().sum(1), 1, atol=1e-5) for some, _, _ in first)
+    assert trainer.loader.ledger.label_noise.totals[0, 0] > 60

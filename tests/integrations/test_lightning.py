@@ -19,9 +19,7 @@ from fixture_lightning import (
 )
 from lightning.pytorch import LightningDataModule
 
-from selective_backprop.integrations.lightning import (
-    LightningLoader,
-)
+from selective_backprop.integrations.lightning import LightningLoader, selected_loss
 
 pytestmark = quietly
 
@@ -292,3 +290,51 @@ def test_a_schedule_for_the_steps_that_are_taken_is_left_alone():
     module = Scheduled(sb.selective_backprop(1 / 3, warmup_epochs=0))
     make_trainer(limit_val_batches=0).fit(module)
     assert taken["scheduler"] == taken["steps"] < 30
+
+
+class Smoothed(Digits):
+    """Trains on smoothed labels, and shows its outputs."""
+
+    def __init__(self, strategy):
+        super().__init__(strategy)
+        self.loss_fn = nn.CrossEntropyLoss(label_smoothing=0.3)
+
+    def training_step(self, batch, number):
+        inputs, targets = batch
+        outputs, losses_fn = (
+            self(inputs),
+            nn.CrossEntropyLoss(label_smoothing=0.3, reduction="none"),
+        )
+        self.note(inputs)
+        return selected_loss(self, losses_fn(outputs, targets), targets, outputs)
+
+
+def test_with_outputs_a_smoothed_loss_is_read_as_by_the_loader_s_own_loss():
+    module, bare = Smoothed(sb.auto()), Smoothed(sb.auto())
+    trainer = make_trainer(limit_val_batches=0)
+    torch.manual_seed(0)
+    trainer.fit(module)
+    torch.manual_seed(0)
+    loader = sb.SelectiveLoader(loader_of(), bare.net, bare.loss_fn, bare.strategy)
+    optimizer, loss_fn = bare.configure_optimizers(), loader.loss_fn
+    for _ in range(3):
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss_fn(bare.net(inputs), targets).backward()
+            optimizer.step()
+    assert same_weights(module.net, bare.net)
+    read, expected = (
+        each.ledger.label_noise.totals for each in (passes_of(trainer).loader, loader)
+    )
+    assert torch.equal(read, expected)
+    assert read[0, 0] > 50  # rows
+
+
+def test_a_smoothed_loss_without_outputs_is_warned_of():
+    class Silent(Smoothed):
+        def training_step(self, batch, number):
+            losses_fn = nn.CrossEntropyLoss(label_smoothing=0.3, reduction="none")
+            return selected_loss(self, losses_fn(self(batch[0]), batch[1]), batch[1])
+
+    with pytest.warns(sb.SelectionWarning, match="smooths labels.* targets, outputs"):
+        make_trainer(max_epochs=2, limit_val_batches=0).fit(Silent(sb.auto()))

@@ -11,6 +11,7 @@ import fixture_text as text
 import transformers
 
 import selective_backprop as sb
+from selective_backprop._memory.label_noise import LabelNoise
 from selective_backprop.integrations import transformers as adapter
 
 
@@ -267,3 +268,21 @@ def test_a_trainer_of_somebody_else_s_is_made_selective_by_deriving_from_both(tm
         text.classifier(), args, text.collate, text.classified(48), strategy=text.selective()
     ).train()
     assert seen == [["attention_mask", "input_ids", "labels"]] * 3
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.5])
+def test_predictions_of_the_first_epoch_tell_how_many_labels_are_wrong(
+    tmp_path, monkeypatch, smoothing
+):
+    seen, observe = [], LabelNoise.observe
+
+    def noting(self, outputs, targets, smoothing=0.0):
+        seen.append((outputs.shape, smoothing))
+        observe(self, outputs, targets, smoothing)
+
+    monkeypatch.setattr(LabelNoise, "observe", noting)
+    options = {"label_smoothing_factor": smoothing, "num_train_epochs": 2}
+    made = text.trainer(tmp_path, sb.auto(), data=text.classified(48), **options)
+    made.train()
+    assert {(shape[1], each) for shape, each in seen} == {(made.model.config.num_labels, smoothing)}
+    assert made.selective_loader.ledger.label_noise.totals[0, 0] >= 24

@@ -34,11 +34,13 @@ def test_the_readme_shows_the_lines_in_which_the_examples_differ():
         (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8").splitlines()
         for name in ("plain", "selective")
     )
-    added = [line[2:] for line in difflib.ndiff(plain, selective) if line.startswith("+ ")]
-    assert not [line for line in difflib.ndiff(plain, selective) if line.startswith("- ")]
-    shown = re.findall(r"^\+(.*)$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert [line for line in shown if line] == [line for line in added if line]
-    assert len([line for line in added if line]) == 3
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for sign, count in ("+", 4), ("-", 1):
+        changed = [line for line in difflib.ndiff(plain, selective) if line.startswith(sign)]
+        changed = [line[2:] for line in changed if line[2:]]
+        shown = re.findall(rf"^{re.escape(sign)}(\S.*)$", readme, re.MULTILINE)
+        assert sorted(changed) == sorted(line for line in shown if not line.startswith(" "))
+        assert len(changed) == count
 
 
 def test_every_command_in_the_readme_exists():

@@ -427,6 +427,7 @@ class SelectiveLoader:
         outputs: tuple[Any, Any] | None = None,
         *,
         targets: Any = None,
+        smoothing: float | None = None,
     ) -> None:
         """Remember losses that training computed anyway, for strategies that select by them.
 
@@ -442,14 +443,21 @@ class SelectiveLoader:
                 by error norms, as `kath18`'s does, and for `wrong_labels`.
             targets: of these losses, by default taken from `outputs`. Where they are class indices,
                 or yes or no, `[row]`, `auto` learns from them which class an example belongs to.
+            smoothing: the label smoothing, in [0, 1), of the loss that the model trains on, which
+                `wrong_labels` allows for; by default that of `loss_fn`.
 
         Raises:
+            ConfigurationError: if `smoothing` is out of its range.
             LossError: if they are not one loss per row, or not finite with `nonfinite="raise"`; or
                 if a strategy reads confidence from them, and they or the targets belong to no
                 cross-entropy.
             LoaderError: if the rows have no indices.
         """
         pipeline = self._parts.pipeline
+        if smoothing is None:
+            smoothing = label_smoothing(self._options.loss_fn)
+        else:
+            smoothing = check_number("smoothing", smoothing, least=0, below=1)
         if self._loss is not None:
             self._loss.used = True
         if pipeline.memory is not None:
@@ -462,8 +470,8 @@ class SelectiveLoader:
                 self._options.nonfinite,
                 epoch,
                 targets,
-                None if outputs is None else outputs[0],
-                label_smoothing(self._options.loss_fn),
+                outputs,
+                smoothing,
             )
         if pipeline.feed is not None:
             pipeline.tally.count(observed=pipeline.feed.take(selection, losses, outputs))

@@ -39,8 +39,15 @@ def check_fit(strategy: Strategy, source: Source, losses: Any, outputs: Any) -> 
         )
 
 
-def warn_of_loss(strategy: Strategy, loss_fn: Any) -> None:
-    """Warn of a loss that is recorded as it is and that a strategy would misread."""
+def warn_of_loss(
+    strategy: Strategy,
+    loss_fn: Any,
+    do: str = "take the loss from the loader before the loop, loss_fn = loader.loss_fn",
+) -> None:
+    """Warn of a loss that is recorded as it is and that a strategy would misread.
+
+    `do` is what to write instead.
+    """
     why = {
         "smooths labels": label_smoothing(loss_fn),
         "weighs classes": loss_fn is not None and class_weights(loss_fn) is not None,
@@ -49,8 +56,8 @@ def warn_of_loss(strategy: Strategy, loss_fn: Any) -> None:
     if strategy.selector.terms.confidence and found:
         warn(
             f"{strategy.name} takes exp(-loss) for the probability of the true class, and the loss "
-            f"{' and '.join(found)}, so that what is learned may not seem so. Take the loss from "
-            "the loader before the loop, loss_fn = loader.loss_fn, or record plain cross-entropies"
+            f"{' and '.join(found)}, so that what is learned may not seem so: {do}, or record "
+            "plain cross-entropies"
         )
 
 

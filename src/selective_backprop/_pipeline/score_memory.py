@@ -113,14 +113,14 @@ class ScoreMemory:
         policy: NonFinite,
         epoch: int,
         targets: object = None,
-        outputs: object = None,
+        outputs: tuple[object, object] | None = None,
         smoothing: float = 0.0,
     ) -> None:
         """Remember losses of handed-out rows; if not finite, an error or unknown, by `policy`.
 
         Targets that are class indices, or yes or no, one for each row, are remembered too where
-        the scorer needs classes. In the first epoch they are held against the outputs, to see how
-        many are wrong; `smoothing` is what the loss does to them.
+        the scorer needs classes. In the first epoch outputs are held against their own targets, to
+        see how many are wrong; `smoothing` is what the loss does to them.
         """
         if selection.indices is None:
             raise LoaderError("the rows come from a stream and have no indices to record by")
@@ -143,8 +143,8 @@ class ScoreMemory:
             classes = class_indices(targets, len(losses))
             if classes is not None:
                 self.writer.classify(selection.indices, classes)
-        if self.needs.classes and epoch == 0:
-            self.ledger.label_noise.observe(outputs, targets, smoothing)
+        if self.needs.classes and epoch == 0 and outputs is not None:
+            self.ledger.label_noise.observe(*outputs, smoothing)
 
     @property
     def noted(self) -> Sizes:

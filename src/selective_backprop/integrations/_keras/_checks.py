@@ -80,8 +80,9 @@ def find_recording(
             f"{strategy.name} selects by the losses of training, which are computed from its "
             f"outputs, and {why}"
         )
-    excess = strategy.selector.terms.confidence
-    return Recording(model, compiled, excess=excess)  # ty: ignore[invalid-argument-type]
+    assert compiled is not None
+    excess, classes = strategy.selector.terms.confidence, strategy.needs.classes
+    return Recording(model, compiled, excess=excess, classes=classes)
 
 
 def first_batch(source: DataLoader[Any]) -> Any:

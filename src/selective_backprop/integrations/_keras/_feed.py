@@ -118,11 +118,12 @@ class Recording:
     """Record the losses of training in a loader, from the outputs that training computed.
 
     Inside its `with` block, a torch hook keeps the model's outputs of the current step. With
-    `excess`, losses are recorded as what they exceed the lowest by.
+    `excess`, losses are recorded as what they exceed the lowest by. With `classes`, predictions
+    and labels are shown too, where they are of classes.
     """
 
-    def __init__(self, model: Any, loss: CompiledLoss, *, excess: bool) -> None:
-        self._model, self._loss, self._excess = model, loss, excess
+    def __init__(self, model: Any, loss: CompiledLoss, *, excess: bool, classes: bool) -> None:
+        self._model, self._loss, self._excess, self._classes = model, loss, excess, classes
         self._expected: tuple[Any, Selection] | None = None
         self._outputs: Any = None
 
@@ -148,7 +149,9 @@ class Recording:
         with torch.no_grad():
             weights = None if self._excess else weights
             losses = self._loss.of(outputs, targets, weights, excess=self._excess)
-            loader.record(selection, losses, targets=self._loss.labels(targets))
+            seen = self._loss.predictions(outputs, targets) if self._classes else None
+            labels, smoothing = self._loss.labels(targets), self._loss.smoothing
+            loader.record(selection, losses, seen, targets=labels, smoothing=smoothing)
 
     def _keep(self, model: Any, args: Any, outputs: Any) -> None:
         # Selection passes and validation run without gradients.

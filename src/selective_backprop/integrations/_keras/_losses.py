@@ -43,6 +43,7 @@ class CompiledLoss:
 
     Attributes:
         axes: how many axes the last losses had before they were averaged.
+        smoothing: the share of each target that the loss spreads over all classes.
 
     Raises:
         ConfigurationError: if the model has no single loss that gives one number per example.
@@ -51,7 +52,7 @@ class CompiledLoss:
     def __init__(self, model: Any) -> None:
         found = _find_loss(model)
         self.axes = 1
-        self._smoothing = float(getattr(found, "label_smoothing", 0.0) or 0.0)
+        self.smoothing = float(getattr(found, "label_smoothing", 0.0) or 0.0)
         self._kind, self._axis = _kind(found), getattr(found, "axis", -1)
         self._ignored = getattr(found, "ignore_class", None)
         self._gives_logits = _gives_logits(found)
@@ -118,8 +119,21 @@ class CompiledLoss:
     def classes(self, model: Any, batch: Any) -> tuple[Tensor, Tensor]:
         """Return a batch's logits `[candidate, class]` and targets, for error measures."""
         inputs, targets, _ = keras.utils.unpack_x_y_sample_weight(batch)
-        outputs = the_only(apply(model, inputs), "output")
-        targets = the_only(targets, "target")
+        return self._class_scores(apply(model, inputs), targets)
+
+    def predictions(self, outputs: Any, targets: Any) -> tuple[Tensor, Tensor] | None:
+        """Return logits `[candidate, class]` and class indices; None if there are no such."""
+        if self._kind is None or self._kind.entropy not in ("sparse", "categorical"):
+            return None
+        logits, targets = self._class_scores(outputs, targets)
+        if self._kind.entropy == "sparse":
+            return logits, targets.long()
+        # One-hot targets; of mixed ones no class is the right one.
+        most, classes = targets.max(-1)
+        return logits, torch.where(most == 1, classes, -1)
+
+    def _class_scores(self, outputs: Any, targets: Any) -> tuple[Tensor, Tensor]:
+        outputs, targets = the_only(outputs, "output"), the_only(targets, "target")
         if not self._gives_logits:  # the logarithms of probabilities are logits
             outputs = outputs.clamp(min=torch.finfo(outputs.dtype).tiny).log()
         if targets.ndim == 2 and targets.shape[1] == 1:
@@ -137,10 +151,10 @@ class CompiledLoss:
             return 0.0
         targets = targets.to(outputs).reshape(outputs.shape)
         if self._kind.entropy == "binary":
-            some = targets * (1.0 - self._smoothing) + 0.5 * self._smoothing
+            some = targets * (1.0 - self.smoothing) + 0.5 * self.smoothing
             return -(torch.xlogy(some, some) + torch.xlogy(1 - some, 1 - some)).mean(self._axis)
-        each = self._smoothing / outputs.shape[self._axis]
-        some = targets * (1.0 - self._smoothing) + each
+        each = self.smoothing / outputs.shape[self._axis]
+        some = targets * (1.0 - self.smoothing) + each
         return -torch.xlogy(some, some).sum(self._axis)
 
     def _mask(self, outputs: Tensor, targets: Tensor, losses: Tensor) -> Tensor | None:

@@ -9,7 +9,12 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from selective_backprop._batches.losses import LossFunction, find_losses, find_outputs
+from selective_backprop._batches.losses import (
+    LossFunction,
+    find_losses,
+    find_outputs,
+    is_no_cross_entropy,
+)
 from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._core.options import check_pad, choose
 from selective_backprop._core.types import LossesOf
@@ -26,7 +31,7 @@ from selective_backprop.integrations._lightning._trainer import (
     length_of_training,
 )
 from selective_backprop.strategies import Strategy
-from selective_backprop.strategies._collective import check_strategy
+from selective_backprop.strategies._collective import check_loss, check_strategy
 
 
 class LightningLoader:
@@ -74,6 +79,7 @@ class LightningLoader:
         if isinstance(loader, (LightningLoader, SelectiveLoader)):
             raise LoaderError(f"the loader is a {type(loader).__name__}; wrap the one inside it")
         self._strategy = check_strategy(strategy)
+        check_loss(self._strategy, is_no_cross_entropy(loss_fn))
         open_source(loader)  # refuse now a loader that cannot be wrapped later
         self._nonfinite = choose("nonfinite", nonfinite, NonFinite)
         _check_module(module, self._strategy, net, losses)
@@ -135,7 +141,7 @@ class LightningLoader:
         loader = SelectiveLoader(
             as_lightning_would(self._loader, trainer),
             self._module if self._net is None else self._net,
-            self._loss_fn,
+            None,  # what is recorded is seen to by `Passes`
             self._strategy,
             losses=losses,
             outputs=None if outputs is None else seen(outputs),
@@ -151,10 +157,15 @@ class LightningLoader:
         )
         if not sized:
             check_fractions(trainer, self._strategy)
-        return Passes(loader, device, sized=sized)
+        return Passes(loader, device, self._loss_fn, sized=sized)
 
 
-def selected_loss(module: LightningModule, losses: Tensor, targets: Tensor | None = None) -> Tensor:
+def selected_loss(
+    module: LightningModule,
+    losses: Tensor,
+    targets: Tensor | None = None,
+    outputs: Tensor | None = None,
+) -> Tensor:
     """Return the loss of a training batch from the losses of its rows, and record these.
 
     End `training_step` with it if the strategy reweights rows or selects by recorded losses. With
@@ -164,6 +175,10 @@ def selected_loss(module: LightningModule, losses: Tensor, targets: Tensor | Non
         module: the module in training.
         losses: one loss per row of the batch, `[row]`, with their gradients.
         targets: their targets; as for `SelectiveLoader.record`.
+        outputs: the model's outputs, `[row, class]`. With them the losses may be those of the
+            `LightningLoader`'s `loss_fn`, with label smoothing, class weights or probabilities
+            as targets, for strategies that read confidence from losses too. `wrong_labels` and
+            gates that judge by error norms need them.
 
     Returns:
         The mean of the losses, each times its row's weight.
@@ -174,7 +189,7 @@ def selected_loss(module: LightningModule, losses: Tensor, targets: Tensor | Non
     found = [part for part in module.trainer.callbacks if isinstance(part, SelectionCallback)]
     if not found or found[0].running is None or not module.trainer.training:
         return losses.mean()
-    return found[0].running.loss(losses, targets)
+    return found[0].running.loss(losses, targets, outputs)
 
 
 def _knows_length(loader: SelectiveLoader) -> bool:

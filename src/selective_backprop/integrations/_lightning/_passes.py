@@ -15,12 +15,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.losses import check_losses
+from selective_backprop._batches.losses import (
+    LossFunction,
+    check_losses,
+    excess_losses,
+    label_smoothing,
+)
 from selective_backprop._batches.serialization import pack_batch
 from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.stats import STATS_RANGES, Stats
 from selective_backprop._loader.selective_loader import Epoch, SelectiveLoader
+from selective_backprop._loader.validation import warn_of_loss
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.integrations._saved import unpack_selected
 
@@ -38,6 +44,7 @@ class Passes:
     Args:
         loader: yields each batch with its selection.
         device: the batches' device.
+        loss_fn: the loss that the module trains on, or None.
         sized: whether the length of every epoch is known before it begins.
 
     Attributes:
@@ -47,8 +54,17 @@ class Passes:
         before: the loader's counts when the current pass began.
     """
 
-    def __init__(self, loader: SelectiveLoader, device: torch.device, *, sized: bool) -> None:
+    def __init__(
+        self,
+        loader: SelectiveLoader,
+        device: torch.device,
+        loss_fn: LossFunction | None,
+        *,
+        sized: bool,
+    ) -> None:
         self.loader = loader
+        self._loss_fn = loss_fn
+        self._warned = False
         self.sized = sized
         self.selection: Selection | None = None
         self.filed = False
@@ -102,8 +118,10 @@ class Passes:
         self.selection, self.filed = self._ahead.popleft().selection, False
         self._taken += 1
 
-    def loss(self, losses: Tensor, targets: Tensor | None) -> Tensor:
+    def loss(self, losses: Tensor, targets: Tensor | None, outputs: Tensor | None) -> Tensor:
         """Return the weighted mean of the running batch's losses, and remember them.
+
+        With `outputs`, what label smoothing, class weights and soft targets add is not remembered.
 
         Raises:
             LossError: if they are not one loss per row.
@@ -113,8 +131,23 @@ class Passes:
         losses = check_losses(losses, len(self.selection.weights))
         self.filed = True
         if self.selection.indices is not None:
-            self.loader.record(self.selection, losses, targets=targets)
+            self._record(self.selection, losses.detach(), targets, outputs)
         return (self.selection.weights * losses).mean()
+
+    def _record(
+        self, selection: Selection, losses: Tensor, targets: Tensor | None, outputs: Tensor | None
+    ) -> None:
+        seen, strategy = None, self.loader.strategy
+        if outputs is not None:
+            seen = outputs.detach(), targets
+            if self._loss_fn is not None and strategy.selector.terms.confidence:
+                losses = excess_losses(self._loss_fn, losses, *seen)
+        elif not self._warned:
+            self._warned = True
+            end = "end training_step with selected_loss(self, losses, targets, outputs)"
+            warn_of_loss(strategy, self._loss_fn, end)
+        smoothing = label_smoothing(self._loss_fn)
+        self.loader.record(selection, losses, seen, targets=targets, smoothing=smoothing)
 
     def check_loss(self) -> None:
         """Refuse a step that leaves out the weights or losses that the strategy needs."""

@@ -125,7 +125,16 @@ class ModelLosses:
 
     def outputs(self, model: nn.Module, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         """Return logits and classes, for scorers that look at predictions."""
-        return _logits(self.forward(model, batch)), _labels(batch)
+        return self.predictions(self.forward(model, batch), batch)
+
+    def predictions(self, outputs: Any, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        """Return logits and classes of outputs that a forward pass returned."""
+        return _logits(outputs), _labels(batch)
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether an example has one prediction, of a class unless its labels are numbers."""
+        return self.target is Target.CLASSES
 
     def of(self, outputs: Any, batch: Mapping[str, Any], model: nn.Module) -> ElementLosses:
         """Return the losses of outputs that a forward pass returned.

@@ -55,6 +55,7 @@ class TrainerSelection:
         terms, needs = strategy.selector.terms, strategy.needs
         self._reweights = terms.reweights
         self._records = needs is not None and needs.recordings
+        self._reads_classes = needs is not None and needs.classes
 
     @property
     def loader(self) -> SelectiveLoader | None:
@@ -190,7 +191,12 @@ class TrainerSelection:
             return
         with torch.no_grad():
             rows = losses.rows(outputs, batch, self._trainer.model)
-        self._updates.loader.record(selection, rows, targets=batch.get("labels"))
+        # They tell how many labels are wrong, which `auto` reads.
+        shown = self._reads_classes and isinstance(losses, ModelLosses) and losses.has_classes
+        seen = losses.predictions(outputs, batch) if shown else None
+        smoothing, targets = self._smoothing, batch.get("labels")
+        loader = self._updates.loader
+        loader.record(selection, rows, seen, targets=targets, smoothing=smoothing)
 
     def counts(self) -> dict[str, float]:
         """Return selection's counts since training began, for logs."""
@@ -275,9 +281,12 @@ class TrainerSelection:
             return None
         if self._given is not None:
             return OwnLosses(self._given, self._fused)
+        return ModelLosses(find_target(self._trainer.model), self._smoothing, self._fused)
+
+    @property
+    def _smoothing(self) -> float:
         smoother = self._trainer.label_smoother
-        smoothing = 0.0 if smoother is None else smoother.epsilon
-        return ModelLosses(find_target(self._trainer.model), smoothing, self._fused)
+        return 0.0 if smoother is None else smoother.epsilon
 
 
 class Keeper(TrainerCallback):
