@@ -199,6 +199,29 @@ def test_elsewhere_the_advice_is_not_to_select_with_what_is_against_it(traits, c
     assert len(str(advice).splitlines()) <= 5
 
 
+@pytest.mark.parametrize(
+    ("loss_fn", "take"),
+    [
+        (nn.CrossEntropyLoss(), "nn.CrossEntropyLoss(label_smoothing=0.3)"),
+        (nn.CrossEntropyLoss(label_smoothing=0.1), "loss_fn"),
+        (nn.CrossEntropyLoss(ignore_index=9), "loss_fn"),
+        (nn.CrossEntropyLoss(weight=torch.ones(2)), "loss_fn"),
+    ],
+    ids=["plain", "smoothed", "ignores", "weighs"],
+)
+def test_a_plain_cross_entropy_is_advised_to_smooth_labels(monkeypatch, loss_fn, take):
+    monkeypatch.setattr(
+        "selective_backprop.guide._advice.advise.data_traits", lambda *_, **__: WRONG
+    )
+    monkeypatch.setattr(
+        "selective_backprop.guide._advice.advise.measure_epochs", lambda *_, **__: FAST
+    )
+    code = ask(loss_fn=loss_fn, epochs=20).code
+    assert code[0] == f"loader = sb.SelectiveLoader(loader, model, {take}, sb.auto())"
+    briefly = ask(loss_fn=loss_fn, epochs=4).strategy
+    assert (briefly is None) == (take == "loss_fn" and not loss_fn.label_smoothing)
+
+
 def test_where_next_to_nothing_is_skipped_yet_an_epoch_need_not_be_cheaper():
     young = replace(FAST, auto=10.2, kept=0.98)
     assert judge(WRONG, young, None, 20).strategy == "auto"

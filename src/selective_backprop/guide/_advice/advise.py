@@ -9,7 +9,12 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
-from selective_backprop._batches.losses import LossFunction, find_losses, is_no_cross_entropy
+from selective_backprop._batches.losses import (
+    LossFunction,
+    find_losses,
+    is_no_cross_entropy,
+    label_smoothing,
+)
 from selective_backprop._core.errors import LossError, SelectionWarning
 from selective_backprop._core.options import check_number, check_whole, find_device
 from selective_backprop._core.types import LossesOf
@@ -19,9 +24,10 @@ from selective_backprop.guide._advice.training_copy import TrainingCopy, copy_tr
 from selective_backprop.guide._advice.traits import DataTraits, data_traits
 
 LOOKING = 0.25  # share of the seconds in which the data are looked at
-SHORT = 4  # epochs, in which `auto` lost where labels are wrong: docs/auto.md
+SHORT = 4  # epochs, in which `auto` lost where labels are wrong and not smoothed: docs/auto.md
 SKIPPED = 0.5  # of the examples: an epoch that skips so many must be cheaper than a plain one
-LOADER = "loader = sb.SelectiveLoader(loader, model, loss_fn, sb.auto())"
+LOADER = "loader = sb.SelectiveLoader(loader, model, {}, sb.auto())"
+SMOOTHED = "nn.CrossEntropyLoss(label_smoothing=0.3)"  # adds to what `auto` gains: docs/auto.md
 
 
 @dataclass(frozen=True)
@@ -102,17 +108,35 @@ def advise(
                 cost = measure_epochs(copied, source, seconds=(1 - LOOKING) * seconds)
             except LossError as error:
                 barrier = f"It needs the loss of each example, and {error}"
-    return judge(traits, cost, barrier, epochs)
+    smooths = label_smoothing(loss_fn) > 0
+    take = SMOOTHED if _is_as_made(loss_fn) and not smooths else "loss_fn"
+    return judge(traits, cost, barrier, epochs, take, smooths=smooths or take == SMOOTHED)
+
+
+def _is_as_made(loss_fn: LossFunction | None) -> bool:
+    """Return whether a loss is a cross-entropy of classes with no option but smoothing."""
+    if type(loss_fn) is not nn.CrossEntropyLoss or loss_fn.weight is not None:
+        return False
+    return (loss_fn.reduction, loss_fn.ignore_index) == ("mean", -100)
 
 
 def judge(
-    traits: DataTraits, cost: EpochCost | None, barrier: str | None, epochs: int | None
+    traits: DataTraits,
+    cost: EpochCost | None,
+    barrier: str | None,
+    epochs: int | None,
+    take: str = "loss_fn",
+    *,
+    smooths: bool = False,
 ) -> Advice:
-    """Return the advice: `auto`, unless a barrier, the data, the length or the cost forbids."""
+    """Return the advice: `auto`, unless a barrier, the data, the length or the cost forbids.
+
+    `take` is the loss to train on, as code, and `smooths` is whether it smooths labels.
+    """
 
     def answer(verdict: str, *why: str, strategy: str | None = None) -> Advice:
         measured = (f"Data: {traits}.", *(() if cost is None else (f"Cost: {cost}.",)))
-        code = (LOADER, "loss_fn = loader.loss_fn") if strategy else ()
+        code = (LOADER.format(take), "loss_fn = loader.loss_fn") if strategy else ()
         return Advice(strategy, verdict, (*why, *measured), code, traits, cost)
 
     if barrier is not None:
@@ -122,7 +146,7 @@ def judge(
         lower = "Its losses are not finite: lower the learning rate, and ask again."
         return answer("No verdict: a copy of the model diverged within a few epochs.", lower)
     kinds = {
-        "labels are wrong": traits.mislabelled and (epochs is None or epochs > SHORT),
+        "labels are wrong": traits.mislabelled and (smooths or epochs is None or epochs > SHORT),
         "some classes are rare": traits.skewed,
     }
     found = [kind for kind, holds in kinds.items() if holds]
@@ -130,7 +154,10 @@ def judge(
         alike = ", many of them copies," if traits.repetitive else ""
         why = f"On such data{alike} plain training at the same cost does as well (docs/auto.md)."
         if traits.mislabelled:
-            why = f"With wrong labels auto lost in {SHORT} epochs (docs/auto.md): train for longer."
+            why = (
+                f"With wrong labels auto lost in {SHORT} epochs (docs/auto.md): train for longer, "
+                "or with label smoothing."
+            )
         elif traits.wrong_labels is None:
             why = "Whether labels are wrong is not known: if many are, take auto."
         return answer("Do not select: there is nothing here that auto gains on.", why)
