@@ -192,7 +192,7 @@ def examples(rows: Rows) -> Told:
     lines = []
     for data in each_of(rows, "data"):
         ends: dict[str, list[float]] = {}
-        for arm in each_of(rows, "arm"):
+        for arm in each_of(where(rows, data=data), "arm"):
             own = where(rows, data=data, arm=arm)
             errors = {lr: [100 * row["error"] for row in where(own, lr=lr)] for lr in rates}
             best = min(rates, key=lambda lr: fmean(errors[lr]))

@@ -27,7 +27,7 @@ from reproductions.papers import committed, figures_at, gather
 from selective_backprop_lab.analysis.comparison import compared
 from selective_backprop_lab.analysis.findings import conclusion
 from selective_backprop_lab.analysis.summary import comparison_table
-from selective_backprop_lab.analysis.tables import escaped
+from selective_backprop_lab.analysis.tables import Table, escaped
 from selective_backprop_lab.bench.figure import draw_bench
 from selective_backprop_lab.report.figures import draw_comparison
 from selective_backprop_lab.report.panels import SETTINGS
@@ -44,6 +44,16 @@ PAGES = (
         )
     ),
 )
+INSTEAD = {
+    "auto": "`auto`",
+    "traditional+smoothing-0.3": "label smoothing by 0.3",
+    "auto+smoothing-0.3": "**`auto` and label smoothing**",
+    "traditional+robust-loss": "generalised cross-entropy, q = 0.3",
+    "traditional+trimming": "without the fifth of each batch with the highest losses",
+    "traditional+progressive": "images of half the side in the first third",
+    "random-backprop": "a random third of the examples",
+    "reseeded": "other random seeds: what chance does",
+}
 WIDEST = 16.0  # per cent, of the picture of gains; two intervals of breast cancer go beyond
 
 
@@ -76,6 +86,15 @@ def rivals(folder: str) -> str:
     return f"{counts(results_of(Path(folder).name)).to_markdown().rstrip()}\n"
 
 
+def instead(folder: str) -> str:
+    """Return the same of `auto`, of what a person would do instead, and of both."""
+    table = counts(results_of(Path(folder).name))
+    said = {row[0]: row[1:] for row in table.rows}
+    rows = [(words, *said[arm]) for arm, words in INSTEAD.items() if arm in said]
+    title = "What auto gains, what you could do instead, and both"
+    return f"{Table(('you train with', *table.columns[1:]), rows, title).to_markdown().rstrip()}\n"
+
+
 def draw_gains(path: Path) -> None:
     """Draw the README's picture: the gain of `auto` in each job, with its interval, sorted."""
     found = ((job, job.results.change(job.length)) for job in judged(results_of("confirm")))
@@ -105,6 +124,7 @@ TABLES = {
     "study": study,
     "pays": pays,
     "rivals": rivals,
+    "instead": instead,
     **OF_BENCHMARKS,
 }
 

@@ -84,3 +84,16 @@ def test_it_is_said_once_and_not_of_a_training_that_is_resumed(capsys):
 def test_quiet_says_nothing(capsys):
     list(door(sb.selective_backprop(1 / 3), quiet=True))
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("loss", "words"), [(1.0, "kept 100% of 3 epochs"), (0.01, "")])
+def test_it_is_said_after_three_epochs_that_next_to_nothing_is_skipped(loss, words, capsys):
+    loader = door(sb.auto(), **WEIGHTED)
+    said = []
+    for _ in range(5):
+        for _, selection in loader:
+            loader.record(selection, torch.full((len(selection.weights),), loss))
+        said.append(capsys.readouterr().err)
+    assert said[1:] == ["", "", said[3], ""]
+    assert words in said[3]
+    assert bool(said[3]) == bool(words)

@@ -55,6 +55,9 @@ from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._collective import check_loss, check_strategy
 
+EPOCHS_TO_SEE = 3  # after which it is said that next to nothing is skipped
+MOSTLY = 0.98  # of the examples kept, with the first epoch's
+
 
 class SelectiveLoader:
     """Wrap a data loader so that it yields full batches of the examples worth training on.
@@ -523,7 +526,7 @@ class SelectiveLoader:
             state.start = None
 
     def _say(self, epoch: int) -> None:
-        """Print what is selected at the first batch, and at the second epoch's how many labels."""
+        """Print what is selected at the first batch, and what an epoch and three have shown."""
         if self._quiet:
             return
         if not self._said:
@@ -534,6 +537,13 @@ class SelectiveLoader:
             wrong = self.wrong_labels
             if wrong is not None and wrong.is_clear:
                 print(f"{self._strategy.name}: {wrong}; sb.guide.audit lists them", file=sys.stderr)
+        if epoch >= EPOCHS_TO_SEE and self._said == 2:
+            self._said = 3
+            terms, before = self._strategy.selector.terms, self._state.counts_at_epoch_start
+            kept = before["kept"] / max(1, before["candidates"])
+            if kept >= MOSTLY and not (terms.promises or terms.keeps_everything):
+                said = f"kept {kept:.0%} of {epoch} epochs: next to nothing to skip on these data"
+                print(f"{self._strategy.name}: {said}", file=sys.stderr)
 
     def _hand_out(self, rows: Rows) -> Any:
         if self._loss is None and not self._options.with_selection:
