@@ -31,6 +31,7 @@ from selective_backprop._sampling.gate import VarianceGate
 from selective_backprop._sampling.schedule import Schedule
 from selective_backprop._sampling.subset import Subset
 from selective_backprop._step.nonzero_rows import NonzeroRows
+from selective_backprop._step.rollouts import informative, max_variance
 from selective_backprop._step.rows_only import rows_only
 from selective_backprop._step.selective_step import SelectedLosses, SelectiveStep
 from selective_backprop._step.token_ledger import TokenLedger
@@ -107,9 +108,11 @@ __all__ = [
     "grand_scores",
     "in_memory_loader",
     "infobatch",
+    "informative",
     "kakurenbo",
     "kath18",
     "low_k",
+    "max_variance",
     "predicted_sb",
     "proxy_sb",
     "prune",
