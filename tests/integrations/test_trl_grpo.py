@@ -160,7 +160,7 @@ def check_alike(plain, fewer, within=1e-6):
     assert (text.weights(plain) - plain.before).abs().max() > 1e-3
     torch.testing.assert_close(text.weights(fewer), text.weights(plain), rtol=0, atol=within)
     for name in ("loss", "reward", "grad_norm", "num_tokens", "completions/mean_length"):
-        assert logged(fewer, name) == pytest.approx(logged(plain, name), abs=2e-6), name
+        assert logged(fewer, name) == pytest.approx(logged(plain, name), abs=10 * within), name
     assert 0 < sum(fewer.rows) < sum(plain.rows)
 
 
