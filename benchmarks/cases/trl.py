@@ -7,22 +7,16 @@ import itertools
 import tempfile
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import torch
-from datasets import Dataset
-from tokenizers import Regex, Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Split
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, PrinterCallback
-from trl import GRPOConfig, GRPOTrainer
 
 from benchmarks.case import Once, Row, case
-from selective_backprop.integrations.trl import NonzeroGRPOTrainer
 
 DIGITS, LENGTH = "012345", 3
 GROUP, UPDATE = 8, 128  # answers to a prompt, and of an update
-TRAINERS = {"GRPOTrainer": GRPOTrainer, "NonzeroGRPOTrainer": NonzeroGRPOTrainer}
+TRAINERS = {"GRPOTrainer": "trl", "NonzeroGRPOTrainer": "selective_backprop.integrations.trl"}
 
 
 @case("src/selective_backprop/integrations/_trl", "src/selective_backprop/_step/rollouts.py")
@@ -37,9 +31,15 @@ def grpo(
 
 def trained(trainer: str, size: int, seed: int, steps: int, lr: float) -> Row:
     """Train once; return CPU seconds of generating and of all, rows forwarded, and rewards."""
+    from datasets import Dataset
+    from transformers import GPT2Config, GPT2LMHeadModel, PrinterCallback
+    from trl import GRPOConfig
+
     spent = {"rows": 0, "passes": 0, "generating": 0.0}
 
-    class Metered(TRAINERS[trainer]):  # counts what TRL itself is given
+    class Metered(
+        getattr(import_module(TRAINERS[trainer]), trainer)
+    ):  # counts what TRL itself is given
         def _compute_loss(self, model: Any, inputs: Any) -> Any:
             spent["rows"] += len(inputs["advantages"])
             return super()._compute_loss(model, inputs)
@@ -105,8 +105,13 @@ def reversed_reward(prompts: list[str], completions: list[str], **_: Any) -> lis
     return [float(answer == prompt[::-1]) for prompt, answer in zip(prompts, answers, strict=True)]
 
 
-def digit_tokenizer() -> PreTrainedTokenizerFast:
+def digit_tokenizer() -> Any:
     """Return a tokenizer with a token for each digit, and one that ends and pads."""
+    from tokenizers import Regex, Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Split
+    from transformers import PreTrainedTokenizerFast
+
     made = Tokenizer(WordLevel({each: n for n, each in enumerate((*DIGITS, "."))}, unk_token="."))
     made.pre_tokenizer = Split(Regex("."), "isolated")
     return PreTrainedTokenizerFast(
