@@ -344,6 +344,15 @@ def test_gradient_checkpoints_and_adapters_of_peft_train_alike(tmp_path):
         check_alike(*made)
 
 
+def test_training_goes_on_from_a_checkpoint(tmp_path):
+    options = {"num_iterations": 1, "max_steps": 4, "save_strategy": "steps", "save_steps": 2}
+    whole = train(FewerGRPO, tmp_path, **options)
+    resumed = prepare(FewerGRPO, tmp_path, **options)
+    resumed.train(resume_from_checkpoint=f"{tmp_path}/checkpoint-2")
+    torch.testing.assert_close(text.weights(resumed), text.weights(whole), rtol=0, atol=1e-6)
+    assert whole.rows == [*whole.rows[: -len(resumed.rows)], *resumed.rows]
+
+
 def test_metrics_of_the_trained_completions_are_named_so_and_evaluation_is_trl_s(tmp_path):
     plain, fewer = (train(kind, tmp_path, max_steps=1) for kind in (PlainGRPO, FewerGRPO))
     for name in ("entropy", "clip_ratio/region_mean"):
