@@ -29,11 +29,11 @@ ARMS: dict[str, tuple[str, int | None, bool]] = {
 
 @case(*STEP)
 def sampled(
-    *, seeds: int = 8, lrs: tuple[float, ...] = (0.001, 0.002), most: int = 12
+    *, seeds: int = 5, lrs: tuple[float, ...] = (0.001, 0.002), most: int = 10
 ) -> Iterator[Once]:
     """What ways to sample take to solve grpo.py's task, in so many groups of answers a prompt.
 
-    The first three seeds choose each one's learning rate, and the others are told.
+    The first two seeds choose each one's learning rate, and the others are told.
     """
     for seed, lr, arm in itertools.product(range(seeds), lrs, ARMS):
         # Where batches are filled up, steps are some times fewer and rates higher.

@@ -21,7 +21,7 @@ TRAINERS = {"GRPOTrainer": "trl", "NonzeroGRPOTrainer": "selective_backprop.inte
 
 @case("src/selective_backprop/integrations/_trl", "src/selective_backprop/_step/rollouts.py")
 def grpo(
-    *, seeds: int = 5, sizes: tuple[int, ...] = (64, 16), steps: int = 400, lr: float = 2e-3
+    *, seeds: int = 3, sizes: tuple[int, ...] = (32,), steps: int = 300, lr: float = 2e-3
 ) -> Iterator[Once]:
     """Reversing three digits, with micro-batches of some sizes: rows, seconds and rewards."""
     for seed, size, trainer in itertools.product(range(seeds), sizes, TRAINERS):

@@ -36,9 +36,10 @@ class NonzeroRollouts:
     trains on as many completions as the one that has most.
 
     Logged metrics of the loss (entropy, clipped shares) are those of the completions that are
-    trained on, and are called `trained/…`. Three counts, over all processes since training began
-    or was resumed, are added: `rollouts/tokens` and `rollouts/generated`, which are the policy's
-    own tokens and completions, and `rollouts/trained`, completions trained on, once per iteration.
+    trained on, and are called `trained/…`, as are the means of what corrects vLLM's
+    log-probabilities. Three counts, over all processes since training began or was resumed, are
+    added: `rollouts/tokens` and `rollouts/generated`, the policy's own tokens and completions, and
+    `rollouts/trained`, completions trained on, once per iteration.
 
     `NonzeroGRPOTrainer` and `NonzeroRLOOTrainer` are ready-made. To combine it with a subclass of
     your own, name it first: `class Mine(NonzeroRollouts, MyGRPOTrainer)`.
@@ -56,18 +57,13 @@ class NonzeroRollouts:
         self._all_rewards = torch.empty(0)
         self._counts = dict.fromkeys(("tokens", "generated", "trained"), 0)
 
-    # TRL computes old log-probabilities before it knows the rewards. Unless vLLM's are corrected by
-    # them, it only passes them on, so zeros stand for them until it is known which are needed.
-
-    @property
-    def _puts_off(self) -> bool:
-        corrects = getattr(self, "vllm_importance_sampling_correction", False)
-        return not (self.use_vllm and corrects)
+    # TRL computes old log-probabilities before it knows the rewards, and hands them on. Zeros stand
+    # for them until it is known which are needed.
 
     def _get_per_token_logps_and_entropies(
         self, model: Any, ids: Tensor, mask: Tensor, tokens: int, *args: Any, **options: Any
     ) -> Any:
-        if self._scoring and self._puts_off:
+        if self._scoring:
             return torch.zeros(len(ids), tokens, device=ids.device), None, None
         return super()._get_per_token_logps_and_entropies(
             model, ids, mask, tokens, *args, **options
@@ -86,6 +82,8 @@ class NonzeroRollouts:
         finally:
             self._scoring = False
         check_rollouts(rollouts)
+        for name in [name for name in self._metrics["train"] if name.startswith("sampling/")]:
+            del self._metrics["train"][name]  # of the zeros
         equal, noise = self._equal_rewards()
         first = self.accelerator.process_index * len(inputs)
         advantages = rollouts["advantages"]
@@ -147,7 +145,7 @@ class NonzeroRollouts:
     def _with_old(self, batch: Batch) -> Batch:
         """Return completions with their log-probabilities by the policy that made them."""
         name = next((name for name in OLD if name in batch), None)
-        if name is None or not self._puts_off:
+        if name is None:
             return batch
         completions, mask = batch["completion_ids"], batch["completion_mask"]
         with (
@@ -161,7 +159,35 @@ class NonzeroRollouts:
                 completions.shape[1],
                 batch_size=self.args.per_device_train_batch_size,
             )
-        return batch | {name: logs if name == "old_per_token_logps" else (logs * mask).sum(1)}
+        batch |= {name: logs if name == "old_per_token_logps" else (logs * mask).sum(1)}
+        if "importance_sampling_ratio" in batch:
+            batch["importance_sampling_ratio"] = self._ratios(logs, batch)
+        return batch
+
+    def _ratios(self, logs: Tensor, batch: Batch) -> Tensor:
+        """Return by what TRL corrects the log-probabilities of vLLM, as it does, and log it."""
+        apart, mask = logs - batch["sampling_per_token_logps"], own_tokens(batch)
+        known = apart[(mask != 0) & ~apart.isnan()].abs()
+        level, _, cut = self.vllm_importance_sampling_mode.partition("_")
+        apart = (apart * mask).nan_to_num(nan=0.0)
+        ratios = (apart.sum(1, keepdim=True) if level == "sequence" else apart).exp()
+        low, high = self.vllm_importance_sampling_clip_min, self.vllm_importance_sampling_clip_max
+        if cut == "truncate":
+            ratios = ratios.clamp(low, high)
+        else:
+            outside = (ratios < (-math.inf if low is None else low)) | (
+                ratios > (math.inf if high is None else high)
+            )
+            ratios = ratios.masked_fill(outside, 0.0)
+        counted = ratios.flatten() if level == "sequence" else ratios[mask != 0]
+        for name, found in (
+            ("sampling_logp_difference", known),
+            ("importance_sampling_ratio", counted),
+        ):
+            sums = torch.stack([found.sum(), found.new_tensor(float(found.numel()))])
+            total, count = self.accelerator.reduce(sums, reduction="sum").tolist()
+            self._metrics["train"][f"trained/sampling/{name}/mean"].append(total / max(1.0, count))
+        return ratios
 
     def compute_loss(
         self,
