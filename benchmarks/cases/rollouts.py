@@ -31,10 +31,7 @@ ARMS: dict[str, tuple[str, int | None, bool]] = {
 def sampled(
     *, seeds: int = 5, lrs: tuple[float, ...] = (0.001, 0.002), most: int = 10
 ) -> Iterator[Once]:
-    """What ways to sample take to solve grpo.py's task, in so many groups of answers a prompt.
-
-    The first two seeds choose each one's learning rate, and the others are told.
-    """
+    """What ways to sample take to solve grpo.py's task, in so many groups of answers a prompt."""
     for seed, lr, arm in itertools.product(range(seeds), lrs, ARMS):
         # Where batches are filled up, steps are some times fewer and rates higher.
         lr = 2 * lr if ARMS[arm][0] == "backfill" else lr
