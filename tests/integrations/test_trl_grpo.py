@@ -1,6 +1,5 @@
 """TRL's GRPOTrainer and RLOOTrainer train as they do, on fewer completions."""
 
-import functools
 from types import SimpleNamespace
 
 import pytest
@@ -352,21 +351,21 @@ def test_where_all_tokens_are_the_tool_s_nothing_changes(tmp_path):
     assert torch.equal(text.weights(fewer), fewer.before)
 
 
-def test_gradient_checkpoints_and_adapters_of_peft_train_alike(tmp_path):
+def test_gradient_checkpointing_trains_alike(tmp_path):
+    options = {"gradient_checkpointing": True}
+    check_alike(*(train(kind, tmp_path, **options) for kind in (PlainGRPO, FewerGRPO)))
+
+
+def test_adapters_of_peft_train_alike(tmp_path):
     peft = pytest.importorskip("peft")
-    lora = functools.partial(
-        peft.LoraConfig,
-        r=4,
-        target_modules=["c_attn"],
-        fan_in_fan_out=True,
-        init_lora_weights=False,
-    )
-    for options in ({"gradient_checkpointing": True}, {"peft": lora()}):
-        made = []
-        for kind in (PlainGRPO, FewerGRPO):
-            torch.manual_seed(0)
-            made.append(train(kind, tmp_path, **options))
-        check_alike(*made)
+    made = []
+    for kind in (PlainGRPO, FewerGRPO):
+        torch.manual_seed(0)
+        lora = peft.LoraConfig(
+            r=4, target_modules=["c_attn"], fan_in_fan_out=True, init_lora_weights=False
+        )
+        made.append(train(kind, tmp_path, peft=lora))
+    check_alike(*made)
 
 
 def test_training_goes_on_from_a_checkpoint(tmp_path):
