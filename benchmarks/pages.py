@@ -212,26 +212,69 @@ def examples(rows: Rows) -> Told:
     return f"examples/, {what}", grid(heads, lines, (0, 1))
 
 
-def zero(rows: Rows) -> Told:
-    """Return trainings with and without rows of gradient zero."""
-    remembered = [row for row in rows if "rests" in row]
-    trained = [row for row in rows if "rests" not in row]
-    line = (
-        "{seed} | {reward:.3f} | {furthest:.3f} | {rows[0]:,} → {rows[1]:,} | "
-        "{cpu_seconds[0]:.1f} → {cpu_seconds[1]:.1f}"
-    )
-    heads = "seed | reward at the end | curves at most apart | rows trained on | CPU seconds"
-    first, lines = grid(heads, (line.format(**row) for row in trained), ()), []
-    for rests in each_of(remembered, "rests"):
-        arms = where(remembered, rests=rests)
-        answers, seconds = (fmean(arm[name] for arm in arms) for name in ("answers", "cpu_seconds"))
-        ends = sorted(arm["end"] for arm in arms)
-        lines.append(f"{rests} | {answers:,.0f} | {seconds:.1f} | {ends[0]:.2f} to {ends[-1]:.2f}")
+def rollouts(rows: Rows) -> Told:
+    """Return what ways to sample took until a task was solved, at the rate that took least."""
+    lines: list[str] = []
+    first: Rows = []
+    for arm in each_of(rows, "arm"):
+        own = where(rows, arm=arm)
+        runs = min(
+            (where(own, lr=lr) for lr in each_of(own, "lr")),
+            key=lambda runs: fmean(run["tokens"] for run in runs),
+        )
+        first = first or runs
+        more = [
+            (run["tokens"] - other["tokens"]) / 1000 for run, other in zip(runs, first, strict=True)
+        ]
+        tokens, trained, seconds = (
+            fmean(run[key] for run in runs) for key in ("tokens", "trained", "cpu_seconds")
+        )
+        lines.append(
+            f"{arm} | {runs[0]['lr']:g} | {sum(run['solved'] for run in runs)} | {tokens:,.0f} | "
+            f"{with_interval(estimate(more), signed=True)} | {trained:,.0f} | {seconds:.1f}"
+        )
+    seeds = len(each_of(rows, "seed"))
     heads = (
-        f"rest, in {remembered[0]['epochs']} epochs of all prompts | answers generated | "
-        "CPU seconds | reward at the end"
+        f"sampling | learning rate | solved, of {seeds} | tokens generated | thousands more than "
+        "the first | answers trained on | CPU seconds"
     )
-    return f"examples/grpo.py, {trained[0]['steps']} steps", [*first, "", *grid(heads, lines)]
+    return f"the task of examples/grpo.py, {seeds} seeds, the better of two rates", grid(
+        heads, lines
+    )
+
+
+def grpo(rows: Rows) -> Told:
+    """Return what TRL's trainer took with and without answers that have no gradient."""
+    lines, alike = [], []
+    seeds = each_of(rows, "seed")
+    for size in each_of(rows, "size"):
+        arms = [where(rows, size=size, trainer=name) for name in each_of(rows, "trainer")]
+        for one, other in zip(*arms, strict=True):
+            pairs = [*zip(one["rewards"], other["rewards"], strict=True)]
+            same = [first == second for first, second in pairs]
+            alike.append(same.index(False) if False in same else len(same))
+        for arm in arms:
+            numbers = {
+                key: fmean(row[key] for row in arm)
+                for key in ("passes", "rows", "cpu_seconds", "generating")
+            }
+            ends = sorted(fmean(row["rewards"][-10:]) for row in arm)
+            lines.append(
+                "{size} | {trainer} | ".format(**arm[0])
+                + "{passes:,.0f} | {rows:,.0f} | {cpu_seconds:.1f} | {generating:.1f}".format(
+                    **numbers
+                )
+                + f" | {ends[0]:.2f} to {ends[-1]:.2f}"
+            )
+    heads = (
+        "rows of a micro-batch | trainer | rows for old log-probabilities | rows trained on | "
+        "CPU seconds | of which generating | reward at the end"
+    )
+    what = (
+        f"three digits reversed, updates of 128 answers, {len(seeds)} seeds, the first "
+        f"{2 * min(alike)} updates or more with the same rewards"
+    )
+    return what, grid(heads, lines, (1,))
 
 
 def agreement(rows: Rows) -> Told:
@@ -525,7 +568,8 @@ SHAPES = (
     small,
     opening,
     examples,
-    zero,
+    rollouts,
+    grpo,
     tokens,
     agreement,
     choice,

@@ -25,7 +25,6 @@ MADE_BY = {
     "size": ["size.stream", "size.ledger"],
     "small": ["small"],
     "tokens": ["tokens"],
-    "zero-rows": ["examples.zero_rows"],
     "audit": ["guide.audit"],
 }
 

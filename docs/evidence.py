@@ -40,7 +40,7 @@ PAGES = (
         ROOT / "docs" / f"{name}.md"
         for name in (
             *("start", "measured", "processes", "advise", "audit", "auto", "language-models"),
-            *("zero-gradients", "copies", "jobs"),
+            *("rollouts", "copies", "jobs"),
         )
     ),
 )

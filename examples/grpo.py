@@ -55,30 +55,29 @@ def reward(rows: Tensor) -> Tensor:
     return right.double().view(-1, GROUP)
 
 
-def improve(
+def standardized(rewards: Tensor) -> Tensor:
+    """Return advantages, `[prompt, answer]`: zeros where all answers are right, or none is."""
+    spread = rewards - rewards.mean(1, keepdim=True)
+    return spread / (rewards.std(1, keepdim=True) + 1e-4)
+
+
+def update(
     policy: Policy,
     optimizer: torch.optim.Optimizer,
     rows: Tensor,
-    rewards: Tensor,
-    nonzero: sb.NonzeroRows | None,
-) -> int:
-    """Update the policy by its answers, and return how many rows it was trained on."""
-    spread = rewards - rewards.mean(1, keepdim=True)  # zeros where all are right, or none is
-    advantages = (spread / (rewards.std(1, keepdim=True) + 1e-4)).view(-1, 1)
-    weights = torch.ones(len(rows))
-    if nonzero is not None:
-        [((rows, advantages), selection)] = nonzero((rows, advantages), advantages)
-        weights = selection.weights
-    for update in range(UPDATES):
-        logs = policy.answer_logs(rows)
-        if update == 0:
-            before = logs.detach()
-        ratios = (logs - before).exp()
-        gains = torch.minimum(ratios * advantages, ratios.clamp(0.8, 1.2) * advantages)
+    advantages: Tensor,
+    weights: Tensor,
+    before: Tensor,
+) -> None:
+    """Update the policy by answers, of which it gave `before` as the log-probabilities."""
+    for _ in range(UPDATES):
+        ratios = (policy.answer_logs(rows) - before).exp()
+        gains = torch.minimum(
+            ratios * advantages[:, None], ratios.clamp(0.8, 1.2) * advantages[:, None]
+        )
         optimizer.zero_grad()
         (weights * -gains.mean(1)).mean().backward()
         optimizer.step()
-    return len(rows)
 
 
 def train(
@@ -95,7 +94,15 @@ def train(
         rows = roll_out(policy, prompts, generator)
         rewards = reward(rows)
         rewarded.append(rewards.mean().item())
-        trained += improve(policy, optimizer, rows, rewards, nonzero)
+        advantages, weights = standardized(rewards).flatten(), torch.ones(len(rows))
+        if nonzero is not None:
+            batch, teaches = (rows, advantages), sb.informative(rewards).flatten()
+            [((rows, advantages), selection)] = nonzero(batch, teaches)
+            weights = selection.weights
+        with torch.no_grad():
+            before = policy.answer_logs(rows)
+        update(policy, optimizer, rows, advantages, weights, before)
+        trained += len(rows)
     return policy, rewarded, trained, time.process_time() - started
 
 

@@ -4,15 +4,11 @@ import itertools
 import runpy
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
-
-import torch
-from torch import Tensor
-from torch.utils.data import DataLoader
 
 import selective_backprop as sb
 from benchmarks.case import Once, Row, case
@@ -23,12 +19,6 @@ NOISY, RIGHT = "a fifth of the labels random", "all labels right"
 SMOOTHED = "smoothed"
 SHORTENED = {NOISY: 8, RIGHT: 4}  # epochs of plain training that cost as much
 CORE = ("src/selective_backprop/_loader", "src/selective_backprop/strategies")
-# What is recorded of a prompt's rewards `[prompt, answer]`, and is 0 where it may rest.
-MEMORIES: dict[str, Callable[[Tensor], Tensor] | None] = {
-    "no prompt": None,
-    "prompts with all answers right": lambda rewards: 1 - rewards.amin(1),
-    "prompts with equal rewards": lambda rewards: rewards.amax(1) - rewards.amin(1),
-}
 
 
 @case(*CORE, "examples/plain.py", "examples/selective.py", "examples/no_gain.py")
@@ -53,7 +43,7 @@ def ended(data: str, arm: str, epochs: int, lr: float, seed: int) -> Row:
     with mock.patch.object(time, "perf_counter", time.process_time):
         if data == RIGHT:
             strategy = sb.auto() if arm == "selective" else None
-            passes, seconds, error = _example("no_gain")["train"](epochs, strategy, seed, lr)
+            passes, seconds, error = example("no_gain")["train"](epochs, strategy, seed, lr)
         else:
             found = _linked(arm, epochs, seed, lr)
             passes, seconds, error = found["trained"] / 1200, found["seconds"], found["error"]
@@ -61,7 +51,8 @@ def ended(data: str, arm: str, epochs: int, lr: float, seed: int) -> Row:
 
 
 @cache
-def _example(name: str) -> dict[str, Any]:
+def example(name: str) -> dict[str, Any]:
+    """Return the names of an example."""
     return runpy.run_path(str(FOLDER / f"{name}.py"))
 
 
@@ -81,56 +72,3 @@ def _linked(arm: str, epochs: int, seed: int, lr: float) -> dict[str, Any]:
     with mock.patch.object(sys, "argv", [name, str(epochs)]):
         exec(compile(source, name, "exec"), found)
     return found
-
-
-@case(*CORE, "src/selective_backprop/_step", "examples/grpo.py")
-def zero_rows(*, steps: int = 120, epochs: int = 14, seeds: int = 3) -> Iterator[Once]:
-    """grpo.py with and without rows of gradient zero, and with a memory of prompts that rest."""
-    toy = _example("grpo")
-    for seed in range(seeds):
-
-        def both(seed: int = seed) -> list[Row]:
-            _, plain, all_rows, whole = toy["train"](None, steps, seed)
-            _, match, rows, less = toy["train"](sb.NonzeroRows(), steps, seed)
-            return [
-                {
-                    "reward": sum(match[-10:]) / 10,
-                    "furthest": max(abs(a - b) for a, b in zip(plain, match, strict=True)),
-                    "rows": [all_rows, rows],
-                    "cpu_seconds": [whole, less],
-                }
-            ]
-
-        yield Once({"seed": seed, "steps": steps}, both)
-    for rests, seed in itertools.product(MEMORIES, range(seeds)):
-        about = {"rests": rests, "epochs": epochs, "seed": seed}
-        yield Once(about, lambda about=about: [on_all_prompts(toy, **about)])
-
-
-def on_all_prompts(toy: dict[str, Any], rests: str, epochs: int, seed: int) -> Row:
-    """Train with a memory of prompts; return the answers generated, the seconds, the reward."""
-    prompts = torch.tensor([*itertools.product(range(toy["DIGITS"]), repeat=toy["LENGTH"])])
-    torch.manual_seed(seed)
-    policy, tells = toy["Policy"](), MEMORIES[rests]
-    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-3)
-    generator = torch.Generator().manual_seed(seed)
-    loader = sb.SelectiveLoader(
-        DataLoader(prompts, toy["PROMPTS"], shuffle=True, generator=generator),
-        None,
-        None,
-        sb.traditional() if tells is None else sb.drop_zero(sb.scorers.Recorded(max_age=4)),
-        with_selection=True,
-        quiet=True,
-    )
-    nonzero, answers, started = sb.NonzeroRows(), 0, time.process_time()
-    for _ in range(epochs):
-        for some, selection in loader:
-            rows = toy["roll_out"](policy, some, generator)
-            rewards = toy["reward"](rows)
-            if tells is not None:
-                loader.record(selection, tells(rewards))
-            answers += len(rows)
-            toy["improve"](policy, optimizer, rows, rewards, nonzero)
-    seconds = time.process_time() - started
-    final = toy["reward"](toy["roll_out"](policy, prompts, generator)).mean().item()
-    return {"answers": answers, "cpu_seconds": seconds, "end": final}

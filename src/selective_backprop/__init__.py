@@ -31,6 +31,8 @@ from selective_backprop._sampling.gate import VarianceGate
 from selective_backprop._sampling.schedule import Schedule
 from selective_backprop._sampling.subset import Subset
 from selective_backprop._step.nonzero_rows import NonzeroRows
+from selective_backprop._step.resting_prompts import RestingPrompts
+from selective_backprop._step.rollouts import informative, max_variance
 from selective_backprop._step.rows_only import rows_only
 from selective_backprop._step.selective_step import SelectedLosses, SelectiveStep
 from selective_backprop._step.token_ledger import TokenLedger
@@ -81,6 +83,7 @@ __all__ = [
     "NonFinite",
     "NonzeroRows",
     "RecordError",
+    "RestingPrompts",
     "Schedule",
     "ScoreStats",
     "SelectedLosses",
@@ -107,9 +110,11 @@ __all__ = [
     "grand_scores",
     "in_memory_loader",
     "infobatch",
+    "informative",
     "kakurenbo",
     "kath18",
     "low_k",
+    "max_variance",
     "predicted_sb",
     "proxy_sb",
     "prune",

@@ -93,7 +93,7 @@ TAKES: Table = {
     "Ledger": given(examples=8),
     "Log": given(to=print),
     "Needs": given(),
-    "NonzeroRows": given(),
+    "NonzeroRows": given(backfill=4),
     "Nonzero": given(),
     "Percentile": given(beta=2),
     "Pipelined": given(scorer=FORWARD, every=8),
@@ -102,6 +102,7 @@ TAKES: Table = {
     "Proxy": proxied,
     "Recorded": given(highest_of=2),
     "ReferenceLosses": given(losses=torch.ones(8)),
+    "RestingPrompts": given(prompts=4),
     "ReuseActivations": given(),
     "Schedule": given(),
     "SelectiveLoader": wrapped,
@@ -133,10 +134,12 @@ TAKES: Table = {
     "grand_scores": lambda: scored_by(loss_fn=nn.CrossEntropyLoss()),
     "inclusion_odds": given(weights=HALF, count=4),
     "infobatch": given(),
+    "informative": given(rewards=torch.rand(2, 4)),
     "kakurenbo": given(),
     "kath18": given(),
     "look_at": given(outputs=torch.rand(4, 2), labels=torch.zeros(4, dtype=torch.int64)),
     "low_k": given(rate=0.5),
+    "max_variance": given(rewards=torch.rand(2, 4), keep=2),
     "predicted_sb": given(rate=0.5),
     "proxy_sb": lambda: {**proxied(), "rate": 0.5},
     "prune": given(scores=torch.rand(8), keep=0.5),
@@ -194,7 +197,9 @@ BEYOND: dict[str, dict[str, list[float]]] = {
     "Pipelined": {"every": [0, 1.5], "ahead": [0, 1.5]},
     "Predicted": {"epochs": [1, 2.5]},
     "Proportional": {"presample": [1.0, -3.0], "bias": [-0.1, 1.1]},
+    "NonzeroRows": {"backfill": [0, 1.5], "refills": [0, 1.5]},
     "Recorded": {"max_age": [0, 1.5], "give_up": [0.0, 1.0], "highest_of": [0, 1.5]},
+    "RestingPrompts": {"explore": [0.0, 1.5], "least": [0.0, 1.5], "prompts": [0, 1.5]},
     "Schedule": {"warmup_epochs": [-1], "start": [-0.1, 1.0], "end": [0.0, 1.1]},
     "SelectiveLoader": {"batch_size": [0, 2.5], "epochs": [0]},
     "Stale": {"epochs": [0, 1.5]},
@@ -203,6 +208,7 @@ BEYOND: dict[str, dict[str, list[float]]] = {
     "Top": {"rate": [0.0, 1.5]},
     "Uniform": {"rate": [0.0, 1.5]},
     "VarianceGate": {"smoothing": [-0.1, 1.0], "probe_every": [0, 2.5], "threshold": [0.0]},
+    "max_variance": {"keep": [0, 1.5, 5]},
     "prune": {"keep": [0.0, 1.5]},
     "selective_backprop": {"rate": [0.0, 1.5]},
     "tail_sft": {"rate": [0.0, 1.1], "max_age": [0]},
@@ -250,7 +256,7 @@ def test_every_public_name_takes_options_or_is_known_to_take_none():
     assert sum(map(len, tables)) == len(PUBLIC)
 
 
-@pytest.mark.parametrize("framework", ["accelerate", "keras", "lightning", "transformers"])
+@pytest.mark.parametrize("framework", ["accelerate", "keras", "lightning", "transformers", "trl"])
 def test_the_numbers_that_an_adapter_takes_are_known(framework):
     try:
         adapter = importlib.import_module(f"selective_backprop.integrations.{framework}")

@@ -1,7 +1,6 @@
-"""The recipe for TRL's GRPOTrainer trains as the Trainer does, on fewer completions."""
+"""TRL's GRPOTrainer and RLOOTrainer train as they do, on fewer completions."""
 
-import re
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,30 +11,58 @@ import fixture_text as text
 import tokenizers
 import transformers
 from datasets import Dataset
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 import selective_backprop as sb
+from selective_backprop.integrations.trl import (
+    NonzeroGRPOTrainer,
+    NonzeroRLOOTrainer,
+    NonzeroRollouts,
+)
 
 # What TRL itself still asks of Transformers.
 pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
 
-PAGE = Path(__file__).parents[2] / "docs" / "zero-gradients.md"
+LOSSES = ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"]
 
 
-def recipe():
-    """The class on the page, and the rows that it gives to TRL's own loss, batch by batch."""
-    code = PAGE.read_text(encoding="utf-8").partition("## GRPO of TRL")[2]
-    [shown] = re.findall(r"```python\n(.*?)```", code, re.DOTALL)
-    rows = []
+@pytest.fixture(autouse=True)
+def quiet_rollouts(monkeypatch):
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
 
-    class Noting(GRPOTrainer):
-        def compute_loss(self, model, inputs, *args, **options):
-            rows.append(len(inputs["advantages"]))
-            return super().compute_loss(model, inputs, *args, **options)
 
-    names = {"GRPOTrainer": Noting, "sb": sb}
-    exec(shown, names)
-    return names["NonzeroGRPOTrainer"], rows
+class Noting:
+    """How many completions TRL's own loss is given by micro-batch, and passes without gradients."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.rows, self.passed, self.widths = [], [], []
+
+    def _compute_loss(self, model, inputs):
+        self.rows.append(len(inputs["advantages"]))
+        self.widths.append(inputs["completion_ids"].shape[1])
+        return super()._compute_loss(model, inputs)
+
+    def _get_per_token_logps_and_entropies(self, model, ids, *args, **options):
+        if not torch.is_grad_enabled():
+            self.passed.append(len(ids))
+        return super()._get_per_token_logps_and_entropies(model, ids, *args, **options)
+
+
+class PlainGRPO(Noting, GRPOTrainer):
+    pass
+
+
+class FewerGRPO(NonzeroRollouts, Noting, GRPOTrainer):
+    pass
+
+
+class PlainRLOO(Noting, RLOOTrainer):
+    pass
+
+
+class FewerRLOO(NonzeroRollouts, Noting, RLOOTrainer):
+    pass
 
 
 def tokenizer():
@@ -48,9 +75,9 @@ def tokenizer():
 
 
 def has_one_twice(completions, **_):
-    """A reward that most of the short answers miss."""
+    """A reward that most of the short answers miss; by far not a number that halves exactly."""
     letters = [each.replace(" ", "") for each in completions]
-    return [float(len(set(each)) < len(each)) for each in letters]
+    return [0.1 + 0.7 * (len(set(each)) < len(each)) for each in letters]
 
 
 def use_tool(prompts, trainer):
@@ -59,8 +86,9 @@ def use_tool(prompts, trainer):
     lengths = torch.randint(2, 7, (len(prompts),), generator=draw).tolist()
     tokens = [torch.randint(1, 20, (length,), generator=draw).tolist() for length in lengths]
     own = [torch.randint(2, (length,), generator=draw).tolist() for length in lengths]
+    logs = [(-torch.rand(length, generator=draw) * 4).tolist() for length in lengths]
     ids = trainer.processing_class(prompts)["input_ids"]
-    return {"prompt_ids": ids, "completion_ids": tokens, "logprobs": None, "env_mask": own}
+    return {"prompt_ids": ids, "completion_ids": tokens, "logprobs": logs, "env_mask": own}
 
 
 def experts():
@@ -78,67 +106,288 @@ def experts():
     return transformers.MixtralForCausalLM(config)
 
 
-def train(kind, folder, *, model=None, tool=None, **options):
-    prompts = [{"prompt": "abcdefgh"[n : n + 3]} for n in range(6)] * 4
+def prepare(kind, folder, *, model=None, tool=None, reward=has_one_twice, peft=None, **options):
+    prompts = [{"prompt": "abcdefgh"[n : n + 3]} for n in range(6)] * 8
     chosen = {
-        "max_steps": 2,
-        "per_device_train_batch_size": 8,
-        "gradient_accumulation_steps": 2,
+        "max_steps": 3,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 4,
         "num_generations": 4,
         "num_iterations": 2,
         "max_completion_length": 6,
-        "learning_rate": 0.5,
-        "activation_checkpointing": False,
+        "learning_rate": 0.2,
+        "beta": 0.0,
         "optim": "sgd",
         "max_grad_norm": 0.0,
         "lr_scheduler_type": "constant",
-        "logging_strategy": "no",
+        "logging_steps": 1,
         "report_to": "none",
         "save_strategy": "no",
         "use_cpu": True,
         "bf16": False,
         "disable_tqdm": True,
+        "gradient_checkpointing": False,
     }
+    is_grpo = issubclass(kind, GRPOTrainer)
     made = kind(
         model=model or text.speaker(attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0),
-        reward_funcs=has_one_twice,
-        args=GRPOConfig(str(folder), **chosen | options),
+        reward_funcs=reward,
+        args=(GRPOConfig if is_grpo else RLOOConfig)(str(folder), **chosen | options),
         train_dataset=Dataset.from_list(prompts),
+        eval_dataset=Dataset.from_list(prompts[:4]),
         processing_class=tokenizer(),
-        rollout_func=tool,
+        **{"peft_config": peft} if peft else {},
+        **{"rollout_func": tool} if is_grpo else {},
     )
-    before = text.weights(made)
+    made.remove_callback(transformers.PrinterCallback)
+    made.before = text.weights(made)
+    return made
+
+
+def train(*args, **options):
+    made = prepare(*args, **options)
     made.train()
-    return before, text.weights(made)
+    return made
+
+
+def logged(made, name):
+    return [entry[name] for entry in made.state.log_history if name in entry]
+
+
+def check_alike(plain, fewer, within=1e-6):
+    """Weights, losses and rewards are the same, and there were fewer rows to train on."""
+    assert (text.weights(plain) - plain.before).abs().max() > 1e-3
+    torch.testing.assert_close(text.weights(fewer), text.weights(plain), rtol=0, atol=within)
+    for name in ("loss", "reward", "grad_norm", "num_tokens", "completions/mean_length"):
+        assert logged(fewer, name) == pytest.approx(logged(plain, name), abs=10 * within), name
+    assert 0 < sum(fewer.rows) < sum(plain.rows)
 
 
 @pytest.mark.parametrize("tool", [None, use_tool], ids=["text", "tool"])
-@pytest.mark.parametrize(
-    "loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"]
-)
-def test_the_policy_is_that_of_the_trainer_to_rounding(tmp_path, monkeypatch, loss_type, tool):
-    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")  # of its rollouts
-    kind, rows = recipe()
+@pytest.mark.parametrize("loss_type", LOSSES)
+def test_the_policy_and_its_curves_are_those_of_the_trainer_to_rounding(tmp_path, loss_type, tool):
     options = {"loss_type": loss_type, "tool": tool}
-    before, plain = train(GRPOTrainer, tmp_path, **options)
-    _, fewer = train(kind, tmp_path, **options)
-    assert len(rows) == 4
-    assert min(rows) < 8
-    assert (plain - before).abs().max() > 1e-3
-    torch.testing.assert_close(fewer, plain, rtol=0, atol=1e-6)
+    plain, fewer = (train(kind, tmp_path, **options) for kind in (PlainGRPO, FewerGRPO))
+    check_alike(plain, fewer)
+    assert max(fewer.widths) <= max(plain.widths)
 
 
-def test_a_batch_in_which_all_tokens_are_the_tool_s_changes_nothing(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+@pytest.mark.parametrize("iterations", [1, 2])
+def test_so_are_those_of_rloo(tmp_path, iterations):
+    options = {"num_iterations": iterations, "normalize_advantages": True}
+    plain, fewer = (train(kind, tmp_path, **options) for kind in (PlainRLOO, FewerRLOO))
+    check_alike(plain, fewer)
+    assert sum(fewer.passed) < sum(plain.passed)
 
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
+def test_an_update_trains_on_no_more_than_the_rows_with_a_gradient(tmp_path, size):
+    # Two groups of eight are an update; half of the answers to the first are right.
+    def reward(completions, **_):
+        return [float(n % 2 and n < 8) for n in range(len(completions))]
+
+    options = {
+        "per_device_train_batch_size": size,
+        "gradient_accumulation_steps": 16 // size,
+        "num_generations": 8,
+        "reward": reward,
+        "loss_type": "bnpo",
+        "num_iterations": 1,
+    }
+    plain, fewer = (train(kind, tmp_path, **options) for kind in (PlainGRPO, FewerGRPO))
+    check_alike(plain, fewer)
+    assert plain.rows == [size] * (16 // size) * 3
+    assert fewer.rows == [min(size, 8)] * (8 // min(size, 8)) * 3
+    assert logged(fewer, "rollouts/generated") == [16, 32, 48]
+    assert logged(fewer, "rollouts/trained") == [8, 16, 24]
+    means = torch.tensor(logged(plain, "completions/mean_length"))
+    assert logged(fewer, "rollouts/tokens") == pytest.approx((16 * means.cumsum(0)).tolist())
+
+
+@pytest.mark.parametrize(("generated", "accumulated"), [(1, 4), (4, 2), (4, 6), (8, 4), (3, 2)])
+@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dapo"])
+def test_updates_and_what_is_generated_at_once_may_differ(
+    tmp_path, generated, accumulated, loss_type
+):
+    options = {
+        "steps_per_generation": generated,
+        "gradient_accumulation_steps": accumulated,
+        "loss_type": loss_type,
+        "max_steps": 4,
+    }
+    plain, fewer = (train(kind, tmp_path, **options) for kind in (PlainGRPO, FewerGRPO))
+    check_alike(plain, fewer)
+
+
+def test_old_log_probabilities_are_computed_of_the_rows_that_are_trained_on(tmp_path):
+    plain, fewer = (train(kind, tmp_path) for kind in (PlainGRPO, FewerGRPO))
+    assert plain.passed == [16, 16]  # once for two iterations on what was generated
+    assert sum(fewer.rows) == fewer.passed[0] * 2 + fewer.passed[1]
+
+
+@pytest.mark.parametrize(
+    ("mode", "loss_type"),
+    [
+        *(
+            (f"{level}_{cut}", "dapo")
+            for level in ("token", "sequence")
+            for cut in ("truncate", "mask")
+        ),
+        ("token_truncate", "vespo"),
+    ],
+)
+def test_log_probabilities_of_vllm_are_corrected_alike(tmp_path, mode, loss_type):
+    # Of each completion one log-probability is missing, as they sometimes are.
+    def sample(prompts, trainer):
+        found = use_tool(prompts, trainer)
+        return found | {"logprobs": [[*logs[:-1], None] for logs in found["logprobs"]]}
+
+    plain, fewer = (
+        prepare(
+            kind,
+            tmp_path,
+            tool=sample,
+            loss_type=loss_type,
+            max_steps=2,
+            vllm_importance_sampling_mode=mode,
+            vllm_importance_sampling_clip_min=0.2,
+        )
+        for kind in (PlainGRPO, FewerGRPO)
+    )
+    for made in (plain, fewer):
+        made.use_vllm, made._last_loaded_step = True, 0
+        made.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
+        made.train()
+    check_alike(plain, fewer)
+    assert sum(fewer.passed) < sum(plain.passed)
+    for name in ("sampling_logp_difference", "importance_sampling_ratio"):
+        assert len(logged(plain, f"sampling/{name}/mean")) == 1
+        assert not logged(fewer, f"sampling/{name}/mean")
+        assert logged(fewer, f"trained/sampling/{name}/mean")[0] > 0
+
+
+def test_equal_rewards_whose_mean_is_rounded_have_no_gradient(tmp_path):
+    def reward(completions, **_):
+        return [0.1 if n < 12 else 0.1 * (n % 2) for n in range(len(completions))]
+
+    options = {"reward": reward, "num_generations": 12, "per_device_train_batch_size": 12}
+    options |= {"gradient_accumulation_steps": 2, "max_steps": 1}
+    plain, fewer = (train(kind, tmp_path, **options) for kind in (PlainGRPO, FewerGRPO))
+    assert torch.tensor(plain._logs["advantages"])[:12].count_nonzero() == 12
+    check_alike(plain, fewer, within=1e-5)  # the noise that TRL trains on
+    assert fewer.rows == [12]
+
+
+def test_several_rewards_are_summed_or_compared_one_by_one(tmp_path):
+    def odd(completions, **_):
+        return [float(n % 2) for n in range(len(completions))]
+
+    def even(completions, **_):
+        return [float(1 - n % 2) if n >= 4 else None for n in range(len(completions))]
+
+    both = {"reward": [odd, even], "max_steps": 1, "num_iterations": 1}
+    options = both | {"multi_objective_aggregation": "sum_then_normalize"}
+    plain, fewer = (train(kind, tmp_path, **options) for kind in (PlainGRPO, FewerGRPO))
+    check_alike(plain, fewer)
+    assert fewer.rows == [4]  # of the first prompt; others' sums are 1
+    options = both | {"multi_objective_aggregation": "normalize_then_sum"}
+    options |= {"reward_weights": [1.0, 0.5]} | both
+    plain, fewer = (train(kind, tmp_path, **options) for kind in (PlainGRPO, FewerGRPO))
+    torch.testing.assert_close(text.weights(fewer), text.weights(plain), rtol=0, atol=1e-6)
+    assert fewer.rows == plain.rows == [4] * 4
+
+
+def test_completions_that_nobody_scores_are_left_out(tmp_path):
+    def reward(completions, **_):
+        return [None if n % 4 < 2 else float(n % 2) for n in range(len(completions))]
+
+    options = {"reward": reward, "num_iterations": 1}
+    plain, fewer = (train(kind, tmp_path, **options) for kind in (PlainGRPO, FewerGRPO))
+    check_alike(plain, fewer)
+    assert fewer.rows == [4, 4] * 3
+
+
+def test_advantages_of_a_subclass_s_own_count(tmp_path):
+    class Own(GRPOTrainer):
+        def _generate_and_score_completions(self, inputs):
+            found = super()._generate_and_score_completions(inputs)
+            return found | {"advantages": torch.ones_like(found["completion_ids"]) / 2}
+
+    class PlainOwn(Noting, Own):
+        pass
+
+    class FewerOwn(NonzeroRollouts, Noting, Own):
+        pass
+
+    options = {"reward": lambda completions, **_: [0.0] * len(completions)}
+    plain, fewer = (train(kind, tmp_path, **options) for kind in (PlainOwn, FewerOwn))
+    assert fewer.rows == plain.rows
+    torch.testing.assert_close(text.weights(fewer), text.weights(plain), rtol=0, atol=1e-6)
+
+
+def test_where_nothing_has_a_gradient_momentum_and_decay_act_as_they_did(tmp_path):
+    seen = []
+
+    def reward(completions, **_):
+        seen.append(len(completions))
+        return [float(n % 2 and len(seen) % 2) for n in range(len(completions))]
+
+    options = {"reward": reward, "optim": "adamw_torch", "weight_decay": 0.1, "max_steps": 4}
+    options |= {"learning_rate": 1e-2, "num_iterations": 1}
+    plain = train(PlainGRPO, tmp_path, **options)
+    seen.clear()
+    fewer = train(FewerGRPO, tmp_path, **options)
+    assert fewer.rows == [4] * 4 + [1] + [4] * 4 + [1]
+    torch.testing.assert_close(text.weights(fewer), text.weights(plain), rtol=0, atol=1e-4)
+
+
+def test_where_all_tokens_are_the_tool_s_nothing_changes(tmp_path):
     def use_tool_alone(prompts, trainer):
         found = use_tool(prompts, trainer)
         return found | {"env_mask": [[0] * len(own) for own in found["env_mask"]]}
 
-    kind, rows = recipe()
-    before, after = train(kind, tmp_path, loss_type="bnpo", tool=use_tool_alone)
-    assert rows == [1, 1, 1, 1]
-    assert torch.equal(before, after)
+    fewer = train(FewerGRPO, tmp_path, loss_type="bnpo", tool=use_tool_alone)
+    assert fewer.rows == [1, 1, 1]
+    assert torch.equal(text.weights(fewer), fewer.before)
+
+
+def test_gradient_checkpointing_trains_alike(tmp_path):
+    options = {"gradient_checkpointing": True}
+    check_alike(*(train(kind, tmp_path, **options) for kind in (PlainGRPO, FewerGRPO)))
+
+
+def test_adapters_of_peft_train_alike(tmp_path):
+    peft = pytest.importorskip("peft")
+    made = []
+    for kind in (PlainGRPO, FewerGRPO):
+        torch.manual_seed(0)
+        lora = peft.LoraConfig(
+            r=4, target_modules=["c_attn"], fan_in_fan_out=True, init_lora_weights=False
+        )
+        made.append(train(kind, tmp_path, peft=lora))
+    check_alike(*made)
+
+
+def test_training_goes_on_from_a_checkpoint(tmp_path):
+    options = {"num_iterations": 1, "max_steps": 4, "save_strategy": "steps", "save_steps": 2}
+    whole = train(FewerGRPO, tmp_path, **options)
+    resumed = prepare(FewerGRPO, tmp_path, **options)
+    resumed.train(resume_from_checkpoint=f"{tmp_path}/checkpoint-2")
+    torch.testing.assert_close(text.weights(resumed), text.weights(whole), rtol=0, atol=1e-6)
+    assert whole.rows == [*whole.rows[: -len(resumed.rows)], *resumed.rows]
+
+
+def test_metrics_of_the_trained_completions_are_named_so_and_evaluation_is_trl_s(tmp_path):
+    plain, fewer = (train(kind, tmp_path, max_steps=1) for kind in (PlainGRPO, FewerGRPO))
+    for name in ("entropy", "clip_ratio/region_mean"):
+        assert len(logged(plain, name)) == len(logged(fewer, f"trained/{name}")) == 1
+        assert not logged(fewer, name)
+    results = []
+    for made in (plain, fewer):
+        torch.manual_seed(3)
+        results.append(made.evaluate())
+    for name in ("eval_loss", "eval_reward", "eval_entropy"):
+        assert results[1][name] == pytest.approx(results[0][name], abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -152,19 +401,52 @@ def test_a_batch_in_which_all_tokens_are_the_tool_s_changes_nothing(tmp_path, mo
     ],
 )
 def test_a_loss_in_which_every_completion_counts_is_refused(tmp_path, option, value):
-    kind, _ = recipe()
     experts().save_pretrained(tmp_path)  # from where TRL takes the reference model of `beta`
     model = transformers.MixtralForCausalLM.from_pretrained(tmp_path)
     chosen = {"router_aux_loss_coef": 0.0} | {option: value}
-    with pytest.raises(ValueError, match=f"{option}={value} "):
-        train(kind, tmp_path, model=model, **chosen)
+    with pytest.raises(sb.ConfigurationError, match=f"{option}={value} .* Set {option}="):
+        prepare(NonzeroGRPOTrainer, tmp_path, model=model, **chosen)
+
+
+def test_the_penalty_in_rloo_s_rewards_is_refused(tmp_path):
+    text.speaker().save_pretrained(tmp_path)
+    model = transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
+    with pytest.raises(sb.ConfigurationError, match=r"beta=0\.05 .* Set beta=0\.0"):
+        prepare(NonzeroRLOOTrainer, tmp_path, model=model, beta=0.05)
+
+
+def test_a_loss_that_is_not_known_and_images_are_refused(tmp_path, monkeypatch):
+    with pytest.raises(sb.ConfigurationError, match=r"loss_type='new'.* bnpo, cispo"):
+        prepare(NonzeroGRPOTrainer, tmp_path, loss_type="new")
+    made = prepare(NonzeroGRPOTrainer, tmp_path)
+    scored = GRPOTrainer._generate_and_score_completions
+    monkeypatch.setattr(
+        GRPOTrainer,
+        "_generate_and_score_completions",
+        lambda self, inputs: scored(self, inputs) | {"pixel_values": torch.ones(len(inputs), 3)},
+    )
+    with pytest.raises(sb.ConfigurationError, match=r"images .*pixel_values"):
+        made.train()
+
+
+@pytest.mark.parametrize("engine", ["deepspeed", "fsdp"])
+def test_engines_that_count_micro_batches_are_refused(tmp_path, monkeypatch, engine):
+    class Engine(GRPOTrainer):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            setattr(self, f"is_{engine}_enabled", True)
+
+    class Fewer(NonzeroRollouts, Engine):
+        pass
+
+    with pytest.raises(sb.ConfigurationError, match=engine):
+        prepare(Fewer, tmp_path)
 
 
 def test_a_mixture_of_experts_without_a_router_s_loss_trains_alike(tmp_path):
-    kind, rows = recipe()
-    with pytest.raises(ValueError, match=r"router_aux_loss_coef=0\.001 "):  # the model's own
-        train(kind, tmp_path, model=experts())
-    _, plain = train(GRPOTrainer, tmp_path, model=experts(), router_aux_loss_coef=0.0)
-    _, fewer = train(kind, tmp_path, model=experts(), router_aux_loss_coef=0.0)
-    assert min(rows) < 8
-    torch.testing.assert_close(fewer, plain, rtol=0, atol=1e-6)
+    with pytest.raises(sb.ConfigurationError, match=r"router_aux_loss_coef=0\.001 "):  # its own
+        prepare(NonzeroGRPOTrainer, tmp_path, model=experts())
+    options = {"router_aux_loss_coef": 0.0}
+    check_alike(
+        *(train(kind, tmp_path, model=experts(), **options) for kind in (PlainGRPO, FewerGRPO))
+    )

@@ -17,7 +17,14 @@ from torch.utils.data import DataLoader, TensorDataset
 import selective_backprop as sb
 
 DOCS = Path(__file__).parents[2] / "docs"
-MODULES = {"nn": nn, "functional": functional, "torch": torch, "sb": sb, "random": random}
+MODULES = {
+    "nn": nn,
+    "functional": functional,
+    "torch": torch,
+    "sb": sb,
+    "random": random,
+    "DataLoader": DataLoader,
+}
 
 
 def sections(page: str, level: int = 2) -> dict[str, str]:
@@ -109,16 +116,16 @@ def test_the_page_on_language_models_runs_and_trains() -> None:
     assert stats.kept == pytest.approx(0.75 * stats.candidates, abs=48)
 
 
-def test_the_page_on_rows_without_a_gradient_runs_and_leaves_them_out() -> None:
-    shown = sections("zero-gradients.md")
+def test_the_page_on_rollouts_runs_and_leaves_out_what_has_no_gradient() -> None:
+    shown = sections("rollouts.md")
     torch.manual_seed(0)
-    model, rows, answered = nn.Linear(4, 1), [], []
+    model, rows, answered, trained = nn.Linear(4, 1), [], [], []
     nn.init.ones_(model.weight)
     inputs = torch.randn(64, 4)
     signs = inputs[:, 0].sign()
 
     def policy_losses(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        rows.append(len(batch["advantages"]))
+        rows.append(len(batch["inputs"]))
         return batch["advantages"] * model(batch["inputs"]).squeeze(1)
 
     def hinge(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -127,34 +134,40 @@ def test_the_page_on_rows_without_a_gradient_runs_and_leaves_them_out() -> None:
 
     def generate_and_reward(model: nn.Module, prompts: torch.Tensor) -> torch.Tensor:
         answered.extend(prompts.tolist())
-        return (prompts[:, None] % 4 >= torch.arange(2)).float()  # all right but for a quarter
+        return (prompts[:, None] % 4 > torch.tensor([0, 0, 0, 0, 1])).float()
 
-    advantages = torch.tensor([0.0, 0.5, 0.0, 1.0] * 4)
+    rewards = torch.tensor([1.0] * 8 + [1.0, 0.0] * 4)  # of the answers to two prompts
     names = MODULES | {
         "model": model,
         "optimizer": torch.optim.SGD(model.parameters(), 0.5),
-        "rollouts": [{"inputs": inputs[:16], "advantages": advantages}] * 2,
         "train_loader": DataLoader(TensorDataset(inputs, signs), 16),
-        "prompt_loader": DataLoader(range(64), 16),
+        "prompts": torch.arange(64),
         "policy_losses": policy_losses,
         "hinge": hinge,
         "hinge_losses": lambda model, batch: hinge(model(batch[0]), batch[1]),
         "generate_and_reward": generate_and_reward,
-        "train_on": lambda rewards: None,
+        "train_on": trained.append,
     }
+    rollout = {"inputs": inputs[:16], "rewards": rewards, "advantages": rewards - 0.5}
+    names["rollouts"] = [rollout] * 2
     exec(shown["The same training with less"], names)
     policy, hinged = rows[:2], rows[2:]
     assert policy == [8, 8]
     assert hinged[::2] == [16] * 4
     assert sum(hinged[1::2]) < 48
+    rows.clear()
+    names["rollouts"] = [rollout] * 5
     exec(shown["Full batches instead"], names)
+    assert rows[:2] == [16, 16]  # of eight from each call
     assert [len(signs) for _, signs in names["loader"]] == [16]
-    exec(shown["Before anything is generated"], names)
-    assert len(answered) == 64
+    exec(shown["Few answers of many"], names)
+    assert names["best"].shape == names["advantages"].shape == (64, 4)
     answered.clear()
-    for prompts, _ in names["loader"]:
-        generate_and_reward(model, prompts)
-    assert answered == [number for number in range(64) if number % 4 == 0]
+    exec(shown["Before anything is generated"], names)
+    assert sorted(answered) == [*range(64)]
+    odds = names["resting"].odds
+    assert odds.tolist() == [0.5 if number % 4 != 1 else 1.0 for number in range(64)]
+    assert sum(map(len, trained)) == 64
 
 
 def test_tokens_known_beforehand_train_as_the_page_shows() -> None:

@@ -18,7 +18,7 @@ from selective_backprop._core.errors import BatchError, ConfigurationError, Loss
 from selective_backprop._core.options import check_pad, check_paths, check_whole
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._distributed.group import Alone, find_ranks
-from selective_backprop._pipeline.rows import BufferState, Rows, Shape
+from selective_backprop._pipeline.rows import BufferState, Leftovers, Rows, Shape
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Selection
@@ -49,12 +49,16 @@ class NonzeroRows:
         backfill: rows of each batch that is trained on, at least 1; None for each batch without
             its zero rows. Refused on several ranks, whose batches would fill up at different
             times.
+        refills: with `backfill`, batches after which those rows that wait are trained on though
+            they are fewer, at least 1: a limit of what is generated for one training batch. None
+            waits for as many as it takes.
         whole: paths in the batch that belong to it as a whole, not row by row.
         pad: right-padding value by path, for tensors of varying trailing length that `backfill`
             joins.
 
     Raises:
-        ConfigurationError: if an option is out of its range, or `backfill` meets several ranks.
+        ConfigurationError: if an option is out of its range, `backfill` meets several ranks, or
+            `refills` has no `backfill` to limit.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -72,10 +76,14 @@ class NonzeroRows:
         self,
         backfill: int | None = None,
         *,
+        refills: int | None = None,
         whole: Collection[str] = (),
         pad: Mapping[str, float] | None = None,
     ) -> None:
         size = None if backfill is None else int(check_whole("backfill", backfill))
+        self._refills, self._came = check_whole("refills", refills, optional=True), 0
+        if self._refills is not None and size is None:
+            raise ConfigurationError(f"refills={refills} limits backfill, which is None")
         self._layout, self._buffer = Layout(check_paths("whole", whole), check_pad(pad)), None
         self._knows_layout = False
         if size is None:
@@ -134,7 +142,11 @@ class NonzeroRows:
         if self._buffer is not None:
             places = torch.arange(count, device=nonzero.device)
             candidates = Rows(batch, count, places, scores=nonzero.float())
-            full = self._buffer.route(Phase.SELECT, candidates)
+            full = [*self._buffer.route(Phase.SELECT, candidates)]
+            self._came = 0 if full else self._came + 1
+            if self._refills is not None and self._came >= self._refills:
+                full = [*self._buffer.close(Leftovers.FLUSH)]
+                self._came = 0
             return [_weighed(rows.batch, rows.indices, 1.0) for rows in full]
         rows = nonzero.nonzero().flatten()
         if not len(rows):
@@ -145,7 +157,9 @@ class NonzeroRows:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rows that wait for a full batch; empty without `backfill`."""
-        return {} if self._buffer is None else {"buffer": pack_batch(self._buffer.state)}
+        if self._buffer is None:
+            return {}
+        return {"buffer": pack_batch(self._buffer.state), "came": self._came}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()` of one that was built alike.
@@ -157,8 +171,8 @@ class NonzeroRows:
         if self._buffer is None:
             Saved(state).fields()
             return
-        (buffer,) = Saved(state).fields("buffer")
-        self._buffer.state = unpacked(buffer, BufferState)
+        buffer, came = Saved(state).fields("buffer", "came")
+        self._buffer.state, self._came = unpacked(buffer, BufferState), came.whole()
 
 
 def _weighed(batch: Any, rows: Tensor | None, weight: float) -> tuple[Any, Selection]:

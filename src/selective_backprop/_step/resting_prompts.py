@@ -1,0 +1,115 @@
+"""Prompts that taught nothing lately are drawn seldom, before anything is generated for them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Sampler
+
+from selective_backprop._core.errors import ConfigurationError, LossError
+from selective_backprop._core.options import check_number, check_whole
+from selective_backprop._core.saved_state import LAST_EPOCH, MOST, Saved
+from selective_backprop._pipeline.selection_buffer import mix_seeds
+from selective_backprop._step.rollouts import informative
+
+
+class RestingPrompts(Sampler[int]):
+    """Draw prompts in random order; the longer one has taught nothing, the seldomer it comes.
+
+    A prompt whose answers all had equal rewards is likely to be answered alike again. So with each
+    visit in a row that taught nothing the odds that it comes in a pass fall by the factor
+    `explore`, to no less than `least`: every prompt comes back, and one visit that teaches
+    something puts its odds back to 1. Give it to the loader of the prompts as its `sampler`.
+
+    Each pass over it draws anew. On several ranks, build it alike and record what all ranks found,
+    and deal its prompts out.
+
+    Args:
+        prompts: how many there are.
+        explore: what each visit in a row that taught nothing multiplies the odds by, in (0, 1].
+        least: lowest odds, in (0, 1].
+        seed: of the order and the draws.
+
+    Raises:
+        ConfigurationError: if an option is out of its range.
+
+    Source:
+        Zheng et al. 2025, arXiv:2506.02177 (GRESO), which tells prompts that are always solved from
+        those that never are, and sets the factor of each as training goes. Here both have one.
+
+    Example:
+        >>> import torch, selective_backprop as sb
+        >>> resting = sb.RestingPrompts(4)
+        >>> sorted(resting)
+        [0, 1, 2, 3]
+        >>> resting.record(torch.tensor([0, 1]), torch.tensor([[1.0, 0.0], [0.0, 0.0]]))
+        >>> resting.odds.tolist()
+        [1.0, 0.5, 1.0, 1.0]
+    """
+
+    def __init__(
+        self, prompts: int, *, explore: float = 0.5, least: float = 0.05, seed: int = 0
+    ) -> None:
+        count = int(check_whole("prompts", prompts))
+        self._explore = float(check_number("explore", explore, above=0, most=1))
+        self._least = float(check_number("least", least, above=0, most=1))
+        self._seed = int(check_whole("seed", seed, least=0))
+        self._visits = torch.zeros(count, dtype=torch.int64)
+        self._passes = 0
+
+    @property
+    def odds(self) -> Tensor:
+        """With which odds each prompt comes in the next pass, `[prompt]`."""
+        return (self._explore**self._visits).clamp(min=self._least)
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the prompts of one pass; if all rest, that with the highest odds."""
+        generator = torch.Generator().manual_seed(mix_seeds(self._seed, self._passes))
+        self._passes += 1
+        odds = self.odds
+        order = torch.randperm(len(odds), generator=generator)
+        kept = torch.rand(len(odds), generator=generator) < odds
+        drawn = order[kept[order]]
+        yield from (drawn if len(drawn) else odds.argmax()[None]).tolist()
+
+    def record(self, prompts: Tensor, rewards: Tensor) -> None:
+        """Note what the answers to some prompts got.
+
+        Args:
+            prompts: their numbers, `[prompt]`.
+            rewards: `[prompt, answer]`, as `informative` takes them; a prompt taught something
+                if they differ.
+
+        Raises:
+            ConfigurationError: if a number is none of the prompts'.
+            LossError: if there is not one row of rewards for each prompt.
+        """
+        taught = informative(rewards).any(1).cpu()
+        prompts = prompts.cpu()
+        if len(prompts) != len(taught):
+            raise LossError(f"rewards of {len(taught)} prompts for {len(prompts)} numbers")
+        if len(prompts) and not 0 <= int(prompts.min()) <= int(prompts.max()) < len(self._visits):
+            raise ConfigurationError(
+                f"prompts {int(prompts.min())} to {int(prompts.max())}; there are 0 to "
+                f"{len(self._visits) - 1}"
+            )
+        self._visits[prompts] = (self._visits[prompts] + 1).where(~taught, 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return how often each prompt has taught nothing in a row, and the passes begun."""
+        return {"visits": self._visits.clone(), "passes": self._passes}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state_dict()`, with the next pass.
+
+        Raises:
+            ConfigurationError: if the state is damaged, or of another number of prompts; nothing
+                has changed then.
+        """
+        visits, passes = Saved(state).fields("visits", "passes")
+        shape = tuple(self._visits.shape)
+        self._visits, self._passes = (
+            visits.tensor(torch.int64, shape=shape, least=0, most=MOST).to("cpu", copy=True),
+            passes.whole(most=LAST_EPOCH),
+        )

@@ -1,0 +1,106 @@
+"""Which answers to train on, by the rewards of each prompt's group of answers."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from selective_backprop._core.errors import ConfigurationError, LossError
+from selective_backprop._core.options import check_number, check_whole
+
+
+def informative(rewards: Tensor, *, pass_rate: tuple[float, float] | None = None) -> Tensor:
+    """Return which answers belong to a prompt whose answers differ in their rewards.
+
+    Rewards are compared exactly, unlike advantages: the mean of eight rewards of 0.1 may differ
+    from 0.1 in its last bit, and the advantages then are not 0.
+
+    Args:
+        rewards: numbers, `[prompt, answer]`; NaN where an answer has no reward, which is not
+            trained on.
+        pass_rate: lowest and highest mean reward of the prompts to keep, such as `(0.2, 0.8)`,
+            to leave out prompts that are hardly ever or nearly always solved, too. That changes
+            training; leaving out equal rewards, as None does, does not.
+
+    Returns:
+        Booleans, `[prompt, answer]`, on the device of `rewards`; flattened they are the values that
+        `NonzeroRows` takes.
+
+    Raises:
+        LossError: if `rewards` is no tensor with two axes.
+        ConfigurationError: if `pass_rate` is no pair of finite numbers, the lower one first.
+
+    Example:
+        >>> import torch, selective_backprop as sb
+        >>> sb.informative(torch.tensor([[1.0, 0.0, 1.0], [0.1, 0.1, 0.1]])).tolist()
+        [[True, True, True], [False, False, False]]
+    """
+    rewards = _as_groups(rewards)
+    missing = rewards.isnan()
+    kept = rewards.where(~missing, math.inf).amin(1) < rewards.where(~missing, -math.inf).amax(1)
+    if pass_rate is not None:
+        low, high = _check_band(pass_rate)
+        mean = rewards.nanmean(1)
+        kept &= (low <= mean) & (mean <= high)
+    return kept[:, None] & ~missing
+
+
+def max_variance(rewards: Tensor, keep: int) -> Tensor:
+    """Return which `keep` answers to each prompt have the rewards of highest variance.
+
+    They are some of those with the highest and some of those with the lowest rewards. All answers
+    are generated and rewarded, and few are trained on, as PODS does. Take the means and deviations
+    for the advantages over the answers that are kept.
+
+    Args:
+        rewards: finite numbers, `[prompt, answer]`.
+        keep: answers to keep of each prompt, from 1 to as many as there are.
+
+    Returns:
+        Booleans, `[prompt, answer]`, on the device of `rewards`; `keep` of each row are True.
+
+    Raises:
+        LossError: if `rewards` is no tensor with two axes, or not finite.
+        ConfigurationError: if `keep` is out of its range.
+
+    Source:
+        Xu et al. 2025, arXiv:2504.13818.
+
+    Example:
+        >>> import torch, selective_backprop as sb
+        >>> sb.max_variance(torch.tensor([[0.0, 0.5, 1.0, 0.4]]), 2).tolist()
+        [[True, False, True, False]]
+    """
+    rewards = _as_groups(rewards)
+    answers = rewards.shape[1]
+    keep = int(check_whole("keep", keep, most=answers))
+    if not rewards.isfinite().all():
+        raise LossError("rewards are not finite; max_variance compares those of all answers")
+    ordered, order = (rewards - rewards.mean(1, keepdim=True)).sort(1, descending=True)
+    # Sums over the first n answers, n from 0; of the k highest and the keep - k lowest, k from 0.
+    sums, squares = (functional.pad(part.cumsum(1), (1, 0)) for part in (ordered, ordered**2))
+    highest = torch.arange(keep + 1, device=rewards.device)
+    rest = answers - keep + highest  # where the lowest begin
+    total, square = (part[:, highest] + part[:, -1:] - part[:, rest] for part in (sums, squares))
+    best = (square - total**2 / keep).argmax(1, keepdim=True)
+    places = torch.arange(answers, device=rewards.device)
+    chosen = (places < best) | (places >= answers - keep + best)
+    return torch.zeros_like(chosen).scatter_(1, order, chosen)
+
+
+def _as_groups(rewards: Any) -> Tensor:
+    if not isinstance(rewards, Tensor) or rewards.ndim != 2 or not rewards.shape[1]:
+        found = f"shape {tuple(rewards.shape)}" if isinstance(rewards, Tensor) else "no tensor"
+        raise LossError(f"rewards of {found}: a tensor `[prompt, answer]` is needed")
+    return rewards if rewards.is_floating_point() else rewards.float()
+
+
+def _check_band(band: Any) -> tuple[float, float]:
+    if not isinstance(band, tuple | list) or len(band) != 2:
+        raise ConfigurationError(f"pass_rate={band!r:.60}: a pair is needed, such as (0.2, 0.8)")
+    low, high = (check_number("pass_rate", each, least=-math.inf) for each in band)
+    if low > high:
+        raise ConfigurationError(f"pass_rate={band}: the lower number comes first")
+    return low, high

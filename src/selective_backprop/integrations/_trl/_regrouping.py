@@ -1,0 +1,89 @@
+"""The completions of an update that have a gradient, dealt out anew over its micro-batches."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from selective_backprop.integrations._trl._checks import BY_ROWS, BY_TOKENS
+
+Batch = dict[str, Any]
+
+
+def own_tokens(batch: Batch) -> Tensor:
+    """Return which tokens of the completions the policy made itself, `[row, token]`."""
+    mask = batch["completion_mask"]
+    return mask * batch["tool_mask"] if "tool_mask" in batch else mask
+
+
+def with_gradient(batch: Batch) -> Tensor:
+    """Return which completions have a gradient, as Booleans, `[row]`."""
+    advantages = batch["advantages"]
+    if advantages.ndim == 1:
+        advantages = advantages[:, None]
+    return (advantages * own_tokens(batch) != 0).any(1)
+
+
+def regroup(
+    batches: Sequence[Batch],
+    count: int,
+    loss: str,
+    multiple: int,
+    complete: Callable[[Batch], Batch],
+) -> list[Batch]:
+    """Return as many micro-batches of the completions with a gradient, the first of them empty.
+
+    Advantages are scaled so that the trainer's loss, which is proportional to them, adds up over
+    the update to what it was; only what it is divided by differs, which the loss's name tells.
+    Gradients are synchronised in an update's last micro-batch, so empty ones come first.
+
+    Args:
+        batches: micro-batches of one update, equally large; tensors of one row per completion, or
+            without an axis.
+        count: completions to keep, at least 1, and at least those with a gradient. Further ones
+            have a gradient of zeros.
+        loss: name of the trainer's loss.
+        multiple: widths of completions stay multiples of it.
+        complete: adds, to a batch of the completions that are kept, what is only computed of them.
+    """
+    size = len(batches[0]["advantages"])
+    whole = {
+        name: torch.cat([batch[name] for batch in batches]) if value.ndim else value
+        for name, value in batches[0].items()
+    }
+    rows = with_gradient(whole).int().argsort(descending=True, stable=True)[:count].sort().values
+    tokens = torch.cat(
+        [own_tokens(batch).sum().clamp(min=1).expand(size) for batch in batches]
+    )  # of the micro-batch that each completion was in
+    whole = complete(_take(whole, rows))
+    tokens, filled = tokens[rows], []
+    for places in torch.arange(len(rows), device=rows.device).tensor_split(-(-len(rows) // size)):
+        batch = _take(whole, places)
+        if loss in BY_ROWS:
+            scales = torch.full_like(tokens[places], len(places) / size, dtype=torch.float32)
+        elif loss in BY_TOKENS:
+            scales = own_tokens(batch).sum().clamp(min=1) / tokens[places]
+        else:  # divided by all tokens that were generated, wherever they are
+            scales = torch.ones_like(tokens[places])
+        advantages = batch["advantages"]
+        scales = scales.view(-1, *[1] * (advantages.ndim - 1))
+        filled.append(_narrow(batch | {"advantages": advantages * scales}, multiple))
+    return [_take(whole, rows[:0])] * (len(batches) - len(filled)) + filled
+
+
+def _take(batch: Batch, rows: Tensor) -> Batch:
+    return {name: value[rows] if value.ndim else value for name, value in batch.items()}
+
+
+def _narrow(batch: Batch, multiple: int) -> Batch:
+    """Return the batch without the columns in which every completion is padding."""
+    mask = batch["completion_mask"]
+    longest = int((mask.any(0) * torch.arange(1, mask.shape[1] + 1, device=mask.device)).max())
+    width = max(1, -(-longest // multiple)) * multiple
+    return {
+        name: value[:, :width]
+        if value.ndim == 2 and value.shape[1] == mask.shape[1] and not name.startswith("prompt_")
+        else value
+        for name, value in batch.items()
+    }
