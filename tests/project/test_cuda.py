@@ -85,6 +85,8 @@ def test_a_gate_takes_in_what_training_computed_without_waiting_for_it():
     scores = torch.tensor([1.0, 9.0], device="cuda")
     with no_waiting():
         gate.observe(scores)
+        assert not gate.is_open  # what is on its way counts a batch later
+        gate.observe(scores)
     assert gate.is_open
 
 
