@@ -321,3 +321,18 @@ def test_rows_of_gradient_zero_are_left_out_on_the_device(nonzero):
     (selection.weights * losses(part, *rows)).mean().backward()
     for one, other in zip(part.parameters(), whole.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_where_batches_are_not_in_pinned_memory_the_first_one_says_so(pinned, capsys):
+    loader = DataLoader(examples(), BATCH, pin_memory=pinned)
+    for _ in range(2):
+        list(sb.SelectiveLoader(loader, net(), LOSS, sb.traditional()))
+    assert capsys.readouterr().err.count("pin_memory=True") == 2 * (not pinned)
+    on_device = [column.cuda() for column in examples().tensors]
+    list(
+        sb.SelectiveLoader(
+            DataLoader(list(zip(*on_device, strict=True)), BATCH), net(), LOSS, sb.traditional()
+        )
+    )
+    assert "pin_memory" not in capsys.readouterr().err

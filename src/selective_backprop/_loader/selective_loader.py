@@ -55,6 +55,10 @@ from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._collective import check_loss, check_strategy
 
+UNPINNED = (
+    "the host waits while each batch is copied to the GPU; DataLoader(…, pin_memory=True) spares it"
+)
+
 
 class SelectiveLoader:
     """Wrap a data loader so that it yields full batches of the examples worth training on.
@@ -522,6 +526,8 @@ class SelectiveLoader:
         if not self._said:
             self._said = 1
             print(summarise(self._strategy, self._parts.shape, self._source), file=sys.stderr)
+            if self._parts.pipeline.candidate_loader.unpinned:
+                print(UNPINNED, file=sys.stderr)
         if epoch and self._said == 1:
             self._said = 2
             wrong = self.wrong_labels

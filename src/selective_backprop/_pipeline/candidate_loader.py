@@ -65,6 +65,7 @@ class CandidateLoader:
         self._options = options
         self.counts = counts
         self._indexed = indexed
+        self.unpinned = False  # whether the host waits for the copies of batches
         device = self._device = options.device
         self._away = device is not None and device.type != "cpu"  # from where indices are drawn
         self._cursor = Cursor()  # of a stream's last batch
@@ -163,7 +164,9 @@ class CandidateLoader:
             if self._copies is not None:
                 batch, copied = self._copies.send(batch)
             elif self._device is not None:
-                batch = move_batch(batch, self._device)
+                given, batch = batch, move_batch(batch, self._device)
+                if batch is not given and not self._candidates.pin_memory:
+                    self.unpinned = self._device.type == "cuda"
         if first:
             check_layout(batch, self._options.layout)
         arrived = self._pair(batch)
