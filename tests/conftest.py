@@ -1,6 +1,7 @@
 """What every test runs under: checked annotations, one thread, and repeatable random cases."""
 
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs more CUDA devices than there are."""
+    """Skip what needs more CUDA devices than there are, or what a made-up one lacks."""
     mark = item.get_closest_marker("cuda")
     needed = 0 if mark is None else mark.kwargs.get("devices", 1)
     if torch.cuda.device_count() < needed:
         pytest.skip(f"CUDA devices needed: {needed}")
+    if needed and (lacks := mark.kwargs.get("real")) and "made_up_cuda" in sys.modules:
+        pytest.skip(f"a made-up CUDA device lacks {lacks}")
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from torch.nn import functional
 import selective_backprop as sb
 
 pytestmark = pytest.mark.cuda
+COMPILED = pytest.mark.cuda(real="a compiler and graphs")
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +94,7 @@ def score_on_host(scorer: sb.scorers.Forward, model: nn.Module, batch: Any) -> T
     return scorer.start(sb.scorers.Context(BATCH, WINDOW, twin, losses, outputs)).score(batch, None)
 
 
+@COMPILED
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"])
 def test_losses_that_a_compiled_model_returns_are_kept_as_scores(mode):
     class Losses(nn.Module):
@@ -140,6 +142,7 @@ def test_a_check_is_made_without_waiting_until_it_ends():
     assert door.agreement.overlap > 0.5
 
 
+@COMPILED
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"])
 def test_a_compiled_model_scores_and_trains_as_one_that_is_not(mode):
     plain, twin = net(), net()
@@ -156,6 +159,7 @@ def test_a_compiled_model_scores_and_trains_as_one_that_is_not(mode):
     torch.testing.assert_close(torch.stack(found), torch.stack(expected), rtol=1e-2, atol=1e-2)
 
 
+@COMPILED
 def test_scoring_and_training_by_graphs_make_no_host_wait():
     model = net()
     compiled = torch.compile(model, mode="reduce-overhead", dynamic=False)

@@ -85,6 +85,8 @@ def test_a_gate_takes_in_what_training_computed_without_waiting_for_it():
     scores = torch.tensor([1.0, 9.0], device="cuda")
     with no_waiting():
         gate.observe(scores)
+        assert not gate.is_open  # what is on its way counts a batch later
+        gate.observe(scores)
     assert gate.is_open
 
 
@@ -144,6 +146,7 @@ def test_coins_keep_what_batches_are_filled_with():
     assert 0.5 < sum(kept) / (2 * EXAMPLES) <= 1.0
 
 
+@pytest.mark.cuda(real="tensors of the very type that reuse looks for")
 def test_reused_activations_give_the_plain_steps_gradients(monkeypatch):
     monkeypatch.setattr("selective_backprop.experimental._reuse.operations.WORTHWHILE", 0)
     models = net().double(), net().double()
@@ -236,7 +239,7 @@ def test_targets_that_are_cast_on_the_device_are_compared_without_waiting():
 
     train_on(0.0)
     assert door.ledger.recorded.complete
-    with pytest.raises(sb.LossError, match="other values"):
+    with pytest.raises(sb.LossError, match="no rows of a batch"):
         train_on(1.0)
 
 
@@ -318,3 +321,18 @@ def test_rows_of_gradient_zero_are_left_out_on_the_device(nonzero):
     (selection.weights * losses(part, *rows)).mean().backward()
     for one, other in zip(part.parameters(), whole.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_where_batches_are_not_in_pinned_memory_the_first_one_says_so(pinned, capsys):
+    loader = DataLoader(examples(), BATCH, pin_memory=pinned)
+    for _ in range(2):
+        list(sb.SelectiveLoader(loader, net(), LOSS, sb.traditional()))
+    assert capsys.readouterr().err.count("pin_memory=True") == 2 * (not pinned)
+    on_device = [column.cuda() for column in examples().tensors]
+    list(
+        sb.SelectiveLoader(
+            DataLoader(list(zip(*on_device, strict=True)), BATCH), net(), LOSS, sb.traditional()
+        )
+    )
+    assert "pin_memory" not in capsys.readouterr().err

@@ -86,3 +86,14 @@ def test_a_state_of_another_size_is_refused() -> None:
     state = sb.TokenLedger(DOCUMENTS, LENGTH).state_dict()
     with pytest.raises(sb.ConfigurationError, match="losses"):
         sb.TokenLedger(DOCUMENTS, LENGTH + 1).load_state_dict(state)
+
+
+def test_a_mask_that_changes_after_it_was_chosen_is_looked_at_again():
+    hidden, labels = torch.rand(1, 4, 2), torch.tensor([[1, 2, -100, 3]])
+    token_loss = sb.TokenLoss(torch.nn.Linear(2, 9))
+    kept = token_loss.choose(labels)
+    assert token_loss(hidden, labels, kept=kept).kept.equal(kept)
+    kept[0, 0], kept[0, 2] = False, True
+    assert token_loss(hidden, labels, kept=kept).kept.tolist() == [[False, True, False, True]]
+    labels[0, 1] = -100
+    assert token_loss(hidden, labels, kept=kept).kept.tolist() == [[False, False, False, True]]

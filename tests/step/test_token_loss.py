@@ -14,6 +14,7 @@ from torch.nn import functional
 import selective_backprop as sb
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
+AUTOCAST = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda(real="autocast"))]
 Kept = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -77,7 +78,9 @@ def test_losses_are_exact_where_the_target_has_no_probability_left() -> None:
     assert slope.flatten().tolist() == [200.0, 0.0]
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda(real="autocast"))]
+)
 @pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
 def test_autocast_computes_in_its_precision_and_sums_in_single(precision, device) -> None:
     model = small.make(bias=True).to(device)

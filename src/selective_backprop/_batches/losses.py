@@ -388,7 +388,7 @@ class UnreducedLoss:
         match self.reduction:
             case "mean":
                 divisor = self._divisor(losses, targets)
-                return losses.mean() if divisor is None else losses.sum() / divisor.to(losses)
+                return losses.mean() if divisor is None else losses.sum() / divisor
             case "sum":
                 return losses.sum()
             case "batchmean":
@@ -412,10 +412,10 @@ class UnreducedLoss:
         if ignored is None and self.weights is None:
             return None
         kept = torch.ones_like(targets) > 0 if ignored is None else targets != ignored
-        divisor = kept.sum()
-        if self.weights is not None:
-            divisor = (kept * self.weights.float()[targets.where(kept, 0).long()]).sum()
-        return divisor.where(divisor > 0, 1)
+        if self.weights is None:
+            return kept.sum().clamp(min=1)
+        divisor = (kept * self.weights.float()[targets.where(kept, 0).long()]).sum()
+        return divisor.where(divisor > 0, 1).to(losses)
 
 
 def _shows_changes(function: Any) -> bool:

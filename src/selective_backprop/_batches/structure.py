@@ -326,6 +326,9 @@ def _join_tensors(leaves: Sequence[Tensor], rows: Sequence[Tensor | None]) -> Te
     form = CHANNELS_LAST.get(first.ndim)
     if form is None or first.is_contiguous() or not first.is_contiguous(memory_format=form):
         form = torch.contiguous_format
+    whole = all(take is None for take in rows)
+    if whole and first.device.type != "cpu" and form is torch.contiguous_format:
+        return torch.cat([leaf.detach() for leaf in leaves])  # one kernel
     joined = torch.empty(
         (sum(counts), *first.shape[1:]), dtype=first.dtype, device=first.device, memory_format=form
     )

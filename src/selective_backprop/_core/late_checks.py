@@ -1,5 +1,6 @@
 """Checks whose outcome may be on a device, read without making the host wait for it."""
 
+import math
 from collections import deque
 from collections.abc import Callable
 
@@ -14,13 +15,16 @@ class LateChecks:
         self._running: deque[tuple[torch.cuda.Event, Tensor, Callable[[], Exception]]] = deque()
 
     def add(self, passed: Tensor, failure: Callable[[], Exception]) -> None:
-        """Check that a tensor of one bool is True; `failure` makes the error if it is not."""
+        """Check that a tensor of one number is finite, or of one bool True.
+
+        `failure` makes the error if it is not.
+        """
         if passed.device.type != "cuda":
-            if not bool(passed):
+            if not _holds(passed):
                 raise failure()
             return
         self._collect()
-        flag = torch.empty(1, dtype=torch.bool, pin_memory=True)
+        flag = torch.empty(1, dtype=passed.dtype, pin_memory=True)
         flag.copy_(passed.reshape(1), non_blocking=True)
         event = torch.cuda.Event()
         event.record()
@@ -35,5 +39,9 @@ class LateChecks:
     def _collect(self) -> None:
         while self._running and self._running[0][0].query():
             _, flag, failure = self._running.popleft()
-            if not bool(flag):
+            if not _holds(flag):
                 raise failure()
+
+
+def _holds(flag: Tensor) -> bool:
+    return math.isfinite(flag) if flag.is_floating_point() else bool(flag)

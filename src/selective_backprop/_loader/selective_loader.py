@@ -57,6 +57,9 @@ from selective_backprop.strategies._collective import check_loss, check_strategy
 
 EPOCHS_TO_SEE = 3  # after which it is said that next to nothing is skipped
 MOSTLY = 0.98  # of the examples kept, with the first epoch's
+UNPINNED = (
+    "the host waits while each batch is copied to the GPU; DataLoader(…, pin_memory=True) spares it"
+)
 
 
 class SelectiveLoader:
@@ -187,6 +190,7 @@ class SelectiveLoader:
         }
         self._state = LoaderState(self._parts, built)
         self._live: weakref.ref[Epoch] | None = None
+        self._even: Tensor | None = None  # weights of 1
         self._loss: WeighingLoss | None = None
         self._length_watch = LengthWatch()
         self._quiet = check_flag("quiet", quiet) or self._parts.ranks.rank > 0
@@ -532,6 +536,8 @@ class SelectiveLoader:
         if not self._said:
             self._said = 1
             print(summarise(self._strategy, self._parts.shape, self._source), file=sys.stderr)
+            if self._parts.pipeline.candidate_loader.unpinned:
+                print(UNPINNED, file=sys.stderr)
         if epoch and self._said == 1:
             self._said = 2
             wrong = self.wrong_labels
@@ -550,13 +556,21 @@ class SelectiveLoader:
             return rows.batch
         weights = rows.weights
         if weights is None:
-            weights = torch.ones(rows.count, device=self._options.device)
+            weights = self._ones(rows.count)
         selection = Selection(rows.indices, weights)
         if self._loss is not None:
             self._loss.hand_out(rows.batch, selection, even=rows.weights is None)
         if self._parts.pipeline.feed is not None and rows.plain:
             self._parts.pipeline.feed.hand_out(weights)
         return (rows.batch, selection) if self._options.with_selection else rows.batch
+
+    def _ones(self, count: int) -> Tensor:
+        """Return weights of 1; the same again where nobody else is given them."""
+        if self._options.with_selection:
+            return torch.ones(count, device=self._options.device)
+        if self._even is None or len(self._even) < count:
+            self._even = torch.ones(count, device=self._options.device)
+        return self._even[:count]
 
     def _warn_if_barren(self) -> None:
         after, candidates_seen = self.stats, self._state.candidates_seen

@@ -231,10 +231,18 @@ class AwaitedLosses:
         self._examples = examples
         self._tracks = depth > 1
         self._flags: Tensor | None = None
+        self._fresh: Tensor | None = None  # handed out last, and not flagged yet
 
     def hand_out(self, indices: RowIndices) -> None:
         """Note that examples go into a training batch."""
-        if not self._tracks:
+        if self._tracks:
+            self._flag()
+            self._fresh = indices
+
+    def _flag(self) -> None:
+        """Flag the examples that were handed out last."""
+        indices, self._fresh = self._fresh, None
+        if indices is None:
             return
         if self._flags is None:
             self._flags = torch.zeros(self._examples, dtype=torch.bool, device=indices.device)
@@ -247,20 +255,31 @@ class AwaitedLosses:
         """Return which recorded losses are the first since a hand-out; None to count all so."""
         if not self._tracks:
             return None
+        if indices is self._fresh:  # nearly always: the whole batch, at once
+            self._fresh = None
+            self._unflag(indices)
+            return None
+        self._flag()
         if self._flags is None:  # nothing was handed out yet
             return torch.zeros_like(indices, dtype=torch.bool)
         if self._flags.device.type == "cpu":
-            flags, rows = self._flags.numpy(), indices.numpy(force=True)
-            new = torch.from_numpy(flags[rows])
-            flags[rows] = False
-            return new
-        indices = indices.to(self._flags.device)
-        new = self._flags[indices]
-        self._flags[indices] = False
+            new = torch.from_numpy(self._flags.numpy()[indices.numpy(force=True)])
+        else:
+            new = self._flags[indices.to(self._flags.device)]
+        self._unflag(indices)
         return new
+
+    def _unflag(self, indices: RowIndices) -> None:
+        if self._flags is None:
+            return
+        if self._flags.device.type == "cpu":
+            self._flags.numpy()[indices.numpy(force=True)] = False
+        else:
+            self._flags[indices.to(self._flags.device)] = False
 
     def state_dict(self) -> Tensor | None:
         """Return the flags, `[example]`, or None before any hand-out."""
+        self._flag()
         return _copied(self._flags)
 
     def load(self, saved: Saved) -> None:
@@ -268,6 +287,7 @@ class AwaitedLosses:
         if not self._tracks:
             saved.nothing()
         shape = (self._examples,)
+        self._fresh = None
         self._flags = _copied(
             saved.maybe(lambda each: each.tensor(torch.bool, shape=shape, nan=True))
         )
@@ -309,6 +329,8 @@ class Ledger:
         self.label_noise = LabelNoise()
         self._awaited = AwaitedLosses(examples, depth)
         self._selected: Tensor | None = None
+        self._most = 0  # that any count on a device may be
+        self._one: Tensor | None = None
 
     @property
     def changes(self) -> int:
@@ -359,10 +381,21 @@ class Ledger:
             np.add.at(counts, rows, np.int16(1))
             counts[rows] = np.minimum(counts[rows], MOST_COUNTED)
             return
+        # Clamped only where a count may leave its two bytes, and where counts are read.
+        if self._most + len(indices) > MOST_IN_SHORT:
+            self._clamp()
+        if self._one is None:
+            self._one = self._selected.new_ones(())
+        self._most += len(indices)
         indices = indices.to(self._selected.device)
-        ones = torch.ones_like(indices, dtype=torch.int16)
-        self._selected.index_put_((indices,), ones, accumulate=True)
-        self._selected[indices] = self._selected[indices].clamp(max=MOST_COUNTED)
+        self._selected.index_put_((indices,), self._one, accumulate=True)
+
+    def _clamp(self) -> Tensor | None:
+        """Return the counts, none of them above the most."""
+        if self._selected is not None and self._most > MOST_COUNTED:
+            self._selected.clamp_(max=MOST_COUNTED)
+            self._most = MOST_COUNTED
+        return self._selected
 
     @property
     def selected(self) -> Int32[Tensor, " example"]:
@@ -370,15 +403,17 @@ class Ledger:
 
         Counts stop at 30,000, which keeps them to two bytes.
         """
-        if self._selected is None:
+        counts = self._clamp()
+        if counts is None:
             return torch.zeros(self.examples, dtype=torch.int32)
-        return self._selected.to("cpu", torch.int32, copy=True)
+        return counts.to("cpu", torch.int32, copy=True)
 
     def visits(self) -> tuple[int, int]:
         """Return how often examples were trained on, in all, and how many of them ever were."""
-        if self._selected is None:
+        selected = self._clamp()
+        if selected is None:
             return 0, 0
-        counts = self._selected.cpu().numpy()
+        counts = selected.cpu().numpy()
         return int(counts.sum(dtype=np.int64)), int(np.count_nonzero(counts))
 
     def state_dict(self) -> dict[str, Any]:
@@ -389,7 +424,7 @@ class Ledger:
             "classes": self.classes.state_dict(),
             "label_noise": self.label_noise.state_dict(),
             "awaited": self._awaited.state_dict(),
-            "selected": _copied(self._selected),
+            "selected": _copied(self._clamp()),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -414,7 +449,8 @@ class Ledger:
         ]
         with loaded(parts):
             self._awaited.load(awaited)
-            self._selected = _copied(counts)
+            self._selected, self._most = _copied(counts), MOST_COUNTED
+            self._one = None
 
 
 def _copied(tensor: Tensor | None) -> Tensor | None:

@@ -44,6 +44,7 @@ class CandidateLoader:
         draw: stage one; None for a stream, whose phases are decided when batches arrive.
         scorer: begins to score batches ahead; None if batches are not scored ahead.
         counts: whether every batch's rows are counted against its indices.
+        indexed: whether anybody asks for the indices of rows; else none go to a device.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class CandidateLoader:
         options: LoaderOptions,
         *,
         counts: bool,
+        indexed: bool,
     ) -> None:
         self._candidates = candidates
         self.draw = draw
@@ -62,6 +64,8 @@ class CandidateLoader:
         self._scorer = scorer if scorer is not None and scorer.ahead else None
         self._options = options
         self.counts = counts
+        self._indexed = indexed
+        self.unpinned = False  # whether the host waits for the copies of batches
         device = self._device = options.device
         self._away = device is not None and device.type != "cpu"  # from where indices are drawn
         self._cursor = Cursor()  # of a stream's last batch
@@ -160,7 +164,9 @@ class CandidateLoader:
             if self._copies is not None:
                 batch, copied = self._copies.send(batch)
             elif self._device is not None:
-                batch = move_batch(batch, self._device)
+                given, batch = batch, move_batch(batch, self._device)
+                if batch is not given and not self._candidates.pin_memory:
+                    self.unpinned = self._device.type == "cuda"
         if first:
             check_layout(batch, self._options.layout)
         arrived = self._pair(batch)
@@ -189,7 +195,8 @@ class CandidateLoader:
         weights = keys.weights
         if self._away:
             if indices is not None:
-                indices = indices.to(self._device, non_blocking=True)
+                moves = self._indexed
+                indices = indices.to(self._device, non_blocking=True) if moves else None
             if weights is not None:
                 weights = weights.to(self._device, non_blocking=True)
         rows = Rows(batch, keys.count, indices, weights=weights)

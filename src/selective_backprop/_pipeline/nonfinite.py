@@ -45,13 +45,13 @@ class FiniteGuard:
             return rows
         if scores.device.type == "cpu" and all_finite_on_host(scores):
             return rows
-        finite = torch.isfinite(scores)
         if self.policy is NonFinite.SELECT:
-            return rows._replace(scores=torch.where(finite, scores, torch.inf))
+            return rows._replace(scores=scores.nan_to_num(torch.inf, torch.inf, torch.inf))
         if self.policy is NonFinite.SKIP:
-            return self._skip(rows, finite)
+            return self._skip(rows, scores.isfinite())
         bare = rows._replace(batch=None)
-        self._late.add(finite.all(), lambda: LossError(_describe(bare)))
+        largest = torch.linalg.vector_norm(scores, torch.inf)  # NaN where a score is
+        self._late.add(largest, lambda: LossError(_describe(bare)))
         return rows
 
     def wait(self) -> None:

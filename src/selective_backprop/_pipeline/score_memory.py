@@ -130,14 +130,14 @@ class ScoreMemory:
             check_entropies(losses, targets)
         on_host = losses.device.type == "cpu"
         if not (on_host and all_finite_on_host(losses)):
-            finite = losses.isfinite()
             if on_host and policy is NonFinite.RAISE:
+                finite = losses.isfinite()
                 raise LossError(
                     f"{int((~finite).sum())} of {len(losses)} recorded losses are not finite, of "
                     f"examples {selection.indices[~finite][:10].tolist()}. Mend the data or lower "
                     'the learning rate; nonfinite="skip" or "select" records them as unknown.'
                 )
-            losses = losses.where(finite, torch.nan)
+            losses = losses.nan_to_num(torch.nan, torch.nan, torch.nan)
         self.writer.record(selection.indices, losses, epoch)
         if self._asks_classes:
             classes = class_indices(targets, len(losses))

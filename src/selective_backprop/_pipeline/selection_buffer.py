@@ -260,7 +260,9 @@ def _join_column(values: list[Tensor | None], rows: list[Tensor] | None = None) 
     for place, value in enumerate(values):
         if value is None:
             return None
-        parts.append(value if rows is None else value[rows[place]])
+        if rows is not None:  # an index on the host would make it wait for the device
+            value = value[rows[place].to(value.device, non_blocking=True)]
+        parts.append(value)
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 

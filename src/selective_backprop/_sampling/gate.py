@@ -1,8 +1,9 @@
 """Gates: they judge from scores whether selection pays, where no schedule can say it ahead."""
 
 from abc import ABC, abstractmethod
+from collections import deque
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -64,9 +65,9 @@ class VarianceGate(AbstractGate):
     b and a backward pass costs two forwards. The gate shuts again when it no longer pays.
 
     If the loop takes its loss from `SelectiveLoader.loss_fn` or calls `record`, the shut gate
-    observes what training computes anyway, and costs nothing. Otherwise it pays for scores. The
-    host reads tau once for each batch that is observed, when the next one arrives; on CUDA it
-    then waits for the forward pass, not for the backward after it.
+    observes what training computes anyway, and costs nothing. Otherwise it pays for scores. A
+    batch's tau counts when the next one arrives. On CUDA it counts one batch later, so that the
+    host need not wait for the device.
 
     Args:
         smoothing: how much of the moving average of tau is kept at each observation, in [0, 1).
@@ -103,6 +104,20 @@ class VarianceGate(AbstractGate):
         return _RunningVarianceGate(self, threshold)
 
 
+class _Gain(NamedTuple):
+    """What one observation says; a late one may be on its way from the device."""
+
+    value: Tensor
+    late: bool
+    copied: torch.cuda.Event | None
+
+    def read(self) -> float:
+        """Return it; waits for the device only if that is more than a batch behind."""
+        if self.copied is not None and not self.copied.query():
+            self.copied.synchronize()
+        return float(self.value)
+
+
 class _RunningVarianceGate(RunningGate):
     def __init__(self, spec: VarianceGate, threshold: float) -> None:
         self._spec = spec
@@ -110,8 +125,7 @@ class _RunningVarianceGate(RunningGate):
         self._tau = 0.0
         self._passed = 0  # candidate batches since the last that was observed
         self._asked = False
-        self._gain: Tensor | None = None  # of the last observation, on its way to the host
-        self._copied: torch.cuda.Event | None = None
+        self._gains: deque[_Gain] = deque()  # of observations that do not count yet
 
     @property
     def is_open(self) -> bool:
@@ -127,28 +141,33 @@ class _RunningVarianceGate(RunningGate):
         # What the loop hands over is of the batch before. The next one to arrive is then expected
         # from the loop as well, so counting from -1 leaves it out.
         self._passed = 0 if self._asked or self.is_open else -1
-        self._asked, self._gain, self._copied = False, variance_gain(scores), None
-        if self._gain.is_cuda:
-            stream = torch.cuda.current_stream(self._gain.device)
-            self._gain = self._gain.to("cpu", non_blocking=True)
-            self._copied = stream.record_event()
+        self._asked, gain, copied = False, variance_gain(scores), None
+        late = gain.is_cuda
+        if late:
+            stream = torch.cuda.current_stream(gain.device)
+            gain = gain.to("cpu", non_blocking=True)
+            copied = stream.record_event()
+        self._gains.append(_Gain(gain, late, copied))
 
     def _take_in(self) -> None:
-        """Add the last observation to the average; waits for no work queued after it."""
-        if self._gain is not None:
-            if self._copied is not None:
-                self._copied.synchronize()
-            kept = self._spec.smoothing  # a_tau in the authors' code
-            self._tau = kept * self._tau + (1.0 - kept) * float(self._gain)
-            self._gain = None
+        """Add observations to the average; a late one only once there is another."""
+        while self._gains and (len(self._gains) > 1 or not self._gains[0].late):
+            self._add(self._gains.popleft().read())
+
+    def _add(self, gain: float) -> None:
+        kept = self._spec.smoothing  # a_tau in the authors' code
+        self._tau = kept * self._tau + (1.0 - kept) * gain
 
     def state_dict(self) -> dict[str, Any]:
         self._take_in()
-        return {"tau": self._tau, "passed": self._passed}
+        late = [gain.read() for gain in self._gains]
+        return {"tau": self._tau, "passed": self._passed, "late": late}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        tau, passed = Saved(state).fields("tau", "passed")
-        self._tau, self._passed, self._gain = tau.number(0.0), passed.whole(least=-1), None
+        tau, passed, late = Saved(state).fields("tau", "passed", "late")
+        gains = [torch.tensor(gain.number(0.0), dtype=torch.float64) for gain in late.items()]
+        self._tau, self._passed = tau.number(0.0), passed.whole(least=-1)
+        self._gains = deque(_Gain(gain, True, None) for gain in gains)
 
 
 def variance_gain(scores: Scores) -> Tensor:

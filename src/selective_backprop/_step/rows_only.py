@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from selective_backprop._core.errors import BatchError, ConfigurationError
+from selective_backprop._step.latest import places_of
 
 # What mixes positions, or rows of a batch, so that leaving some out would change the others.
 MIXING = (
@@ -37,7 +38,8 @@ def rows_only(kept: Tensor, *modules: nn.Module) -> Generator[None]:
 
     Args:
         kept: a mask `[row, token]`, True at the positions to run on, as `TokenLoss.choose`
-            returns it. On CUDA the host waits for it once, unless it is in the host's memory.
+            returns it. On CUDA the host waits for it once, unless it is in the host's memory; a
+            `TokenLoss` whose `choose` returned it then need not wait again.
         modules: each takes and returns `[row, token, feature]`, and treats each position by
             itself; several tensors may be passed and returned.
 
@@ -83,7 +85,7 @@ class _Rows:
     """The kept positions of a batch, and how tensors are gathered from and scattered to them."""
 
     def __init__(self, kept: Tensor) -> None:
-        self._shape, self._places = kept.shape, kept.flatten().nonzero().flatten()
+        self._shape, self._places = kept.shape, places_of(kept)
         self.open = True
 
     def gather(self, module: nn.Module, inputs: Any, options: Any) -> Any:

@@ -1,5 +1,6 @@
 """`TokenLedger`: a loss of each token of a data set, by document and position."""
 
+from collections import deque
 from typing import Any, final
 
 import torch
@@ -9,6 +10,7 @@ from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_flag, check_whole
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import RowIndices
+from selective_backprop._step.latest import Latest
 
 
 @final
@@ -20,8 +22,10 @@ class TokenLedger:
     the model runs (`TokenLoss.choose(labels, scores=…)`). A token without a loss is recalled as
     NaN, which ranks highest in both.
 
-    Takes 2 bytes a token in the host's memory, as float16: a loss to three digits. Filing waits
-    for the device.
+    Takes 2 bytes a token in the host's memory, as float16: a loss to three digits. Losses on CUDA
+    are filed once they have arrived, so that the host need not wait. It waits for numbers of
+    documents that are on the device, once for each tensor, and where losses are recalled that are
+    still on their way.
 
     Args:
         documents: how many there are in the data set.
@@ -44,6 +48,8 @@ class TokenLedger:
         shape = (int(check_whole("documents", documents)), int(check_whole("length", length)))
         self._losses = torch.full(shape, torch.nan, dtype=torch.float16)
         self._first = check_flag("first", first)
+        self._numbers: Latest[Tensor] = Latest()  # of documents, on the host
+        self._late: deque[tuple[torch.cuda.Event, Tensor, Tensor]] = deque()
 
     def recall(self, documents: RowIndices, length: int) -> Tensor:
         """Return the losses of some documents' first tokens.
@@ -59,6 +65,7 @@ class TokenLedger:
             ConfigurationError: if a document is not in the data set, or longer than any may be.
         """
         rows = self._rows(documents, length)
+        self._file_late(needed=rows)
         losses = self._losses[rows, :length].float()
         return losses.to(documents.device, non_blocking=True)
 
@@ -77,15 +84,37 @@ class TokenLedger:
                 f"losses of shape {tuple(losses.shape)} for {len(documents)} documents; "
                 "[row, token] is needed, a row for each"
             )
-        rows, length = self._rows(documents, losses.shape[1]), losses.shape[1]
-        most = torch.finfo(torch.float16).max
-        new = losses.detach().to("cpu", torch.float32).clamp(-most, most).half()
+        rows, losses = self._rows(documents, losses.shape[1]), losses.detach()
+        if not losses.is_cuda:
+            self._file_late(needed=rows)
+            self._write(rows, losses)
+            return
+        arriving = losses.to("cpu", non_blocking=True)
+        copied = torch.cuda.current_stream(losses.device).record_event()
+        self._late.append((copied, rows.clone(), arriving))
+        self._file_late()
+
+    def _file_late(self, needed: Tensor | None = None, *, every: bool = False) -> None:
+        """File the losses that have arrived; wait for all, or for those of documents `needed`."""
+        waits = every or (
+            needed is not None and any(torch.isin(rows, needed).any() for _, rows, _ in self._late)
+        )
+        while self._late and (self._late[0][0].query() or waits):
+            copied, rows, losses = self._late.popleft()
+            if waits:
+                copied.synchronize()
+            self._write(rows, losses)
+
+    def _write(self, rows: Tensor, losses: Tensor) -> None:
+        length, most = losses.shape[1], torch.finfo(torch.float16).max
+        new = losses.float().clamp(-most, most).half()
         old = self._losses[rows, :length]
         stays = ~old.isnan() if self._first else new.isnan()
         self._losses[rows, :length] = torch.where(stays, old, new)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the losses."""
+        self._file_late(every=True)
         return {"losses": self._losses.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -97,9 +126,12 @@ class TokenLedger:
         (losses,) = Saved(state).fields("losses")
         shape = tuple(self._losses.shape)
         self._losses = losses.tensor(torch.float16, shape=shape, nan=True).to("cpu", copy=True)
+        self._late.clear()
 
     def _rows(self, documents: Tensor, length: int) -> Tensor:
-        rows = documents.cpu()
+        rows = self._numbers.get(documents)
+        if rows is None:
+            rows = self._numbers.put(documents.cpu(), documents)
         known, longest = self._losses.shape
         if length > longest or (len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < known):
             low, high = (int(rows.min()), int(rows.max())) if len(rows) else (0, 0)

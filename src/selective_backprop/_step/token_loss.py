@@ -19,6 +19,7 @@ from selective_backprop._step.head import (
     tokens_held,
     wide,
 )
+from selective_backprop._step.latest import Latest, places_of
 from selective_backprop._step.tokens import SelectedTokens, TokenSelection
 
 _Given = ParamSpec("_Given")
@@ -52,7 +53,8 @@ class TokenLoss:
     vocabulary of them, and as many probabilities, are in memory at once. Losses and sums are in
     float32 at least. Under autocast products are taken in its precision. On CUDA the host waits
     for the device once a call, to learn how many tokens count; it need not if the labels (and
-    `kept`) are in the host's memory and the selection has a rate.
+    `kept`) are in the host's memory and the selection has a rate, or if `rows_only` has waited for
+    the same mask.
 
     Args:
         head: the model's last layer, `nn.Linear` from features to the vocabulary, with or without
@@ -105,6 +107,7 @@ class TokenLoss:
         self._entropy = check_flag("entropy", entropy)
         self._chunk = check_whole("chunk", chunk, optional=True)
         self._space = Workspace()
+        self._chosen: Latest[bool] = Latest()  # a mask and its labels
 
     @_uncompiled
     def __call__(
@@ -155,7 +158,7 @@ class TokenLoss:
             losses[rows] = found.losses.to(losses.dtype)
             scores = found.losses if found.entropies is None else found.entropies
             if reference is not None:
-                scores = scores - reference.to(flat.device).flatten()[rows]
+                scores = scores - _moved(reference, flat.device).flatten()[rows]
             choice = self._selection.draw(scores)
             if found.probabilities is not None:
                 known = Known(found.probabilities, choice.rows, found.losses[choice.rows])
@@ -209,7 +212,8 @@ class TokenLoss:
             labels: as for a call.
             scores: one per token, `[row, token]`, such as a `TokenLedger` remembers; NaN, for
                 unknown, ranks highest. None keeps all tokens that count, or draws among them
-                if the selector needs no scores.
+                if the selector needs no scores. Moved to the labels' device where they are on
+                another one, as the reference is.
             reference: as for a call.
 
         Returns:
@@ -223,10 +227,17 @@ class TokenLoss:
         if scores is None and reference is not None:
             raise LossError("reference is subtracted from scores, and there are none: pass scores=")
         if scores is None and self._selection.needs_scores:
-            return counts
+            return self._note(counts, labels)
         if scores is None:
             scores = torch.zeros(labels.shape, device=labels.device)
-        return self._selection(scores, counts, reference=reference).kept
+        scores = _moved(scores, labels.device)
+        reference = None if reference is None else _moved(reference, labels.device)
+        return self._note(self._selection(scores, counts, reference=reference).kept, labels)
+
+    def _note(self, chosen: Tensor, labels: Tensor) -> Tensor:
+        """Return a mask, and remember that all of its tokens count."""
+        self._chosen.put(True, chosen, labels)
+        return chosen
 
     def _chunk_on(self, device: torch.device) -> int:
         vocab_size = self._head.out_features
@@ -257,14 +268,16 @@ class TokenLoss:
                 "head, not its logits, and neither flattened or shifted: shift=True shifts labels."
             )
         counts = targets != self._selection.ignored
-        if kept is not None:
-            if kept.shape != labels.shape or kept.dtype != torch.bool:
-                raise LossError(
-                    f"kept is {kept.dtype} of shape {tuple(kept.shape)}; Booleans of the labels' "
-                    f"shape {tuple(labels.shape)} are needed"
-                )
-            counts = counts & kept.to(counts.device)
-        rows = counts.flatten().nonzero().flatten()
+        if kept is not None and (kept.shape != labels.shape or kept.dtype != torch.bool):
+            raise LossError(
+                f"kept is {kept.dtype} of shape {tuple(kept.shape)}; Booleans of the labels' "
+                f"shape {tuple(labels.shape)} are needed"
+            )
+        if kept is not None and self._chosen.get(kept, labels):
+            rows = places_of(kept)
+        else:
+            rows = (counts if kept is None else counts & kept.to(counts.device)).flatten()
+            rows = rows.nonzero().flatten()
         targets = targets.flatten()[rows].long()
         vocab_size = self._head.out_features
         if targets.device.type == "cpu" and len(rows):
@@ -289,6 +302,11 @@ class TokenLoss:
                 f"reference has shape {tuple(reference.shape)} and labels {tuple(labels.shape)}; "
                 "one loss per token is needed"
             )
+
+
+def _moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on a device; a copy to the host is waited for, one from it is not."""
+    return tensor.to(device, non_blocking=device.type != "cpu")
 
 
 def _take(flat: Tensor, rows: Tensor) -> Tensor:

@@ -1,0 +1,194 @@
+"""What `scripts/gpu` measures beside `bench`: small steps, losses of tokens, rows of gradient zero.
+
+Seconds are the wall's, once the device is done. On another `device` it is a rehearsal.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, TensorDataset
+
+import selective_backprop as sb
+from benchmarks.case import Quantity, Rounds, case
+
+EXAMPLES, FEATURES, CLASSES, BATCH = 8192, 784, 10, 128
+TOKENS, WIDTH, CHUNK = 4096, 1024, 512  # of a batch, of a hidden state, of logits held at once
+NONZERO = 1 / 4  # of the rows
+STRATEGIES: dict[str, Callable[[], sb.Strategy]] = {
+    "traditional": sb.traditional,
+    "recorded": lambda: sb.recorded_sb(1 / 2),
+    "auto": sb.auto,
+    "infobatch": sb.infobatch,
+    "selective": lambda: sb.selective_backprop(1 / 2),
+}
+EPOCHS = 1000  # that a strategy is told of
+
+
+def rounds(arms: Mapping[str, Callable[[], float]], measure: str, **about: Any) -> Rounds:
+    """Return rounds of arms that return milliseconds; each is told in those of the first."""
+    first = next(iter(arms))
+    quantities = [Quantity(f"{first}, {measure}", lambda found: found[first], "ms")]
+    for name in list(arms)[1:]:
+
+        def ratio(found: Mapping[str, float], name: str = name) -> float:
+            return found[name] / found[first]
+
+        quantities.append(Quantity(f"{name} / {first}, {measure}", ratio))
+    return Rounds(arms, quantities, about, known=False)
+
+
+def milliseconds(steps: Callable[[], int], device: torch.device) -> float:
+    """Return what one of the steps took that were taken."""
+    begun = time.perf_counter()
+    taken = steps()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return 1e3 * (time.perf_counter() - begun) / taken
+
+
+@case("src/selective_backprop/_loader", "src/selective_backprop/_pipeline")
+def small(*, device: str = "cuda") -> Iterator[Rounds]:
+    """A step of a perceptron through the loader, against one of the bare loop."""
+    where = torch.device(device)
+    arms = {"bare": partial(milliseconds, bare(where), where)}
+    for name, make in STRATEGIES.items():
+        arms[name] = partial(milliseconds, selective(make(), where), where)
+    yield rounds(arms, "a step", device=device, batch_size=BATCH)
+
+
+def parts(device: torch.device) -> tuple[nn.Module, DataLoader[Any], torch.optim.Optimizer]:
+    """Return a net, a loader, in pinned memory for a device, and an optimiser."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(FEATURES, 128), nn.ReLU(), nn.Linear(128, CLASSES)).to(device)
+    data = TensorDataset(torch.randn(EXAMPLES, FEATURES), torch.randint(CLASSES, (EXAMPLES,)))
+    loader = DataLoader(data, BATCH, shuffle=True, pin_memory=device.type == "cuda")
+    return model, loader, torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+def bare(device: torch.device) -> Callable[[], int]:
+    """Return what trains an epoch, and returns its steps."""
+    model, loader, optimizer = parts(device)
+    loss_fn = nn.CrossEntropyLoss()
+
+    def epoch() -> int:
+        for batch in loader:
+            inputs, targets = (part.to(device, non_blocking=True) for part in batch)
+            optimizer.zero_grad()
+            loss_fn(model(inputs), targets).backward()
+            optimizer.step()
+        return len(loader)
+
+    return epoch
+
+
+def selective(strategy: sb.Strategy, device: torch.device) -> Callable[[], int]:
+    """Return the same with a strategy."""
+    model, loader, optimizer = parts(device)
+    door = sb.SelectiveLoader(
+        loader, model, nn.CrossEntropyLoss(), strategy, epochs=EPOCHS, quiet=True
+    )
+    loss_fn = door.loss_fn
+
+    def epoch() -> int:
+        steps = 0
+        for inputs, targets in door:
+            optimizer.zero_grad()
+            loss_fn(model(inputs), targets).backward()
+            optimizer.step()
+            steps += 1
+        return steps
+
+    epoch()  # the first finds things out
+    return epoch
+
+
+@case("src/selective_backprop/_step")
+def tokens(
+    *, words: tuple[int, ...] = (32768, 131072), tokens: int = TOKENS, device: str = "cuda"
+) -> Iterator[Rounds]:
+    """The loss of a batch's tokens and its gradients, against logits in chunks, and all at once."""
+    where = torch.device(device)
+    for count in words:
+        torch.manual_seed(0)
+        head = nn.Linear(WIDTH, count, bias=False, device=where)
+        hidden = torch.randn(1, tokens, WIDTH, device=where, requires_grad=True)
+        labels = torch.randint(count, (1, tokens), device=where)
+        losses: dict[str, Callable[[], Tensor]] = {
+            "chunked": partial(chunked, head, hidden, labels),
+            "whole": partial(whole, head, hidden[0], labels[0]),
+        }
+        for rate in (1.0, 0.6, 0.25):
+            ours = sb.TokenLoss(head, sb.TokenSelection(rate))
+            losses[f"TokenLoss {rate}"] = partial(chosen, ours, hidden, labels)
+        times = {name: partial(loss_step, loss, where) for name, loss in losses.items()}
+        yield rounds(times, "a step", device=device, words=count, tokens=tokens)
+        if where.type == "cuda":
+            peaks = {name: partial(highest, loss, where) for name, loss in losses.items()}
+            yield rounds(peaks, "peak of MiB", device=device, words=count, tokens=tokens)
+
+
+def whole(head: nn.Module, hidden: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean loss of tokens, from all logits at once."""
+    return functional.cross_entropy(head(hidden).float(), labels)
+
+
+def chunked(head: nn.Module, hidden: Tensor, labels: Tensor) -> Tensor:
+    """Return the same from chunks of logits, which the backward pass computes again."""
+    pieces = zip(hidden[0].split(CHUNK), labels[0].split(CHUNK), strict=True)
+    sums = [
+        checkpoint(whole, head, *piece, use_reentrant=False) * len(piece[1]) for piece in pieces
+    ]
+    return torch.stack(sums).sum() / labels.numel()
+
+
+def chosen(ours: sb.TokenLoss, hidden: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean loss of the tokens that are kept."""
+    return ours(hidden, labels).loss
+
+
+def loss_step(loss: Callable[[], Tensor], device: torch.device) -> float:
+    """Return the milliseconds of a loss and its gradients."""
+
+    def step() -> int:
+        loss().backward()
+        return 1
+
+    return milliseconds(step, device)
+
+
+def highest(loss: Callable[[], Tensor], device: torch.device) -> float:
+    """Return the MiB that a loss and its gradients take at their highest."""
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    loss().backward()
+    torch.cuda.synchronize(device)
+    return (torch.cuda.max_memory_allocated(device) - before) / 2**20
+
+
+@case("src/selective_backprop/_step/nonzero_rows.py")
+def nonzero(*, width: int = 2048, rows: int = 1024, device: str = "cuda") -> Iterator[Rounds]:
+    """A step on the rows that have a gradient, against one on all, of which most have none."""
+    where = torch.device(device)
+    torch.manual_seed(0)
+    layers = [nn.Linear(width, width), nn.ReLU()] * 4
+    model = nn.Sequential(*layers, nn.Linear(width, CLASSES)).to(where)
+    worth = (torch.rand(rows, device=where) < NONZERO).float()
+    batch = torch.randn(rows, width, device=where), worth
+    left_out = sb.NonzeroRows()
+
+    def losses(inputs: Tensor, worth: Tensor) -> Tensor:
+        return worth * model(inputs).square().mean(1)
+
+    def ours() -> Tensor:
+        [(kept, selection)] = left_out(batch, worth)
+        return (selection.weights * losses(*kept)).mean()
+
+    arms = {"all rows": lambda: losses(*batch).mean(), "NonzeroRows": ours}
+    times = {name: partial(loss_step, loss, where) for name, loss in arms.items()}
+    yield rounds(times, "a step", device=device, share=NONZERO)

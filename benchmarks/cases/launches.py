@@ -1,0 +1,48 @@
+"""Host waits and kernels of a steady batch, counted on a CUDA device that is made up."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from benchmarks.case import Once, Row, case, value
+from benchmarks.stale import ROOT
+
+# The most host waits and kernels of a batch; None where kernels are not judged.
+LIMITS: dict[str, tuple[int, int | None]] = {
+    "plain loop": (0, 25),
+    "traditional": (0, 25),
+    "random_backprop": (0, 25),
+    "auto": (0, 40),
+    "infobatch": (0, 39),
+    "easy_skip": (0, 39),
+    "recorded_sb": (0, 36),
+    "selective_backprop": (0, 115),  # 47 of them for its passes and their copies
+    "kath18": (0, None),
+    "drop_zero": (1, None),
+    'selective_backprop, nonfinite="skip"': (3, None),
+    "SelectiveStep, random_backprop": (0, None),
+    "TokenLedger, kept=": (2, None),
+    "TokenLedger, rows_only": (2, None),
+}
+
+
+@case("src/selective_backprop")
+def launches() -> Iterator[Once]:
+    """Host waits and kernels of a steady batch by strategy, counted, so the same everywhere."""
+
+    def find() -> Iterator[Row]:
+        found = subprocess.run(
+            [sys.executable, "-m", "benchmarks.launches"],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": "src:.:tests/fixtures"},
+            check=True,
+            stdout=subprocess.PIPE,
+        )
+        for name, (waits, kernels) in json.loads(found.stdout).items():
+            most_waits, most_kernels = LIMITS[name]
+            yield value("host waits", waits, "a batch", most_waits, strategy=name)
+            yield value("kernels", kernels, "a batch", most_kernels, strategy=name)
+
+    yield Once({}, find)
