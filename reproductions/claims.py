@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
+from functools import partial
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
@@ -18,14 +19,28 @@ from reproductions import measures
 from reproductions.evidence import Evidence, Panel
 from reproductions.quotes import Reported
 from reproductions.settings import Arm
+from reproductions.training import file_of
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.curves import AXIS_WORDS
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.tables import with_interval
-from selective_backprop_lab.analysis.verdict import Finding, Verdict, in_words, is_above, is_below
+from selective_backprop_lab.analysis.verdict import (
+    Finding,
+    Verdict,
+    in_words,
+    is_above,
+    is_below,
+    opposite,
+)
 
 Judged = tuple[str, Finding]
 """The name of a quote, and what the records say of it."""
+Compared = tuple[Any, ...]
+"""What tells one comparison from another: what is measured, of which runs, and the limit."""
+# Why a verdict does not count.
+SAME = "is Traditional here"
+UNTESTED = "not tested"
+CERTAIN = "by construction"
 
 
 class Case(NamedTuple):
@@ -35,6 +50,7 @@ class Case(NamedTuple):
     mine: pd.DataFrame  # evaluations of the arm that a claim is about; of none, the whole panel's
     theirs: pd.DataFrame  # of the arm that it is compared with
     axis: str
+    first: Panel | None = None  # of the figure
 
     @property
     def panel(self) -> Panel:
@@ -42,8 +58,8 @@ class Case(NamedTuple):
         return self.panels[0]
 
 
-Answer = Estimate | tuple[Verdict, str] | None
-"""A quantity, or a verdict and what was measured; None where there is nothing to judge."""
+Answer = Estimate | tuple[Verdict | str, str] | None
+"""A quantity; a verdict, or why there is none, and what was measured; None: nothing to judge."""
 
 
 class Measure(NamedTuple):
@@ -74,6 +90,7 @@ class Claim:
     remark: str = ""  # after the numbers; {limit} is the limit
     axes: Sequence[str] = ("cost",)  # judged along each; "seconds" are those of the runs' clock
     data: str = ""  # of the source, whose panels it is about; "" for all
+    certain: bool = False  # whether it cannot fail, by how the arms are made
     only: str = ""  # what is found in the panel's title and the arm's label: a regular expression
     across: bool = False  # about an arm of the first panel, and one of the last
 
@@ -95,25 +112,66 @@ def read_claims(
     return {name: [*read(name)] for name in reported}
 
 
-def judge(claims: Sequence[Claim], evidence: Evidence) -> Iterator[Judged]:
+def judge(
+    claims: Sequence[Claim], evidence: Evidence, elsewhere: Mapping[Compared, str] | None = None
+) -> Iterator[Judged]:
     """Judge claims by the evaluations of every panel, or by timings.
 
-    Of claims in succession that are about the same arms, each arm and axis has all in turn.
+    A comparison that was made before, in the same item or in one that `elsewhere` names, does not
+    count again.
     """
     for times in evidence.timings:
         for claim in claims:
             text = claim.text.format(times.config["model"])
             yield claim.of, _finding(claim, text, claim.measure.of(times), claim.limit)
-    every = [(panel,) for panel in evidence.panels]
+    before = {key: f"counted at {name}" for key, name in (elsewhere or {}).items()}
+    for one in _comparisons(claims, evidence.panels):
+        for name, finding in _judged(*one, evidence.panels[0]):
+            key = _compared(*one)
+            if not finding.aside:
+                finding = replace(finding, aside=before.get(key, ""))
+                before.setdefault(key, "counted above")
+            yield name, finding
+
+
+def compared(claims: Sequence[Claim], panels: Sequence[Panel]) -> list[Compared]:
+    """Return what counts of the comparisons that claims make in panels, run or planned."""
+    every = _comparisons(claims, panels)
+    return [_compared(*one) for one in every if not _untested(one[0], one[1])]
+
+
+def _comparisons(
+    claims: Sequence[Claim], panels: Sequence[Panel]
+) -> Iterator[tuple[Claim, Sequence[Panel], Sequence[Arm], str]]:
+    """Yield each claim with the panels, the arms and the axis that it is judged by.
+
+    Of claims in succession that are about the same arms, each arm and axis has all in turn.
+    """
+    every = [(panel,) for panel in panels]
     if any(claim.across for claim in claims):
-        every = [evidence.panels] if len(evidence.panels) > 1 else []
-    for panels in every:
+        every = [panels] if len(panels) > 1 else []
+    for these in every:
         for arms, block in groupby(claims, key=lambda claim: claim.arms):
-            rows = list(block)
-            for pair in _pairs(arms, panels[0].arms, panels[-1].arms):
+            rows = [row for row in block if row.data in ("", these[0].setting.published.data)]
+            for pair in _pairs(arms, these[0].arms, these[-1].arms):
                 for axis in dict.fromkeys(axis for row in rows for axis in row.axes):
                     for row in (row for row in rows if axis in row.axes):
-                        yield from _judged(row, panels, pair, axis)
+                        label = pair[0].label if pair else ""
+                        if re.search(row.only, f"{these[0].title}: {label}"):
+                            yield row, these, pair, axis
+
+
+def _compared(claim: Claim, panels: Sequence[Panel], arms: Sequence[Arm], axis: str) -> Compared:
+    runs = [(file_of(arm.plan), arm.seeds) for arm in arms or panels[0].arms]
+    limit = claim.side, claim.limit, claim.relative
+    return claim.measure.of, *sorted(claim.options.items()), *limit, axis, *runs
+
+
+def _untested(claim: Claim, panels: Sequence[Panel]) -> str:
+    """Return why a claim is not judged in panels, whatever was measured; "" where it is."""
+    if claim.certain:
+        return CERTAIN
+    return UNTESTED if claim.data and not panels[0].setting.real else ""
 
 
 def _pairs(keys: Sequence[str], first: Sequence[Arm], last: Sequence[Arm]) -> list[Sequence[Arm]]:
@@ -136,26 +194,29 @@ def _pairs(keys: Sequence[str], first: Sequence[Arm], last: Sequence[Arm]) -> li
 
 
 def _judged(
-    claim: Claim, panels: Sequence[Panel], pair: Sequence[Arm], axis: str
+    claim: Claim, panels: Sequence[Panel], pair: Sequence[Arm], axis: str, first: Panel
 ) -> Iterator[Judged]:
     panel = panels[0]
     labels = [arm.label for arm in pair] or [""]
-    if claim.data not in ("", panel.setting.published.data):
-        return
-    if not re.search(claim.only, f"{panel.title}: {labels[0]}"):
-        return
-    (axis,) = measures.timed((axis,), panel.runs)
-    frames = [each[arm.key] for each, arm in zip((panel, panels[-1]), pair, strict=False)]
-    case = Case(panels, *[*frames, panel.runs, panel.runs][:2], axis)
+    sides = [(each, arm.key) for each, arm in zip((panel, panels[-1]), pair, strict=False)]
+    frames = [each[key] for each, key in sides]
+    asked, runs = axis, pd.concat(frames) if frames else panel.runs
+    (axis,) = measures.timed((asked,), runs)
+    if axis != asked and axis in claim.axes:
+        return  # seconds that do not compare, of a claim that is judged by cost as well
+    case = Case(panels, *[*frames, panel.runs, panel.runs][:2], axis, first)
     answer = claim.measure.of(case, **claim.options)
     if answer is None:
         return
+    aside = SAME if any(each.is_traditional(key) for each, key in sides) else ""
     method, _, share = labels[0].partition(" ")
     names = {"axis": AXIS_WORDS[axis], "method": method, "share": share, "panels": panels}
     title = "" if claim.across else f"{panel.title}: "
     limit = claim.limit * (queries.final(case.theirs).mean() if claim.relative else 1.0)
     text = title + claim.text.format(*labels, **names)
-    yield claim.of, _finding(claim, text, answer, limit, **names)
+    finding = _finding(claim, text, answer, limit, **names)
+    aside = aside or _untested(claim, panels) or finding.aside
+    yield claim.of, replace(finding, aside=aside)
 
 
 def _finding(
@@ -172,8 +233,13 @@ def _finding(
         signed = claim.measure.signed
         words = in_words(answer, unit) if signed else f"{with_interval(answer)} {unit}"
         answer = _SIDES[claim.side](answer, limit), words
+    elif answer and claim.side == "below" and isinstance(answer[0], Verdict):
+        answer = opposite(answer[0]), answer[1]
     verdict, words = answer or (Verdict.OPEN, "")
-    return Finding(text, verdict, words + claim.remark.format(limit=limit))
+    words += claim.remark.format(limit=limit)
+    if isinstance(verdict, Verdict):
+        return Finding(text, verdict, words)
+    return Finding(text, Verdict.OPEN, words, verdict)
 
 
 def _is_within(found: Estimate, limit: float) -> Verdict:
@@ -195,11 +261,26 @@ def _at_the_end(case: Case) -> Estimate:
     return measures.final_difference(case.mine, case.theirs)
 
 
+def beyond_the_first(case: Case, of: Callable[[pd.DataFrame, pd.DataFrame], pd.Series]) -> Estimate:
+    """Return how much higher a number of two arms is than in the figure's first panel."""
+    assert case.first is not None
+    pair = case.mine, case.theirs
+    there = [case.first[runs.key.iloc[0]] for runs in pair]
+    return measures.paired(of(*pair) - of(*there))
+
+
+def _behind(mine: pd.DataFrame, theirs: pd.DataFrame) -> pd.Series:
+    return queries.final(mine) - queries.final(theirs)
+
+
 _END = "points of final error"
 MEASURES = {
     "error on the way": Measure(_on_the_way, "points of mean error over the same {axis}"),
     "final error": Measure(_at_the_end, _END),
     "excess of final error": Measure(_at_the_end, _END, signed=False),
+    "further behind": Measure(
+        partial(beyond_the_first, of=_behind), "points of final error beyond the first panel's"
+    ),
 }
 
 

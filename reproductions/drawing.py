@@ -173,9 +173,11 @@ def describe(panel: Panel) -> str:
     stands = "" if real else f" (in place of {setting.published.data})"
     selective = [arm for arm in panel.arms if arm.key.split(" ")[0] in {"sb", "stale"}]
     rates = {arm.plan.settings.rate for arm in selective}
+    learning = {arm.plan.recipe.learning_rate for arm in panel.arms}
     return (
         f"{setting.title}{stands}: {amount} training examples, {recipe.model}, "
         f"{recipe.epochs} epochs, batch {recipe.batch_size}"
+        + (f", learning rate {min(learning):g}" if len(learning) == 1 else ", tuned learning rates")
         + (f", {percent(min(rates))} selectivity" if len(rates) == 1 else "")
     )
 

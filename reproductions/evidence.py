@@ -1,11 +1,12 @@
 """The frame of a figure: the evaluations of each arm of each of its panels."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pandas as pd
 
+from reproductions.measures import last, together
 from reproductions.settings import Arm, Scale, Setting
 from reproductions.timing import StepTimes
 from selective_backprop_lab.analysis.tables import Table
@@ -38,6 +39,23 @@ class Panel:
     def __contains__(self, key: str) -> bool:
         """Return whether an arm has finished runs."""
         return bool((self.runs.key == key).any())
+
+    def is_traditional(self, key: str) -> bool:
+        """Return whether an arm's gate never opened, so that it trained on all it was given."""
+        ends, gated = last(self[key]), key.startswith("kath18")
+        return gated and len(ends) > 0 and bool((ends.trained == ends.candidates).all())
+
+    @property
+    def timed(self) -> "Panel":
+        """It, with the arms whose seconds compare with those of the first."""
+        first = self.arms[:1]
+        kept = tuple(
+            arm
+            for arm in self.arms
+            if together(self.runs[self.runs.key.isin({arm.key, *(each.key for each in first)})])
+        )
+        runs = self.runs[self.runs.key.isin({arm.key for arm in kept})]
+        return replace(self, arms=kept, runs=runs)
 
     def table(
         self,

@@ -24,15 +24,23 @@ def final_difference(mine: pd.DataFrame, theirs: pd.DataFrame) -> Estimate:
     return paired(queries.final(mine) - queries.final(theirs))
 
 
-def earlier(mine: pd.DataFrame, theirs: pd.DataFrame, axis: str, column: str = "error") -> Estimate:
-    """Return how far an arm's error lies above another's, in the mean over what both cover."""
+def on_the_way(
+    mine: pd.DataFrame, theirs: pd.DataFrame, axis: str, column: str = "error"
+) -> tuple[pd.Series, pd.Series]:
+    """Return the errors of two arms by seed, in the mean over the part of an axis both cover."""
     found = {}
-    for seed in set(mine.seed) & set(theirs.seed):
+    for seed in sorted(set(mine.seed) & set(theirs.seed)):
         pair = [each[each.seed == seed].assign(error=each[column]) for each in (mine, theirs)]
         ends = queries.span(*pair, axis=axis)
-        one, other = (queries.mean_error(each, *ends, axis=axis) for each in pair)
-        found[seed] = (one - other).iloc[0]
-    return paired(pd.Series(found, dtype=float).sort_index())
+        found[seed] = [queries.mean_error(each, *ends, axis=axis).iloc[0] for each in pair]
+    both = pd.DataFrame.from_dict(found, orient="index", columns=[0, 1], dtype=float)
+    return both[0], both[1]
+
+
+def earlier(mine: pd.DataFrame, theirs: pd.DataFrame, axis: str, column: str = "error") -> Estimate:
+    """Return how far an arm's error lies above another's, in the mean over what both cover."""
+    one, other = on_the_way(mine, theirs, axis, column)
+    return paired(one - other)
 
 
 def clock(runs: pd.DataFrame) -> str:
@@ -44,9 +52,21 @@ def clock(runs: pd.DataFrame) -> str:
     return "cpu_seconds" if (runs.device == "cpu").any() else "seconds"
 
 
+def together(runs: pd.DataFrame) -> bool:
+    """Return whether the seconds of runs compare: of one machine and code, begun within a day."""
+    if runs.machine.nunique() > 1 or runs.code.nunique() > 1:
+        return False
+    begun = pd.to_datetime(runs.started.drop_duplicates())
+    return not len(begun) or begun.max() - begun.min() < pd.Timedelta(days=1)
+
+
 def timed(axes: Sequence[str], runs: pd.DataFrame) -> tuple[str, ...]:
-    """Return axes with the runs' own clock in the place of wall seconds."""
-    return tuple(clock(runs) if axis == "seconds" else axis for axis in axes)
+    """Return axes with the runs' own clock in the place of wall seconds.
+
+    Where seconds do not compare, cost takes their place.
+    """
+    seconds = clock(runs) if together(runs) else "cost"
+    return tuple(dict.fromkeys(seconds if axis == "seconds" else axis for axis in axes))
 
 
 def last(runs: pd.DataFrame) -> pd.DataFrame:

@@ -332,6 +332,34 @@ class GradientAgreement(Probe):
         return _Running(see, draws=draws)
 
 
+@final
+@dataclass(frozen=True)
+class GradientNorms(Probe):
+    """How the norm of each example's own gradient goes with its loss.
+
+    Gradients are those of the net in eval mode, without augmentation.
+    """
+
+    examples: int = 256  # of the training set, the first so many; at least 2
+
+    def start(self, scene: ProbeContext) -> RunningProbe:
+        """Begin to look at a run."""
+        loader = _training(scene, self.examples, batch_size=1)
+
+        def see(progress: float) -> Seen:
+            pairs = [_gradient(scene, inputs, targets) for inputs, targets in loader]
+            losses = torch.cat([loss for loss, _ in pairs])
+            norms = torch.stack([gradient.norm() for _, gradient in pairs]).cpu()
+            both = torch.stack([ranks(losses), ranks(norms)]).double()
+            lower = norms[losses.argsort(stable=True)[: len(losses) // 2]].sum()
+            return {
+                "correlation": round(float(both.corrcoef()[0, 1]), 5),
+                "lower_half": _percent(lower / norms.sum()),
+            }
+
+        return _Running(see)
+
+
 def _gradient(
     scene: ProbeContext, inputs: Tensor, targets: Int64[Tensor, " candidate"]
 ) -> tuple[Float[Tensor, " candidate"], Gradient]:

@@ -36,16 +36,20 @@ STRATEGIES = {
     "sb": ("SB", "selective-backprop"),
     "stale": ("Stale-SB", "stale-sb"),
     "stale-2": ("Stale-SB, n = 2", "stale-sb"),
+    "released": ("Stale-SB, as released", "stale-sb-released"),
+    "predicted": ("Predicted, mean", "predicted-sb"),
+    "predicted-gp": ("Predicted, process", "predicted-sb-gp"),
     "kath18": ("Kath18", "kath18-loss-gated"),
 }
-# Traditional training with its schedule shortened to a part of the run; None: to what SB costs.
-SHORTENED: Mapping[str, float | None] = {
-    "shortened": None,
-    "half": 1 / 2,
-    "third": 1 / 3,
-    "quarter": 1 / 4,
+# Traditional training with its schedule shortened to a part of the run, None: to what SB costs; and
+# how it is dashed.
+SHORTENED: Mapping[str, tuple[float | None, str]] = {
+    "shortened": (None, "dash"),
+    "half": (1 / 2, "dashdot"),
+    "third": (1 / 3, "dot"),
+    "quarter": (1 / 4, "longdash"),
 }
-USUAL = ("traditional", "shortened", "random", "scored", "sb", "stale", "kath18")
+USUAL = ("traditional", "shortened", "random", "scored", "sb", "stale", "released", "kath18")
 # Of one strategy's variants: Okabe and Ito's, dark and light alternating.
 _VARIANTS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _DASHES = ("solid", "dash", "dashdot", "dot", "longdash", "longdashdot")
@@ -107,11 +111,16 @@ class Setting:
         return Budget("epochs", float(self.recipe.epochs))
 
     @property
+    def real(self) -> bool:
+        """Whether it is trained on the data set that it is compared with."""
+        data = self.recipe.data.removesuffix("-extra").replace("-", "")
+        return self.published.data.lower().replace("-", "") == data
+
+    @property
     def changes(self) -> dict[str, str]:
         """What differs from the source's setting, ours for theirs; empty where nothing does."""
         source, recipe, found = self.published, self.recipe, {}
-        data = recipe.data.removesuffix("-extra").replace("-", "")
-        if source.data.lower().replace("-", "") != data:
+        if not self.real:
             found["data"] = f"{self.title.partition(',')[0]} for {source.data}"
         ours = self.limit or EXAMPLES.get(recipe.data, 0)
         for name, mine, theirs, words in (
@@ -148,6 +157,7 @@ class Scale:
     selectivities: tuple[float, ...] = (0.2, 1 / 4, 1 / 3, 1 / 2, 0.65)  # of SB, compared
     lineup: tuple[str, ...] = USUAL  # the keys of the strategies that are compared
     tuned: tuple[float, ...] = ()  # learning rates that each strategy is tried at
+    seeds: tuple[int, ...] = ()  # of runs, the first first; none for 0 and on
     figures: tuple[str, ...] | None = None  # what can be redone, by name; None for everything
 
 
@@ -197,10 +207,15 @@ def plan(
 
 
 def make_arm(key: str, setting: Setting, **options: Any) -> Arm:
-    """Return a strategy of `STRATEGIES` in a setting; the options are those of `plan`."""
-    if key in setting.learning_rates:
-        recipe = options.get("recipe", setting.recipe)
-        options["recipe"] = replace(recipe, learning_rate=setting.learning_rates[key])
+    """Return a strategy of `STRATEGIES` in a setting; the options are those of `plan`.
+
+    Where it has a learning rate of its own, its label says so.
+    """
+    rate = setting.learning_rates.get(key)
+    if rate is not None:
+        recipe = replace(options.get("recipe", setting.recipe), learning_rate=rate)
+        arm = make_arm(key, replace(setting, learning_rates={}), **options | {"recipe": recipe})
+        return replace(arm, label=f"{arm.label}, at {rate:g}")
     if key in SHORTENED:
         return _shortened(key, setting, **options)
     label, name = STRATEGIES[key]
@@ -214,11 +229,11 @@ def make_arm(key: str, setting: Setting, **options: Any) -> Arm:
 
 def _shortened(key: str, setting: Setting, **options: Any) -> Arm:
     """Return traditional training that is shorter, its schedule shortened with it."""
-    share, epochs = SHORTENED[key], setting.recipe.epochs
+    (share, dash), epochs = SHORTENED[key], setting.recipe.epochs
     budget = cost_of_sb(setting) if share is None else share * epochs
     run = replace(plan(setting, BASELINE, **options), length=Budget("cost", round(budget, 2)))
     label = "Traditional, shortened"
-    return styled(label if share is None else f"{label} to {share:.0%}", key, run, dash="dash")
+    return styled(label if share is None else f"{label} to {share:.0%}", key, run, dash=dash)
 
 
 def cost_of_sb(setting: Setting) -> float:

@@ -464,6 +464,10 @@ def _ratio(case: Case) -> Estimate:
     return ratio(case.panel, case.mine, case.theirs)
 
 
+def _kept(case: Case) -> Estimate:
+    return over_seeds(100 * last(case.mine).candidates / last(case.theirs).candidates)
+
+
 def _beyond_chance(case: Case, share: float) -> Estimate:
     """Return the points by which the overlap at a share exceeds that of chance."""
     one, other = case.panels
@@ -482,6 +486,7 @@ def _alike(case: Case) -> Estimate:
 MEASURES = {
     "accuracy": Measure(_gain, "points of accuracy"),
     "accuracy lost": claims.MEASURES["final error"]._replace(unit="points of accuracy"),
+    "examples kept": Measure(_kept, "% of the examples", signed=False),
     "time per epoch": Measure(_ratio, "of its time", signed=False),
     "overlap": Measure(_beyond_chance, "points of overlap beyond chance"),
     "correlation over classes": Measure(_alike, "correlation over classes"),

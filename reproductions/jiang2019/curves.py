@@ -6,31 +6,46 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FuncFormatter
 
 from reproductions import drawing, measures
-from reproductions.claims import Case, Measure
+from reproductions.claims import SAME, Answer, Case, Measure, beyond_the_first
 from reproductions.evidence import Evidence, Panel
-from reproductions.measures import last, over_seeds, paired
-from reproductions.settings import SHORTENED
+from reproductions.measures import clock, last, over_seeds, paired
+from reproductions.settings import SHORTENED, USUAL, Arm
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.curves import AXIS_LABELS, AXIS_WORDS, curve
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
+from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.analysis.tables import Table, count, duration, percent, with_interval
 from selective_backprop_lab.report.panels import scale_error
 from selective_backprop_lab.report.styles import span, strategy_colours
 
 TIME = ("seconds", "cost")  # the seconds of the runs' own clock
+_CROWD = 8
 
 
-def draw_errors(evidence: Evidence, *, axes: Sequence[str]) -> Drawing:
-    """Draw error along axes, a row for each."""
-    along = measures.timed(axes, evidence.runs)
-    words = drawing.caption(evidence, curves=True, timed="seconds" in along)
-    return drawing.sheet(_by_axis(evidence, along, _draw), words)
+def draw_errors(evidence: Evidence, *, axes: Sequence[str], marked: bool = False) -> Drawing:
+    """Draw error along axes, a row for each.
+
+    Seconds are drawn of arms that were timed beside each other, where these are more than half.
+
+    Args:
+        evidence: what is drawn.
+        axes: names of columns of the evaluations.
+        marked: whether selectivity and final error stand beside each line, as in figures 6 and 7.
+    """
+    words = drawing.caption(evidence, curves=True, timed=clock(evidence.runs) == "seconds")
+    if any(len(panel.timed.arms) > len(panel.arms) / 2 for panel in evidence.panels):
+        axes = [clock(evidence.runs) if axis == "seconds" else axis for axis in axes]
+    along = [axis for axis in axes if axis != "seconds"]
+    if any(len(panel.arms) > _CROWD for panel in evidence.panels):
+        words = f"The table has more lengths of Traditional, and losses of another age. {words}"
+    return drawing.sheet(_by_axis(evidence, along, partial(_draw, marked=marked)), words)
 
 
 def _by_axis(
@@ -39,7 +54,7 @@ def _by_axis(
     """Return a row of panels for each axis, titles above the first."""
 
     def cell(axes: Axes, panel: Panel, axis: str) -> None:
-        draw(axes, panel, axis)
+        draw(axes, panel.timed if axis in {"seconds", "cpu_seconds"} else panel, axis)
         if panel is evidence.panels[0]:
             axes.set_ylabel("test error (%)")
         if axis == along[0]:
@@ -48,10 +63,20 @@ def _by_axis(
     return [[partial(cell, panel=each, axis=axis) for each in evidence.panels] for axis in along]
 
 
-def _draw(axes: Axes, panel: Panel, axis: str, column: str = "error") -> None:
+def _draw(
+    axes: Axes, panel: Panel, axis: str, column: str = "error", *, marked: bool = False
+) -> None:
     """Draw a number of each arm along an axis, named where it ends."""
+
+    def name(arm: Arm) -> str:
+        if not marked:
+            return arm.label
+        rate = "" if arm.plan.arm == BASELINE else f", S {percent(arm.plan.settings.rate)}"
+        return f"{arm.label}{rate}, Err {queries.final(panel[arm.key]).mean():.1f} %"
+
+    arms = [arm for arm in panel.arms if len(panel.arms) <= _CROWD or arm.key in USUAL]
     lines: list[drawing.Line] = [
-        (arm.label, arm.style, curve(panel[arm.key], axis, column)) for arm in panel.arms
+        (name(arm), arm.style, curve(panel[arm.key], axis, column)) for arm in arms
     ]
     drawing.draw_lines(axes, lines)
     axes.set_xlabel(AXIS_LABELS[axis])
@@ -98,6 +123,12 @@ def _filtered(runs: pd.DataFrame) -> float:
 def ends_table(panel: Panel) -> Table:
     """Return where each arm ended, and what it took."""
     error, train_error = "final error %", "training error %"
+    beside = {arm.key for arm in panel.timed.arms}
+
+    def seconds(runs: pd.DataFrame, column: str) -> str:
+        compare = len(beside) > 1 and runs.key.iloc[0] in beside
+        return duration(last(runs)[column].mean()) if compare else "–"
+
     columns: dict[str, Callable[[pd.DataFrame], str]] = {
         error: lambda runs: with_interval(over_seeds(queries.final(runs))),
         "filtered": lambda runs: percent(_filtered(runs)),
@@ -105,8 +136,8 @@ def ends_table(panel: Panel) -> Table:
         "backpropagated": lambda runs: count(last(runs).trained.mean()),
         "forwards": lambda runs: count(last(runs).forwards.mean()),
         "cost": lambda runs: duration(last(runs).cost.mean()),
-        "wall s": lambda runs: duration(last(runs).seconds.mean()),
-        "CPU s": lambda runs: duration(last(runs).cpu_seconds.mean()),
+        "wall s": partial(seconds, column="seconds"),
+        "CPU s": partial(seconds, column="cpu_seconds"),
     }
     if any("train_error" in meters for meters in panel.runs.meters):  # in old records it is not
         columns[train_error] = lambda runs: with_interval(
@@ -150,6 +181,12 @@ def _loss_on_the_way(case: Case) -> Estimate:
     return measures.earlier(case.mine, case.theirs, case.axis, "test_loss")
 
 
+def _gain(mine: pd.DataFrame, theirs: pd.DataFrame) -> pd.Series:
+    """Return by how many per cent an arm's error lies above another's over the same cost."""
+    one, other = measures.on_the_way(mine, theirs, "cost")
+    return 100 * (one / other - 1)
+
+
 # Figure 14: which strategies make up the front of time against error
 
 # Name, strategy and mark of each family of configurations, by the first word of an arm's key.
@@ -160,26 +197,62 @@ FAMILIES: Mapping[str, tuple[str, str, str]] = {
     "kath18": ("Kath18", "kath18", "D"),
 }
 _OURS = ("sb", "stale")
+_BUDGETS = 200
 
 
 def front(places: pd.DataFrame) -> pd.DataFrame:
     """Return the places than which no other is both as soon and as low, the soonest first.
 
+    Places that are equal are all returned.
+
     Args:
         places: with columns `time` and `error`.
     """
     ordered = places.sort_values(["time", "error"])
-    return ordered[ordered.error < ordered.error.cummin().shift(fill_value=math.inf)]
+    single = ordered.drop_duplicates(["time", "error"])
+    lower = single[single.error < single.error.cummin().shift(fill_value=math.inf)]
+    return ordered[ordered.error == ordered.time.map(lower.set_index("time").error)]
 
 
 def share(places: pd.DataFrame, families: Sequence[str]) -> float:
-    """Return the percentage of the front that some families make up."""
-    return 100 * front(places).family.isin(families).mean() if len(places) else 0.0
+    """Return the percentage of the front that some families make up; equal places are shared."""
+    return _mean_share(front(places), "time", families)
+
+
+def _mean_share(places: pd.DataFrame, by: str, families: Sequence[str]) -> float:
+    own = places.family.isin(families).groupby(places[by]).mean()
+    return 100 * float(own.mean()) if len(own) else 0.0
+
+
+def share_of_budgets(places: pd.DataFrame, families: Sequence[str]) -> float:
+    """Return at which percentage of time budgets some families have the lowest error so far.
+
+    Budgets are spaced evenly from the first evaluation to the last; equal errors are shared.
+    """
+    budgets = np.linspace(places.time.min(), places.time.max(), _BUDGETS)
+    lowest = pd.concat(
+        [
+            places[(places.time <= budget)]
+            .groupby("family", as_index=False)
+            .error.min()
+            .assign(budget=budget)
+            for budget in budgets
+        ]
+    )
+    best = lowest[lowest.error == lowest.groupby("budget").error.transform("min")]
+    return _mean_share(best, "budget", families)
+
+
+def _compared(panel: Panel) -> Panel:
+    """Return a panel without the configurations that are traditional training once more."""
+    arms = tuple(arm for arm in panel.arms if not panel.is_traditional(arm.key))
+    return replace(panel, arms=arms, runs=panel.runs[panel.runs.key.isin([a.key for a in arms])])
 
 
 def _by_seed(panel: Panel, axis: str, of: Callable[[pd.DataFrame], float]) -> Estimate:
     """Return what is made of the places of each seed that every configuration has."""
-    places = panel.runs.assign(time=panel.runs[axis], family=panel.runs.key.str.split(" ").str[0])
+    runs = _compared(panel).runs
+    places = runs.assign(time=runs[axis], family=runs.key.str.split(" ").str[0])
     complete = places.groupby("seed").key.nunique() == places.key.nunique()
     return estimate([of(own) for seed, own in places.groupby("seed") if complete[seed]])
 
@@ -195,6 +268,7 @@ def draw_front(evidence: Evidence) -> Drawing:
 
 
 def _draw_front(axes: Axes, panel: Panel, axis: str) -> None:
+    panel = _compared(panel)
     lines = {arm.key: curve(panel[arm.key], axis) for arm in panel.arms}
     places = pd.DataFrame(
         [
@@ -222,24 +296,34 @@ def _draw_front(axes: Axes, panel: Panel, axis: str) -> None:
 
 def front_table(panel: Panel) -> Table:
     """List the share of the front that each family makes up."""
-    rows, along = [], measures.timed(TIME, panel.runs)
+    rows, along, kept = [], measures.timed(TIME, panel.runs), _compared(panel)
     for key, (name, *_) in FAMILIES.items():
-        found = [_by_seed(panel, axis, partial(share, families=[key])) for axis in along]
-        configurations = sum(arm.key.split(" ")[0] == key for arm in panel.arms)
-        rows.append((name, str(configurations), *map(with_interval, found)))
+        every, own = (
+            sum(arm.key.split(" ")[0] == key for arm in each.arms) for each in (panel, kept)
+        )
+        same = f", and {every - own} that are Traditional here" if own < every else ""
+        found = [
+            with_interval(_by_seed(panel, axis, partial(of, families=[key]))) if own else "–"
+            for of in (share, share_of_budgets)
+            for axis in along
+        ]
+        rows.append((name, f"{own}{same}", *found))
     head = (
         "strategy",
         "configurations",
-        *(f"% of the front, {AXIS_WORDS[axis]}" for axis in along),
+        *(f"% of the {of}, {AXIS_WORDS[axis]}" for of in ("front", "budgets") for axis in along),
     )
     return Table(head, tuple(rows), panel.title)
 
 
-def _our_share(case: Case) -> Estimate:
-    return _by_seed(case.panel, case.axis, partial(share, families=_OURS))
+def _ours(case: Case, of: Callable[..., float]) -> Estimate:
+    return _by_seed(case.panel, case.axis, partial(of, families=_OURS))
 
 
-def _lead(case: Case, rival: str) -> Estimate:
+def _lead(case: Case, rival: str) -> Answer:
+    if not any(arm.key.split(" ")[0] == rival for arm in _compared(case.panel).arms):
+        return SAME, "its gate never opened in any configuration"
+
     def lead(places: pd.DataFrame) -> float:
         return share(places, _OURS) - share(places, [rival])
 
@@ -263,7 +347,13 @@ MEASURES = {
     "loss on the way": Measure(
         _loss_on_the_way, "of mean test loss over the same images", signed=False
     ),
-    "share of the front": Measure(_our_share, "% of the front", signed=False),
+    "gain beyond the first": Measure(
+        partial(beyond_the_first, of=_gain), "% of mean error beyond the first panel's"
+    ),
+    "share of the front": Measure(partial(_ours, of=share), "% of the front", signed=False),
+    "share of the budgets": Measure(
+        partial(_ours, of=share_of_budgets), "% of the budgets", signed=False
+    ),
     "lead in shares": Measure(_lead, "points of share", signed=False),
     "lowest error behind": Measure(_lowest_behind, "points of error", signed=False),
 }

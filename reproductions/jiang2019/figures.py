@@ -9,9 +9,11 @@ from typing import Any
 from reproductions.evidence import Panel
 from reproductions.figures import by_panel, figures_of
 from reproductions.jiang2019 import curves, inside, times
+from reproductions.jiang2019.scales import TUNED
 from reproductions.probes import (
     BatchGradients,
     GradientAgreement,
+    GradientNorms,
     LossBands,
     LossQuantiles,
     LossRanks,
@@ -22,8 +24,10 @@ from reproductions.timing import StepTiming
 from selective_backprop_lab.analysis.tables import percent
 from selective_backprop_lab.training.probes import Probe
 
-TUNING_SEEDS = (100,)  # no other run has them
-NOISE = (0.01, 0.1, 0.2)
+TUNING_SEEDS = (100, 101, 102)  # no other run has them
+TUNED_SEEDS = (0, 1, 2)
+NOISE = (0.0, 0.01, 0.1, 0.2)
+LOOKS = 6  # at gradients of single examples, in a run
 STALENESS = (2, 3, 5)
 SNAPSHOT = 10  # epochs, or all of a shorter run
 # What figures 3, 5 and 15 say was trained; how long is not said.
@@ -63,15 +67,52 @@ def _everyone(scale: Scale) -> Sequence[Panel]:
 
 
 def _tuning(scale: Scale) -> Sequence[Panel]:
-    """Return every strategy at every learning rate, with a seed that nothing else has."""
+    """Return every strategy at every learning rate, with seeds that nothing else has.
+
+    Where the best is at the edge of the grid, one more is tried beyond.
+    """
 
     def tried(setting: Setting) -> Iterable[Arm]:
+        low, high = min(scale.tuned, default=0.0), max(scale.tuned, default=0.0)
         for key in scale.lineup:
-            for rate in scale.tuned:
+            best = TUNED.get(setting.recipe.data, {}).get(key)
+            beyond = {low: (low / 2,), high: (2 * high,)}.get(best, ())
+            for rate in sorted((*scale.tuned, *beyond)):
                 one = replace(setting, learning_rates={key: rate})
                 yield replace(make_arm(key, one), key=f"{key} {rate:g}", seeds=TUNING_SEEDS)
 
     return _on(_at("main"), tried)(scale)
+
+
+def _rated(scale: Scale) -> Sequence[Setting]:
+    """Return the main settings, with a learning rate for each strategy where these were tuned."""
+    rates = TUNED if scale.tuned else {}
+    return [replace(each, learning_rates=rates.get(each.recipe.data, {})) for each in scale.main]
+
+
+def _tuned(scale: Scale) -> Sequence[Panel]:
+    """Return every strategy at the learning rate that was found for it."""
+
+    def lineup(setting: Setting) -> Iterable[Arm]:
+        for key in (key for key in scale.lineup if key in setting.learning_rates):
+            yield make_arm(key, setting)
+
+    return _judged_beside(_on(_rated, lineup))(scale)
+
+
+def _judged_beside(panels: Panels) -> Panels:
+    """Return panels whose tuned arms have seeds that rates were not tried with."""
+
+    def seeded(panel: Panel) -> Panel:
+        if not panel.setting.learning_rates:
+            return panel
+        return replace(panel, arms=tuple(replace(a, seeds=TUNED_SEEDS) for a in panel.arms))
+
+    return lambda scale: [seeded(panel) for panel in panels(scale)]
+
+
+def _norms(scale: Scale) -> Sequence[Setting]:
+    return [replace(each, evaluations=LOOKS) for each in _inside(scale)]
 
 
 def _of(*keys: str, probe: Probe | None = None) -> Lineup:
@@ -100,7 +141,7 @@ def _flipped(scale: Scale) -> Sequence[Panel]:
     setting = scale.noisy
     return [
         Panel(
-            f"{setting.title}, {percent(noise)} of the labels flipped",
+            f"{setting.title}, {percent(noise) if noise else 'none'} of the labels flipped",
             setting,
             tuple(make_arm(key, setting, noise=noise) for key in ("traditional", "random", "sb")),
         )
@@ -122,7 +163,10 @@ def _selectivities(scale: Scale) -> Sequence[Panel]:
 def _swept(scale: Scale) -> Sequence[Panel]:
     def sweep(setting: Setting) -> Iterable[Arm]:
         found: list[tuple[str, Arm]] = []
-        for pace, recipe in (("first", setting.recipe), ("accelerated", setting.accelerated)):
+        paces = {"first": setting.recipe}
+        if setting.falls:
+            paces["accelerated"] = setting.accelerated
+        for pace, recipe in paces.items():
             found.append((f"traditional {pace}", make_arm("traditional", setting, recipe=recipe)))
             for rate in scale.sweep:
                 for key in _OTHERS:
@@ -144,15 +188,15 @@ _QUANTILES = _on(_inside, _of("sb", probe=LossQuantiles()))
 _THREE = _of("traditional", "sb", "stale")
 
 
-def _along(panels: Panels, *axes: str) -> dict[str, Any]:
+def _along(panels: Panels, *axes: str, marked: bool = False) -> dict[str, Any]:
     """Return how error along axes is drawn and listed."""
-    draw = partial(curves.draw_errors, axes=axes or curves.TIME)
+    draw = partial(curves.draw_errors, axes=axes or curves.TIME, marked=marked)
     return {"panels": panels, "draw": draw, "tables": by_panel(curves.ends_table)}
 
 
-def _until(factor: float, settings: str) -> dict[str, Any]:
+def _until(factor: float, settings: Callable[[Scale], Sequence[Setting]]) -> dict[str, Any]:
     return {
-        "panels": _on(_at(settings), _THREE),
+        "panels": _judged_beside(_on(settings, _THREE)),
         "draw": partial(times.draw_bars, factor=factor),
         "tables": by_panel(partial(times.bars_table, factor=factor)),
     }
@@ -173,7 +217,7 @@ def _probed(panels: Panels, draw: Callable[..., Any], table: Callable[..., Any])
 FIGURES = figures_of(
     Path(__file__).with_name("reported.toml"),
     {
-        "fig-1": _until(1.2, "redundant"),
+        "fig-1": _until(1.2, _at("redundant")),
         "fig-2": _probed(
             _on(lambda scale: scale.main[:1], _of("traditional", probe=LossRanks())),
             inside.draw_easiest,
@@ -186,17 +230,25 @@ FIGURES = figures_of(
             inside.draw_gradients,
             inside.gradients_table,
         ),
-        "fig-6": _along(_everyone, "updates"),
-        "fig-7": _along(_everyone) | {"tables": curves.time_tables},
+        "small-gradients": {
+            "panels": _on(_norms, _of("traditional", probe=GradientNorms())),
+            "tables": by_panel(inside.norms_table),
+        },
+        "predictors": _along(
+            _on(lambda scale: scale.main[:1], _of("stale", "predicted", "predicted-gp")), "cost"
+        ),
+        "fig-6": _along(_everyone, "updates", marked=True),
+        "fig-7": _along(_everyone, marked=True) | {"tables": curves.time_tables},
         "table-1": {"panels": _everyone, "tables": times.speedup_tables},
+        "tuned": {"panels": _tuned, "tables": times.speedup_tables},
         "tuning": {"panels": _tuning, "tables": by_panel(times.tuning_table)},
         "fig-8": _percentiles("confidence"),
         "fig-9": _percentiles("accuracy"),
-        "fig-10": _until(1.4, "main"),
-        "fig-11": _along(_on(_at("main"), _staleness), "forwards"),
+        "fig-10": _until(1.4, _rated),
+        "fig-11": _along(_judged_beside(_on(_rated, _staleness)), "forwards"),
         "fig-12": _along(_flipped),
         "fig-13": _along(_selectivities),
-        "fig-14": _probed(_swept, curves.draw_front, curves.front_table),
+        "fig-14": _probed(_judged_beside(_swept), curves.draw_front, curves.front_table),
         "fig-15": _probed(
             _on(_inside, _of("traditional", "sb", probe=LossRanks())),
             inside.draw_odds,

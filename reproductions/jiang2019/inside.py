@@ -22,6 +22,7 @@ from reproductions.probes import (
     MOST,
     BatchGradients,
     GradientAgreement,
+    GradientNorms,
     LossBands,
     LossQuantiles,
     LossRanks,
@@ -95,10 +96,17 @@ def shared(panel: Panel, sign: int) -> Estimate:
 
 
 def _rank_of_easiest(case: Case) -> Estimate:
-    """Return where the losses of the easiest images rank over the whole course, in per cent."""
-    easiest = easiest_first(case.panel)[:SHOWN]
-    ranks = observations.seen_last(case.mine, LossRanks, "ranks").values()
-    return estimate([100 * float(each[easiest].double().mean()) / (MOST - 1) for each in ranks])
+    """Return where the losses of images rank over a seed's course that are easiest for the others.
+
+    In per cent, a number for each seed.
+    """
+    ranks = [*observations.seen_last(case.mine, LossRanks, "ranks").values()]
+    found = []
+    for place, mine in enumerate(ranks):
+        if others := ranks[:place] + ranks[place + 1 :]:
+            easiest = torch.stack(others).double().mean(0).argsort(stable=True)[:SHOWN]
+            found.append(100 * float(mine[easiest].double().mean()) / (MOST - 1))
+    return estimate(found)
 
 
 # Figures 3 and 4: how losses are distributed, and what that makes of their odds
@@ -318,10 +326,31 @@ def _draw_over_training(
     drawing.name_lines(axes, lines)
 
 
+def norms_table(panel: Panel) -> Table:
+    """List how losses and gradient norms go together at each look."""
+    seen = observed(panel.runs, GradientNorms)
+    rows = [
+        (
+            f"epoch {panel.setting.recipe.epochs * progress:.1f}",
+            *(
+                with_interval(over_seeds(seen[seen.progress == progress][key]))
+                for key in ("correlation", "lower_half")
+            ),
+        )
+        for progress in seen.progress.unique()
+    ]
+    head = ("", "correlation of ranks", "the lower half of the losses has, % of the norms")
+    return Table(head, rows, panel.title)
+
+
+def _of_norms(case: Case, key: str) -> Estimate:
+    return over_seeds(over_training(case.mine, GradientNorms, lambda seen: getattr(seen, key)))
+
+
 # Figures 8 and 9: how sure and how right the net is, by percentile of its target confidence
 
-_HARDER, _EASIER, _ALL = slice(None, 50), slice(50, None), slice(None)  # from the least sure on
-_TWENTIETH = 20
+_HARDEST, _EASIER, _ALL = slice(10), slice(50, None), slice(None)  # from the least sure on
+_TENTH, _TWENTIETH = 10, 20
 _PAPER = {"confidence": {"sb": "55"}, "accuracy": {"sb": "29", "traditional": "3"}}
 _WHAT = {"confidence": "target confidence", "accuracy": "accuracy"}
 
@@ -333,7 +362,7 @@ def draw_percentiles(evidence: Evidence, *, key: str) -> Drawing:
         "All test examples in the order of their target confidence, the softmax probability of "
         "the true label. A snapshot at the evaluation nearest to epoch 10, or at the end of a "
         f"shorter run: epoch {epochs}. Bands: 95 % t-interval over seeds; dotted: the "
-        "20th percentile."
+        "10th and the 20th percentile."
     )
 
     def draw(axes: Axes, panel: Panel) -> None:
@@ -343,7 +372,8 @@ def draw_percentiles(evidence: Evidence, *, key: str) -> Drawing:
             middle = 0.5 if key == "accuracy" else 0.0
             curve = drawing.curve_at([place + middle for place in range(len(rows[0]))], rows)
             draw_curve(axes, curve, arm.style, width=0.75, label=arm.label, spread=True)
-        axes.axvline(_TWENTIETH, color="#777777", linewidth=0.9, linestyle=":")
+        for place in (_TENTH, _TWENTIETH):
+            axes.axvline(place, color="#777777", linewidth=0.9, linestyle=":")
         axes.set(xlabel="percentile of target confidence", ylabel=f"{_WHAT[key]} (%)")
         axes.set(xlim=(0, 100), ylim=(-2, 103))
         drawing.framed(axes, f"{panel.title}, epoch {_epoch(panel):.1f}", legend="best")
@@ -358,13 +388,29 @@ def percentiles_table(panel: Panel, *, key: str) -> Table:
         return lambda runs: with_interval(over_seeds(_of_percentiles(runs, of, part)))
 
     columns = {
+        "mean below the 10th": mean(_HARDEST),
+        "10th percentile": mean(_TENTH),
         "20th percentile": mean(_TWENTIETH),
         "in the paper": lambda runs: _PAPER[key].get(runs.key.iloc[0], "—"),
-        "mean below the 50th": mean(_HARDER),
         "mean from the 50th on": mean(_EASIER),
         "accuracy of all": mean(_ALL, "accuracy"),
     }
-    return panel.table(columns, f"{panel.title}: {_WHAT[key]} in % at epoch {_epoch(panel):.1f}")
+    title = f"{panel.title}: {_WHAT[key]} in % at epoch {_epoch(panel):.1f}"
+    if {"sb", "traditional"} <= {arm.key for arm in panel.arms}:
+        title += f"; {_crossing(panel, key)}"
+    return panel.table(columns, title)
+
+
+def _crossing(panel: Panel, key: str) -> str:
+    """Say where SB's curve, a mean over seeds, lies above Traditional's."""
+    seen = (torch.tensor([*_snapshots(panel[arm])[key]]) for arm in ("sb", "traditional"))
+    sb, base = (each.mean(0) for each in seen)
+    above = (sb > base).nonzero().flatten().tolist()
+    if not above:
+        return "SB lies above Traditional at no percentile"
+    return (
+        f"SB lies above Traditional at {len(above)} percentiles, of which the last is {above[-1]}"
+    )
 
 
 def _snapshots(runs: pd.DataFrame) -> pd.DataFrame:
@@ -516,11 +562,19 @@ MEASURES: dict[str, Any] = {
     ),
     "ahead of random": Measure(_ahead),
     "signs kept": Measure(_signs_kept, f"% of equal signs from epoch {FIRST} on", signed=False),
-    "confidence of the harder": _percentiles("confidence", _HARDER),
+    "confidence of the hardest": _percentiles("confidence", _HARDEST),
+    "confidence of the tenth": _percentiles("confidence", _TENTH),
+    "confidence of the twentieth": _percentiles("confidence", _TWENTIETH),
     "confidence of the easier": _percentiles("confidence", _EASIER),
-    "accuracy of the harder": _percentiles("accuracy", _HARDER),
+    "accuracy of the hardest": _percentiles("accuracy", _HARDEST),
     "accuracy of the easier": _percentiles("accuracy", _EASIER),
     "accuracy of the twentieth": _percentiles("accuracy", _TWENTIETH),
     "accuracy of all": _percentiles("accuracy", _ALL),
+    "ranks of losses and gradients": Measure(
+        partial(_of_norms, key="correlation"), "correlation of ranks over training", signed=False
+    ),
+    "share of the lower half": Measure(
+        partial(_of_norms, key="lower_half"), "% of the sum of norms over training", signed=False
+    ),
     "moves of ranks": Measure(_moves_more, "places in a hundred, from look to look"),
 }

@@ -19,10 +19,10 @@ from reproductions.measures import at_target, clock, last, phase_seconds
 from reproductions.quotes import read_reported
 from reproductions.timing import PHASES, ROUNDS, StepTimes
 from selective_backprop_lab.analysis import queries
-from selective_backprop_lab.analysis.curves import AXIS_LABELS, AXIS_WORDS
+from selective_backprop_lab.analysis.curves import AXIS_WORDS
 from selective_backprop_lab.analysis.estimates import Estimate
 from selective_backprop_lab.analysis.tables import Table, duration, percent, with_interval
-from selective_backprop_lab.analysis.verdict import Verdict, is_above, opposite
+from selective_backprop_lab.analysis.verdict import Verdict, is_above
 from selective_backprop_lab.report.panels import INK, entitle
 from selective_backprop_lab.report.styles import PHASE_COLOURS
 
@@ -61,7 +61,7 @@ def parts_of(evaluations: pd.DataFrame) -> pd.DataFrame:
 
 def _bars(panel: Panel, factor: float) -> Iterator[tuple[str, int, pd.DataFrame]]:
     """Yield the name of each bar, its seeds, and the parts of those that reached the target."""
-    target = target_of(panel, factor)
+    target = target_of(panel, factor) if measures.together(panel.runs) else None
     for arm in (arm for arm in panel.arms if arm.key in _KEYS):
         runs = panel[arm.key]
         reached = at_target(runs, -math.inf if target is None else target)
@@ -71,10 +71,12 @@ def _bars(panel: Panel, factor: float) -> Iterator[tuple[str, int, pd.DataFrame]
 def _titled(panel: Panel, factor: float, words: str) -> str:
     """Return a panel's title with its target, or why there is none."""
     target = target_of(panel, factor)
-    if target is not None:
-        return f"{panel.title}{words.format(target)}"
     if "traditional" not in panel:
         return f"{panel.title}: Traditional is not on record"
+    if not measures.together(panel.runs):
+        return f"{panel.title}: runs of different days, whose seconds do not compare"
+    if target is not None:
+        return f"{panel.title}{words.format(target)}"
     return f"{panel.title}: guessing reaches {factor:g} × Traditional's error"
 
 
@@ -93,7 +95,8 @@ def draw_bars(evidence: Evidence, *, factor: float) -> Drawing:
 
 
 def _draw_bars(axes: Axes, panel: Panel, factor: float) -> None:
-    found, bars = target_of(panel, factor) is not None, list(_bars(panel, factor))
+    bars = list(_bars(panel, factor))
+    found = target_of(panel, factor) is not None and measures.together(panel.runs)
     for row, (_, seeds, parts) in enumerate(bars if found else []):
         left = 0.0
         for part, width in parts.mean().fillna(0.0).items():
@@ -107,7 +110,8 @@ def _draw_bars(axes: Axes, panel: Panel, factor: float) -> None:
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(bars) - 0.4, -0.6)
     axes.set_xlim(0, max(axes.get_xlim()[1] * 1.12, 1e-3))
-    axes.set_xlabel(AXIS_LABELS[clock(panel.runs)])
+    # Without the axis' own words: the bars hold evaluations.
+    axes.set_xlabel(AXIS_WORDS[clock(panel.runs)])
     if not found:
         axes.set_axis_off()
     title = _titled(panel, factor, f" until {{:.2f}} % ({factor:g} × Traditional's)")
@@ -134,8 +138,10 @@ def _until(of: Callable[..., Answer]) -> Callable[..., Answer]:
     return measure
 
 
-def _less(case: Case, target: float, of: str) -> Estimate:
+def _less(case: Case, target: float, of: str) -> Estimate | None:
     """Return by how many per cent more an arm spends until a target is reached, of a part too."""
+    if of in PARTS and not measures.together(pd.concat([case.mine, case.theirs])):
+        return None
     there = [at_target(runs, target) for runs in (case.mine, case.theirs)]
     mine, theirs = (parts_of(each)[of] if of in PARTS else each[of] for each in there)
     return measures.paired(100 * (mine / theirs - 1))
@@ -179,8 +185,13 @@ def reported_speedups(data: str, key: str) -> list[float | None]:
 
 def speedup_tables(evidence: Evidence) -> Sequence[Table]:
     """Make the table, in seconds as the paper's and in cost, with the paper's beside."""
-    axes = (clock(evidence.runs), "cost")
-    return [speedup_table(panel, axis) for panel in evidence.panels for axis in axes]
+    found = []
+    for panel in evidence.panels:
+        beside = panel.timed
+        if len(beside.arms) > 1:
+            found.append(speedup_table(beside, clock(beside.runs)))
+        found.append(speedup_table(panel, "cost"))
+    return found
 
 
 def speedup_table(panel: Panel, axis: str) -> Table:
@@ -226,21 +237,25 @@ def speedup_claims() -> Iterator[Claim]:
     for row in (quote for quote in _TABLE_1 if " " in quote):
         data, key = row.split(" ")
         for factor, reported in zip(FACTORS, reported_speedups(data, key), strict=True):
-            words, guessed = "is not reached", "is not reached"
+            words, guessed, measure = "is not reached", "is not reached", "never reached"
             if reported is not None:
                 words = f"is {'' if reported > 1 else 'no '}faster ({reported:.1f}×)"
-                guessed = f"is {reported:.1f}× as fast"
+                guessed, measure = f"is {reported:.1f}× as fast", "sooner at"
             claim = Claim(
                 row,
                 f"{{0}} to {factor:g}× {words}",
-                Measure(partial(_until(_as_reported), reported=reported)),
+                MEASURES[measure],
                 (key, "traditional"),
                 {"factor": factor},
+                side="above" if reported is None or reported > 1.0 else "below",
                 axes=("seconds",),
                 data=data,
             )
-            yield claim
-            yield replace(claim, text=f"{{0}} to {factor:g}× {guessed}", measure=Measure(_guessed))
+            both = (claim, replace(claim, arms=("released", "traditional")))
+            for each in both if key == "stale" else both[:1]:
+                yield each
+                text = f"{{0}} to {factor:g}× {guessed}"
+                yield replace(each, text=text, measure=Measure(_guessed))
 
 
 def _guessed(case: Case, factor: float) -> Answer:
@@ -251,17 +266,14 @@ def _guessed(case: Case, factor: float) -> Answer:
     return Verdict.OPEN, f"guessing reaches {target:.2f} %"
 
 
-def _as_reported(case: Case, target: float, reported: float | None) -> Answer:
-    """Judge one reported speed-up; None says that the target was not reached."""
-    if reported is None:
-        times = queries.reached(case.mine, target)
-        seeds, there = len(times), int((times < math.inf).sum())
-        verdict = Verdict.OPEN
-        if seeds > 1 and there in (0, seeds):
-            verdict = Verdict.FAILS if there else Verdict.HOLDS
-        return verdict, f"{there} of {seeds} seeds reached {target:.2f} %"
-    verdict, words = reaches_sooner(case, target)
-    return (verdict if reported > 1.0 else opposite(verdict)), words
+def _never(case: Case, target: float) -> Answer:
+    """Judge whether an arm never reaches an error."""
+    times = queries.reached(case.mine, target)
+    seeds, there = len(times), int((times < math.inf).sum())
+    verdict = Verdict.OPEN
+    if seeds > 1 and there in (0, seeds):
+        verdict = Verdict.FAILS if there else Verdict.HOLDS
+    return verdict, f"{there} of {seeds} seeds reached {target:.2f} %"
 
 
 def _faster(case: Case) -> Answer:
@@ -285,7 +297,7 @@ def tuned(panel: Panel) -> pd.DataFrame:
     """Return the final error of each strategy at each learning rate, in the panel's order."""
     return pd.DataFrame(
         {
-            "label": arm.label,
+            "label": arm.label.rpartition(", at ")[0],
             "key": arm.key.split(" ")[0],
             "rate": arm.plan.recipe.learning_rate,
             "error": queries.final(panel[arm.key]).mean(),
@@ -371,6 +383,7 @@ _TIME: Callable[..., Measure] = partial(Measure, signed=False)
 MEASURES = {
     "spent until": Measure(_until(_less)),
     "sooner at": Measure(_until(reaches_sooner)),
+    "never reached": Measure(_until(_never)),
     "time selecting": _TIME(_until(_selecting), "% of the time"),
     "time in forward passes": _TIME(_until(_forward_share), "% of the time of a whole run"),
     "speed": Measure(_faster),

@@ -18,6 +18,7 @@ from selective_backprop_lab.preparation import (
     prepare_reference,
     prepare_unique,
 )
+from selective_backprop_lab.released import stale_sb_as_released
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,9 @@ class LabStrategy:
     # What training descends; None for the cross-entropy, by which examples are selected anyway.
     loss: Loss | None = None
     smoothing: float = 0.0  # the share of a target that is spread over all classes
+    leftovers: sb.Leftovers = (
+        sb.Leftovers.CARRY
+    )  # what becomes of a batch that an epoch leaves open
     # The share of a run for which images have half their side; a pass costs a quarter then.
     halved: float = 0.0
 
@@ -222,6 +226,13 @@ STRATEGIES: Mapping[str, LabStrategy] = {
     "selective-backprop": _simple(_sb, *_RANKED),
     "stale-sb": _remembering(sb.stale_sb),
     "stale-sb-spread": _remembering(sb.stale_sb, spread=True),
+    "stale-sb-released": replace(
+        _simple(
+            lambda s: stale_sb_as_released(s.rate, epochs=s.stale, history=s.history),
+            *("rate", "history", "stale"),
+        ),
+        leftovers=sb.Leftovers.FLUSH,
+    ),
     "predicted-sb": _remembering(sb.predicted_sb),
     "predicted-sb-gp": _remembering(sb.predicted_sb, predictor=sb.scorers.GaussianProcess()),
     "predicted-sb-crossing": _remembering(_crossing),

@@ -27,7 +27,7 @@ FITTED = Preparation(
 PRUNED = {"diet-sb", "el2n", "el2n-random", "grand"}
 KEPT = PRUNED | {"oracle", "cleaned", "unique"}
 UNWARMED = {"traditional", "random-backprop", "random-scored", "el2n", "el2n-random", "grand"}
-UNWARMED |= {"token-selection", "reseeded", "oracle", "cleaned", "unique"}
+UNWARMED |= {"token-selection", "reseeded", "oracle", "cleaned", "unique", "stale-sb-released"}
 OWN_SCHEDULE = {"kath18", "kath18-loss-gated", "kath18-published", "infobatch", "easy-skip"}
 OWN_SCHEDULE |= {"auto", "auto-trim"}
 
@@ -115,9 +115,10 @@ def test_a_rate_of_everything_makes_every_arm_but_those_that_draw_from_more_than
 
 BY_LOSS = {name for name in STRATEGIES if name not in UNWARMED | OWN_SCHEDULE}
 STALE = {"stale-sb", "stale-sb-spread", "predicted-sb", "predicted-sb-gp", "predicted-sb-crossing"}
-RANKED = STALE | {"selective-backprop", "diet-sb", "proxy-sb"}
-DRAWN = RANKED | {"random-backprop", "random-scored", "recorded-sb", "el2n-random"}
-RATED = (DRAWN | BY_LOSS | {"kath18", "kath18-loss-gated"}) - {"kakurenbo"}
+WARMED = STALE | {"selective-backprop", "diet-sb", "proxy-sb"}
+STALE, RANKED = (each | {"stale-sb-released"} for each in (STALE, WARMED))
+DRAWN = WARMED | {"random-backprop", "random-scored", "recorded-sb", "el2n-random"}
+RATED = (DRAWN | RANKED | BY_LOSS | {"kath18", "kath18-loss-gated"}) - {"kakurenbo"}
 
 
 @pytest.mark.parametrize(

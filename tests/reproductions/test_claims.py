@@ -7,7 +7,7 @@ import pytest
 from fixture_papers import fixture_panel, fixture_setting
 from fixture_runs import fixture_run, fixture_seeds
 
-from reproductions.claims import MEASURES, Case, Claim, judge, read_claims
+from reproductions.claims import MEASURES, Case, Claim, compared, judge, read_claims
 from reproductions.evidence import Evidence, Panel
 from reproductions.jiang2019.times import reaches_sooner
 from reproductions.measures import clock, earlier, phase_seconds, timed
@@ -121,6 +121,65 @@ def test_who_has_less_area_under_the_curve_learns_sooner():
     slow = [fixture_run("b", seed, (50.0 + seed, 30.0, 5.0)) for seed in range(4)]
     found = earlier(frame_of(quick), frame_of(slow), "cost")
     assert (found.mean, found.seeds) == (pytest.approx(-12.5), 3)
+
+
+def marks(claim, *panels, elsewhere=None):
+    found = judge([claim, claim], Evidence(None, panels), elsewhere)
+    return [finding.word for _, finding in found]
+
+
+ENDING = {
+    "traditional": fixture_seeds("t", (10.0, 10.1, 10.2)),
+    "sb": fixture_seeds("s", (12.0, 12.2, 12.3)),
+}
+
+
+def test_a_comparison_counts_once_and_where_another_item_makes_it_not_at_all():
+    shown = panel(**ENDING)
+    assert marks(ENDS, shown) == ["agrees", "counted above"]
+    elsewhere = dict.fromkeys(compared([ENDS], [shown]), "fig-7")
+    assert marks(ENDS, shown, elsewhere=elsewhere) == ["counted at fig-7"] * 2
+    assert marks(replace(ENDS, limit=1.0), shown, elsewhere=elsewhere)[0] == "agrees"
+
+
+def test_what_cannot_fail_and_what_is_of_other_data_does_not_count():
+    shown = panel(**ENDING)
+    assert marks(replace(ENDS, certain=True), shown) == ["by construction"] * 2
+    assert not compared([replace(ENDS, certain=True)], [shown])
+    assert marks(replace(ENDS, data="CIFAR-10"), shown) == ["not tested"] * 2  # it is of digits
+    real = replace(shown, setting=fixture_setting("digits"))
+    assert marks(replace(ENDS, data="digits"), real)[0] == "agrees"
+
+
+@pytest.mark.parametrize(("filtered", "mark"), [(0, "is Traditional here"), (1, "agrees")])
+def test_an_arm_whose_gate_never_opened_has_no_verdict(filtered, mark):
+    shown = panel(traditional=ENDING["traditional"], kath18=ENDING["sb"])
+    shown.runs.trained = shown.runs.candidates - filtered
+    assert marks(replace(ENDS, arms=("kath18", "traditional")), shown)[0] == mark
+
+
+@pytest.mark.parametrize(
+    ("change", "axes"),
+    [
+        ({}, ("cpu_seconds", "cost")),
+        ({"code": "git 2"}, ("cost",)),
+        ({"machine": "other"}, ("cost",)),
+        ({"started": "2026-01-03T00:00:00+00:00"}, ("cost",)),
+    ],
+)
+def test_seconds_stand_only_where_runs_are_of_one_day_machine_and_code(change, axes):
+    one = frame_of([fixture_run(device="cpu")]).assign(started="2026-01-01T00:00:00+00:00")
+    runs = pd.concat([one, one.assign(**change)])
+    assert timed(("seconds", "cost"), runs) == axes
+
+
+def test_what_is_further_behind_than_in_the_first_panel_is_a_difference_of_differences():
+    first = panel(**ENDING)
+    noisy = panel(traditional=ENDING["sb"], sb=fixture_seeds("s", (15.0, 15.2, 15.4)))
+    claim = replace(ENDS, measure=MEASURES["further behind"])
+    (_, none), (_, found) = judge([claim], Evidence(None, (first, noisy)))
+    assert none.measured.startswith("+0.00")
+    assert found.measured.startswith("+0.97")  # 3.03 against 2.07
 
 
 def case(mine, theirs):

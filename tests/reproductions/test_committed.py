@@ -4,7 +4,6 @@ import pytest
 from fixture_records import RECORDS
 
 import selective_backprop as sb
-from reproductions.claims import judge
 from reproductions.jiang2019.scales import TUNED
 from reproductions.jiang2019.times import tuned
 from reproductions.papers import FIGURES, committed, figures_at, gather, section
@@ -20,7 +19,7 @@ def test_a_page_of_the_papers_says_what_its_records_say(scale, one_thread):
     for figure in figures_at(order.scale):
         evidence = gather(figure, order, {})
         try:
-            judged = [*judge(figure.claims, evidence)]
+            judged = order.judge(figure, evidence)
             text = section(figure, evidence, figure.tables(evidence), judged)
         except sb.DataError:
             assert figure.name in NEED_DATA

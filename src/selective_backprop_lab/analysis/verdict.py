@@ -31,6 +31,12 @@ class Finding:
     claim: str
     verdict: Verdict
     measured: str
+    aside: str = ""  # why the verdict does not count, such as "by construction"
+
+    @property
+    def word(self) -> str:
+        """The verdict, or why there is none that counts."""
+        return self.aside or CLAIMS[self.verdict]
 
 
 def is_above(found: Estimate, limit: float = 0.0) -> Verdict:
@@ -59,6 +65,10 @@ def in_words(found: Estimate, unit: str) -> str:
 
 
 def tally(found: Iterable[Finding]) -> str:
-    """Return how many findings there are of each verdict: `agrees 2, cannot say 1`."""
-    counts = Counter(finding.verdict for finding in found)
-    return ", ".join(f"{word} {counts[each]}" for each, word in CLAIMS.items() if counts[each])
+    """Return how many findings there are of each verdict: `agrees 2, cannot say 1`.
+
+    Those that do not count follow, by the reason.
+    """
+    counts = Counter(finding.word for finding in found)
+    words = dict.fromkeys([*CLAIMS.values(), *counts])
+    return ", ".join(f"{word} {counts[word]}" for word in words if counts[word])

@@ -25,6 +25,7 @@ _OWN = {
     "selective-backprop": "#d55e00",
     "stale-sb": "#009e73",
     "stale-sb-spread": "#6fd3a8",
+    "stale-sb-released": "#00614a",
     "predicted-sb": "#cc79a7",
     "predicted-sb-gp": "#9c3f78",
     "predicted-sb-crossing": "#f0a8d8",

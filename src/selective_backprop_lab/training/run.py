@@ -256,6 +256,7 @@ class TrainingRun:
             self._loss_fn,
             strategy,
             outputs=self._outputs,
+            leftovers=self._spec.leftovers,
             epochs=None if budgeted else config.length.value,
             progress=self._spent if budgeted else None,
             with_selection=True,

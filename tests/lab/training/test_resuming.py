@@ -9,6 +9,7 @@ from reproductions.probes import (
     BatchGradients,
     El2nRanks,
     GradientAgreement,
+    GradientNorms,
     LossRanks,
     Selections,
     TargetConfidences,
@@ -41,6 +42,7 @@ PROBES = (
     El2nRanks(examples=100),
     GradientAgreement(examples=100, batch_size=32, batches=2),
     BatchGradients(batch_size=32, batches=2),
+    GradientNorms(examples=20),
     TargetConfidences(0.5),
 )
 
@@ -50,6 +52,12 @@ def test_probes_go_on_with_what_they_have_seen():
     whole, states = states_of(plan, few_digits(), every=9)
     assert len({observation.probe for observation in whole.observations}) == len(PROBES)
     assert same_runs(gone_on(plan, few_digits(), states[-1]), whole)
+
+
+def test_examples_that_wait_for_a_later_epoch_do_so_after_a_resumption():
+    plan, data = fixture_plan("stale-sb-released", stale=3, epochs=6, evaluations=6), few_digits()
+    whole, states = states_of(plan, data, every=5)
+    assert all(same_runs(gone_on(plan, data, state), whole) for state in states)
 
 
 @pytest.mark.parametrize("arm", ["diet-sb", "rho-loss"])
