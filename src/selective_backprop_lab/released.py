@@ -18,10 +18,10 @@ from typing import Any, final
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
 from torch import Tensor
 
 import selective_backprop as sb
+from selective_backprop_lab.shapes import Float, Int64
 
 GATHERED = 5  # batches, of candidates that are not scored, that make one training batch
 
