@@ -98,10 +98,10 @@ def test_what_a_name_stands_for_may_change_and_then_runs_are_others(monkeypatch)
 
 def test_committed_runs_are_found_by_what_their_command_asked_for():
     runs = {run.name: run for run in read_runs(RECORDS / "demo")}
-    assert len(runs) == 20
-    for arm in ("traditional", "auto"):
+    assert len(runs) == 30
+    for arm in ("traditional", "traditional+smoothing-0.3", "auto+smoothing-0.3"):
         for seed in range(5):
-            for cost in (8.0, 32.0):
+            for cost in (8.0, 24.0):
                 plan = replace(
                     as_by_default(arm),
                     seed=seed,
