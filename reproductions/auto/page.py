@@ -7,6 +7,7 @@ from statistics import median
 import pandas as pd
 
 from reproductions.auto.protocol import (
+    ADDED,
     ARMS,
     INSTEAD,
     NOBODY,
@@ -57,6 +58,7 @@ def compose(results: Sequence[Results]) -> str:
             tables += [others(shown, chosen)] if chosen else []
         tables += [shares(shown)] if NOBODY in arms else []
         tables += [counts(shown)] + ([added(shown)] if any("+" in arm for arm in arms) else [])
+        tables += [adds_up(shown)] if any(each.workload.adds for each in shown) else []
         text = [HOW, *([BOUNDS] if NULL in arms else [])]
         parts += [*text, *(table.to_markdown().rstrip() for table in tables), made_of(shown)]
     return "\n\n".join(parts) + "\n"
@@ -132,18 +134,10 @@ def by_kind(results: Sequence[Results]) -> Table:
 def others(results: Sequence[Results], arms: Sequence[str]) -> Table:
     """Return the gain of some strategies in each job; in bold where it is no tie."""
     found = {arm: {job.title: job for job in judged(results, arm)} for arm in arms}
-
-    def cell(title: str, arm: str) -> str:
-        if title not in found[arm]:
-            return "–"
-        job = found[arm][title]
-        said = with_interval(job.gain, signed=True)
-        return f"**{said}**" if job.verdict in {"gains", "loses"} else said
-
     with_ours = all(map(_adds, arms))
     title = f"Gain of {OURS} with each treatment" if with_ours else "Gain of every strategy"
     titles = [f"{each.workload.title} at {at:g}" for each in results for at in each.lengths]
-    rows = [(title, *(cell(title, arm) for arm in arms)) for title in titles]
+    rows = [(title, *(_in_bold(found[arm].get(title)) for arm in arms)) for title in titles]
     return Table(("gain of", *arms), rows, f"{title}, in bold where it gains or loses")
 
 
@@ -188,6 +182,20 @@ def added(results: Sequence[Results]) -> Table:
     return Table(head, rows, f"{OURS} with a treatment, against the treatment alone at equal cost")
 
 
+def adds_up(results: Sequence[Results]) -> Table:
+    """Return what strategies, treatments and their combinations gain, where `ADDED` is tried."""
+    results = [each for each in results if each.workload.adds and len(each.runs)]
+    arms = [arm for arm in (*INSTEAD, *ADDED) if arm not in (BASELINE, "random-backprop")]
+    found = {arm: {job.title: job for job in judged(results, arm)} for arm in arms}
+    titles = [f"{each.workload.title} at {at:g}" for each in results for at in each.lengths]
+    rows = [
+        (arm, *(_in_bold(jobs.get(title)) for title in titles))
+        for arm, jobs in found.items()
+        if jobs
+    ]
+    return Table(("gain of", *titles), rows, "What adds up, in bold where it gains or loses")
+
+
 def made_of(results: Sequence[Results]) -> str:
     """Return which runs a page is made of, and where and how long they ran."""
     tuning, ran = pd.concat([r.tuning for r in results]), pd.concat([r.runs for r in results])
@@ -199,6 +207,14 @@ def made_of(results: Sequence[Results]) -> str:
         f"{runs.cpu_seconds.sum() / 3600:.1f} CPU hours on {listed(dict.fromkeys(runs.machine))}; "
         f"code {listed(dict.fromkeys(runs.code))}."
     )
+
+
+def _in_bold(job: Judged | None) -> str:
+    """Return a job's gain, in bold where it is no tie."""
+    if job is None:
+        return "–"
+    said = with_interval(job.gain, signed=True)
+    return f"**{said}**" if job.verdict in {"gains", "loses"} else said
 
 
 def _adds(arm: str) -> bool:

@@ -16,7 +16,7 @@ from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.composition import AS_PUBLISHED, Composition
 from selective_backprop_lab.data.noise import NoiseKind
 from selective_backprop_lab.recipe import Recipe, find_recipe
-from selective_backprop_lab.strategies import TREATMENTS, StrategyOptions
+from selective_backprop_lab.strategies import StrategyOptions
 from selective_backprop_lab.training.run_config import RunConfig
 
 OURS = "auto"
@@ -31,12 +31,20 @@ TEXT_ARMS = (
 )
 FACTORS = (0.5, 1.0, 2.0)  # of a workload's middle learning rate: the grid to begin with
 WIDEST = 8.0  # what a rate of the grid is at most, and one over it at least
-TREATED = tuple(f"{base}+{each}" for each in TREATMENTS for base in (BASELINE, OURS))
+INSTEAD_OF = ("smoothing-0.1", "smoothing-0.3", "robust-loss", "trimming", "progressive")
+TREATED = tuple(f"{base}+{each}" for each in INSTEAD_OF for base in (BASELINE, OURS))
 NULL, NOBODY = "reseeded", "oracle"
 GIVES_UP = "auto-trim+smoothing-0.3"  # by the share of wrong labels that is read
 INSTEAD = (BASELINE, NULL, NOBODY, "random-backprop", OURS, *TREATED, GIVES_UP)
 """What a person would do instead of selecting, alone and with it, between what chance does and what
 nobody can know."""
+_BOTH, _EACH = "smoothing-0.3+progressive", ("averaging", "larger-batches")
+ADDED = (
+    *(f"{base}+{_BOTH}" for base in (BASELINE, OURS)),
+    *(f"{base}+{each}" for each in _EACH for base in (BASELINE, OURS, f"{OURS}+smoothing-0.3")),
+    *("rho-loss", "rho-loss-shared"),
+)
+"""What else may add up, tried on few workloads."""
 TUNING_SEEDS = (900, 901, 902)  # that nothing else has
 KINDS = {"table": "tables", "clicks": "tables", "breast-cancer": "tables", "adult": "tables"}
 FAMILIAR = ("digits", "mnist", "mnist1d", "fashion-mnist", "clicks")  # on which rules were tried
@@ -67,6 +75,7 @@ class Workload:
     # Whether rates are found on a part of the training examples that is held out, and not on the
     # test examples.
     held_out: bool = False
+    adds: bool = False  # whether `ADDED` is tried on it
     unit: str = "%"  # of what is to be low: a key of `UNITS`
 
     @property
@@ -107,6 +116,8 @@ class Workload:
             return bool(self.composition.noise or self.composition.copies)
         if arm == GIVES_UP:
             return bool(self.composition.noise)
+        if arm in ADDED and not self.adds:
+            return False
         return "progressive" not in arm or self.recipe.model == "small_cnn"
 
     def cells(self, arms: Sequence[str]) -> list[Cell]:
@@ -329,11 +340,13 @@ _JUDGED = (
     # Of its files some are tested on, so that it cannot be dealt out anew.
     _perceptron("Source code", "source-code", at=_EARLY, **{**_ANEW, "anew": False}),
     _convolutional("CIFAR-10", "cifar10", limit=4000, **_ANEW),
-    _convolutional("CIFAR-10, 20 % wrong", "cifar10", **_FEWER, **_WRONG),
+    _convolutional("CIFAR-10, 20 % wrong", "cifar10", **_FEWER, **_WRONG, adds=True),
     _convolutional("CIFAR-10, 20 % taken for what is alike", "cifar10", **_FEWER, **_ALIKE),
     _convolutional("CIFAR-100", "cifar100", limit=4000, **_ANEW),
-    _perceptron("Digits, 20 % wrong", "digits", 0.2, _LATE, **{**_WRONG, "places": 1000}),
-    _perceptron("Fashion-MNIST, 20 % wrong", _FASHION, **_WRONG),
+    _perceptron(
+        "Digits, 20 % wrong", "digits", 0.2, _LATE, **{**_WRONG, "places": 1000}, adds=True
+    ),
+    _perceptron("Fashion-MNIST, 20 % wrong", _FASHION, **_WRONG, adds=True),
     _perceptron("Fashion-MNIST, 20 % taken for what is alike", _FASHION, **_ALIKE),
     _perceptron("Fashion-MNIST, skewed", _FASHION, at=_EARLY, **_SKEWED, **_ANEW),
     _convolutional("Fashion-MNIST, convolutional", _FASHION, limit=4000, **_ANEW),
@@ -342,5 +355,7 @@ STAGES: Mapping[str, Stage] = {
     "develop": Stage("Development", _DEVELOPMENT, first_seed=0, arms=RIVALS),
     "confirm": Stage("Confirmation", _CONFIRMATION, first_seed=200),
     "language": Stage("Language", _TEXTS, first_seed=400, arms=TEXT_ARMS),
-    "instead": Stage("What a person would do instead", _JUDGED, first_seed=600, arms=INSTEAD),
+    "instead": Stage(
+        "What a person would do instead", _JUDGED, first_seed=600, arms=(*INSTEAD, *ADDED)
+    ),
 }

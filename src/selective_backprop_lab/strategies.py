@@ -91,6 +91,9 @@ class LabStrategy:
     )  # what becomes of a batch that an epoch leaves open
     # The share of a run for which images have half their side; a pass costs a quarter then.
     halved: float = 0.0
+    averaged: float = 0.0  # the share of a run, its last, over which weights are averaged
+    batches: int = 1  # how many times as large batches are as the recipe's
+    trainings: int = 1  # that share what its preparation costs, each paying its part
 
 
 TREATMENTS: Mapping[str, Mapping[str, Any]] = {
@@ -99,6 +102,8 @@ TREATMENTS: Mapping[str, Mapping[str, Any]] = {
     "robust-loss": {"loss": partial(generalised, q=0.3), "classifies": True},
     "trimming": {"loss": partial(trimmed, share=0.2), "classifies": True},
     "progressive": {"halved": 1 / 3},
+    "averaging": {"averaged": 0.25},
+    "larger-batches": {"batches": 4},
 }
 """What may be done instead of selecting, or with it: fields that a strategy then has.
 
@@ -205,6 +210,13 @@ def _recorded(given: StrategyOptions) -> sb.Strategy:
     return sb.recorded_sb(given.rate, draw=given.draw, schedule=given.schedule)
 
 
+_RHO_LOSS = LabStrategy(
+    _rho_loss,
+    ("rate", "warmup", "young"),
+    lambda setup, given: prepare_reference(setup, share=given.young),
+    trains_models=True,
+)
+
 STRATEGIES: Mapping[str, LabStrategy] = {
     "traditional": _simple(lambda _: sb.traditional()),
     # What chance does: training as plain, judged against plain training.
@@ -263,12 +275,9 @@ STRATEGIES: Mapping[str, LabStrategy] = {
     ),
     "top-k": _simple(lambda s: sb.top_k(s.rate, schedule=s.schedule), "rate", "warmup"),
     "low-k": _simple(lambda s: sb.low_k(s.rate, schedule=s.schedule), "rate", "warmup"),
-    "rho-loss": LabStrategy(
-        _rho_loss,
-        ("rate", "warmup", "young"),
-        lambda setup, given: prepare_reference(setup, share=given.young),
-        trains_models=True,
-    ),
+    "rho-loss": _RHO_LOSS,
+    # Five trainings of the same data, such as those of a search, need one reference.
+    "rho-loss-shared": replace(_RHO_LOSS, trainings=5),
     "infobatch": _simple(lambda _: sb.infobatch()),
     "kakurenbo": _simple(lambda s: sb.kakurenbo(schedule=s.schedule), "warmup"),
     "easy-skip": _simple(lambda _: sb.easy_skip()),

@@ -27,6 +27,7 @@ SETTINGS = {"stale": 2, "keep": 1 / 2, "models": 2, "young": 1 / 3}
 PRUNED = ("diet-sb", "el2n", "el2n-random", "grand")
 EL2N, GRAND, HALVES = 2 * (1 + 1 / 3), 2 * (1 + 1), 2 * 1 / 2 + 1 / 3
 PREPARED = dict.fromkeys(PRUNED, EL2N) | {"grand": GRAND, "rho-loss": HALVES, "cleaned": 1 + 1 / 3}
+PREPARED["rho-loss-shared"] = HALVES / 5
 SHUT = {"kath18", "kath18-published", "kath18-loss-gated"}  # their gates stay shut here
 WITHOUT_PASSES = {"traditional", "random-backprop", "recorded-sb", "infobatch", "easy-skip", "auto"}
 WITHOUT_PASSES |= {"el2n", "el2n-random", "grand", "tail-sft", "token-selection", "reseeded"}
@@ -133,8 +134,8 @@ def test_a_budget_of_seconds_is_refused_where_models_train_for_a_share_of_the_ep
 
 @pytest.mark.parametrize("arm", sorted(PREPARED))
 def test_a_budget_that_preparing_uses_up_is_refused_with_both_numbers(arm):
-    run = TrainingRun(fixture_plan(arm, cost=0.5), few_digits())
-    said = rf"preparing {arm} costs \d\.\d\d passes, of a budget of 0\.5 "
+    run = TrainingRun(fixture_plan(arm, cost=0.1), few_digits())
+    said = rf"preparing {arm} costs \d\.\d\d passes, of a budget of 0\.1 "
     with pytest.raises(sb.ConfigurationError, match=said):
         run.advance()
 

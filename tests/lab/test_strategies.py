@@ -132,7 +132,7 @@ RATED = (DRAWN | RANKED | BY_LOSS | {"kath18", "kath18-loss-gated"}) - {"kakuren
         ("stale", 4, STALE),
         ("keep", 0.7 + 1e-12, PRUNED),
         ("models", 3, PRUNED),
-        ("young", 0.1 + 1e-12, PRUNED | {"rho-loss", "cleaned"}),
+        ("young", 0.1 + 1e-12, PRUNED | {"rho-loss", "rho-loss-shared", "cleaned"}),
     ],
 )
 def test_an_option_makes_another_run_of_the_arms_that_use_it_and_of_no_other(

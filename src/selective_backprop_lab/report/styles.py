@@ -42,6 +42,7 @@ _OWN = {
     "top-k": "#ff4f7b",
     "low-k": "#4a63d9",
     "rho-loss": "#00b5c4",
+    "rho-loss-shared": "#006d77",
     "infobatch": "#7d8f00",
     "kakurenbo": "#a9c430",
     "easy-skip": "#2f8f2f",

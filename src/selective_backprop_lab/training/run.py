@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from selective_backprop_lab.nets.models import take_over
 from selective_backprop_lab.preparation import Preparation, TrainingSetup, row_losses
 from selective_backprop_lab.records.example_history import ExampleHistory
 from selective_backprop_lab.records.schema import Observation, Point
+from selective_backprop_lab.training.averaging import Averaging
 from selective_backprop_lab.training.evaluation import evaluate
 from selective_backprop_lab.training.example_log import ExampleLog
 from selective_backprop_lab.training.halving import Halving
@@ -73,6 +74,8 @@ class TrainingRun:
                 "strategies that go by losses, such as selective-backprop, infobatch and auto"
             )
         halved = self._spec.halved
+        averaged = self._spec.averaged
+        self._averaging = Averaging(self.model, averaged) if averaged else None
         self._halving = Halving(self.model, data, halved) if halved else None
         # None without a language model's head to save work in.
         self._lm = next((part for part in self.model.modules() if isinstance(part, ByteLM)), None)
@@ -203,6 +206,7 @@ class TrainingRun:
             "observations": [asdict(observation) for observation in self.observations],
             "losses": self._losses,
             "halving": self._halving and self._halving.state_dict(),
+            "averaging": self._averaging and self._averaging.state_dict(),
             "probes": {name: probe.state_dict() for name, probe in self._probes.items()},
             "examples": None if self._log is None else self._log.state_dict(),
         }
@@ -226,6 +230,8 @@ class TrainingRun:
         self._seen = self.loader.stats
         if self._halving is not None:
             self._halving.load_state_dict(state["halving"])
+        if self._averaging is not None:
+            self._averaging.load_state_dict(state["averaging"])
         for name, probe in self._probes.items():
             probe.load_state_dict(state["probes"][name])
         if self._log is not None and state["examples"] is not None:
@@ -247,7 +253,7 @@ class TrainingRun:
         loader = sb.SelectiveLoader(
             make_loader(
                 self.data,
-                batch_size=recipe.batch_size,
+                batch_size=recipe.batch_size * self._spec.batches,
                 seed=config.own_seed,
                 augmentation=recipe.augmentation,
                 with_indices=True,
@@ -288,6 +294,7 @@ class TrainingRun:
         setup = TrainingSetup(config.recipe, self.data, seed, length.value, self._device)
         with self.meter.stopwatch.phase("prepare"):
             found = self._spec.prepare(setup, config.settings)
+        found = replace(found, cost=found.cost / self._spec.trainings)
         self.meter.prepared, self.meter.price = found.cost, found.price
         if self._exhausted:
             raise sb.ConfigurationError(
@@ -328,6 +335,8 @@ class TrainingRun:
                 for group in self._optimizer.param_groups:
                     group["lr"] = learning_rate
                 self._step(inputs, targets, selection)
+                if self._averaging is not None:
+                    self._averaging.went_on(self.progress)
                 if self._halving is not None:
                     whole = self.meter.cost(self._seen.scored, self._seen.checked)
                     self._halving.went_on(self.progress, whole)
@@ -381,7 +390,8 @@ class TrainingRun:
 
     def _evaluate(self) -> Point:
         with self.meter.as_overhead():
-            found = evaluate(self.model, self._test, self._device)
+            model = self.model if self._averaging is None else self._averaging.model
+            found = evaluate(model, self._test, self._device)
         stats, meter = self.loader.stats, self.meter
         updates, candidates, rows = meter.updates, stats.candidates, meter.trained
         if self.points:  # since the last one

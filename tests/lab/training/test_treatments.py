@@ -5,8 +5,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from fixture_doors import flat_tensors
-from fixture_lab import carry_out, few_digits, fixture_plan, gone_on, same_runs, states_of
+from fixture_doors import flat_tensors, same_tensors
+from fixture_lab import (
+    carry_out,
+    few_digits,
+    fixture_plan,
+    gone_on,
+    same_runs,
+    states_of,
+    untimed,
+)
 
 import selective_backprop as sb
 from selective_backprop_lab.data.composition import Composition
@@ -31,11 +39,12 @@ def test_treatments_are_added_to_any_strategy_by_name():
 @pytest.mark.parametrize("treatment", TREATMENTS)
 def test_each_makes_another_training_and_goes_on_where_it_was_interrupted(treatment):
     plan = fixture_plan(f"auto+{treatment}", **SMALL_CNN)
-    whole, states = states_of(plan, few_digits(), every=2)
+    # Larger batches make two updates.
+    whole, states = states_of(plan, few_digits())
     plain = carry_out(replace(plan, arm="auto"))
     assert not same_runs(whole, plain)
     assert same_runs(gone_on(plan, few_digits(), states[len(states) // 2]), whole)
-    assert same_runs(gone_on(plan, few_digits(), states[1]), whole)
+    assert same_runs(gone_on(plan, few_digits(), states[0]), whole)
 
 
 def test_selection_goes_by_losses_that_are_free_of_smoothing():
@@ -120,3 +129,29 @@ def test_runs_whose_data_are_drawn_anew_have_other_data_by_seed_and_record_it():
     rows = {row.numpy().tobytes() for row in one.test_inputs}
     # A digit may be there twice, but hardly as often as in another draw.
     assert sum(row.numpy().tobytes() in rows for row in mine.test_inputs) < 3
+
+
+def test_averaged_runs_are_judged_by_the_mean_of_the_weights_of_the_last_quarter():
+    run = TrainingRun(fixture_plan("traditional+averaging", **SMALL_CNN), few_digits())
+    trained = list[dict[str, torch.Tensor]]()
+    while not run.finished:
+        run.advance(
+            lambda: trained.append({k: v.clone() for k, v in run.model.named_parameters()}) or False
+        )
+    assert len(trained) == 8  # updates, of which three end in the last quarter, its ends included
+    plain = carry_out(fixture_plan("traditional", **SMALL_CNN))
+    assert same_tensors(run.model.state_dict(), plain.model.state_dict())
+    judged = run.state_dict()["averaging"]
+    for name, weights in trained[-1].items():
+        mean = torch.stack([step[name] for step in trained[-3:]]).mean(0)
+        torch.testing.assert_close(judged[f"module.{name}"], mean)
+        assert not torch.equal(mean, weights)
+    assert run.points[-1].test_loss != plain.points[-1].test_loss
+    assert untimed(run.points[:1]) == untimed(plain.points[:1])
+
+
+def test_larger_batches_take_fewer_updates_at_the_same_cost():
+    runs = [carry_out(fixture_plan(arm)) for arm in ("traditional", "traditional+larger-batches")]
+    usual, large = (run.points[-1] for run in runs)
+    assert (large.cost, large.trained) == (usual.cost, usual.trained)
+    assert large.updates == usual.updates / 4
