@@ -83,6 +83,7 @@ def notes(comparison: pd.DataFrame) -> list[str]:
         *origins(runs),
         *filter(None, map(schedule_note, paced)),
         *_prepared(comparison),
+        *_wrong(comparison),
         *_missing(comparison),
     ]
 
@@ -131,6 +132,16 @@ def _prepared(comparison: pd.DataFrame) -> Iterable[str]:
             yield (
                 f"{label}: {costs.mean():.3g} of its passes were spent on preparing, "
                 "before training."
+            )
+
+
+def _wrong(comparison: pd.DataFrame) -> Iterable[str]:
+    for label, own in arms(counted(comparison)).items():
+        shares = metered(own, "wrong_labels").dropna()
+        if shares.median() > 0:
+            yield (
+                f"{label}: {shares.mean():.0%} of the labels looked wrong after the first epoch; "
+                "selective-backprop audit lists them."
             )
 
 

@@ -102,6 +102,8 @@ class Meters(TypedDict, total=False):
     prepared_cost: float
     test_examples: int
     train_error: float
+    # The share that looked wrong (`SelectiveLoader.wrong_labels`), 0 if it was no clear one.
+    wrong_labels: float | None
 
 
 class End(TypedDict, total=False):

@@ -158,12 +158,14 @@ class TrainingRun:
 
     def meters(self) -> dict[str, Any]:
         """Return what the whole run was metered at, for the end of its record."""
+        wrong = self.loader.wrong_labels
         return {
             **asdict(self.loader.stats),
             "prepared_cost": self.meter.prepared,
             "peak_memory_bytes": self.meter.peak_memory,
             "class_shares": self._class_shares(),
             "train_error": self._train_error(),
+            "wrong_labels": wrong and wrong.share * wrong.is_clear,
             # Text is judged by bits per byte, which have no least step.
             **({} if self.data.is_text else {"test_examples": len(self.data.test_labels)}),
         }

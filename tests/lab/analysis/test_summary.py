@@ -149,10 +149,17 @@ def test_below_three_seeds_a_table_has_no_interval_and_says_so():
         assert ("6.00 ± 2.48" in text) == (seeds == 3)
 
 
-def test_what_one_test_example_makes_is_said_where_records_hold_it():
-    def notes_of(meters):
-        run = replace(fixture_run(), end={"status": "finished", "meters": meters})
-        return " ".join(comparison_table(fixture_comparison([run])).notes)
+def notes_of(meters):
+    run = replace(fixture_run(), end={"status": "finished", "meters": meters})
+    return " ".join(comparison_table(fixture_comparison([run])).notes)
 
+
+def test_what_one_test_example_makes_is_said_where_records_hold_it():
     assert "0.28 points" in notes_of({"test_examples": 360})
     assert "test example" not in notes_of({})
+
+
+def test_labels_that_looked_wrong_are_in_the_notes_where_most_seeds_saw_them():
+    assert "20% of the labels looked wrong" in notes_of({"wrong_labels": 0.2})
+    assert "looked wrong" not in notes_of({"wrong_labels": 0.0})
+    assert "looked wrong" not in notes_of({"wrong_labels": None})

@@ -248,3 +248,18 @@ def test_how_often_a_run_is_evaluated_changes_nothing_in_it():
     seldom, often = (carry_out(fixture_plan(evaluations=count)) for count in (1, 7))
     assert same_tensors(seldom.model.state_dict(), often.model.state_dict())
     assert untimed(seldom.points)[-1]["test_loss"] == untimed(often.points)[-1]["test_loss"]
+
+
+@pytest.mark.parametrize(("arm", "read"), [("auto", 0.2), ("traditional", None)])
+def test_the_share_of_labels_that_look_wrong_is_metered_where_it_is_read(arm, read):
+    plan = fixture_plan(
+        arm,
+        model="small_cnn",
+        epochs=2,
+        seed=1,
+        recipe={"learning_rate": 0.05, "batch_size": 16},
+        evaluations=1,
+    )
+    run = TrainingRun(plan, Composition(noise=0.2)(few_digits(1000)))
+    run.advance()
+    assert run.meters()["wrong_labels"] == (read and pytest.approx(read, abs=0.1))
