@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 import selective_backprop as sb
 import selective_backprop_lab as lab
 from benchmarks.pages import TABLES as OF_BENCHMARKS
-from reproductions.auto.page import by_kind, compose, counts
+from reproductions.auto.page import adds_up, by_kind, compose, counts
 from reproductions.auto.protocol import STAGES
 from reproductions.auto.results import Results, judged, read_results
 from reproductions.drawing import save
@@ -33,17 +33,7 @@ from selective_backprop_lab.report.figures import draw_comparison
 from selective_backprop_lab.report.panels import SETTINGS
 
 ROOT = Path(__file__).parents[1]
-PAGES = (
-    ROOT / "README.md",
-    ROOT / "docs" / "index.md",
-    *(
-        ROOT / "docs" / f"{name}.md"
-        for name in (
-            *("start", "measured", "processes", "advise", "audit", "auto", "language-models"),
-            *("rollouts", "copies", "jobs"),
-        )
-    ),
-)
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 INSTEAD = {
     "auto": "`auto`",
     "traditional+smoothing-0.3": "label smoothing by 0.3",
@@ -95,6 +85,11 @@ def instead(folder: str) -> str:
     return f"{Table(('you train with', *table.columns[1:]), rows, title).to_markdown().rstrip()}\n"
 
 
+def adds(folder: str) -> str:
+    """Return what a stage has of what adds up."""
+    return f"{adds_up(results_of(Path(folder).name)).to_markdown().rstrip()}\n"
+
+
 def draw_gains(path: Path) -> None:
     """Draw the README's picture: the gain of `auto` in each job, with its interval, sorted."""
     found = ((job, job.results.change(job.length)) for job in judged(results_of("confirm")))
@@ -125,6 +120,7 @@ TABLES = {
     "pays": pays,
     "rivals": rivals,
     "instead": instead,
+    "adds": adds,
     **OF_BENCHMARKS,
 }
 

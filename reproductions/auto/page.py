@@ -58,7 +58,6 @@ def compose(results: Sequence[Results]) -> str:
             tables += [others(shown, chosen)] if chosen else []
         tables += [shares(shown)] if NOBODY in arms else []
         tables += [counts(shown)] + ([added(shown)] if any("+" in arm for arm in arms) else [])
-        tables += [adds_up(shown)] if any(each.workload.adds for each in shown) else []
         text = [HOW, *([BOUNDS] if NULL in arms else [])]
         parts += [*text, *(table.to_markdown().rstrip() for table in tables), made_of(shown)]
     return "\n\n".join(parts) + "\n"
@@ -183,16 +182,18 @@ def added(results: Sequence[Results]) -> Table:
 
 
 def adds_up(results: Sequence[Results]) -> Table:
-    """Return what strategies, treatments and their combinations gain, where `ADDED` is tried."""
-    results = [each for each in results if each.workload.adds and len(each.runs)]
-    arms = [arm for arm in (*INSTEAD, *ADDED) if arm not in (BASELINE, "random-backprop")]
-    found = {arm: {job.title: job for job in judged(results, arm)} for arm in arms}
-    titles = [f"{each.workload.title} at {at:g}" for each in results for at in each.lengths]
-    rows = [
-        (arm, *(_in_bold(jobs.get(title)) for title in titles))
-        for arm, jobs in found.items()
-        if jobs
-    ]
+    """Return what strategies, treatments and their combinations gain, where `ADDED` is tried.
+
+    Each is judged over all its jobs, as in the other tables.
+    """
+    chosen = [each for each in results if each.workload.adds]
+    titles = [f"{each.workload.title} at {at:g}" for each in chosen for at in each.lengths]
+    rows = []
+    for arm in dict.fromkeys((*INSTEAD, *ADDED)):
+        jobs = {job.title: job for job in judged(results, arm)}
+        cells = [_in_bold(jobs.get(title)) for title in titles]
+        if arm not in (BASELINE, "random-backprop") and {*cells} != {"–"}:
+            rows.append((arm, *cells))
     return Table(("gain of", *titles), rows, "What adds up, in bold where it gains or loses")
 
 
