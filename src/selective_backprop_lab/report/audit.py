@@ -195,12 +195,11 @@ def cuts_table(found: Audit, wrong: np.ndarray) -> Table:
 def write_list(
     found: Audit, folder: Path, count: int, pictures: Mapping[int, np.ndarray]
 ) -> list[Path]:
-    """Write `suspects.csv`, and a page of the suspects that have a picture or a text.
+    """Write `suspects.csv`, and a page of the suspects that have a picture.
 
     Pictures go into a folder `suspects`, each named by the example's index in the data set.
     """
     suspects, listed = found.suspects, found.suspects.indices[:count]
-    texts = _recorded(found, "portrait_text", listed)
     names = {index: f"suspects/{index:06}.png" for index in listed.tolist() if index in pictures}
     if names:
         (folder / "suspects").mkdir(exist_ok=True)
@@ -211,15 +210,12 @@ def write_list(
         "mean_loss": [f"{each:.4f}" for each in found.mean("loss_mean")[listed]],
         "times_trained": np.asarray(times).tolist(),
     }
-    for title, shown in (("picture", names), ("text", texts)):
-        if shown:
-            extra[title] = [shown.get(index, "") for index in listed.tolist()]
+    if names:
+        extra["picture"] = [names.get(index, "") for index in listed.tolist()]
     table, page = folder / "suspects.csv", folder / "suspects.html"
     suspects.write_csv(table, limit=count, class_names=found.class_names, extra=extra)
     items = [
-        row | {"picture": names.get(row["index"]), "text": texts.get(row["index"])}
-        for row in found.rows(count)
-        if row["index"] in names or row["index"] in texts
+        row | {"picture": names[row["index"]]} for row in found.rows(count) if row["index"] in names
     ]
     if not items:
         return [table]
@@ -236,7 +232,7 @@ def pictures(found: Audit, root: Path | None, problems: list[str]) -> Mapping[in
     try:
         data = _data_of(found, root)
     except ValueError as error:  # the data are missing, or the record says what cannot be
-        recorded = _recorded(found, "portrait_image", wanted)
+        recorded = _recorded(found, wanted)
         problems.append(
             f"only {len(recorded)} of the {len(wanted)} most suspicious have pictures, which "
             f"were recorded: {error}."
@@ -245,13 +241,13 @@ def pictures(found: Audit, root: Path | None, problems: list[str]) -> Mapping[in
     return dict(zip(wanted.tolist(), thumbnails(data, wanted), strict=True))
 
 
-def _recorded(found: Audit, field: str, wanted: np.ndarray) -> dict[int, Any]:
-    """Return the pictures or texts that runs recorded of some examples, by index."""
+def _recorded(found: Audit, wanted: np.ndarray) -> dict[int, np.ndarray]:
+    """Return the pictures that runs recorded of some examples, by index."""
     among = set(wanted.tolist())
     return {
         index: each
         for history in found.histories
-        if (shown := getattr(history, field)) is not None
+        if (shown := history.portrait_image) is not None
         for index, each in zip(history.portrait_index.tolist(), shown, strict=True)
         if index in among
     }

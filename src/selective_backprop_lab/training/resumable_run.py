@@ -29,7 +29,7 @@ from selective_backprop_lab.training.run_config import RunConfig
 from selective_backprop_lab.training.stopping import Stop
 
 SECONDS = 30.0  # of training between two checkpoints, at least
-FORMAT = 4  # of checkpoints
+FORMAT = 5  # of checkpoints
 SUFFIX = ".checkpoint"
 SHARE = 0.01  # of a run's time that writing checkpoints takes, at most
 
