@@ -37,59 +37,6 @@ Rows = list[Row]
 Told = tuple[str, list[str]]
 
 
-def rows_of(record: Row) -> Rows:
-    """Return the rows of a record, also of one that was written before records had rows."""
-    if "rows" in record:
-        return record["rows"]
-    about = {key: value for key, value in record.items() if not isinstance(value, dict | list)}
-    about |= {"shares": record.get("shares"), "candidates": record.get("losses")}
-    return [
-        about | row
-        for name, rows in OLDER.items()
-        for each in record.get(name, ())
-        for row in rows(each)
-    ]
-
-
-def _workload(each: Row) -> Rows:
-    about = {name: each[name] for name in ("workload", "version", "strategy")}
-    against = each["per_example_against"].items()
-    return [
-        about | {"quantity": "bare batch", "median": each["bare_next_us"]},
-        about | {"quantity": "added", **each["added_us"]},
-        *(about | {"quantity": f"example, in {other}'s", **ratio} for other, ratio in against),
-    ]
-
-
-def _vocabulary(each: Row) -> Rows:
-    plain = {"choice": "plain", "share": each["plain_ms"], "bytes": each["plain_bytes"]}
-    rows = []
-    for arm in (plain, *each["arms"]):
-        about = {"words": each["words"], "choice": arm["choice"], "rate": arm.get("rate", 1.0)}
-        rows.append(about | {"quantity": "step", **arm["share"]})
-        rows.append(about | {"quantity": "memory of two steps", "median": arm["bytes"]})
-    return rows
-
-
-def _beta(each: Row) -> Rows:
-    return [
-        {"beta": each["beta"], "tenth": place, **tenth, "median": tenth["kept"]["loader"]}
-        for place, tenth in enumerate(each["deciles"], 1)
-    ]
-
-
-SPENT = {"median": "cpu_seconds", "low": "fewest_cpu_seconds", "high": "most_cpu_seconds"}
-OLDER: dict[str, Callable[[Row], Rows]] = {
-    "gates": lambda each: [each | {"quantity": each["gate"]}],
-    "workloads": _workload,
-    "vocabularies": _vocabulary,
-    "openings": lambda each: [each | {ours: each[theirs] for ours, theirs in SPENT.items()}],
-    "betas": _beta,
-    "nets": lambda each: [each | {"quantity": q, **found} for q, found in each["seconds"].items()],
-    **dict.fromkeys(("trainings", "memories", "scorers", "cases", "runs"), lambda each: [each]),
-}
-
-
 def grid(heads: str, rows: Iterable[str], left: Sequence[int] = (0,)) -> list[str]:
     """Return the lines of a table, given its heads and rows with ` | ` between the cells.
 
@@ -553,7 +500,7 @@ def bench(record: Row) -> Told:
 def written(kind: str, file: str) -> str:
     """Return the table of a record, with what it ran on and the command that made it."""
     record = json.loads((ROOT / file).read_text(encoding="utf-8"))
-    what, lines = KINDS[kind](record if kind == "bench" else rows_of(record))
+    what, lines = KINDS[kind](record if kind == "bench" else record["rows"])
     hardware, versions = record["hardware"], record["versions"]
     heading = (
         f"**{what} · {hardware['cpu']}, {hardware['cores']} cores · torch {versions['torch']} · "
