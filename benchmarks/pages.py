@@ -279,21 +279,20 @@ def traits(rows: Rows) -> Told:
     lines = []
     for row in rows:
         found, settings = row["found"], row["settings"].items()
-        copies, near, wrong, most = (
-            _share(found[key])
-            for key in ("copies", "near_copies", "wrong_labels", "wrong_labels_at_most")
+        copies, wrong, most = (
+            _share(found[key]) for key in ("copies", "wrong_labels", "wrong_labels_at_most")
         )
         if found["wrong_labels"] is not None:
             wrong += f" ± {2 * found['wrong_labels_error']:.1%}"
         made = " ".join(f"--{key.replace('_', '-')} {each}" for key, each in settings)
         made = f"`{made}`" if made else "as published"  # as code, so that "--" is no dash
         classes = f"{row['effective_classes']:.2f} | {found['effective_classes']:.2f}"
-        cells = f"{row['data']} | {made} | {row['repeats']:.1%} | {copies} | {near} | {classes}"
+        cells = f"{row['data']} | {made} | {row['repeats']:.1%} | {copies} | {classes}"
         lines.append(f"{cells} | {row['wrong']:.1%} | {wrong} | {most}")
     known = [row for row in rows if row["found"]["wrong_labels"] is not None]
     errors = [100 * abs(row["found"]["wrong_labels"] - row["wrong"]) for row in known]
     heads = (
-        "data | made | repeats: true | exact | exact or near | effective classes: true | found | "
+        "data | made | repeats: true | exact | effective classes: true | found | "
         "wrong labels: true | found | at most"
     )
     spent = [row["cpu_seconds"] for row in rows]
