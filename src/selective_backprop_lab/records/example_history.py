@@ -24,6 +24,7 @@ from selective_backprop_lab.shapes import Int64
 VERSION = 1
 SUFFIX = ".examples.npz"
 EXTREMES = 18  # examples that are shown as the most selected, and as many as the least
+DOUBTED = 64  # examples that are shown as those whose labels were doubted most
 # Bytes, uncompressed: of some 20 million examples. A few kB of zeros would fill any memory.
 _LARGEST = 2**30
 

@@ -13,7 +13,12 @@ from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import LabData, thumbnails
-from selective_backprop_lab.records.example_history import EXTREMES, ExampleHistory, extremes
+from selective_backprop_lab.records.example_history import (
+    DOUBTED,
+    EXTREMES,
+    ExampleHistory,
+    extremes,
+)
 from selective_backprop_lab.shapes import Float, Float32, Int64
 
 _HELD = 2**20  # numbers of logits that may wait to be counted
@@ -83,7 +88,8 @@ class ExampleLog:
         """Return what became of the examples of `data`, which came up `passes` times each."""
         self.flush()
         ends = extremes(self.columns["selected"], self.loss_mean)
-        pictured = [ends["most"][:EXTREMES], ends["least"][:EXTREMES]]
+        doubted = np.argsort(-self.doubt, kind="stable")[:DOUBTED]  # NaN stands last
+        pictured = [ends["most"][:EXTREMES], ends["least"][:EXTREMES], doubted]
         pictured = np.unique(np.concatenate(pictured))
         clean = data.train_clean_labels
         columns: dict[str, Any] = {

@@ -10,6 +10,7 @@ from fixture_lab import blank_data, few_digits, fixture_plan, run_plans
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import thumbnails
 from selective_backprop_lab.records.example_history import (
+    DOUBTED,
     EXTREMES,
     examples_path,
     extremes,
@@ -173,8 +174,9 @@ def test_a_finished_run_has_its_examples_beside_its_record(tmp_path):
     for name in ("most", "least"):
         first = extremes(other.selected, other.loss_mean)[name][:EXTREMES]
         assert set(first) <= set(other.portrait_index)
+    assert set(np.argsort(-other.doubt)[:DOUBTED]) <= set(other.portrait_index)
     sizes = [examples_path(run.path).stat().st_size for run in runs]
-    assert max(sizes) < 20_000
+    assert max(sizes) < 30_000
     assert not list(tmp_path.glob("*.new"))
 
 
