@@ -27,7 +27,6 @@ from selective_backprop_lab.nets.models import MODELS
 from selective_backprop_lab.recipe import RECIPES, Precision, Rates, Recipe, find_recipe
 from selective_backprop_lab.runner.run_store import RunStore
 from selective_backprop_lab.strategies import StrategyOptions
-from selective_backprop_lab.training.lr_schedule import ScheduleBasis
 from selective_backprop_lab.training.run_config import RunConfig
 from selective_backprop_lab.training.threads import limit_threads
 
@@ -293,16 +292,6 @@ class TrainingOptions:
         ),
     ] = True
     precision: TrainingPrecision = Precision.FP32
-    lr_follows: Annotated[
-        ScheduleBasis,
-        option(
-            "|".join(ScheduleBasis),
-            "What moves the learning rate. run: the share of the run that is done, so that "
-            "every strategy goes through the whole schedule. candidates: the examples drawn so "
-            "far, as a share of what traditional training of the same length draws, or, with a "
-            "budget in seconds, training for the recipe's epochs. Selection follows the run.",
-        ),
-    ] = ScheduleBasis.RUN
     evaluations: Annotated[
         int, option("N", "How often each run is tried on the test set, evenly.", min=1)
     ] = 20
@@ -376,7 +365,6 @@ class TrainingOptions:
                 device=device,
                 composition=composition,
                 pretrained=self.pretrained and data_name(self.pretrained),
-                lr_follows=self.lr_follows,
             )
             for seed in seeds
             for length in lengths
