@@ -25,15 +25,15 @@ def audit(
         list[Path],
         typer.Argument(
             metavar="RUNS",
-            help="Folders of records, as compare and train write them, or single records, "
-            "all of the same data.",
+            help="Folders of records, as compare and train write them, or single records; all of "
+            "the same data.",
         ),
     ],
     top: Annotated[
         int | None,
         option(
             "N",
-            "List this many examples. Default: all that were believed to be of another class.",
+            "How many examples to list. Default: all of which another class was believed more.",
             min=1,
         ),
     ] = None,
@@ -41,26 +41,26 @@ def audit(
         bool,
         typer.Option(
             "--against-noise",
-            help="Of runs with --noise: say how many of the flipped labels are found.",
+            help="For runs with --noise: count how many of the flipped labels are found.",
         ),
     ] = False,
     table: Annotated[
         Path | None,
         option(
             "FILE",
-            "Write what is known of all examples too, in the data set's order, into a .csv or "
-            ".parquet file, with the column names of cleanlab.",
+            "Also write what is known of all examples, in the data set's order, to a .csv or "
+            ".parquet file with cleanlab's column names.",
         ),
     ] = None,
     root: Root = None,
     out: Annotated[
         Path | None,
-        option("FOLDER", "Where to. Default: audit, beside the first record."),
+        option("FOLDER", "Folder to write into. Default: audit, beside the first record."),
     ] = None,
 ) -> None:
     """Say which training examples look mislabelled.
 
-    They are ranked by what runs recorded of them; runs of the same data are taken together. Writes
+    Ranks them by what runs recorded of them; runs of the same data are combined. Writes
     suspects.csv, the most suspicious first, and suspects.html with their pictures, into a folder
     audit beside the records.
     """
