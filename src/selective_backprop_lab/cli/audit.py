@@ -33,7 +33,7 @@ def audit(
         int | None,
         option(
             "N",
-            "How many examples to list. Default: all of which another class was believed more.",
+            "How many examples to list. Default: all with a suspicion above 0.",
             min=1,
         ),
     ] = None,

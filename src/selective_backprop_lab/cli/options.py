@@ -293,7 +293,7 @@ class TrainingOptions:
         bool,
         typer.Option(
             "--augmentation/--no-augmentation",
-            help="Shift and mirror images as the recipe says, anew in each epoch.",
+            help="Shift and mirror images as the recipe says, differently in each epoch.",
         ),
     ] = True
     precision: TrainingPrecision = Precision.FP32
