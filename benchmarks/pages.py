@@ -30,57 +30,6 @@ Rows = list[Row]
 Told = tuple[str, list[str]]
 
 
-def rows_of(record: Row) -> Rows:
-    """Return the rows of a record, also of one that was written before records had rows."""
-    if "rows" in record:
-        return record["rows"]
-    about = {key: value for key, value in record.items() if not isinstance(value, dict | list)}
-    about |= {"shares": record.get("shares"), "candidates": record.get("losses")}
-    return [
-        about | row
-        for name, rows in OLDER.items()
-        for each in record.get(name, ())
-        for row in rows(each)
-    ]
-
-
-def _workload(each: Row) -> Rows:
-    about = {name: each[name] for name in ("workload", "version", "strategy")}
-    against = each["per_example_against"].items()
-    return [
-        about | {"quantity": "bare batch", "median": each["bare_next_us"]},
-        about | {"quantity": "added", **each["added_us"]},
-        *(about | {"quantity": f"example, in {other}'s", **ratio} for other, ratio in against),
-    ]
-
-
-def _vocabulary(each: Row) -> Rows:
-    plain = {"choice": "plain", "share": each["plain_ms"], "bytes": each["plain_bytes"]}
-    rows = []
-    for arm in (plain, *each["arms"]):
-        about = {"words": each["words"], "choice": arm["choice"], "rate": arm.get("rate", 1.0)}
-        rows.append(about | {"quantity": "step", **arm["share"]})
-        rows.append(about | {"quantity": "memory of two steps", "median": arm["bytes"]})
-    return rows
-
-
-def _beta(each: Row) -> Rows:
-    return [
-        {"beta": each["beta"], "tenth": place, **tenth, "median": tenth["kept"]["loader"]}
-        for place, tenth in enumerate(each["deciles"], 1)
-    ]
-
-
-OLDER: dict[str, Callable[[Row], Rows]] = {
-    "gates": lambda each: [each | {"quantity": each["gate"]}],
-    "workloads": _workload,
-    "vocabularies": _vocabulary,
-    "betas": _beta,
-    "nets": lambda each: [each | {"quantity": q, **found} for q, found in each["seconds"].items()],
-    **dict.fromkeys(("trainings", "memories", "scorers", "cases", "runs"), lambda each: [each]),
-}
-
-
 def grid(heads: str, rows: Iterable[str], left: Sequence[int] = (0,)) -> list[str]:
     """Return the lines of a table, given its heads and rows with ` | ` between the cells.
 
@@ -314,10 +263,8 @@ def traits(rows: Rows) -> Told:
 
     lines = []
     for data in each_of(rows, "data"):
-        (near,) = (row for row in where(rows, data=data) if "near_copies" in row["settings"])
-        repeats = f"{near['repeats']:.1%} | {near['found']['near_copies']:.1%}"
         cells = (wrong(data, made) for made in MADE_WRONG)
-        lines.append(" | ".join([data, repeats, *cells]))
+        lines.append(" | ".join([data, *cells]))
     known = [row for row in rows if row["found"]["wrong_labels"] is not None]
     errors = [100 * abs(row["found"]["wrong_labels"] - row["wrong"]) for row in known]
     shares = " | ".join(f"labels: {made:.0%} wrong" for made in MADE_WRONG)
@@ -327,7 +274,7 @@ def traits(rows: Rows) -> Told:
         f"mean error of {fmean(errors):.1f} points and a largest of {max(errors):.1f}."
     )
     what = f"one thread · {min(spent):.1f} to {max(spent):.1f} CPU seconds each"
-    return what, [*grid(f"data | near copies: made | found | {shares}", lines), "", last]
+    return what, [*grid(f"data | {shares}", lines), "", last]
 
 
 def copies(rows: Rows) -> Told:
@@ -518,7 +465,7 @@ def written(kind: str, path: str) -> str:
     if kind == "bench":
         what, lines = bench(records[0])
     else:
-        what, lines = KINDS[kind]([row for record in records for row in rows_of(record)])
+        what, lines = KINDS[kind]([row for record in records for row in record["rows"]])
     hardware, versions = records[0]["hardware"], records[0]["versions"]
     codes = dict.fromkeys(record["code_version"] for record in records)
     heading = (

@@ -10,23 +10,6 @@ from benchmarks.case import find_cases
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("records/bench", "records/audit")
-# What made the records that do not name their cases.
-MADE_BY = {
-    "agreement": ["choice.agreement"],
-    "auto": ["steps.auto"],
-    "choice": ["choice.kept"],
-    "data-traits": ["guide.traits"],
-    "examples": ["examples.trainings"],
-    "gates": ["steps", "savings"],
-    "opening": ["size.opening"],
-    "ranks": ["ranks"],
-    "resnet9": ["bench"],
-    "savings": ["savings"],
-    "size": ["size.stream", "size.ledger"],
-    "small": ["small"],
-    "tokens": ["tokens"],
-    "audit": ["guide.audit"],
-}
 
 
 def states_of(records: Sequence[str] = (), root: Path = ROOT) -> Iterator[str]:
@@ -36,14 +19,13 @@ def states_of(records: Sequence[str] = (), root: Path = ROOT) -> Iterator[str]:
     ]
     for path in paths:
         record = json.loads(path.read_text(encoding="utf-8"))
-        files = measured_by(path, record)
+        files = measured_by(record)
         yield f"{path.relative_to(root)}: {state_of(record['code_version'], files, root)}"
 
 
-def measured_by(path: Path, record: dict[str, Any]) -> list[str]:
+def measured_by(record: dict[str, Any]) -> list[str]:
     """Return the files and folders that the cases of a record measure; none if they are gone."""
-    made_by = MADE_BY.get(path.stem) or MADE_BY.get(path.parent.name, [])
-    names = record["cases"] if "rows" in record else made_by
+    names = record.get("cases", ())
     return sorted({file for case in find_cases(list(names)) for file in case.measures})
 
 

@@ -160,9 +160,9 @@ def test_of_a_model_that_diverges_there_is_no_verdict():
     assert "learning rate" in advice.reasons[0]
 
 
-CLEAN = sb.guide.DataTraits(1000, 0.0, 0.0, 10, 10.0, 0.0, 0.01, 0.02)
+CLEAN = sb.guide.DataTraits(1000, 0.0, 10, 10.0, 0.0, 0.01, 0.02)
 WRONG = replace(CLEAN, wrong_labels=0.2)
-COPIED = replace(CLEAN, near_copies=0.5)
+COPIED = replace(CLEAN, copies=0.5)
 SKEWED = replace(CLEAN, effective_classes=5.0)
 FAST = sb.guide.EpochCost(10.0, 6.0, 0.5, 1000)
 

@@ -12,20 +12,12 @@ from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop.guide._advice import wrong_labels
-from selective_backprop.guide._advice.near_copies import hash_rows
+from selective_backprop.guide._advice.row_contents import hash_rows
 from selective_backprop.guide._advice.wrong_labels import estimate_wrong_labels
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.data.datasets import LabData, load
 from selective_backprop_lab.data.loader import make_loader
 from selective_backprop_lab.data.noise import NoiseKind
-
-
-def images(examples: int, side: int = 24, seed: int = 0) -> torch.Tensor:
-    """Smooth pictures, no two alike, which fade to black at their edges."""
-    generator = torch.Generator().manual_seed(seed)
-    coarse = torch.randn(examples, 1, 6, 6, generator=generator)
-    smooth = torch.nn.functional.interpolate(coarse, side - 8, mode="bicubic")
-    return torch.nn.functional.pad(smooth, [4] * 4)
 
 
 def classified(examples: int, wrong: float = 0.0, shares=(0.25,) * 4) -> TensorDataset:
@@ -66,28 +58,6 @@ def test_rows_have_one_hash_only_if_they_are_equal_but_for_zeros_at_their_end():
         assert len(set(hash_rows([many.to(kind)]))) == 20_000
     assert len(set(hash_rows([torch.tensor([True, False]).bfloat16()]))) == 2
     assert len(set(hash_rows([torch.tensor([[True, False], [False, True]])]))) == 2
-
-
-def test_shifted_and_brighter_images_are_near_copies_and_others_are_none():
-    plain = images(2400)
-    rows = torch.arange(2400) % 1200  # each twice
-    moved = plain[rows]
-    moved[1200:] = 1.2 * moved[1200:].roll((2, -1), (2, 3)) + 0.1
-    labels = torch.zeros(2400, dtype=torch.int64)
-    copied = sb.guide.data_traits(TensorDataset(moved, labels))
-    assert copied.copies == 0.0
-    assert copied.near_copies == pytest.approx(0.5, abs=0.03)
-    assert sb.guide.data_traits(TensorDataset(plain, labels)).near_copies <= 0.01
-
-
-def test_of_a_table_the_units_do_not_matter():
-    inputs = torch.randn(2400, 6, generator=torch.Generator().manual_seed(2))
-    inputs[1600:] = inputs[:800] + 1e-3 * inputs[800:1600]
-    units = inputs * torch.tensor([1e-6, 1.0, 1e6, 1.0, 1.0, 1.0]) + 5.0
-    for each in (inputs, units):
-        found = sb.guide.data_traits(TensorDataset(each))
-        assert found.near_copies == pytest.approx(1 / 3, abs=0.03)
-    assert sb.guide.data_traits(TensorDataset(inputs[:1600])).near_copies <= 0.02
 
 
 def test_classes_are_counted_with_their_effective_number():
@@ -166,7 +136,7 @@ def test_augmentation_hides_copies_and_classes_are_counted_all_the_same():
     inputs = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
     data = TensorDataset(inputs[torch.arange(400) % 200], torch.arange(400) % 2)
     hidden = sb.guide.data_traits(Augmented(data))
-    assert (hidden.copies, hidden.near_copies) == (None, None)
+    assert hidden.copies is None
     assert hidden.classes == 2
 
 
@@ -241,7 +211,7 @@ def test_what_was_found_is_said_in_words():
     assert found.repetitive
     assert found.skewed
     assert found.mislabelled
-    for share in (found.near_copies, found.wrong_labels):
+    for share in (found.copies, found.wrong_labels):
         assert f"{share:.0%}" in str(found)
     assert f"10 classes, effectively {found.effective_classes:.1f}" in str(found)
     unknown = sb.guide.data_traits(Worded())

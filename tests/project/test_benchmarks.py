@@ -169,7 +169,7 @@ def test_a_record_is_stale_where_a_file_that_it_measured_has_changed(repository)
     assert state_of(f"git {commit}", [], root) == "no case measures it any more"
 
 
-def test_every_committed_record_has_a_line_and_names_its_cases(tmp_path):
+def test_every_committed_record_has_a_line_and_names_its_cases():
     lines = list(states_of())
     assert len(lines) >= 20
     gone = [line for line in lines if "no case" in line]
@@ -178,4 +178,4 @@ def test_every_committed_record_has_a_line_and_names_its_cases(tmp_path):
         "records/bench/kill.json",
     ]
     fresh = {"rows": [], "cases": {"steps.auto": {}}}
-    assert "src/selective_backprop/strategies" in measured_by(tmp_path / "new.json", fresh)
+    assert "src/selective_backprop/strategies" in measured_by(fresh)

@@ -38,21 +38,18 @@ Findings = Mapping[str, Any]
 
 def measure(
     workload: Workload,
-    names: Sequence[str],
     *,
     seconds: float,
     tell: Callable[[int, float], None],
     now: Callable[[], float] = time.perf_counter,
 ) -> Findings:
-    """Time training and the named scorers, as long as `enough_rounds` says."""
+    """Time training and all scorers, as long as `enough_rounds` says."""
     clock, words = _clock(workload)
     timed_loops = TimedLoops(workload, clock)
     plain = timed_loops.traditional()
     for _ in range(max(1, workload.examples // workload.batch_size)):
         plain(1)  # a model that has learned nothing has losses that say nothing
-    # Whatever is named, exact scoring is timed: it is the measure of the others.
-    wanted = {"forward", "fp32", *names}
-    scorers = {name: each for name, each in workload.scorers.items() if name in wanted}
+    scorers = workload.scorers
     trials = {
         name: timed_loops.scoring(scorer, workload.scored_in(name))
         for name, scorer in scorers.items()
@@ -60,7 +57,7 @@ def measure(
     works = {
         name: scorers[name]
         for name, trial in trials.items()
-        if trial.run is not None and name in {"forward", *names} - set(Precision)
+        if trial.run is not None and name not in set(Precision)
     }
     strategies = strategies_of(workload.rate, works)
     loops: dict[str, TimedLoop] = {
@@ -76,8 +73,7 @@ def measure(
     ratios = [partial(_against_traditional, name) for name in arms]
     rounds = enough_rounds(arms, ratios, seconds=seconds, least=LEAST, tell=tell, now=now)
     starts = {name: _start(loop, name, rounds) for name, loop in loops.items()}
-    chosen = {name: trials[name] for name in names}
-    return conclude(workload, words, rounds, strategies, starts, chosen)
+    return conclude(workload, words, rounds, strategies, starts, trials)
 
 
 def strategies_of(
@@ -142,7 +138,7 @@ def conclude(
         rounds: of loops by strategy, and of passes of scorers as `scorer NAME`.
         strategies: what was timed, by name.
         starts: seconds by which an epoch's first batch takes longer, by strategy.
-        trials: of the scorers that are told of.
+        trials: of the scorers.
     """
     data, full = workload.data, "scorer fp32" if "scorer fp32" in rounds[0] else EXACT
     agreements = {

@@ -8,7 +8,7 @@ import typer
 
 import selective_backprop as sb
 from selective_backprop_lab.cli.command_line import console, errors, folder_of
-from selective_backprop_lab.cli.options import Root, option
+from selective_backprop_lab.cli.options import option
 from selective_backprop_lab.data.folders import make_folder, writing_out
 
 _PRINTED = 10
@@ -52,7 +52,6 @@ def audit(
             ".parquet file with cleanlab's column names.",
         ),
     ] = None,
-    root: Root = None,
     out: Annotated[
         Path | None,
         option("FOLDER", "Folder to write into. Default: audit, beside the first record."),
@@ -67,7 +66,6 @@ def audit(
     from selective_backprop_lab.report.audit import (
         audit_runs,
         cuts_table,
-        pictures,
         top_table,
         write_list,
     )
@@ -80,9 +78,7 @@ def audit(
         )
     folder = out or folder_of(runs[0]) / "audit"
     make_folder(folder)
-    problems = list(found.problems)
-    shown = pictures(found, root, problems)
-    for problem in problems:
+    for problem in found.problems:
         errors.print(f"warning: {problem}")
     suspects = found.suspects
     count = suspects.suspicious if top is None else min(top, len(suspects))
@@ -103,7 +99,7 @@ def audit(
     if against_noise and found.wrong is not None:
         console.print(cuts_table(found, found.wrong))
     with writing_out(folder):
-        written = write_list(found, folder, count, shown)
+        written = write_list(found, folder, count)
     if table is not None:
         known = {**sb.guide.example_table(suspects), "mean_loss": found.mean("loss_mean")}
         with writing_out(table, "--table"):

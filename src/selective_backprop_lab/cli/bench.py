@@ -8,7 +8,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 import selective_backprop as sb
 from selective_backprop_lab.bench.harness import measure
-from selective_backprop_lab.bench.workload import Workload, make_workload
+from selective_backprop_lab.bench.workload import make_workload
 from selective_backprop_lab.cli.command_line import (
     check_record,
     console,
@@ -17,7 +17,6 @@ from selective_backprop_lab.cli.command_line import (
 )
 from selective_backprop_lab.cli.options import MeasuringOptions, Rate, option
 from selective_backprop_lab.data.folders import make_folder, writing_out
-from selective_backprop_lab.names import find_name
 from selective_backprop_lab.training.threads import limit_threads
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -26,14 +25,6 @@ FORMATS = (".png", ".svg", ".pdf")
 def bench(
     measuring: MeasuringOptions,
     rate: Rate = 1 / 3,
-    scorers: Annotated[
-        str | None,
-        option(
-            "NAMES",
-            "Scorers to time, separated by commas: forward, int8, bf16, pipelined (on a GPU). With "
-            "--precision bf16, forward is bf16, and fp32 is timed beside it. Default: all.",
-        ),
-    ] = None,
     seconds: Annotated[
         float,
         option(
@@ -79,8 +70,7 @@ def bench(
             progress.update(task, description=words, total=max(seconds, spent), completed=spent)
 
         workload = make_workload(recipe, rate=rate, device=device, root=measuring.root)
-        names = _chosen(scorers, workload)
-        findings = measure(workload, names, seconds=seconds, tell=tell)
+        findings = measure(workload, seconds=seconds, tell=tell)
     for part in show_findings(findings):
         console.print(part)
     save_record(measuring.json, findings)
@@ -88,13 +78,3 @@ def bench(
         draw_bench(findings, out)
     written = [out] if measuring.json is None else [out, measuring.json]
     console.print(f"Written: {', '.join(map(str, written))}.", soft_wrap=True)
-
-
-def _chosen(text: str | None, workload: Workload) -> list[str]:
-    """Return the names of scorers that were typed, or of all."""
-    known = workload.scorers
-    if text is None:
-        return list(known)
-    case = f", for training in {workload.recipe.precision} on {workload.device}"
-    names = (find_name("scorer", name.strip(), known, more=case) for name in text.split(","))
-    return list(dict.fromkeys(names))

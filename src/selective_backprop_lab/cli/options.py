@@ -27,7 +27,6 @@ from selective_backprop_lab.nets.models import MODELS
 from selective_backprop_lab.recipe import RECIPES, Precision, Rates, Recipe, find_recipe
 from selective_backprop_lab.runner.run_store import RunStore
 from selective_backprop_lab.strategies import StrategyOptions
-from selective_backprop_lab.training.lr_schedule import ScheduleBasis
 from selective_backprop_lab.training.run_config import RunConfig
 from selective_backprop_lab.training.threads import limit_threads
 
@@ -297,16 +296,6 @@ class TrainingOptions:
         ),
     ] = True
     precision: TrainingPrecision = Precision.FP32
-    lr_follows: Annotated[
-        ScheduleBasis,
-        option(
-            "|".join(ScheduleBasis),
-            "What moves the learning rate. run: the share of the run that is done, so every "
-            "strategy goes through the whole schedule. candidates: the examples drawn so far, as a "
-            "share of those that traditional training of the same length draws (with a budget in "
-            "seconds: of the recipe's epochs). Selection follows the run.",
-        ),
-    ] = ScheduleBasis.RUN
     evaluations: Annotated[
         int, option("N", "How often each run is tested on the test set, at even intervals.", min=1)
     ] = 20
@@ -380,7 +369,6 @@ class TrainingOptions:
                 device=device,
                 composition=composition,
                 pretrained=self.pretrained and data_name(self.pretrained),
-                lr_follows=self.lr_follows,
             )
             for seed in seeds
             for length in lengths

@@ -5,8 +5,7 @@ nobody has prepared never are. A `Composition` makes the one into the other.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -178,15 +177,6 @@ class Composition:
         chosen = {name: value for name, value in asdict(self).items() if value != usual[name]}
         noise = chosen.pop("noise", None)
         return {"noise": noise, **({"composition": chosen} if chosen else {})}
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> "Composition":
-        """Return what a record's config says."""
-        known = {field.name for field in fields(cls)}
-        chosen = {k: v for k, v in (config.get("composition") or {}).items() if k in known}
-        if "noise_kind" in chosen:
-            chosen["noise_kind"] = NoiseKind(chosen["noise_kind"])
-        return cls(noise=config.get("noise") or 0.0, **chosen)
 
 
 AS_PUBLISHED = Composition()

@@ -213,19 +213,6 @@ def fingerprint(name: str) -> str | None:
     return None
 
 
-def refuse_changed(path: Path, model: str, before: str | None, now: str | None) -> None:
-    """Refuse to go on from what another state of a model's file has left at `path`.
-
-    Raises:
-        RecordError: if the fingerprints of then and now are both known, and differ.
-    """
-    if None not in (before, now) and before != now:
-        raise sb.RecordError(
-            f"{path}: the file of {model} has changed since this was recorded; --again runs it "
-            "anew, and where a command has no such option, move that file away"
-        )
-
-
 @cache  # the code in memory is the file as it was imported, whatever becomes of it
 def _digest(module: ModuleType) -> str | None:
     try:

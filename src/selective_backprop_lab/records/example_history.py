@@ -7,9 +7,7 @@ along `example` is of the data set's i-th example.
 
 An example is seen when the model in training passes it forward, for training (in training mode)
 or to score it (in eval mode), with the augmentation of that moment. No pass is made for this file.
-A pass of another model, such as a small proxy, counts as scoring and shows nothing. Lives are
-kept of a few examples that are the same in all runs of a data set, and of the examples that this
-run selected most, selected least, or found hardest.
+A pass of another model, such as a small proxy, counts as scoring and shows nothing.
 """
 
 from collections.abc import Iterator
@@ -26,6 +24,7 @@ from selective_backprop_lab.shapes import Int64
 VERSION = 1
 SUFFIX = ".examples.npz"
 EXTREMES = 18  # examples that are shown as the most selected, and as many as the least
+DOUBTED = 64  # examples that are shown as those whose labels were doubted most
 # Bytes, uncompressed: of some 20 million examples. A few kB of zeros would fill any memory.
 _LARGEST = 2**30
 
@@ -53,31 +52,17 @@ class ExampleHistory:
     scored: Annotated[Int32s, "example"]  # how often it was scored by a forward pass
     loss_last: Annotated[Float32s, "example"]  # the loss last seen; NaN if never
     loss_mean: Annotated[Float32s, "example"]  # over all that were seen; NaN if never
-    loss_max: Annotated[Float32s, "example"]  # the highest seen; NaN if never
-    epoch_last: Annotated[Int32s, "example"]  # in which it was last seen, from 0; -1 if never
     looks: Annotated[Int32s, "example"]  # how often it was seen with finite outputs
     # Of the probability of the label and of the likeliest other class, the other's share minus the
     # label's: the mean over all looks, the k-th of which weighs k; NaN if never seen.
     doubt: Annotated[Float32s, "example"]
-    cdf_progress: Annotated[Float32s, "evaluation"]  # share of the run done, at each evaluation
-    cdf_known: Annotated[Int64s, "evaluation"]  # how many examples had been seen by then
-    cdf_level: Annotated[Float32s, "level"]  # from 0 to 1
-    cdf_loss: Annotated[Float32s, "evaluation level"]  # quantiles of what `loss_last` was then
-    life_index: Annotated[Int64s, "life"]  # the examples whose lives follow
-    life_epoch: Annotated[Int32s, "epoch"]  # from 0
-    life_loss: Annotated[Float32s, "life epoch"]  # last seen in that epoch; NaN if not seen in it
-    life_probability: Annotated[Float32s, "life epoch"]  # that the model gave the label then
-    life_selected: Annotated[Int32s, "life epoch"]  # how often it was trained on in that epoch
     portrait_index: Annotated[Int64s, "portrait"]  # the examples that are shown
     # At most 32 pixels a side; missing where examples are no images.
     portrait_image: Annotated[UInt8s, "portrait height width channel"] | None = None
-    portrait_text: tuple[str, ...] | None = None  # in words; missing where they are images
     label_clean: Annotated[Int64s, "example"] | None = None  # before labels were flipped, if any
 
     def __post_init__(self) -> None:
         sizes = {"class": len(self.class_name)}
-        if self.portrait_text is not None:
-            sizes["portrait"] = len(self.portrait_text)
         for name, array, kind, axes in self._arrays():
             fits = array.dtype == kind and array.ndim == len(axes)
             if not fits or any(
@@ -92,7 +77,7 @@ class ExampleHistory:
         for name, least, most in (
             *((name, 0, sizes["class"] - 1) for name in ("label", "label_clean")),
             ("prediction", -1, sizes["class"] - 1),
-            *((name, 0, len(self) - 1) for name in ("life_index", "portrait_index")),
+            ("portrait_index", 0, len(self) - 1),
         ):
             array = getattr(self, name)
             if array is not None and array.size and not least <= array.min() <= array.max() <= most:
@@ -117,13 +102,13 @@ class ExampleHistory:
         return len(self.label)
 
 
-_TEXTS = ("class_name", "portrait_text")
+_KNOWN = {"version", *(field.name for field in fields(ExampleHistory))}
 
 
 def extremes(
     selected: np.ndarray, loss_mean: np.ndarray
 ) -> dict[str, Int64[np.ndarray, " example"]]:
-    """Return all examples in three orders: "most" and "least" selected first, and "hardest".
+    """Return all examples in two orders: the "most" and the "least" selected first.
 
     Of examples that were selected equally often, the harder one counts as selected more. One that
     was never seen, with a mean loss of NaN, comes last.
@@ -131,7 +116,6 @@ def extremes(
     return {
         "most": np.lexsort((-loss_mean, -selected)),
         "least": np.lexsort((loss_mean, selected)),
-        "hardest": np.argsort(-loss_mean, kind="stable"),
     }
 
 
@@ -171,12 +155,11 @@ def read_examples(record: str | Path) -> ExampleHistory | None:
                     f"it unpacks to {size / 2**20:,.0f} MiB, expected at most "
                     f"{_LARGEST / 2**20:,.0f}"
                 )
-            found: dict[str, Any] = {name: file[name] for name in file.files}
+            found: dict[str, Any] = {name: file[name] for name in _KNOWN & {*file.files}}
         version = found.pop("version").item()
         if version == VERSION:
             found["passes"] = float(found["passes"].item())
-            for name in found.keys() & _TEXTS:
-                found[name] = tuple(map(str, found[name].tolist()))
+            found["class_name"] = tuple(map(str, found["class_name"].tolist()))
             return ExampleHistory(**found)
     except Exception as error:  # damaged bytes make the reader raise nearly anything
         raise sb.RecordError(f"{path}: damaged, or no file of examples ({error}).") from error

@@ -15,13 +15,9 @@ from PIL import Image
 import selective_backprop as sb
 from selective_backprop_lab.analysis.loading import read_histories, read_same_data
 from selective_backprop_lab.analysis.tables import Column, Table
-from selective_backprop_lab.data import datasets
-from selective_backprop_lab.data.composition import Composition
-from selective_backprop_lab.data.datasets import thumbnails
 from selective_backprop_lab.records.example_history import ExampleHistory
 from selective_backprop_lab.records.frame import each_run
 
-PICTURED = 200  # examples that are shown in pictures, at most
 _MEASURES = ("precision", "recall")
 _PAGE = Template(
     Path(__file__).with_name("suspects.html.j2").read_text(encoding="utf-8"), autoescape=True
@@ -192,15 +188,20 @@ def cuts_table(found: Audit, wrong: np.ndarray) -> Table:
     )
 
 
-def write_list(
-    found: Audit, folder: Path, count: int, pictures: Mapping[int, np.ndarray]
-) -> list[Path]:
-    """Write `suspects.csv`, and a page of the suspects that have a picture or a text.
+def write_list(found: Audit, folder: Path, count: int) -> list[Path]:
+    """Write `suspects.csv`, and a page of the suspects of which runs recorded a picture.
 
     Pictures go into a folder `suspects`, each named by the example's index in the data set.
     """
     suspects, listed = found.suspects, found.suspects.indices[:count]
-    texts = _recorded(found, "portrait_text", listed)
+    pictures = {
+        index: image
+        for history in found.histories
+        if history.portrait_image is not None
+        for index, image in zip(
+            history.portrait_index.tolist(), history.portrait_image, strict=True
+        )
+    }
     names = {index: f"suspects/{index:06}.png" for index in listed.tolist() if index in pictures}
     if names:
         (folder / "suspects").mkdir(exist_ok=True)
@@ -211,61 +212,15 @@ def write_list(
         "mean_loss": [f"{each:.4f}" for each in found.mean("loss_mean")[listed]],
         "times_trained": np.asarray(times).tolist(),
     }
-    for title, shown in (("picture", names), ("text", texts)):
-        if shown:
-            extra[title] = [shown.get(index, "") for index in listed.tolist()]
+    if names:
+        extra["picture"] = [names.get(index, "") for index in listed.tolist()]
     table, page = folder / "suspects.csv", folder / "suspects.html"
     suspects.write_csv(table, limit=count, class_names=found.class_names, extra=extra)
     items = [
-        row | {"picture": names.get(row["index"]), "text": texts.get(row["index"])}
-        for row in found.rows(count)
-        if row["index"] in names or row["index"] in texts
+        row | {"picture": names[row["index"]]} for row in found.rows(count) if row["index"] in names
     ]
     if not items:
         return [table]
     text = _PAGE.render(items=items, examples=suspects.examples, listed=len(listed))
     page.write_text(text, encoding="utf-8")
     return [table, page]
-
-
-def pictures(found: Audit, root: Path | None, problems: list[str]) -> Mapping[int, np.ndarray]:
-    """Return pictures of the most suspicious examples, and note what was in the way."""
-    if found.histories[0].portrait_image is None:
-        return {}
-    wanted = found.suspects.indices[:PICTURED]
-    try:
-        data = _data_of(found, root)
-    except ValueError as error:  # the data are missing, or the record says what cannot be
-        recorded = _recorded(found, "portrait_image", wanted)
-        problems.append(
-            f"only {len(recorded)} of the {len(wanted)} most suspicious have pictures, those from "
-            f"the record: {error}."
-        )
-        return recorded
-    return dict(zip(wanted.tolist(), thumbnails(data, wanted), strict=True))
-
-
-def _recorded(found: Audit, field: str, wanted: np.ndarray) -> dict[int, Any]:
-    """Return the pictures or texts that runs recorded of some examples, by index."""
-    among = set(wanted.tolist())
-    return {
-        index: each
-        for history in found.histories
-        if (shown := getattr(history, field)) is not None
-        for index, each in zip(history.portrait_index.tolist(), shown, strict=True)
-        if index in among
-    }
-
-
-def _data_of(found: Audit, root: Path | None) -> datasets.LabData:
-    """Return the data that the runs trained on, if it is found here."""
-    config, labels = found.config, found.histories[0].label
-    clean = datasets.load(config.get("data", ""), root=root, limit=config.get("limit"))
-    parts = {key.partition(".")[2]: each for key, each in config.items() if "composition." in key}
-    data = Composition.of({"noise": config.get("noise"), "composition": parts})(clean)
-    if not np.array_equal(data.train_labels.numpy(), labels):
-        raise sb.DataError(
-            f"the {config['data']} found here has other labels than the data of the run. Name the "
-            "right folder with --root"
-        )
-    return data

@@ -1,4 +1,4 @@
-"""What the histories of examples say: how losses are spread, which classes and examples train.
+"""What the histories of examples say: which classes and which examples are trained on.
 
 Of several seeds, what is a number of each example or class is averaged; single examples are shown
 run by run, since their predictions are a run's own.
@@ -6,7 +6,6 @@ run by run, since their predictions are a run's own.
 
 import base64
 import io
-import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,18 +20,14 @@ from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.queries import counted
 from selective_backprop_lab.records.example_history import EXTREMES, ExampleHistory, extremes
 from selective_backprop_lab.records.frame import each_run
-from selective_backprop_lab.report.panels import DASHES, FAINT, SETTINGS
+from selective_backprop_lab.report.panels import FAINT, SETTINGS
 from selective_backprop_lab.report.styles import Style
-from selective_backprop_lab.shapes import Float
 
 Kept = Mapping[str, Mapping[int, ExampleHistory]]
 """What became of the examples, by the arm's label and the seed."""
 _MOST_RUNS = 12  # whose examples a page holds with every seed; of more, the first seed of each
-_LETTERS = 300  # of a text that is shown
 CLASSES = 20  # rows that a reader still compares
 _ALL = 99.9  # of 100 chances, and more: everything was trained on
-LIVES = 3  # that are drawn
-_LEAST = 1e-5  # a loss below it is drawn there: a logarithmic axis has no zero
 
 
 def kept_histories(
@@ -58,19 +53,6 @@ def examined(kept: Kept) -> list[tuple[str, int, ExampleHistory]]:
         for label, own in kept.items()
         for seed, history in list(own.items())[: 1 if several else None]
     ]
-
-
-def loss_spread(
-    histories: Collection[ExampleHistory],
-) -> tuple[Float[np.ndarray, " evaluation"], Float[np.ndarray, "evaluation level"]]:
-    """Return each evaluation's share of the run, and the quantiles of losses, as means over seeds.
-
-    Seeds that were evaluated less often than the others, or had nothing to show, are left out.
-    """
-    most = max(history.cdf_loss.shape for history in histories)
-    alike = [history for history in histories if history.cdf_loss.shape == most]
-    losses = np.mean([history.cdf_loss.astype(float) for history in alike], axis=0)
-    return np.mean([history.cdf_progress for history in alike], axis=0), losses
 
 
 def class_shares(histories: Collection[ExampleHistory]) -> list[Estimate]:
@@ -120,8 +102,7 @@ def gallery(kept: Kept) -> dict[str, Any]:
         passes = round(history.passes, 2)
         runs.append({"name": f"{label}, seed {seed}", "even": even, "passes": passes, **sides})
     shown = {card["number"] for own in runs for card in own["most"] + own["least"]}
-    images, texts = faces([history for *_, history in seen], shown)
-    return {"runs": runs, "images": images, "texts": texts}
+    return {"runs": runs, "images": faces([history for *_, history in seen], shown)}
 
 
 def _card(history: ExampleHistory, index: int) -> dict[str, Any]:
@@ -140,21 +121,17 @@ def _card(history: ExampleHistory, index: int) -> dict[str, Any]:
     }
 
 
-def faces(
-    histories: Sequence[ExampleHistory], indices: Collection[int]
-) -> tuple[dict[int, str], dict[int, str]]:
-    """Return what some examples look like: addresses that hold their images, and their texts."""
-    images: dict[int, str] = {}
-    texts: dict[int, str] = {}
-    for history in histories:
-        for place, index in enumerate(history.portrait_index.tolist()):
-            if index not in indices or index in images:
-                continue
-            if history.portrait_image is not None:
-                images[index] = _as_png(history.portrait_image[place])
-            elif history.portrait_text is not None:
-                texts[index] = textwrap.shorten(history.portrait_text[place], _LETTERS)
-    return images, texts
+def faces(histories: Sequence[ExampleHistory], indices: Collection[int]) -> dict[int, str]:
+    """Return the images of some examples, as addresses that hold them."""
+    shown = {
+        index: image
+        for history in histories
+        if history.portrait_image is not None
+        for index, image in zip(
+            history.portrait_index.tolist(), history.portrait_image, strict=True
+        )
+    }
+    return {index: _as_png(image) for index, image in shown.items() if index in indices}
 
 
 def _as_png(image: np.ndarray) -> str:
@@ -175,29 +152,6 @@ def widest_classes(shares: Sequence[Sequence[Estimate]], count: int) -> list[int
             np.isfinite([share.mean for share in shares[0]]), np.abs(relative[0] - 1.0), 0.0
         )
     return sorted(np.argsort(-apart, kind="stable")[:count].tolist())
-
-
-def draw_spread(kept: Kept, look: Mapping[str, Style]) -> Figure | None:
-    """Draw how losses are spread over the examples, in the middle of the run and at its end."""
-    spreads = {label: loss_spread(own.values()) for label, own in kept.items()}
-    spreads = {label: spread for label, spread in spreads.items() if len(spread[1])}
-    if not spreads:
-        return None
-    with matplotlib.rc_context(SETTINGS):
-        figure = Figure(figsize=(11, 3.8), layout="constrained")
-        panels = figure.subplots(1, 2, sharex=True, sharey=True)
-        for axes, moment in zip(panels, (0.5, 1.0), strict=True):
-            for label, (progress, losses) in spreads.items():
-                x = np.maximum(losses[np.abs(progress - moment).argmin()], _LEAST)
-                y = 100 * next(iter(kept[label].values())).cdf_level.astype(float)
-                axes.plot(x, y, label=label, **_line(look[label]))
-            axes.set_xscale("log")
-            axes.set_title(f"After {moment:.0%} of the run", loc="left", fontsize=9)
-            axes.set_xlabel("loss")
-            axes.grid(True, color=FAINT, linewidth=0.6)
-        panels[0].set_ylabel("examples with at most this loss (%)")
-        panels[0].legend(frameon=False, fontsize=7.5)
-    return figure
 
 
 def draw_classes(kept: Kept, look: Mapping[str, Style]) -> Figure | None:
@@ -244,48 +198,3 @@ def draw_classes(kept: Kept, look: Mapping[str, Style]) -> Figure | None:
         axes.grid(True, axis="x", color=FAINT, linewidth=0.6)
         axes.legend(frameon=False, fontsize=7.5)
     return figure
-
-
-def draw_lives(kept: Kept, look: Mapping[str, Style]) -> Figure | None:
-    """Draw what models made of the hardest examples, epoch by epoch, in the first seed of each arm.
-
-    A full dot stands where the example was trained on, a ring where it was scored and left out.
-    None where no run followed an example.
-    """
-    firsts = {label: next(iter(own.values())) for label, own in kept.items()}
-    indices = followed([*firsts.values()])[:LIVES] if firsts else []
-    if not indices:
-        return None
-    with matplotlib.rc_context(SETTINGS):
-        figure = Figure(figsize=(11, 3.4), layout="constrained")
-        panels = figure.subplots(1, len(indices), sharey=True, squeeze=False)[0]
-        for axes, index in zip(panels, indices, strict=True):
-            for label, history in firsts.items():
-                for row in np.flatnonzero(history.life_index == index):
-                    x, y = history.life_epoch + 1, history.life_loss[row]
-                    seen = np.isfinite(y)
-                    axes.plot(x[seen], y[seen], label=label, **_line(look[label]))
-                    trained = history.life_selected[row] > 0
-                    for dots, face in ((trained, look[label].colour), (~trained, "white")):
-                        style = {"markerfacecolor": face, "markersize": 4, "linestyle": ""}
-                        axes.plot(x[dots], y[dots], "o", color=look[label].colour, **style)
-            name, clean = labels_of(next(iter(firsts.values())), index)
-            was = f", flipped, was {clean}" if clean else ""
-            axes.set_title(f"Example {index}, label {name}{was}", loc="left", fontsize=9)
-            axes.set_xlabel("epoch")
-            axes.grid(True, axis="y", color=FAINT, linewidth=0.6)
-        panels[0].set_ylabel("loss")
-        panels[0].legend(frameon=False, fontsize=7.5)
-    return figure
-
-
-def followed(histories: Sequence[ExampleHistory]) -> list[int]:
-    """Return the examples whose lives were kept: first the ones of all runs, hardest first."""
-    kept = np.concatenate([history.life_index for history in histories])
-    indices, counts = np.unique(kept, return_counts=True)
-    hardness = np.nan_to_num(np.max([history.loss_mean[indices] for history in histories], axis=0))
-    return indices[np.lexsort((-hardness, -counts))].tolist()
-
-
-def _line(style: Style) -> dict[str, Any]:
-    return {"color": style.colour, "linestyle": DASHES[style.dash], "linewidth": 0.7 * style.width}

@@ -17,8 +17,6 @@ from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.report.examples import (
     CLASSES,
     draw_classes,
-    draw_lives,
-    draw_spread,
     gallery,
     kept_histories,
 )
@@ -64,11 +62,9 @@ def write_report(
         colours=[style.colour for style in look.values()],
         kept=kept,
         without=without,
-        spread=draw_spread(kept, look),
         classes=draw_classes(kept, look),
         most_classes=CLASSES,
         gallery=gallery(kept) if kept else None,
-        lives=draw_lives(kept, look),
         facts=facts(comparison),
         commands=comparison.sort_index().command.unique(),
         records=records_table(comparison),

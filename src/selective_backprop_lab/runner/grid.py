@@ -59,8 +59,7 @@ def run_grid(
         One finished record for each run, in their order.
 
     Raises:
-        RecordError: if a record cannot be read or written, or a checkpoint is of another run, or
-            either of a model whose file has changed.
+        RecordError: if a record cannot be read or written, or a checkpoint is of another run.
         LossError: once all others are done, of runs that met losses that are not finite, by name.
         SelectiveBackpropError: what else a run raised; the others keep what they have done.
         KeyboardInterrupt: after Ctrl-C, when everything is kept.

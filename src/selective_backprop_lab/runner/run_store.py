@@ -9,9 +9,7 @@ from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import LabData, data_name, prepared, read
-from selective_backprop_lab.nets.models import fingerprint, refuse_changed
 from selective_backprop_lab.records.files import replacing
-from selective_backprop_lab.records.lines import SUFFIX
 from selective_backprop_lab.records.schema import Run, is_recorded, read_run
 from selective_backprop_lab.training.run import TrainingRun
 from selective_backprop_lab.training.run_config import RunConfig
@@ -45,8 +43,7 @@ class RunStore:
         plan = config.pretraining
         if plan is None:
             return None
-        model_file = fingerprint(plan.recipe.model) or ""  # a net of the user's may change
-        path = self.folder / f"{plan.record_name.removesuffix(SUFFIX)}{model_file}.weights"
+        path = self.path(plan).with_suffix(".weights")
         if not path.exists():
             before, after = self.data(plan), self.data(config)
             if before.train_inputs.shape[1:] != after.train_inputs.shape[1:]:
@@ -84,9 +81,9 @@ class RunStore:
         """Return whether a run's record is finished, and holds what its probes saw.
 
         Raises:
-            RecordError: if there is one that was damaged, or is of a model whose file has changed.
+            RecordError: if there is one that was damaged.
         """
-        path, model = self.path(config), config.recipe.model
+        path = self.path(config)
         try:
             run = read_run(path) if is_recorded(path) else None
         except sb.RecordError as error:
@@ -94,11 +91,7 @@ class RunStore:
         if run is None or not run.finished:
             return False
         seen = {observation.probe for observation in run.observations}
-        if any(probe.record_name not in seen for probe in config.probes):
-            return False
-        if run.header.model_file is not None:
-            refuse_changed(path, model, run.header.model_file, fingerprint(model))
-        return True
+        return all(probe.record_name in seen for probe in config.probes)
 
 
 def _shape(data: LabData) -> str:

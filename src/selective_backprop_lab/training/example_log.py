@@ -13,16 +13,15 @@ from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import LabData, thumbnails
-from selective_backprop_lab.records.example_history import EXTREMES, ExampleHistory, extremes
+from selective_backprop_lab.records.example_history import (
+    DOUBTED,
+    EXTREMES,
+    ExampleHistory,
+    extremes,
+)
 from selective_backprop_lab.shapes import Float, Float32, Int64
 
-LEVELS = 41  # quantiles of the loss that are kept of each evaluation
 _HELD = 2**20  # numbers of logits that may wait to be counted
-_CELLS = 2**21  # an example in an epoch; of so many the life is followed, at 5 bytes each
-_FEWEST = 256  # examples that are followed however long the run is
-_LONGEST = 1000  # epochs that a life may have
-_SAME_FOR_ALL = 32  # lives that every run of a data set has
-_OWN = (("most", 8), ("least", 8), ("hardest", 16))  # lives that are this run's choice
 # What is kept of each example, and where it begins: the columns of `ExampleHistory` of these names,
 # and the sums that its means are made of.
 _COLUMNS = {
@@ -31,8 +30,6 @@ _COLUMNS = {
     "selected": np.int32(0),
     "scored": np.int32(0),
     "loss_last": np.float32(np.nan),
-    "loss_max": np.float32(np.nan),
-    "epoch_last": np.int32(-1),
     "looks": np.int32(0),
     "loss_sum": np.float64(0.0),
     "doubt_sum": np.float64(0.0),
@@ -42,7 +39,6 @@ _COLUMNS = {
 class _Pass(NamedTuple):
     """One batch that was passed forward."""
 
-    epoch: int
     trained: bool
     indices: Tensor
     logits: Tensor | None  # None where another model was asked
@@ -53,34 +49,16 @@ class ExampleLog:
 
     Args:
         labels: of the training examples, on the CPU.
-        epochs: how many the run may have; of a long run, fewer lives are followed.
 
     Attributes:
         columns: arrays of one number per example, by name.
-        followed: the examples whose lives are kept, as indices, in a random order that is the
-            same for all runs of a data set.
     """
 
-    def __init__(self, labels: Int64[Tensor, " example"], *, epochs: float) -> None:
+    def __init__(self, labels: Int64[Tensor, " example"]) -> None:
         self._labels = labels.cpu()
-        examples = len(labels)
-        self.columns = {name: np.full(examples, first) for name, first in _COLUMNS.items()}
-        share = int(_CELLS / max(1.0, min(epochs, _LONGEST)))
-        order = torch.randperm(examples, generator=torch.Generator().manual_seed(examples))
-        self.followed = order[: max(_FEWEST, share)].numpy()
-        self._place = np.full(examples, -1, np.int64)
-        self._place[self.followed] = np.arange(len(self.followed))
-        # Of each epoch, what it showed of the examples that are followed: the loss last seen, and
-        # how often they were trained on.
-        self._lives: dict[int, dict[str, np.ndarray]] = {}
-        self._cdf: list[tuple[float, int, np.ndarray]] = []
+        self.columns = {name: np.full(len(labels), first) for name, first in _COLUMNS.items()}
         self._waiting: list[_Pass] = []
         self._held = 0
-        self.epoch = 0
-
-    def begin(self, epoch: int) -> None:
-        """Say which epoch the next passes belong to, from 0."""
-        self.epoch = epoch
 
     def score(self, indices: Tensor, logits: Float[Tensor, "candidate class"] | None) -> None:
         """Take note of a batch that is scored; without logits where another model is asked."""
@@ -106,24 +84,12 @@ class ExampleLog:
         if with_logits:
             self._read(with_logits)
 
-    def evaluate(self, progress: float) -> None:
-        """Note how the losses last seen are spread, when a share `progress` of the run is done."""
-        self.flush()
-        known = self.columns["loss_last"]
-        known = known[np.isfinite(known)]
-        levels = np.linspace(0, 1, LEVELS)
-        found = np.quantile(known, levels) if len(known) else np.full(LEVELS, np.nan)
-        self._cdf.append((progress, len(known), found.astype(np.float32)))
-
     def history(self, data: LabData, *, passes: float) -> ExampleHistory:
         """Return what became of the examples of `data`, which came up `passes` times each."""
         self.flush()
         ends = extremes(self.columns["selected"], self.loss_mean)
-        followed = self._place >= 0
-        lives = [self.followed[:_SAME_FOR_ALL]]
-        lives += [ends[name][followed[ends[name]]][:count] for name, count in _OWN]
-        chosen = np.unique(np.concatenate(lives))
-        pictured = [ends["most"][:EXTREMES], ends["least"][:EXTREMES], chosen]
+        doubted = np.argsort(-self.doubt, kind="stable")[:DOUBTED]  # NaN stands last
+        pictured = [ends["most"][:EXTREMES], ends["least"][:EXTREMES], doubted]
         pictured = np.unique(np.concatenate(pictured))
         clean = data.train_clean_labels
         columns: dict[str, Any] = {
@@ -139,8 +105,6 @@ class ExampleLog:
             portrait_index=pictured,
             portrait_image=thumbnails(data, pictured) if data.is_images else None,
             **columns,
-            **self.spread(),
-            **self.lives(chosen),
         )
 
     @property
@@ -154,51 +118,20 @@ class ExampleLog:
         looks = self.columns["looks"].astype(np.float64)
         return _divided(self.columns["doubt_sum"], looks * (looks + 1) / 2)
 
-    def spread(self) -> dict[str, Any]:
-        """Return the quantiles of the loss at each evaluation, as a file of examples has them."""
-        progress, known, found = zip(*self._cdf, strict=True) if self._cdf else ((), (), ())
-        return {
-            "cdf_progress": np.array(progress, np.float32),
-            "cdf_known": np.array(known, np.int64),
-            "cdf_level": np.linspace(0, 1, LEVELS, dtype=np.float32),
-            "cdf_loss": np.array(found, np.float32).reshape(len(found), LEVELS),
-        }
-
-    def lives(self, indices: np.ndarray) -> dict[str, Any]:
-        """Return the lives of some followed examples, as a file of examples has them."""
-        epochs, places = sorted(self._lives), self._place[indices]
-
-        def table(name: str, kind: type) -> np.ndarray:
-            columns = [self._lives[epoch][name][places] for epoch in epochs]
-            return np.array(columns, kind).T.reshape(len(indices), len(epochs))
-
-        loss = table("loss", np.float32)
-        return {
-            "life_index": np.asarray(indices, np.int64),
-            "life_epoch": np.array(epochs, np.int32),
-            "life_loss": loss,
-            "life_probability": np.exp(-loss),
-            "life_selected": table("selected", np.int32),
-        }
-
     def state_dict(self) -> dict[str, Any]:
         """Return all that was seen, as tensors and numbers."""
         self.flush()
         return {
             "columns": _tensors(self.columns),
-            "cdf": [(at, known, torch.from_numpy(found)) for at, known, found in self._cdf],
-            "lives": {epoch: _tensors(life) for epoch, life in self._lives.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict()`."""
         self.columns = _arrays(state["columns"])
-        self._cdf = [(at, known, found.numpy()) for at, known, found in state["cdf"]]
-        self._lives = {epoch: _arrays(life) for epoch, life in state["lives"].items()}
 
     def _wait(self, indices: Tensor, logits: Tensor | None, *, trained: bool) -> None:
         logits = None if logits is None else logits.detach()
-        self._waiting.append(_Pass(self.epoch, trained, indices, logits))
+        self._waiting.append(_Pass(trained, indices, logits))
         self._held += len(indices) if logits is None else logits.numel()
 
     def _read(self, passes: list[_Pass]) -> None:
@@ -213,7 +146,6 @@ class ExampleLog:
         index = rows.numpy()
         # Where an example occurs twice, NumPy lets the last entry stand.
         columns["loss_last"][index] = losses
-        np.fmax.at(columns["loss_max"], index, losses)
         look = sb.guide.look_at(logits, labels)
         known = look.known.cpu().numpy()
         informed, doubts = index[known], look.doubts.cpu().numpy()[known]
@@ -223,25 +155,6 @@ class ExampleLog:
         weights = columns["looks"][informed] + _occurrence(informed)
         np.add.at(columns["doubt_sum"], informed, weights * doubts)
         np.add.at(columns["looks"], informed, 1)
-        lengths = [len(each.indices) for each in passes]
-        epochs = np.repeat([each.epoch for each in passes], lengths)
-        trained = np.repeat([each.trained for each in passes], lengths)
-        columns["epoch_last"][index] = epochs
-        places = self._place[index]
-        for epoch in np.unique(epochs[epochs < _LONGEST]).tolist():
-            here = (epochs == epoch) & (places >= 0)
-            self._live(epoch, places[here], losses[here], trained[here])
-
-    def _live(
-        self, epoch: int, places: np.ndarray, losses: np.ndarray, trained: np.ndarray
-    ) -> None:
-        """Add to the lives of followed examples what an epoch showed of them."""
-        count = len(self.followed)
-        empty = {"loss": np.full(count, np.nan, np.float32), "selected": np.zeros(count, np.uint8)}
-        life = self._lives.setdefault(epoch, empty)
-        life["loss"][places] = losses
-        counts = life["selected"] + np.bincount(places[trained], minlength=count)
-        life["selected"] = np.minimum(counts, np.iinfo(np.uint8).max).astype(np.uint8)
 
 
 def _tensors(arrays: dict[str, np.ndarray]) -> dict[str, Tensor]:

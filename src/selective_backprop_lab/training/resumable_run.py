@@ -17,7 +17,6 @@ import torch
 
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import LabData
-from selective_backprop_lab.nets.models import refuse_changed
 from selective_backprop_lab.records.example_history import write_examples
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.lines import decode, encode
@@ -29,7 +28,7 @@ from selective_backprop_lab.training.run_config import RunConfig
 from selective_backprop_lab.training.stopping import Stop
 
 SECONDS = 30.0  # of training between two checkpoints, at least
-FORMAT = 4  # of checkpoints
+FORMAT = 5  # of checkpoints
 SUFFIX = ".checkpoint"
 SHARE = 0.01  # of a run's time that writing checkpoints takes, at most
 
@@ -48,8 +47,8 @@ class ResumableRun:
         clock: returns seconds, never going backwards.
 
     Raises:
-        RecordError: if its checkpoint is of another run or version, or of a model that has
-            changed, or its record cannot be written.
+        RecordError: if its checkpoint is of another run or version, or its record cannot be
+            written.
     """
 
     def __init__(
@@ -65,7 +64,6 @@ class ResumableRun:
     ) -> None:
         self.run, self._every, self._clock = run, every, clock
         header = run.config.header(command)
-        self._model_file = header.model_file
         path = record_path(folder, header)
         self.checkpoints = Checkpoints(path, identity_of(run.config, run.data))
         self._elapsed, self._sessions, self._took = 0.0, 1, 0.0
@@ -85,16 +83,12 @@ class ResumableRun:
         self._since: float | None = None  # at rest
 
     def _go_on(self, checkpoint: Path, state: dict[str, Any]) -> None:
-        model = self.run.config.recipe.model
         try:
-            refuse_changed(checkpoint, model, state["model_file"], self._model_file)
             self.run.load_state_dict(state["run"])
             self._elapsed, self._sessions = state["elapsed"], state["sessions"] + 1
-        except sb.RecordError:
-            raise
         except Exception as error:  # whatever a state of something else makes torch raise
             raise sb.RecordError(
-                f"{checkpoint} does not fit this run of the model {model!r} "
+                f"{checkpoint} does not fit this run of the model {self.run.config.recipe.model!r} "
                 f"({type(error).__name__}: {error}). Make the model as it was, or move that file "
                 "and the one before it away to begin anew."
             ) from error
@@ -134,7 +128,6 @@ class ResumableRun:
                 "run": self.run.state_dict(),
                 "elapsed": self._elapsed,
                 "sessions": self._sessions,
-                "model_file": self._model_file,
             }
             try:
                 self.checkpoints.save(state)

@@ -66,7 +66,8 @@ class TrainingRun:
         )
         self._weighing: Callable[[Any, Any], Any] | None = None
         self._optimizer = recipe.make_optimizer(self.model.parameters())
-        self._log = _start_log(config, data) if log_examples and not data.is_text else None
+        logs = log_examples and not data.is_text
+        self._log = ExampleLog(data.train_labels) if logs else None
         self._spec = config.strategy
         if data.is_text and self._spec.classifies:
             raise sb.ConfigurationError(
@@ -138,7 +139,7 @@ class TrainingRun:
             self.meter.stop()
             point = self._evaluate()
             if self._log is not None:
-                self._log.evaluate(point.progress)
+                self._log.flush()
         self.points.append(point)
         return point
 
@@ -323,8 +324,6 @@ class TrainingRun:
         length, loader = self.config.length, self.loader
         epochs = length.value if length.unit == "epochs" else math.inf
         while loader.next_epoch < epochs and not self._exhausted:
-            if self._log is not None:
-                self._log.begin(loader.next_epoch)
             loader.set_epoch(loader.next_epoch)
             for (inputs, targets, _), selection in loader:
                 self._seen = loader.stats
@@ -422,9 +421,3 @@ class TrainingRun:
         )
         self._losses.zero_()
         return point
-
-
-def _start_log(config: RunConfig, data: LabData) -> ExampleLog:
-    # An epoch that is drawn from at some rate costs no less than this share of a traditional one.
-    longest = {"epochs": 1.0, "cost": 1.0 / config.settings.rate, "seconds": math.inf}
-    return ExampleLog(data.train_labels, epochs=config.length.value * longest[config.length.unit])

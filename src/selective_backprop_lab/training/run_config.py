@@ -114,7 +114,8 @@ class RunConfig:
         """Return what the run is known by: what was chosen, without what is as by default.
 
         An option that is added later therefore leaves the records of before as they are. Threads,
-        device and versions are provenance: they do not tell runs apart.
+        device and versions are provenance: they do not tell runs apart. A model of the user's whose
+        file was edited is another model.
         """
         recipe, length = self.recipe, self.length
         usual = replace(
@@ -144,6 +145,7 @@ class RunConfig:
             "length": {length.unit: length.value},
             "evaluations": self.evaluations,
             **chosen,
+            **({} if (file := fingerprint(recipe.model)) is None else {"model_file": file}),
         }
 
     @property

@@ -128,7 +128,6 @@ def test_rounds_end_when_the_time_is_up_or_every_ratio_is_known(
     monkeypatch.setattr(rounds_module, "_are_known", lambda *_: known)
     findings = measure(
         workload,
-        ["forward"],
         seconds=seconds,
         tell=lambda count, spent: told.append((count, spent)),
         now=lambda: next(moments),

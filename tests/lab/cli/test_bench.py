@@ -22,7 +22,7 @@ def measured(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(harness, "LEAST", 2)
         line = "bench --data 1x8x8/3 --batch-size 8 --model bench_own_model:make --seconds 0"
-        options = "--precision bf16 --scorers 'forward, fp32,int8' --json all/a.json"
+        options = "--precision bf16 --json all/a.json"
         outcome = run_command(f"{line} {options}", folder)
     return folder, outcome
 
@@ -56,24 +56,10 @@ def test_it_draws_a_figure_and_writes_a_record(measured):
     assert outcome.text.endswith("Written: bench.png, all/a.json.")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            "--data 1x8x8/3 --scorers fp4",
-            "no scorer 'fp4'; there are forward, bf16, int8, for training",
-        ),
-        (
-            "--data 1x8x8 --scorers bf16 --precision bf16",
-            "there are forward, fp32, int8, for training in bf16 on cpu",
-        ),
-        ("--data 1x8x8 --rate 3", "--rate 3: a share in (0, 1] is needed"),
-    ],
-)
-def test_what_cannot_be_measured_is_refused(options, message, tmp_path):
-    outcome = run_command(f"bench {options} --batch-size 8", tmp_path)
+def test_a_rate_that_is_no_share_is_refused(tmp_path):
+    outcome = run_command("bench --data 1x8x8 --rate 3 --batch-size 8", tmp_path)
     assert outcome.status == 2
-    assert message in outcome.text
+    assert "--rate 3: a share in (0, 1] is needed" in outcome.text
 
 
 @pytest.mark.parametrize(
@@ -102,7 +88,7 @@ def test_a_figure_that_cannot_be_drawn_leaves_the_record(tmp_path, monkeypatch):
 
     monkeypatch.setattr(harness, "LEAST", 1)
     monkeypatch.setattr("selective_backprop_lab.bench.figure.draw_bench", full)
-    options = "--data 1x8x8/2 --model tiny_cnn --batch-size 4 --scorers forward --seconds 0"
+    options = "--data 1x8x8/2 --model tiny_cnn --batch-size 4 --seconds 0"
     outcome = run_command(f"bench {options} --json a.json", tmp_path)
     assert outcome.status == 2
     assert "cannot be written (bench.png: no space left on device)" in outcome.text

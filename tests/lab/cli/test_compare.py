@@ -20,7 +20,6 @@ from selective_backprop_lab.records.example_history import examples_path, read_e
 from selective_backprop_lab.records.schema import read_run, read_runs
 from selective_backprop_lab.runner import grid, run_store
 from selective_backprop_lab.strategies import DEFAULT_STRATEGIES, StrategyOptions, parse_strategies
-from selective_backprop_lab.training.lr_schedule import ScheduleBasis
 from selective_backprop_lab.training.run import TrainingRun
 
 SMALL = "--limit 256 --epochs 2 --evaluations 3 --rate 1/2"
@@ -238,7 +237,6 @@ def test_by_default_the_five_arms_train_on_digits_at_equal_cost_with_three_seeds
                 }
             },
         ),
-        ("--lr-follows candidates", {"lr_follows": ScheduleBasis.CANDIDATES}),
         ("--evaluations 7", {"evaluations": 7}),
         ("--device cpu", {"device": "cpu"}),
     ],

@@ -10,18 +10,17 @@ from reference_audit import doubt, mean_doubt
 from reproductions.probes import Selections, unpack
 from selective_backprop_lab.data.noise import LabelNoise
 from selective_backprop_lab.training import example_log as following
-from selective_backprop_lab.training.example_log import LEVELS, ExampleLog
+from selective_backprop_lab.training.example_log import ExampleLog
 from selective_backprop_lab.training.run import TrainingRun
 
 CLASSES = 4
 
 
 def sights(count=40, examples=12, seed=0):
-    """Made-up batches: epoch, whether trained, indices and logits; examples come several times."""
+    """Made-up batches: whether trained, indices and logits; examples come several times."""
     generator = torch.Generator().manual_seed(seed)
     return [
         (
-            i // 10,
             i % 3 == 0,
             torch.randint(examples, (5,), generator=generator),
             torch.randn(5, CLASSES, generator=generator) if i % 7 else None,
@@ -30,10 +29,9 @@ def sights(count=40, examples=12, seed=0):
     ]
 
 
-def follow(labels, batches, *, settle_each=False, epochs=10.0):
-    follower = ExampleLog(labels, epochs=epochs)
-    for epoch, trained, indices, logits in batches:
-        follower.begin(epoch)
+def follow(labels, batches, *, settle_each=False):
+    follower = ExampleLog(labels)
+    for trained, indices, logits in batches:
         if trained and logits is not None:
             follower.train(indices, logits)
         else:
@@ -48,12 +46,12 @@ def plainly(labels, batches):
     """What a follower keeps, one example of one batch after the other."""
     found = [
         {"prediction": -1, "confidence": math.nan, "selected": 0, "scored": 0, "losses": []}
-        | {"epoch_last": -1, "doubts": [], "lives": {}}
+        | {"doubts": []}
         for _ in labels
     ]
-    for epoch, trained, indices, logits in batches:
+    for trained, indices, logits in batches:
         for row, index in enumerate(indices.tolist()):
-            example, life = found[index], None
+            example = found[index]
             if trained and logits is not None:
                 example["selected"] += 1
             else:
@@ -66,10 +64,6 @@ def plainly(labels, batches):
             example["confidence"] = max(odds)
             example["losses"].append(-math.log(odds[labels[index]]))
             example["doubts"].append(doubt(logits[row].tolist(), labels[index]))
-            example["epoch_last"] = epoch
-            life = example["lives"].setdefault(epoch, {"selected": 0})
-            life["loss"] = example["losses"][-1]
-            life["selected"] += trained
     return found
 
 
@@ -78,47 +72,32 @@ def test_what_is_kept_of_an_example_is_what_counting_one_by_one_gives(settle_eac
     labels = torch.arange(12) % CLASSES
     follower = follow(labels, sights(), settle_each=settle_each)
     expected = plainly(labels.tolist(), sights())
-    for name in ("prediction", "selected", "scored", "epoch_last"):
+    for name in ("prediction", "selected", "scored"):
         assert follower.columns[name].tolist() == [example[name] for example in expected]
     assert follower.columns["looks"].tolist() == [len(example["losses"]) for example in expected]
     means = [np.mean(example["losses"]) for example in expected]
     assert follower.loss_mean == pytest.approx(means, rel=1e-5)
     doubts = [mean_doubt(example["doubts"]) for example in expected]
     assert follower.doubt == pytest.approx(doubts, abs=1e-5)
-    assert follower.columns["loss_max"] == pytest.approx(
-        [max(e["losses"]) for e in expected], rel=1e-5
-    )
     assert follower.columns["loss_last"] == pytest.approx(
         [e["losses"][-1] for e in expected], rel=1e-5
     )
     assert follower.columns["confidence"] == pytest.approx(
         [e["confidence"] for e in expected], rel=1e-5
     )
-    lives = follower.lives(np.arange(12))
-    for index, example in enumerate(expected):
-        for place, epoch in enumerate(lives["life_epoch"].tolist()):
-            life = example["lives"].get(epoch, {"loss": math.nan, "selected": 0})
-            loss = lives["life_loss"][index, place]
-            assert loss == pytest.approx(life["loss"], rel=1e-5, nan_ok=True)
-            assert lives["life_selected"][index, place] == life["selected"]
-            odds = lives["life_probability"][index, place]
-            assert odds == pytest.approx(math.exp(-life["loss"]), rel=1e-5, nan_ok=True)
 
 
 def test_an_example_that_was_never_seen_says_so():
-    follower = ExampleLog(torch.zeros(3, dtype=torch.int64), epochs=1.0)
-    follower.begin(0)
+    follower = ExampleLog(torch.zeros(3, dtype=torch.int64))
     follower.train(torch.tensor([1]), torch.zeros(1, 2))
-    follower.evaluate(1.0)
+    follower.flush()
     assert follower.columns["prediction"].tolist() == [-1, 0, -1]
-    for name in ("confidence", "loss_last", "loss_mean", "loss_max", "doubt"):
+    for name in ("confidence", "loss_last", "loss_mean", "doubt"):
         assert np.isnan(getattr(follower, name, follower.columns.get(name))).tolist() == [
             True,
             False,
             True,
         ]
-    assert follower.columns["epoch_last"].tolist() == [-1, 0, -1]
-    assert follower.spread()["cdf_known"].tolist() == [1]
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
@@ -127,7 +106,7 @@ def test_a_look_that_is_not_finite_leaves_what_the_others_told(wrong):
     follower, plain = follow(labels, sights()), follow(labels, sights())
     follower.train(torch.arange(12), torch.full((12, CLASSES), wrong))
     follower.flush()
-    for name in ("prediction", "confidence", "looks", "loss_mean", "loss_max", "doubt"):
+    for name in ("prediction", "confidence", "looks", "loss_mean", "doubt"):
         np.testing.assert_array_equal(
             getattr(follower, name, follower.columns.get(name)),
             getattr(plain, name, plain.columns.get(name)),
@@ -136,42 +115,9 @@ def test_a_look_that_is_not_finite_leaves_what_the_others_told(wrong):
     assert (follower.columns["selected"] == plain.columns["selected"] + 1).all()
 
 
-def test_the_spread_of_losses_is_that_of_what_was_last_seen_of_each_example():
-    labels = torch.arange(12) % CLASSES
-    follower = ExampleLog(labels, epochs=4.0)
-    for part in (sights()[:20], sights()[20:]):
-        for epoch, _, indices, logits in part:
-            follower.begin(epoch)
-            follower.score(indices, logits)
-        follower.evaluate(0.5 if part[0][0] == 0 else 1.0)
-    spread = follower.spread()
-    assert spread["cdf_progress"].tolist() == [0.5, 1.0]
-    for row, count in ((0, 20), (1, 40)):
-        last = sorted(e["losses"][-1] for e in plainly(labels.tolist(), sights()[:count]))
-        places = [share * (len(last) - 1) for share in np.linspace(0, 1, LEVELS)]
-        expected = [
-            last[int(at)] + (at % 1) * (last[min(len(last) - 1, int(at) + 1)] - last[int(at)])
-            for at in places
-        ]
-        assert spread["cdf_loss"][row] == pytest.approx(expected, rel=1e-5)
-        assert spread["cdf_known"][row] == len(last)
-
-
-def test_of_a_long_run_fewer_lives_are_followed_and_the_same_in_every_run(monkeypatch):
-    monkeypatch.setattr(following, "_CELLS", 600)
-    monkeypatch.setattr(following, "_FEWEST", 2)
-    labels = torch.zeros(100, dtype=torch.int64)
-    short, long, endless = (
-        ExampleLog(labels, epochs=epochs) for epochs in (10.0, 100.0, float("inf"))
-    )
-    assert [len(each.followed) for each in (short, long, endless)] == [60, 6, 2]
-    assert short.followed[:6].tolist() == long.followed.tolist()
-    assert len(set(short.followed.tolist())) == 60
-
-
 def test_what_waits_to_be_counted_is_bounded(monkeypatch):
     monkeypatch.setattr(following, "_HELD", 100)
-    follower = ExampleLog(torch.zeros(10, dtype=torch.int64), epochs=1.0)
+    follower = ExampleLog(torch.zeros(10, dtype=torch.int64))
     for _ in range(4):
         assert not follower.is_full
         follower.train(torch.arange(5), torch.zeros(5, 5))
@@ -231,7 +177,7 @@ def test_losses_and_predictions_are_those_of_the_model():
     with torch.no_grad():
         logits = run.model.eval()((images - mean) / std)
     losses = torch.nn.functional.cross_entropy(logits, data.train_labels, reduction="none")
-    for found in (history.loss_last, history.loss_mean, history.loss_max):
+    for found in (history.loss_last, history.loss_mean):
         assert found == pytest.approx(losses.numpy(), rel=1e-4, abs=1e-6)
     assert history.prediction.tolist() == logits.argmax(1).tolist()
     assert history.confidence == pytest.approx(logits.softmax(1).amax(1).numpy(), rel=1e-4)

@@ -48,7 +48,6 @@ def test_of_a_composition_what_is_not_as_by_default_is_named():
     identity = replace(as_by_default(), composition=skewed).identity()
     assert identity["noise"] == 0.1
     assert identity["composition"] == {"skew": 1.5, "copies": 1.0, "places": 8000}
-    assert Composition.of(replace(as_by_default(), composition=skewed).description()) == skewed
 
 
 def test_a_net_that_was_trained_beforehand_is_named_and_is_the_same_for_all():

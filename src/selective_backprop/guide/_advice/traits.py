@@ -1,4 +1,4 @@
-"""What training data are made up of: copies, near-copies, classes and wrong labels."""
+"""What training data are made up of: copies, classes and wrong labels."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -18,15 +18,7 @@ from selective_backprop._core.options import check_number
 from selective_backprop._core.types import Int64
 from selective_backprop._pipeline.source import Source, open_source
 from selective_backprop._pruning.near_images import standardised
-from selective_backprop.guide._advice.near_copies import (
-    LEAST_DESCRIBED,
-    as_numbers,
-    describe_images,
-    describe_numbers,
-    hash_rows,
-    is_image,
-    share_alike,
-)
+from selective_backprop.guide._advice.row_contents import as_numbers, hash_rows, is_image
 from selective_backprop.guide._advice.training_copy import kept_streams
 from selective_backprop.guide._advice.wrong_labels import estimate_wrong_labels
 
@@ -43,10 +35,8 @@ class DataTraits:
 
     Attributes:
         sample: how many examples were looked at.
-        copies: share of them that repeats an earlier one, inputs alone; None if inputs are no
-            tensors, or change at random as they are loaded.
-        near_copies: share that repeats another one nearly or exactly, as shifted or brighter images
-            do; None likewise, or if there are too few examples.
+        copies: share of them that repeats an earlier one exactly, inputs alone; None if inputs are
+            no tensors, or change at random as they are loaded. `find_copies` finds near ones, too.
         classes: how many there are; None if targets are no class numbers.
         effective_classes: the exponential of the classes' entropy: as many classes of equal size
             would be as uncertain; None likewise.
@@ -58,7 +48,6 @@ class DataTraits:
 
     sample: int
     copies: float | None
-    near_copies: float | None
     classes: int | None
     effective_classes: float | None
     wrong_labels: float | None
@@ -67,8 +56,8 @@ class DataTraits:
 
     @property
     def repetitive(self) -> bool:
-        """Whether clearly more examples are like others than by chance."""
-        return max(self.copies or 0.0, self.near_copies or 0.0) >= MANY
+        """Whether clearly more examples repeat others than by chance."""
+        return (self.copies or 0.0) >= MANY
 
     @property
     def skewed(self) -> bool:
@@ -82,8 +71,7 @@ class DataTraits:
 
     def __str__(self) -> str:
         """Return what was found, in a sentence."""
-        repeated = self.copies if self.near_copies is None else self.near_copies
-        said = ["copies unknown" if repeated is None else f"{repeated:.0%} are copies"]
+        said = ["copies unknown" if self.copies is None else f"{self.copies:.0%} are copies"]
         if self.classes is not None:
             said.append(f"{self.classes} classes, effectively {self.effective_classes:.1f}")
         if self.wrong_labels is not None:
@@ -115,8 +103,8 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
     end = time.perf_counter() + READING * seconds
     given: Any = data
     source = open_source(DataLoader(given, 256) if hasattr(given, "__getitem__") else given)
-    hashes, images, numbers, labels = [], [], [], []
-    rows = 0
+    hashes, numbers, labels = [], [], []
+    rows, pictures, copies, wrong = 0, False, None, None
     with kept_streams(source.loader, None):
         batches, random = _draw(source)
         for batch in batches:
@@ -126,30 +114,25 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
             labels.append(targets[0] if [each.shape for each in targets] == [(count,)] else None)
             if inputs:
                 hashes += hash_rows(inputs)
-                if is_image(inputs[0]):
-                    images.append(describe_images(inputs[0]))
+                pictures = is_image(inputs[0])
                 if rows - count < CLASSIFIED:
                     numbers.append(as_numbers(inputs))
             if time.perf_counter() > end or rows >= MOST:
                 break
     if not rows:
         raise LoaderError("the loader yielded nothing, so there are no data to look at")
-    table, pictures = _joined(numbers), _joined(images)
-    copies = near = None
+    table = _joined(numbers)
     if hashes and not random:
         copies = 1 - len(set(hashes)) / rows
-        described = pictures if images or table is None else describe_numbers(table)
-        if described is not None and len(described) >= LEAST_DESCRIBED:
-            near = max(copies, share_alike(described))
-    counts, wrong = _count_classes(labels), None
+    counts = _count_classes(labels)
     if counts is None:
-        return DataTraits(rows, copies, near, None, None, None, None, None)
+        return DataTraits(rows, copies, None, None, None, None, None)
     if table is not None:
-        centred = table - table.mean(0) if images else standardised(table)
+        centred = table - table.mean(0) if pictures else standardised(table)
         wrong = estimate_wrong_labels(centred, torch.cat(labels)[: len(table)])
     shares = counts.double() / counts.sum()
     effective = float(shares.pow(-shares).prod())
-    return DataTraits(rows, copies, near, len(counts), effective, *(wrong or (None, None, None)))
+    return DataTraits(rows, copies, len(counts), effective, *(wrong or (None, None, None)))
 
 
 def _joined(parts: list[Tensor]) -> Tensor | None:

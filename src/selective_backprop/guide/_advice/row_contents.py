@@ -1,0 +1,40 @@
+"""What the rows of a batch hold, as hashes and as numbers."""
+
+import torch
+from torch import Tensor
+
+from selective_backprop._core.types import Float
+from selective_backprop._pruning.near_images import pool
+
+LEAST_SIDE = 8  # pixels: what is smaller is a table
+SKETCHED = 1024  # numbers that longer inputs are sketched to
+
+
+def hash_rows(leaves: list[Tensor]) -> list[int]:
+    """Return a hash of each row of several tensors, which zeros at a row's end leave as it is."""
+    parts = [leaf.contiguous().view(torch.uint8).reshape(len(leaf), -1).numpy() for leaf in leaves]
+    return [hash(tuple(r.tobytes().rstrip(b"\0") for r in row)) for row in zip(*parts, strict=True)]
+
+
+def is_image(leaf: Tensor) -> bool:
+    """Return whether a batch's tensor holds images, by its shape."""
+    return leaf.ndim in (3, 4) and min(leaf.shape[-2:]) >= LEAST_SIDE
+
+
+def as_numbers(leaves: list[Tensor]) -> Float[Tensor, "row number"]:
+    """Return the inputs as numbers: images pooled, and longer ones as sums by random signs.
+
+    Source:
+        Charikar, Chen and Farach-Colton 2002, "Finding frequent items in data streams": the count
+        sketch, which keeps inner products on average.
+    """
+    parts = []
+    for leaf in leaves:
+        rows = (pool(leaf) if is_image(leaf) else leaf).flatten(1).float()
+        if rows.shape[1] > SKETCHED:
+            generator = torch.Generator().manual_seed(0)
+            places = torch.randint(2 * SKETCHED, (rows.shape[1],), generator=generator)
+            signed = rows * (1 - 2 * (places % 2))
+            rows = torch.zeros(len(rows), SKETCHED).index_add_(1, places // 2, signed)
+        parts.append(rows)
+    return torch.cat(parts, 1).nan_to_num(0.0, 0.0, 0.0)

@@ -1,0 +1,97 @@
+"""The script that draws sentences finds prose, and says where it stands."""
+
+import re
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+loader = SourceFileLoader("sentences", str(ROOT / "scripts" / "sentences"))
+spec = spec_from_loader("sentences", loader)
+assert spec is not None
+script = module_from_spec(spec)
+loader.exec_module(script)
+
+PAGE = """# A heading with many words
+
+Here is one sentence,
+over two lines. Here is [another](page.md) one, e.g. this.
+
+| a table | has no | sentences at all |
+|---|---|---|
+
+```python
+code = "is not prose. Nor is this."
+```
+
+- An item is a sentence.
+- **Bold** begins the next item.
+
+<!-- bench records/made.json -->
+What records say is not drawn.
+<!-- end -->
+"""
+SOURCE = """class Public:
+    '''Do what it says for the user.
+
+    Args:
+        rate: which share is kept of all.
+
+    Example:
+        >>> Public(1).rate_of_all_that_is_kept  # not a sentence
+    '''
+
+    def method(self):
+        '''Return what the method returns.'''
+
+    def _private(self):
+        '''Return what nobody outside sees.'''
+
+
+def internal():
+    '''Return what no page documents.'''
+"""
+
+
+def test_sentences_of_a_page_are_prose_with_their_lines():
+    assert list(script.sentences(PAGE, 1)) == [
+        (3, "Here is one sentence, over two lines."),
+        (4, "Here is [another](page.md) one, e.g. this."),
+        (13, "An item is a sentence."),
+        (14, "**Bold** begins the next item."),
+    ]
+
+
+def test_only_what_is_public_is_drawn_from_a_module():
+    drawn = [
+        each
+        for line, text in script.docstrings(SOURCE, {"Public"})
+        for each in script.sentences(text, line)
+    ]
+    assert drawn == [
+        (2, "Do what it says for the user."),
+        (5, "rate: which share is kept of all."),
+        (12, "Return what the method returns."),
+    ]
+
+
+def test_a_seed_draws_the_same_sentences_again_from_where_it_says(
+    capsys: pytest.CaptureFixture[str],
+):
+    def draw(*arguments: str) -> list[str]:
+        script.main(*arguments)
+        return capsys.readouterr().out.splitlines()
+
+    drawn = draw("60", "7")
+    assert draw("60", "7") == drawn != draw("60", "8")
+    assert len({line.partition(". ")[2] for line in drawn}) == 60
+    for number, line in enumerate(drawn, 1):
+        found = re.match(rf"{number}\. (\S+?):(\d+): (.*)", line)
+        assert found is not None
+        first, *_ = found[3].split()
+        assert found[1] != "docs/command.md"
+        assert (
+            first in (ROOT / found[1]).read_text(encoding="utf-8").splitlines()[int(found[2]) - 1]
+        )
