@@ -20,18 +20,11 @@ SHORT = "plain, shortened"
 # The examples' own learning rates.
 RATES = {"a fifth of the labels random": 0.003, "all labels right": 0.03}
 # Of the rules that are measured, those that a reader compares.
-RULES = (
-    "audit",
-    "final loss",
-    "loss of the final model",
-    "mean loss",
-    "area under the margin",
-    "audit of losses",
-    "audit, training alone",
-    "audit, all looks alike",
-    "probability of another class minus the label's",
-)
-SHOWN = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
+RULES = ("audit", "audit of losses", "final loss", "loss of the final model")
+SHOWN = (0.01, 0.1, 0.2)
+GROUPS = {"rarest": "rarest three", "others": "others"}
+SMALL = ("random", "selective", "recorded", "auto")  # strategies, of those that are measured
+MADE_WRONG = (0.0, 0.05, 0.1, 0.2)
 Row = dict[str, Any]
 Rows = list[Row]
 Told = tuple[str, list[str]]
@@ -74,35 +67,29 @@ def gates(rows: Rows) -> Told:
 
     def line(row: Row) -> str:
         digits = 5 if row["limit"] < 0.01 else 4
-        numbers = "{limit:.xf} | {median:.xf} | {low:.xf} to {high:.xf}".replace("x", str(digits))
-        cells = "{claim} ({quantity}) | " + numbers + " | {rounds} | {verdict}"
-        return cells.format(**row)
+        limit, ratio = f"{row['limit']:.{digits}f}", spread(row, digits)
+        which = f" ({row['quantity']})" if len(where(rows, claim=row["claim"])) > 1 else ""
+        return f"{row['claim']}{which} | {limit} | {ratio} | {row['verdict']}"
 
-    heads = "gate | at most | ratio | 95 % interval | rounds | verdict"
+    heads = "gate | at most | ratio (95 % interval) | verdict"
     what = f"{rows[0]['net']} · batch {rows[0]['batch_size']} · {CLOCK}"
-    return what, grid(heads, map(line, rows), left=(0, 5))
+    return what, grid(heads, map(line, rows), left=(0, 3))
 
 
 def small(rows: Rows) -> Told:
-    """Return what strategies add where steps are small, in two versions or one."""
-    strategies, added, ratios = each_of(rows, "strategy"), [], []
+    """Return what strategies add where steps are small."""
+    lines = []
     for name in each_of(rows, "workload"):
-        own = where(rows, workload=name)
-        now = [row for row in own if row.get("version", "after") == "after"]
+        now = [row for row in where(rows, workload=name) if row.get("version", "after") == "after"]
         cells = [name, f"{where(now, quantity='bare batch')[0]['median']:.0f}"]
-        for strategy in strategies:
-            *before, last = where(own, strategy=strategy, quantity="added")
-            cells.append("".join(f"{each['median']:.0f} → " for each in before) + spread(last, 0))
-        added.append(" | ".join(cells))
-        pairs = (("traditional", "bare"), ("auto", "traditional"), ("auto", "bare"))
-        found = [where(now, strategy=s, quantity=f"example, in {o}'s")[0] for s, o in pairs]
-        ratios.append(" | ".join([name, *(spread(each, 2) for each in found)]))
-    heads = (
-        "CPU seconds for each example that is trained on | traditional, in the bare loader's | "
-        "`auto`, in traditional's | `auto`, in the bare loader's"
-    )
-    first = grid(f" | bare batch | {' | '.join(strategies)}", added)
-    return f"microseconds per candidate batch · {CLOCK}", [*first, "", *grid(heads, ratios)]
+        cells += [
+            spread(where(now, strategy=strategy, quantity="added")[0], 0) for strategy in SMALL
+        ]
+        (ratio,) = where(now, strategy="auto", quantity="example, in bare's")
+        lines.append(" | ".join([*cells, spread(ratio, 2)]))
+    added = " | ".join(f"added by {strategy}" for strategy in SMALL)
+    heads = f"| bare batch, µs | {added} | CPU time per example with auto, bare loader = 1"
+    return CLOCK, grid(f" {heads}", lines)
 
 
 def tokens(rows: Rows) -> Told:
@@ -120,17 +107,6 @@ def tokens(rows: Rows) -> Told:
     heads = " | ".join(f"vocabulary of {size:,}: of a plain step | MiB" for size in sizes)
     what = "4 blocks of width 256, batches of 8 rows of 128 tokens"
     return f"{what} · {CLOCK}", grid(f"chosen | rate | {heads}", lines.values())
-
-
-def opening(rows: Rows) -> Told:
-    """Return what opening an epoch takes."""
-    line = (
-        "{wrong:.0%} | {frequent:.0%} | {median:.2f} | {low:.2f} to {high:.2f} | "
-        "{peak_bytes_per_example:.1f}"
-    )
-    heads = "wrong labels | most frequent class | CPU seconds | from, to | bytes each at the peak"
-    what = "{examples:,} examples, {rounds} epochs".format(**rows[0])
-    return what, grid(heads, (line.format(**row) for row in rows), ())
 
 
 def examples(rows: Rows) -> Told:
@@ -226,36 +202,32 @@ def grpo(rows: Rows) -> Told:
 
 def agreement(rows: Rows) -> Told:
     """Return how far cheap scorers agreed with exact scores in training."""
-    lines = []
-    for row in rows:
-        shares = (row["mean"], *row["epochs"], row["twentieth"], row["lowest"])
-        lines.append(" | ".join([row["scorer"], *(f"{share:.1%}" for share in shares)]))
-    epochs = " | ".join(f"epoch {n + 2}" for n in range(len(rows[0]["epochs"])))
-    heads = f"scorer | mean | {epochs} | a twentieth of the batches below | lowest"
-    what = "{net} on {examples} examples of {data}, one seed".format(**rows[0])
-    return what, grid(heads, lines)
+    line = "{scorer} | {mean:.1%} | {twentieth:.1%} | {lowest:.1%}"
+    heads = "scorer | mean | 5 % of the batches are below | lowest"
+    what = "{net} on {examples:,} examples of {data}, one seed".format(**rows[0])
+    return what, grid(heads, [line.format(**row) for row in rows])
 
 
 def choice(rows: Rows) -> Told:
-    """Return how often the loader keeps the losses of a stream, and what it should."""
-    line = "{odds[paper]:.1%}, {odds[authors]:.1%} | {median:.2%} ± {error:.2%}"
-    lines = [
-        " | ".join([str(tenth), *(line.format(**row) for row in where(rows, tenth=tenth))])
-        for tenth in each_of(rows, "tenth")
-    ]
-    last, betas = "largest difference of what is kept", each_of(rows, "beta")
-    for beta in betas:
-        paper, authors = (
-            max(abs(row["median"] - row["odds"][name]) for row in where(rows, beta=beta))
-            for name in ("paper", "authors")
+    """Return how often the loader keeps the losses of a stream, and how far it is from others."""
+    lines = []
+    for beta in each_of(rows, "beta"):
+        own = where(rows, beta=beta)
+        kept = (f"{row['median']:.2%} ± {row['error']:.2%}" for row in (own[0], own[4], own[9]))
+        apart = (
+            f"{max(abs(row['median'] - row['odds'][name]) for row in own):.2%}"
+            for name in ("authors", "paper")
         )
-        last += f" | {paper:.2%}, {authors:.2%} | "
-    heads = " | ".join(f"β = {beta:g}: paper, code | kept" for beta in betas)
-    what = (
-        "{candidates:,} losses of {net} on {examples} examples of {data}, batch {batch_size}, the "
-        "last {history} losses remembered, {coin_seeds} seeds"
+        lines.append(" | ".join([f"{beta:g}", *kept, *apart]))
+    heads = (
+        "β | kept of the lowest tenth of the losses | of the fifth tenth | of the highest tenth | "
+        "largest difference from the authors' code | from the paper"
     )
-    return what.format(**rows[0]), grid(f"tenth of the losses | {heads}", [*lines, last])
+    what = (
+        "{candidates:,} losses of {net} on {examples:,} examples of {data}, batch {batch_size}, "
+        "the last {history:,} losses remembered, {coin_seeds} seeds"
+    )
+    return what.format(**rows[0]), grid(heads, lines)
 
 
 def ranks(rows: Rows) -> Told:
@@ -275,125 +247,111 @@ def ranks(rows: Rows) -> Told:
 
 
 def traits(rows: Rows) -> Told:
-    """Return what `data_traits` found beside what data were made up of."""
+    """Return what `data_traits` found beside what data were made up of, a row for each data set."""
+
+    def wrong(data: str, made: float) -> str:
+        """Return what was found where a share of the labels is wrong, and nothing else is made."""
+        for kind in (None, "neighbour"):
+            settings = {"noise": made, "noise_kind": kind} if made else {}
+            settings = {key: value for key, value in settings.items() if value is not None}
+            for row in where(rows, data=data, settings=settings):
+                found = row["found"]
+                if found["wrong_labels"] is None:
+                    return f"at most {found['wrong_labels_at_most']:.1%}"
+                return f"{found['wrong_labels']:.1%} ± {2 * found['wrong_labels_error']:.1%}"
+        return ""
+
     lines = []
-    for row in rows:
-        found, settings = row["found"], row["settings"].items()
-        copies, wrong, most = (
-            _share(found[key]) for key in ("copies", "wrong_labels", "wrong_labels_at_most")
-        )
-        if found["wrong_labels"] is not None:
-            wrong += f" ± {2 * found['wrong_labels_error']:.1%}"
-        made = " ".join(f"--{key.replace('_', '-')} {each}" for key, each in settings)
-        made = f"`{made}`" if made else "as published"  # as code, so that "--" is no dash
-        classes = f"{row['effective_classes']:.2f} | {found['effective_classes']:.2f}"
-        cells = f"{row['data']} | {made} | {row['repeats']:.1%} | {copies} | {classes}"
-        lines.append(f"{cells} | {row['wrong']:.1%} | {wrong} | {most}")
+    for data in each_of(rows, "data"):
+        cells = (wrong(data, made) for made in MADE_WRONG)
+        lines.append(" | ".join([data, *cells]))
     known = [row for row in rows if row["found"]["wrong_labels"] is not None]
     errors = [100 * abs(row["found"]["wrong_labels"] - row["wrong"]) for row in known]
-    heads = (
-        "data | made | repeats: true | exact | effective classes: true | found | "
-        "wrong labels: true | found | at most"
-    )
+    shares = " | ".join(f"labels: {made:.0%} wrong" for made in MADE_WRONG)
     spent = [row["cpu_seconds"] for row in rows]
     last = (
-        f"Wrong labels were told in {len(known)} of {len(rows)} cases, with a mean error of "
-        f"{fmean(errors):.1f} points and a largest of {max(errors):.1f}."
+        f"In {len(known)} of {len(rows)} cases the share of wrong labels was estimated, with a "
+        f"mean error of {fmean(errors):.1f} points and a largest of {max(errors):.1f}."
     )
     what = f"one thread · {min(spent):.1f} to {max(spent):.1f} CPU seconds each"
-    return what, [*grid(heads, lines, (0, 1)), "", last]
+    return what, [*grid(f"data | {shares}", lines), "", last]
 
 
 def copies(rows: Rows) -> Told:
     """Return what `find_copies` found, beside the copies that were made."""
     lines = []
     for row in rows:
-        made = " ".join(f"--{key.replace('_', '-')} {v}" for key, v in row["settings"].items())
-        made = f"`{made}`" if made else "as published"
+        near = "near_copies" in row["settings"]
+        made = ("near copies" if near else "copies") if "made" in row else "as published"
         known = ["–"] * 3
         if "made" in row:
             right = row["of_one"] / max(1, row["found"])
             known = [f"{row['made']:,}", f"{row['recalled'] / row['made']:.1%}", f"{right:.1%}"]
-        counts = " | ".join(
-            f"{row[name]:,}" for name in ("examples", "found", "exact", "conflicts")
-        )
-        spent = f"{row['median']:.1f} | {row['bytes'] / 1e6:.0f} MB"
-        lines.append(f"{row['data']} | {made} | {counts} | {' | '.join(known)} | {spent}")
+        cells = f"{row['data']}, {made} | {row['examples']:,} | {row['found']:,}"
+        lines.append(f"{cells} | {' | '.join(known)} | {row['median']:.1f}")
     heads = (
-        "data | made | examples | copies found | exact | conflicts | copies made | of these found "
-        "| of the found right | CPU seconds | memory"
+        "data | examples | copies found | copies made | found of those made | right of those "
+        "found | CPU s"
     )
-    return "one thread", grid(heads, lines, (0, 1))
+    return "one thread", grid(heads, lines)
 
 
 def frequent(rows: Rows) -> Told:
-    """Return what leaving copies out does, each arm at the rate that three other seeds chose."""
+    """Return what leaving copies out does, each way at the rate that three other seeds chose."""
     seeds = sorted(each_of(rows, "seed"))
     tuning, tested = seeds[:3], seeds[3:]
 
     def errors(of: Sequence[int], **wanted: Any) -> list[float]:
         return [row["median"] for row in where(rows, **wanted) if row["seed"] in of]
 
-    lines = []
+    def best(data: str, arm: str) -> str:
+        rates = each_of(rows, "rate")
+        rate = min(rates, key=lambda r: fmean(errors(tuning, rate=r, data=data, arm=arm)))
+        error = with_interval(estimate(errors(tested, rate=rate, data=data, arm=arm)))
+        return f"{error} ({rate:g})"
+
+    lines, arms = [], each_of(rows, "arm")
     for data in each_of(rows, "data"):
         own = where(rows, data=data)[0]
-        for arm in each_of(rows, "arm"):
-            about = {"arm": arm, "data": data}
-            rates = each_of(rows, "rate")
-            rate = min(rates, key=lambda rate: fmean(errors(tuning, rate=rate, **about)))
-            error = with_interval(estimate(errors(tested, rate=rate, **about)))
-            known = f"{own['examples']:,} | {own['kept']:,} | {own['conflicts']:,}"
-            lines.append(f"{data} | {known} | {arm} | {rate:g} | {error}")
-    heads = "data | examples | kept | conflicts | trained on | rate | test error, %"
-    said = f"perceptron, {rows[0]['passes']} passes · seeds {', '.join(map(str, tested))}"
-    return said, grid(heads, lines, (0, 4))
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1%}"
+        known = f"{data} | {own['examples']:,} | {own['kept']:,} | {own['conflicts']:,}"
+        lines.append(" | ".join([known, *(best(data, arm) for arm in arms)]))
+    heads = f"data | examples | kept | conflicts | trained on {' | '.join(arms)}"
+    said = (
+        f"test error in % (learning rate) · perceptron, {rows[0]['passes']} passes · seeds "
+        f"{', '.join(map(str, tested))}"
+    )
+    return said, grid(heads, lines)
 
 
 def audit(rows: Rows) -> Told:
-    """Return what is found of flipped labels, by rule and share inspected."""
+    """Return how much of the head of a list is wrong, by the rules that a reader compares."""
 
-    def found(run: Row, rule: str, share: float) -> tuple[int, int]:
-        return run["found"][rule][run["shares"].index(share)], round(share * run["examples"])
+    def found(run: Row, rule: str, share: float) -> float:
+        inspected = round(share * run["examples"])
+        return 100 * run["found"][rule][run["shares"].index(share)] / inspected
 
-    def cut(runs: Rows, rule: str, share: float) -> str:
-        """Return precision, and recall in brackets, in per cent."""
-        hits = [found(run, rule, share) for run in runs]
-        precision = fmean(hit / inspected for hit, inspected in hits)
-        recall = fmean(hit / run["wrong"] for (hit, _), run in zip(hits, runs, strict=True))
-        return f"{100 * precision:.1f} ({100 * recall:.1f})"
-
-    def gain(runs: Rows, rule: str) -> str:
-        """Return how much more of the first fifth is wrong than by final loss, in points."""
-        if rule == "final loss":
-            return "–"
-        pairs = [(found(run, rule, 0.2), found(run, "final loss", 0.2)) for run in runs]
-        gains = [100 * (ours - theirs) / inspected for (ours, inspected), (theirs, _) in pairs]
-        return with_interval(estimate(gains), signed=True)
-
-    lines, last = [], []
-    for arm in each_of(rows, "arm"):
-        runs = where(rows, arm=arm)
-        for rule in RULES:
-            cuts = " | ".join(cut(runs, rule, share) for share in SHOWN)
-            lines.append(f"{arm} | {rule} | {cuts} | {gain(runs, rule)}")
-        tops = [(run["above_zero"]["examples"], run["above_zero"]["wrong"], run) for run in runs]
-        share = fmean(examples / run["examples"] for examples, _, run in tops)
-        precision = fmean(wrong / examples for examples, wrong, _ in tops)
-        recall = fmean(wrong / run["wrong"] for _, wrong, run in tops)
-        last.append(
-            f"- {arm}: {share:.1%} of the examples have a suspicion above 0; {precision:.1%} of "
-            f"those are wrong, and {recall:.1%} of what is wrong is among them."
+    def cut(runs: Rows, rule: str) -> str:
+        return " · ".join(
+            f"{fmean(found(run, rule, share) for run in runs):.0f}" for share in SHOWN
         )
-    shares = " | ".join(f"first {share:.0%}" for share in SHOWN)
-    heads = f"strategy | rule | {shares} | wrong in the first fifth, against final loss"
-    what = (
-        "{net}, {epochs} epochs on {examples} examples of {data}, {noise:.0%} of the labels flipped"
+
+    lines = []
+    for data, arm in itertools.product(each_of(rows, "data"), each_of(rows, "arm")):
+        runs = where(rows, data=data, arm=arm)
+        more = [found(run, "audit", 0.2) - found(run, "final loss", 0.2) for run in runs]
+        tops = [(run["above_zero"]["examples"], run["above_zero"]["wrong"], run) for run in runs]
+        above = fmean(100 * examples / run["examples"] for examples, _, run in tops)
+        right = fmean(100 * wrong / examples for examples, wrong, _ in tops)
+        cells = [data, arm, *(cut(runs, rule) for rule in RULES)]
+        cells.append(with_interval(estimate(more), signed=True))
+        lines.append(" | ".join([*cells, f"{above:.0f}: {right:.0f}"]))
+    heads = (
+        f"data | trained with | {' | '.join(RULES)} | audit less final loss, first 20 % | "
+        "suspicion above 0: how many, wrong"
     )
-    return with_seeds(what, rows), [*grid(heads, lines, (0, 1)), "", *last]
+    shown = " · ".join(f"{share:.0%}" for share in SHOWN)
+    what = "{net}, {noise:.0%} of the labels flipped".format(**rows[0])
+    return f"{what} · % of the first {shown} of a list that is wrong", grid(heads, lines, (0, 1))
 
 
 def issues(rows: Rows) -> Told:
@@ -407,22 +365,22 @@ def issues(rows: Rows) -> Told:
         each_of(rows, "data"), each_of(rows, "judged_by"), each_of(rows, "kind")
     ):
         runs = where(rows, data=data, judged_by=judge, kind=kind)
-        cells = [f"{data} | {judge} | {kind}"]
-        for name in ("ours", "doubt alone", "cleanlab"):
-            at_one = [
-                shares(runs, "found", name, of)
-                for of in (lambda run: run["inspected"], lambda run: run["wrong"])
-            ]
-            cells.append("{} ({})".format(*at_one))
+        cells = [
+            data,
+            judge,
+            kind,
+            shares(runs, "numbers", "cleanlab", lambda run: run["examples"]),
+        ]
         for name in ("ours", "cleanlab"):
-            number = shares(runs, "numbers", name, lambda run: run["examples"])
-            precision = shares(runs, "own", name, lambda run, name=name: run["numbers"][name])
-            recall = shares(runs, "own", name, lambda run: run["wrong"])
-            cells.append(f"{number}: {precision} ({recall})")
+            precision = shares(runs, "found", name, lambda run: run["inspected"])
+            cells.append(f"{precision} ({shares(runs, 'found', name, lambda run: run['wrong'])})")
+        cells.append(shares(runs, "numbers", "ours", lambda run: run["examples"]))
+        precision = shares(runs, "own", "ours", lambda run: run["numbers"]["ours"])
+        cells.append(f"{precision} ({shares(runs, 'own', 'ours', lambda run: run['wrong'])})")
         lines.append(" | ".join(cells))
     heads = (
-        "data | labels judged by a model of | wrong labels | find_label_issues | doubt alone | "
-        "cleanlab | find_label_issues, its own number | cleanlab, its own number"
+        "data | judged by a model of | wrong labels | suspects, cleanlab's number | "
+        "find_label_issues | cleanlab | suspects, our number | find_label_issues"
     )
     what = "{net}, {noise:.0%} of the labels wrong"
     return with_seeds(what, rows), grid(heads, lines, (0, 1, 2))
@@ -451,68 +409,83 @@ def noise(rows: Rows) -> Told:
 
 def rare(rows: Rows) -> Told:
     """Return what is said of wrong and of right labels, rare classes apart."""
-    cells = []
-    for arm in each_of(rows, "arm"):
-        for group, name in (("rarest", "the rarest three"), ("others", "the others")):
-            counts = [run["likely"][group] for run in where(rows, arm=arm)]
-            sums = {
-                kind: [sum(each[kind][i] for each in counts) for i in (0, 1)] for kind in counts[0]
-            }
-            total = [sum(column) for column in zip(*sums.values(), strict=True)]
-            suspected = [there - not_so for there, not_so in zip(total, sums[""], strict=True)]
-            shares = []
-            for found in (suspected, sums["wrong"]):
-                parts = zip((found[0], *found), (sum(found), *total), strict=True)
-                shares += [f"{100 * part / whole:.1f}" if whole else "–" for part, whole in parts]
-            ends = [f"{each[0]}, {each[1]}" for each in (total, sums["unknown"])]
-            cells.append(" | ".join([arm, name, ends[0], *shares, ends[1]]))
-    shares = " | ".join(
-        f"{said}: {what}"
-        for said in ("suspected", "likely wrong")
-        for what in ("precision", "of the wrong", "of the right")
+    lines = []
+    for data, noise, arm, group in itertools.product(
+        each_of(rows, "data"), each_of(rows, "noise"), each_of(rows, "arm"), GROUPS
+    ):
+        runs = where(rows, data=data, noise=noise, arm=arm)
+        if not runs:
+            continue
+        counts = [run["likely"][group] for run in runs]
+        sums = {kind: [sum(each[kind][i] for each in counts) for i in (0, 1)] for kind in counts[0]}
+        wrong, right = (sum(column) for column in zip(*sums.values(), strict=True))
+        suspected = wrong - sums[""][0], right - sums[""][1]
+        called = sums["wrong"]
+        parts = (
+            *((suspected[1], right), (called[1], right), (called[0], wrong)),
+            (called[0], sum(called)),
+        )
+        shares = (f"{100 * part / whole:.0f}" if whole else "–" for part, whole in parts)
+        about = f"{data}, {noise:.0%} wrong | {arm} | {GROUPS[group]} | {wrong:,} · {right:,}"
+        lines.append(" | ".join([about, *shares, f"{sums['unknown'][0]} · {sums['unknown'][1]}"]))
+    heads = (
+        "data | trained with | classes | wrong · right labels | of the right: suspected | called "
+        "wrong | of the wrong: called wrong | of what is called wrong: wrong | unknown"
     )
-    heads = f"strategy | labels | wrong, right | {shares} | unknown: wrong, right"
-    what = (
-        "{net}, {epochs} epochs on {examples} examples of {data}, skew {skew:g}, {noise:.0%} of "
-        "the labels flipped"
-    )
-    return f"{with_seeds(what, rows)} together", grid(heads, cells, (0, 1))
+    what = "{net}, skew {skew:g} · shares in %, seeds together"
+    return what.format(**rows[0]), grid(heads, lines, (0, 1, 2))
 
 
 def bench(record: Row) -> Told:
     """Return what a record of `selective-backprop bench` says."""
-    cost = "{name} | {median:.3f} | {low:.3f} to {high:.3f} | {last}"
     scorers = [
-        cost.format(name=name, last=f"{each['overlap']:.1%}", **each["cost"])
+        f"{name} | {spread(each['cost'], 2)} | {each['overlap']:.1%}"
         for name, each in record["scorers"].items()
     ]
     strategies = [
-        cost.format(name=name, last=f"{each['over_limit']['median']:.3f}", **each["relative"])
+        f"{name} | {spread(each['relative'], 2)} | {each['over_limit']['median']:.2f}"
         for name, each in record["strategies"].items()
     ]
-    first = "scorer | cost, in eval forwards | 95 % interval | overlap of the highest third"
-    second = "strategy | an epoch, in traditional ones | 95 % interval | over its limit"
+    first = "scorer | cost, eval forward = 1 | overlap of the highest third"
+    second = "strategy | an epoch, traditional = 1 | over its limit"
     what = f"{record['config']['model']} on {record['config']['data']}"
     return what, [*grid(first, scorers), "", *grid(second, strategies)]
 
 
-def written(kind: str, file: str) -> str:
-    """Return the table of a record, with what it ran on and the command that made it."""
-    record = json.loads((ROOT / file).read_text(encoding="utf-8"))
-    what, lines = KINDS[kind](record if kind == "bench" else record["rows"])
-    hardware, versions = record["hardware"], record["versions"]
+def files_of(path: str) -> list[str]:
+    """Return the files that a path names: `a{b,c}d` stands for `abd` and `acd`."""
+    before, _, rest = path.partition("{")
+    middle, _, after = rest.partition("}")
+    return [f"{before}{each}{after}" for each in middle.split(",")]
+
+
+def written(kind: str, path: str) -> str:
+    """Return the table of a record or several, with what it ran on and the commands behind it."""
+    records = [json.loads((ROOT / file).read_text(encoding="utf-8")) for file in files_of(path)]
+    if kind == "bench":
+        what, lines = bench(records[0])
+    else:
+        what, lines = KINDS[kind]([row for record in records for row in record["rows"]])
+    hardware, versions = records[0]["hardware"], records[0]["versions"]
+    codes = dict.fromkeys(record["code_version"] for record in records)
     heading = (
         f"**{what} · {hardware['cpu']}, {hardware['cores']} cores · torch {versions['torch']} · "
-        f"code {record['code_version']}**"
+        f"code {', '.join(codes)}**"
     )
-    made_by = f"Made by\n\n    {record['command'].strip()}"
-    return "\n".join([heading, "", *lines, "", made_by, ""])
+    return "\n".join([heading, "", *lines, "", made_by(record["command"] for record in records)])
+
+
+def made_by(commands: Iterable[str]) -> str:
+    """Return the commands behind a table: one in its line, several as a block."""
+    first, *more = (command.strip() for command in commands)
+    if not more:
+        return f"Made by `{first}`\n"
+    return "\n".join(["Made by", "", *(f"    {command}" for command in (first, *more)), ""])
 
 
 SHAPES = (
     gates,
     small,
-    opening,
     examples,
     rollouts,
     grpo,

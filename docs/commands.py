@@ -5,7 +5,7 @@ Run it when a command or an option has changed: `python docs/commands.py`. A tes
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,35 @@ from selective_backprop_lab.cli.main import app
 PAGE = Path(__file__).with_name("command.md")
 MARK = "<!-- What follows is written by docs/commands.py: change the command, not this page. -->\n"
 NAME = "selective-backprop"
+ANCHOR = "options-of-several-commands"
 
 
 def describe(app: typer.Typer) -> str:
-    """Return what every command does, and each of its options.
+    """Return what every command does, each of its options, and those of several commands once.
 
     Raises:
         ValueError: if a command, an option or an argument does not say what it is for.
     """
     commands: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
-    return "\n".join(line for name in commands for line in _command(name, commands[name]))
+    takers: dict[str, list[str]] = {}  # of each line that describes a parameter
+    for name, command in commands.items():
+        if not command.help:
+            raise ValueError(f"the command {name} does not say what it does")
+        for each in command.params:
+            takers.setdefault(_parameter(name, each), []).append(name)
+    lines: list[str] = []
+    for name, command in commands.items():
+        own = [line for line, names in takers.items() if names == [name]]
+        lines += [*_usage(name, command), *_table("option | meaning", own), ""]
+        if any(name in names and len(names) > 1 for names in takers.values()):
+            lines += [f"The [options of several commands](#{ANCHOR}) marked {name} apply too.", ""]
+    shared = (
+        line.replace(" | ", f" | {', '.join(names)} | ", 1)
+        for line, names in takers.items()
+        if len(names) > 1
+    )
+    lines += ["## Options of several commands", "", *_table("option | of | meaning", [*shared])]
+    return "\n".join([*lines, ""])
 
 
 def rewrite(page: str, app: typer.Typer) -> str:
@@ -34,29 +53,32 @@ def rewrite(page: str, app: typer.Typer) -> str:
     return f"{above}{MARK}\n{describe(app)}"
 
 
-def _command(name: str, command: Any) -> Iterator[str]:
-    if not command.help:
-        raise ValueError(f"the command {name} does not say what it does")
+def _usage(name: str, command: Any) -> Iterator[str]:
     arguments = [each for each in command.params if each.param_type_name == "argument"]
-    told = (each.metavar + "..." * (each.nargs < 0) for each in arguments)
-    usage = " ".join([NAME, name, *told, "[OPTIONS]"])
+    names = (each.metavar + "..." * (each.nargs < 0) for each in arguments)
+    usage = " ".join([NAME, name, *names, "[OPTIONS]"])
     yield from (f"## {name}", "", "```console", f"$ {usage}", "```", "")
     for paragraph in command.help.split("\n\n"):
         yield from (_wrapped(paragraph), "")
-    for each in command.params:
-        yield from _parameter(name, each)
 
 
-def _parameter(command: str, each: Any) -> Iterator[str]:
-    names = [each.metavar] if each.param_type_name == "argument" else each.opts
+def _table(heads: str, lines: Sequence[str]) -> Iterator[str]:
+    """Return a table of parameters."""
+    sides = " | ".join(":--" for _ in heads.split(" | "))
+    return (f"| {line} |" for line in (heads, sides, *lines))
+
+
+def _parameter(command: str, each: Any) -> str:
+    """Return the two cells of a parameter."""
+    is_argument = each.param_type_name == "argument"
+    names = [each.metavar] if is_argument else [*each.opts, *each.secondary_opts]
     if not each.help:
         raise ValueError(f"{command} {names[0]} does not say what it is for")
-    value = "" if each.param_type_name == "argument" or each.is_flag else f" {each.metavar}"
+    value = "" if is_argument or each.is_flag else f" {each.metavar}"
     if "None" in value:
         raise ValueError(f"{command} {names[0]} does not say what its value stands for: metavar=")
-    yield ", ".join(f"`{name}{value}`" for name in names)
-    yield _wrapped(each.help + _default(each), start=": ")
-    yield ""
+    shown = ", ".join(f"`{name}{value}`".replace("|", "\\|") for name in names)
+    return f"{shown} | {_coded(each.help + _default(each))}"
 
 
 def _default(each: Any) -> str:
@@ -67,17 +89,13 @@ def _default(each: Any) -> str:
     return f" Default: `{each.default}`."
 
 
-def _wrapped(text: str, start: str = "") -> str:
-    # As code, an option keeps its two hyphens, which would become a dash.
-    text = re.sub(r"(?<![`\w])--[a-z][a-z-]*", r"`\g<0>`", " ".join(text.split()))
-    return textwrap.fill(
-        text,
-        100,
-        initial_indent=start,
-        subsequent_indent=" " * len(start),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def _coded(text: str) -> str:
+    """Return a text in which options are code, so that two hyphens do not become a dash."""
+    return re.sub(r"(?<![`\w])--[a-z][a-z-]*", r"`\g<0>`", " ".join(text.split()))
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(_coded(text), 130, break_long_words=False, break_on_hyphens=False)
 
 
 if __name__ == "__main__":

@@ -14,20 +14,24 @@ from functools import cache
 from pathlib import Path
 
 import matplotlib
+import pandas as pd
 from matplotlib.figure import Figure
 
 import selective_backprop as sb
 import selective_backprop_lab as lab
 from benchmarks.pages import TABLES as OF_BENCHMARKS
+from benchmarks.pages import files_of, made_by
 from reproductions.auto.page import adds_up, by_kind, compose, counts
 from reproductions.auto.protocol import STAGES
 from reproductions.auto.results import Results, judged, read_results
 from reproductions.drawing import save
 from reproductions.papers import committed, figures_at, gather
-from selective_backprop_lab.analysis.comparison import compared
-from selective_backprop_lab.analysis.findings import conclusion
+from selective_backprop_lab.analysis.comparison import arms, compared
+from selective_backprop_lab.analysis.facts import facts, notes
+from selective_backprop_lab.analysis.findings import conclusion, gains
+from selective_backprop_lab.analysis.queries import counted, final_error
 from selective_backprop_lab.analysis.summary import comparison_table
-from selective_backprop_lab.analysis.tables import Table, escaped
+from selective_backprop_lab.analysis.tables import Table, escaped, with_interval
 from selective_backprop_lab.bench.figure import draw_bench
 from selective_backprop_lab.report.figures import draw_comparison
 from selective_backprop_lab.report.panels import SETTINGS
@@ -44,15 +48,46 @@ INSTEAD = {
     "random-backprop": "a random third of the examples",
     "reseeded": "other random seeds: what chance does",
 }
+LEFT_OUT = ("over plain training of", "cost passes", "scored", "trained", "wall s")
 WIDEST = 16.0  # per cent, of the picture of gains; two intervals of breast cancer go beyond
 
 
 def comparison(folder: str) -> str:
     """Return what a folder of records shows, its table, and the command that made them."""
     runs = compared(lab.frame(ROOT / folder))
-    made = "\n".join(f"    {command}" for command in runs.sort_index().command.unique())
-    said, table = escaped(conclusion(runs).text), comparison_table(runs).to_markdown()
-    return f"{said}\n\n{table}\nMade by\n\n{made}\n"
+    whole = comparison_table(runs)
+    kept = [place for place, column in enumerate(whole.set_columns) if column.name not in LEFT_OUT]
+    rows = [[row[place] for place in kept] for row in whole.rows]
+    table = Table([whole.set_columns[place] for place in kept], rows, whole.title, notes(runs))
+    return f"{escaped(conclusion(runs).text)}\n\n{table.to_markdown()}\n{_commands(runs)}"
+
+
+def methods(folders: str) -> str:
+    """Return what the same strategies gain in several folders, each judged by itself."""
+    names = files_of(folders)
+    found = [compared(lab.frame(ROOT / name)) for name in names]
+    cells: dict[str, list[str]] = {}
+    for runs in found:
+        own_gains = {each.label: each for each in gains(runs)}
+        for label, own in arms(counted(runs)).items():
+            change = ""
+            if gain := own_gains.get(label):
+                change = with_interval(gain.change, signed=True)
+                change += f" **{gain.verdict}**" if gain.verdict != "level" else ""
+            row = cells.setdefault(label, [label])
+            row += [f"{final_error(own).mean:.2f}", change]
+    every = pd.concat(found)
+    said = facts(every)
+    title = f"{said['model']} · {said['length']} · seeds {said['seeds']} · {said['hardware']}"
+    heads = [f"{Path(name).name}: {what}" for name in names for what in ("error %", "gain, points")]
+    table = Table(
+        ["strategy @ passes", *heads], [*cells.values()], f"{title} · code {said['code']}"
+    )
+    return f"{table.to_markdown()}\n{_commands(every)}"
+
+
+def _commands(runs: pd.DataFrame) -> str:
+    return made_by(runs.sort_index().command.unique())
 
 
 @cache
@@ -116,6 +151,7 @@ def draw_gains(path: Path) -> None:
 
 TABLES = {
     "compare": comparison,
+    "methods": methods,
     "study": study,
     "pays": pays,
     "rivals": rivals,

@@ -169,7 +169,7 @@ FAST = sb.guide.EpochCost(10.0, 6.0, 0.5, 1000)
 
 @pytest.mark.parametrize(
     ("traits", "words"),
-    [(WRONG, "labels are wrong"), (SKEWED, "classes are rare")],
+    [(WRONG, "labels look wrong"), (SKEWED, "classes are rare")],
 )
 def test_on_data_that_auto_gains_on_it_is_advised_with_the_lines_to_write(traits, words):
     advice = judge(traits, FAST, None, 20)
@@ -186,7 +186,7 @@ def test_on_data_that_auto_gains_on_it_is_advised_with_the_lines_to_write(traits
         (CLEAN, FAST, 20, "On such data plain training at the same cost"),
         (COPIED, FAST, 20, "many of them copies, plain training"),
         (WRONG, FAST, 4, "4 epochs"),
-        (replace(CLEAN, wrong_labels=None), FAST, 20, "is not known"),
+        (replace(CLEAN, wrong_labels=None), FAST, 20, "could not be judged"),
         (SKEWED, replace(FAST, auto=11.0), None, "2.2 times as long"),
         (WRONG, replace(FAST, auto=10.0, kept=0.4), None, "2.5 times as long"),
     ],

@@ -213,7 +213,7 @@ def test_what_was_found_is_said_in_words():
     assert found.mislabelled
     for share in (found.copies, found.wrong_labels):
         assert f"{share:.0%}" in str(found)
-    assert f"10 classes, {found.effective_classes:.1f} in effect" in str(found)
+    assert f"10 classes, effectively {found.effective_classes:.1f}" in str(found)
     unknown = sb.guide.data_traits(Worded())
     assert "copies unknown" in str(unknown)
 

@@ -158,9 +158,10 @@ def check_entropies(losses: Any, targets: Any, lowest: Tensor | float = 0.0) -> 
             found = f"losses as low as {least:.3g} are below any cross-entropy of these targets"
     if found is not None:
         raise LossError(
-            f"{found}, and the strategy takes exp(-loss) for the probability of the target. Give "
-            "it a cross-entropy of classes (as integers) or of probabilities; or take a strategy "
-            "that only ranks losses, as for regression: recorded_sb(rate=1 / 2), say"
+            f"{found}, but the strategy takes exp(-loss) for the probability of the target. Give "
+            "it a cross-entropy of classes (as integers) or of probabilities. For other losses, "
+            "such as those of regression, take a strategy that only ranks them: "
+            "recorded_sb(rate=1 / 2)"
         )
 
 
@@ -219,7 +220,7 @@ def _refuse_crossed_rows(losses: Tensor, outputs: Tensor, targets: Tensor) -> No
     if found == crossed:
         raise LossError(
             f"outputs of shape {tuple(given)} and targets of shape {tuple(wanted)} were broadcast "
-            f"to {tuple(found)}, so that every row met every other row's target. Give both one "
+            f"to {tuple(found)}, so every row met every other row's target. Give both the same "
             "shape: squeeze the outputs, or unsqueeze the targets."
         )
 
@@ -233,9 +234,9 @@ def check_losses(losses: Any, candidates: int | None) -> Tensor:
         raise LossError(f"a tensor of losses is needed, got {type(losses).__name__}. {ADVICE}")
     if losses.ndim == 0:
         raise LossError(
-            f"the loss is a scalar; one loss per example is needed. {ADVICE} A loss over the whole "
-            "batch, such as a contrastive one, has none; let losses= return the term that each "
-            "example contributes to it, its row of the cross-entropy of similarities."
+            f"the loss is a scalar; one loss per example is needed. {ADVICE} For a loss over the "
+            "whole batch, such as a contrastive one, let losses= return the term that each example "
+            "adds to it: its row of the cross-entropy of similarities."
         )
     if losses.ndim > 1 or candidates not in (None, losses.shape[0]):
         examples = "" if candidates is None else f" for a batch of {candidates} examples"
@@ -280,7 +281,7 @@ def error_norms(outputs: Any, targets: Any) -> Scores:
         return (errors - targets).norm(dim=1)
     if targets.shape != outputs.shape[:1] or targets.is_floating_point():
         raise LossError(
-            f"targets of shape {found[1]} and type {targets.dtype} belong to no outputs of shape "
+            f"targets of shape {found[1]} and type {targets.dtype} do not fit outputs of shape "
             f"{found[0]}: class numbers [candidate] or probabilities [candidate, class] are needed"
         )
     hit = targets.unsqueeze(1) == torch.arange(errors.shape[1], device=errors.device)
@@ -397,8 +398,8 @@ class UnreducedLoss:
                 return losses
             case other:
                 raise LossError(
-                    f"the loss has reduction={other!r}, and what that does with weights is not "
-                    'known; write "mean", "sum", "batchmean" or "none"'
+                    f"the loss has reduction={other!r}, which may treat weights in any way. Write "
+                    '"mean", "sum", "batchmean" or "none"'
                 )
 
     def _divisor(self, losses: Tensor, targets: Any) -> Tensor | None:
@@ -489,8 +490,8 @@ def apply_to_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:
     if not listed or len(batch) != 2:
         found = type(batch).__name__ + (f" of {len(batch)}" if listed else "")
         raise LossError(
-            f"the batch is a {found}, not a pair (inputs, targets), so it is not known what the "
-            "model takes. Pass losses=callable(model, batch) -> one loss per example, or "
+            f"the batch is a {found}, not a pair (inputs, targets), so nothing says what the model "
+            "takes. Pass losses=callable(model, batch) -> one loss per example, or "
             "outputs=callable(model, batch) -> (outputs, targets)."
         )
     inputs, targets = batch

@@ -167,14 +167,14 @@ def _sizes(source: Source, strategy: Strategy, options: LoaderOptions) -> tuple[
     terms, batch = strategy.selector.terms, options.batch_size or source.batch_size
     if batch is None and not terms.keeps_everything:
         raise ConfigurationError(
-            "the loader does not say how many examples are in its batches; pass batch_size= for "
-            "the training batches"
+            "the loader does not say how many examples its batches have: pass batch_size= for the "
+            "training batches"
         )
     rows = batch or 1
     if not rows / terms.rate < MOST_CANDIDATES:
         raise ConfigurationError(
             f"rate={terms.rate:g}: a batch of {rows} would be drawn from {rows / terms.rate:g} "
-            "candidates; keep a larger share"
+            "candidates. Keep a larger share"
         )
     window = max(rows, round(rows / terms.rate))
     exact = terms.draw is Draw.EXACT

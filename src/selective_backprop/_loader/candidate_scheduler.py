@@ -65,8 +65,8 @@ class CandidateScheduler:
             getattr(scheduler, "last_epoch", None), int
         ):
             raise ConfigurationError(
-                f"{name} does not count steps by last_epoch, as torch's schedulers do; step it by "
-                "itself"
+                f"{name} does not count steps in last_epoch, as torch's schedulers do. Step it "
+                "without CandidateScheduler"
             )
         if loader.candidate_batches is None:
             raise ConfigurationError(
@@ -83,8 +83,8 @@ class CandidateScheduler:
             most = planned if self._accumulation == 1 else 2 * planned - 1
             if not planned <= self._end <= most:
                 raise ConfigurationError(
-                    f"{name} is made for {self._end} steps, and without selection the loader's "
-                    f"epochs= have {planned}: make it for these"
+                    f"{name} is made for {self._end} steps, but without selection the loader's "
+                    f"epochs= have {planned}: make it for {planned} steps"
                 )
 
     def step(self) -> None:
@@ -100,8 +100,8 @@ class CandidateScheduler:
             if not self._warned:
                 self._warned = True
                 warn(
-                    f"{type(self.scheduler).__name__} is made for {due} steps, and more batches of "
-                    "candidates have come; the learning rate stays as it is"
+                    f"{type(self.scheduler).__name__} is made for {due} steps, but more batches of "
+                    "candidates have come. The learning rate stays as it is"
                 )
         while self.scheduler.last_epoch < due:
             self.scheduler.step()

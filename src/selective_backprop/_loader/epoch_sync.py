@@ -108,7 +108,7 @@ class EpochHandshake:
         if start.held or not self.length_planner.source.is_shared_by(self.group.size):
             raise TypeError(
                 f"the {self.group.size} ranks yield as many batches as the shortest shard gives, "
-                "which is known once the epoch runs; before it, where torch's "
+                "which is known once the epoch runs. It is known before if torch's "
                 f"DistributedSampler deals out {self.group.size} equal shards"
             )
         return self.length_planner.batches(start)
@@ -131,9 +131,9 @@ class EpochHandshake:
         for rank, other in enumerate(states):
             if other.place != states[0].place:
                 raise LoaderError(
-                    f"rank {rank} {other}, rank 0 {states[0]}: ranks go on from different places. "
-                    "Give set_epoch() the same number on all ranks, and let each load its "
-                    "own state of the same moment."
+                    f"rank {rank} {other}, rank 0 {states[0]}: ranks continue from different "
+                    "places. Give set_epoch() the same number on all ranks, and let each rank load "
+                    "its own state of that moment."
                 )
         return states
 
@@ -153,7 +153,7 @@ class EpochHandshake:
         if failed:
             raise LoaderError(
                 f"rank {', '.join(map(str, failed))} of {len(ranks)} failed when the epoch "
-                "opened, so that no rank can go on; its own error says why"
+                "opened, so no rank can continue. The error of that rank says why"
             )
         least = EpochForecast(*map(min, zip(*ranks, strict=True)))
         seen = [(each.candidates, each.waiting) for each in ranks]
@@ -164,8 +164,8 @@ class EpochHandshake:
             )
             raise ConfigurationError(
                 "the forward pass that scores is a collective of all ranks (FSDP, or SyncBatchNorm "
-                "in training mode), so all must score equally many candidates; this epoch they "
-                f"have {found}. Shard the data with torch's DistributedSampler, or use a strategy "
-                "that does not score with the model."
+                "in training mode), so all must score equally many candidates, but in this epoch "
+                f"they have {found}. Shard the data with torch's DistributedSampler, or use a "
+                "strategy that does not score with the model."
             )
         return least

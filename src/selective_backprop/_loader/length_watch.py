@@ -42,8 +42,7 @@ class LengthWatch:
             return
         self.stop()
         warn(
-            f"len(loader) was {expected} before training, and epoch {epoch + 1} had {batches} "
-            f"batches. A learning-rate schedule of {expected} steps an epoch would not come "
-            "to its end: let it go by candidates, "
-            "scheduler = sb.CandidateScheduler(scheduler, loader)"
+            f"len(loader) was {expected} before training, but epoch {epoch + 1} had {batches} "
+            f"batches. A learning-rate schedule of {expected} steps an epoch would not reach its "
+            "end. Let it count candidates: scheduler = sb.CandidateScheduler(scheduler, loader)"
         )

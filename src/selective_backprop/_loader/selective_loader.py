@@ -244,7 +244,7 @@ class SelectiveLoader:
         if self._loss is None:
             if self._options.loss_fn is None:
                 raise ConfigurationError(
-                    "no loss function was given, so the loop cannot take it from the loader: pass "
+                    "no loss function was given to the loader, so it has none to give back: pass "
                     "it as loss_fn"
                 )
             weighs = self._strategy.selector.terms.reweights or self.ledger is not None
@@ -385,8 +385,8 @@ class SelectiveLoader:
         except TypeError as error:
             raise TypeError(
                 f"{self._strategy.name} does not know in advance how many batches it yields: "
-                f"{error}. Count the batches that come. A learning-rate schedule that counts steps "
-                "goes by candidates with sb.CandidateScheduler(scheduler, loader)."
+                f"{error}. Count the batches as they come. If a learning-rate schedule counts "
+                "steps, wrap it: sb.CandidateScheduler(scheduler, loader)."
             ) from None
 
     def __bool__(self) -> bool:
@@ -401,8 +401,8 @@ class SelectiveLoader:
         """
         raise TypeError(
             "a SelectiveLoader cannot be pickled: it scores with the model in training, which "
-            "another process does not share. Hand over what it is made of, build it in the "
-            "process that trains, and go on there with load_state_dict(loader.state_dict())."
+            "another process does not share. Build it in the process that trains, and continue "
+            "there with load_state_dict(loader.state_dict())."
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "SelectiveLoader":
@@ -627,16 +627,16 @@ class Epoch(Iterator[Any]):
     def __next__(self) -> Any:
         if self._superseded:
             raise LoaderError(
-                "another iteration of this SelectiveLoader has begun since; two at a time would "
-                "share rows that wait. Wrap the loader twice to iterate it twice."
+                "another iteration of this SelectiveLoader has begun since. Two at a time would "
+                "share waiting rows. Wrap the loader twice to iterate it twice."
             )
         thread = threading.get_ident()
         if self._scores_in not in (None, thread):
             raise LoaderError(
-                f"thread {threading.current_thread().name!r} asked for a batch, and the loader was "
+                f"thread {threading.current_thread().name!r} asked for a batch, but the loader was "
                 "built in another one. This strategy scores with the model, which would switch "
                 "modes and random streams under the thread that trains. To read ahead, give the "
-                "data loader workers (num_workers=, prefetch_factor=) in place of a thread; to "
+                "data loader workers (num_workers=, prefetch_factor=) in place of a thread. To "
                 "train in another thread, build the SelectiveLoader in it."
             )
         if self._batches is None:
@@ -644,7 +644,8 @@ class Epoch(Iterator[Any]):
             self._batches = self._begin(self)
         elif thread != self._thread:
             raise LoaderError(
-                "next() was called from a second thread; one thread takes all batches of an epoch"
+                "next() was called from a second thread, but one thread must take all batches of "
+                "an epoch"
             )
         return next(self._batches)
 

@@ -20,7 +20,7 @@ def check_fit(strategy: Strategy, source: Source, losses: Any, outputs: Any) -> 
     if not source.indexed and (draws_early or by_index):
         why = "selects examples by index before they are loaded"
         raise LoaderError(
-            f"{strategy.name} {why if draws_early else 'knows examples by index'}, and this loader "
+            f"{strategy.name} {why if draws_early else 'knows examples by index'}, but this loader "
             "yields them as a stream (an iterable data set, batch_size=None or in_order=False). "
             "Take a strategy that scores examples as they come, such as "
             "sb.selective_backprop(rate=1/3), or give the loader a map-style data set."
@@ -29,12 +29,12 @@ def check_fit(strategy: Strategy, source: Source, losses: Any, outputs: Any) -> 
     regroups = draws_early or strategy.subset is not None or remembers
     if regroups and source.own_batches:
         warn(
-            f"{strategy.name} draws before loading and regroups what the batch sampler "
-            f"({source.kind}) grouped; batches will mix its groups"
+            f"{strategy.name} draws before loading and regroups the examples, so batches will mix "
+            f"the groups of the batch sampler ({source.kind})"
         )
     if needs is not None and needs.outputs and find_outputs(losses, outputs) is None:
         raise ConfigurationError(
-            f"{strategy.name} needs the model's outputs, and losses= gives losses alone. Pass "
+            f"{strategy.name} needs the model's outputs, but losses= gives only losses. Pass "
             "outputs=callable(model, batch) -> (outputs, targets)."
         )
 
@@ -55,8 +55,8 @@ def warn_of_loss(
     found = [reason for reason, given in why.items() if given]
     if strategy.selector.terms.confidence and found:
         warn(
-            f"{strategy.name} takes exp(-loss) for the probability of the true class, and the loss "
-            f"{' and '.join(found)}, so that what is learned may not seem so: {do}, or record "
+            f"{strategy.name} takes exp(-loss) for the probability of the true class, but the loss "
+            f"{' and '.join(found)}, so learned examples may not look learned: {do}, or record "
             "plain cross-entropies"
         )
 
@@ -86,11 +86,11 @@ def check_length(strategy: Strategy, source: Source, epochs: float | None, progr
     if fractions and progress is None:
         if epochs is None:
             raise ConfigurationError(
-                f"{strategy.name} changes at fractions of training, and its length is not "
-                "known: pass epochs= (or progress=, where something else ends training)"
+                f"{strategy.name} changes at fractions of training, but its length is not known: "
+                "pass epochs= (or progress=, if something else ends training)"
             )
         if source.batches is None:
             raise ConfigurationError(
-                f"{strategy.name} changes at fractions of training, and the loader does not "
+                f"{strategy.name} changes at fractions of training, but the loader does not "
                 "know its length: pass progress=callable() -> fraction of training done"
             )

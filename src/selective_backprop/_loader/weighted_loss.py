@@ -56,10 +56,10 @@ class WeighingLoss:
         """Refuse a loop that has fetched more batches than it may and called this for none."""
         if self.handed.count > AHEAD and not self.used:
             raise LossError(
-                f"{self.handed.count} batches were handed out, and loader.loss_fn was called for "
-                "none of them, so that losses are neither weighted nor recorded. If the model "
-                "computes its loss itself, as with outputs.loss, compute it as loss_fn(logits, "
-                "targets) with loss_fn = loader.loss_fn; or pass with_selection=True, train on "
+                f"{self.handed.count} batches were taken, but loader.loss_fn was never called: "
+                "losses are neither weighted nor recorded. If the model computes its loss itself "
+                "(outputs.loss), use loss_fn(logits, targets) with loss_fn = loader.loss_fn "
+                "instead. Or pass with_selection=True, train on "
                 "(selection.weights * losses).mean(), and call loader.record(selection, losses)"
             )
 

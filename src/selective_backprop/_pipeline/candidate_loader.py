@@ -185,7 +185,7 @@ class CandidateLoader:
         if not self.draw.plans:
             raise LoaderError(
                 f"the loader ({type(self._candidates).__name__}) yielded a batch without drawing "
-                "its indices, so the batch cannot be paired with them; a loader that overrides "
+                "its indices, so the batch cannot be paired with them. A loader that overrides "
                 "iteration must draw from its batch_sampler"
             )
         phase, keys, cursor, *_ = self.draw.plans.popleft()

@@ -88,13 +88,13 @@ def in_memory_loader(loader: DataLoader[Any], collate_fn: Collate | None = None)
         raise LoaderError("a torch.utils.data.DataLoader that yields batches is needed")
     if _tensors_of(loader.dataset) is None:
         raise LoaderError(
-            f"the data set is a {type(loader.dataset).__name__}; a TensorDataset is needed, or a "
-            "Subset of one. Give other data sets a method __getitems__(indices) that returns a "
-            "batch, and the loader a collate_fn that hands it on."
+            f"the data set is a {type(loader.dataset).__name__}, but a TensorDataset is needed, or "
+            "a Subset of one. Give other data sets a method __getitems__(indices) that returns a "
+            "batch, and give the loader a collate_fn that returns it unchanged."
         )
     if collate_fn is None and loader.collate_fn is not default_collate:
         raise LoaderError(
-            "the loader has a collate function of its own, which takes a list of examples; pass "
+            "the loader has a collate function of its own, which takes a list of examples. Pass "
             "collate_fn=callable(tensors) -> batch, which takes the gathered tensors"
         )
     return _gathering(loader, collate_fn)

@@ -200,11 +200,11 @@ class IndexSampler:
         wanted = passed.candidates, passed.drawn, passed.digest
         if (self._candidates, self._drawn, self._digest) != wanted:
             raise LoaderError(
-                f"the state was saved after {passed.drawn} batches of epoch {self._epoch}, and the "
-                "sampler does not draw these again, so that some examples would be trained on "
-                "twice and others not at all. Restore what its order depends on (its seed, its "
-                f"epoch) before the epoch goes on, or call set_epoch({self._epoch + 1}) to leave "
-                "the rest of it out."
+                f"the state was saved after {passed.drawn} batches of epoch {self._epoch}, but the "
+                "sampler does not draw these again, so some examples would be trained on twice "
+                "and others not at all. Restore what its order depends on (its seed, its "
+                f"epoch) before the epoch continues, or call set_epoch({self._epoch + 1}) to skip "
+                "the rest of it."
             )
         return chain(begun, batches)
 
@@ -285,8 +285,8 @@ class IndexSampler:
     def _pass_single(self, index: Any) -> Any:
         if self._buffer is not None and not self._buffer.shape.keeps_everything:
             raise LoaderError(
-                "the sampler yields single indices (batch_size=None), so nothing can be "
-                "selected before it is loaded. Let the sampler yield lists of indices, "
+                "the sampler yields single indices (batch_size=None), so examples cannot be "
+                "selected before they are loaded. Let the sampler yield lists of indices, "
                 "or give the strategy a scorer."
             )
         self.unlisted = True

@@ -75,8 +75,8 @@ class SamplerRngState(NamedTuple):
         count = len(generators_of(sampler))
         if count != len(self.own):
             raise ConfigurationError(
-                f"the state is of a loader whose sampler draws from {len(self.own)} generators of "
-                f"its own, this one's has {count}. Build the loader as it was."
+                f"in the state the sampler draws from {len(self.own)} generators of its own, here "
+                f"from {count}. Build the loader as it was."
             )
 
 

@@ -85,7 +85,7 @@ class ScoreMemory:
         """Return what is known at the start of an epoch, after `handed` batches of training."""
         if self.needs.recordings and handed > MAX_UNRECORDED_BATCHES and self.ledger.recorded.empty:
             raise LossError(
-                "the strategy selects by losses that training records, and none was recorded: "
+                "the strategy selects by losses that training records, but none was recorded: "
                 "take the loss from the loader, loss_fn = loader.loss_fn, or call "
                 "loader.record(selection, losses) for each batch, with one loss per row"
             )
@@ -133,8 +133,8 @@ class ScoreMemory:
             if on_host and policy is NonFinite.RAISE:
                 finite = losses.isfinite()
                 raise LossError(
-                    f"{int((~finite).sum())} of {len(losses)} recorded losses are not finite, of "
-                    f"examples {selection.indices[~finite][:10].tolist()}. Mend the data or lower "
+                    f"{int((~finite).sum())} of {len(losses)} recorded losses are not finite: "
+                    f"examples {selection.indices[~finite][:10].tolist()}. Fix the data or lower "
                     'the learning rate; nonfinite="skip" or "select" records them as unknown.'
                 )
             losses = losses.nan_to_num(torch.nan, torch.nan, torch.nan)
@@ -244,13 +244,13 @@ class EpochScores:
         """Return indices as a tensor, and their scores; None where all must be scored."""
         if not isinstance(keys, Tensor) or keys.is_floating_point():
             raise LoaderError(
-                "the sampler yields keys that are no whole numbers, and this strategy remembers "
+                "the sampler yields keys that are no whole numbers, but this strategy remembers "
                 "examples by their index in the data set"
             )
         if len(keys) and not (int(keys.min()) >= 0 and int(keys.max()) < self._examples):
             raise LoaderError(
-                f"the sampler yields indices {int(keys.min())} to {int(keys.max())}, and the "
-                f"data set has {self._examples} examples; this strategy remembers examples by "
+                f"the sampler yields indices {int(keys.min())} to {int(keys.max())}, but the "
+                f"data set has {self._examples} examples. This strategy remembers examples by "
                 "index, from 0"
             )
         if self._fate is not None:

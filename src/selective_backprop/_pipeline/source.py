@@ -144,7 +144,7 @@ class Source:
         kept = "" if self.subset is None else f" of the {len(self.subset)} examples that are kept"
         raise LoaderError(
             f"the loader is empty: it would yield no batch{kept}. Check the data set, the sampler "
-            "and drop_last (which drops everything where there is less than a batch)."
+            "and drop_last (which drops everything if there is less than one batch)."
         )
 
     def within(self, subset: Subset, batch_size: int | None = None) -> "Source":
@@ -154,20 +154,20 @@ class Source:
         """
         if self.attribute != "batch_sampler":
             raise LoaderError(
-                "a subset is drawn by index, and this loader yields examples as a stream (an "
+                "a subset is drawn by index, but this loader yields examples as a stream (an "
                 "iterable data set, batch_size=None or in_order=False). Give it a map-style data "
                 "set and a batch size."
             )
         if self.examples is None:
             raise LoaderError(
-                f"a subset is of a data set of known size, and {type(self.loader.dataset).__name__}"
-                " has none; give it a __len__()"
+                f"a subset needs a data set of known size, but {type(self.loader.dataset).__name__}"
+                " has none. Give it a __len__()"
             )
         size = self.batch_size or batch_size
         if size is None:
             raise LoaderError(
-                "the examples of a subset are put together to full batches, and the batch sampler "
-                f"({self.kind}) has no batch_size; pass batch_size= for the training batches"
+                "the examples of a subset are joined to full batches, but the batch sampler "
+                f"({self.kind}) has no batch_size: pass batch_size= for the training batches"
             )
         subset.check(self.examples)
         source = replace(self, subset=subset, batch_size=size)
@@ -218,12 +218,12 @@ def _as_indices(indices: Any, examples: int) -> Tensor:
         keys = torch.as_tensor(indices)
     except (TypeError, ValueError) as error:
         raise LoaderError(
-            "the sampler yields keys that are no numbers; a subset is of indices"
+            "the sampler yields keys that are no numbers, but a subset consists of indices"
         ) from error
     if keys.ndim != 1 or keys.is_floating_point() or bool(((keys < 0) | (keys >= examples)).any()):
         raise LoaderError(
-            f"the sampler yields keys that are no indices from 0 to {examples - 1}; a subset is "
-            "of indices"
+            f"the sampler yields keys that are no indices from 0 to {examples - 1}, but a subset "
+            "consists of indices"
         )
     return keys.long()
 
@@ -239,9 +239,8 @@ def open_source(loader: Any) -> Source:
         )
     if not isinstance(loader, DataLoader):
         raise LoaderError(
-            f"a torch.utils.data.DataLoader is needed, got {type(loader).__name__}. Anything "
-            "that yields batches can be wrapped as DataLoader(iterable_data_set, "
-            "batch_size=None)."
+            f"a torch.utils.data.DataLoader is needed, got {type(loader).__name__}. If it yields "
+            "batches, write DataLoader(iterable_data_set, batch_size=None)."
         )
     dataset = loader.dataset
     stream = isinstance(dataset, IterableDataset)

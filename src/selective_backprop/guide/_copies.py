@@ -71,8 +71,8 @@ class Copies:
         copies, examples = len(self.pairs), len(self.first)
         return (
             f"{copies:,} of {examples:,} examples ({self.share:.2%}) repeat an earlier one, "
-            f"{int(self.exact.sum()):,} of them exactly; {len(self.conflicts):,} repeat its inputs "
-            "with another target"
+            f"{int(self.exact.sum()):,} of them exactly; {len(self.conflicts):,} have the inputs "
+            "of an earlier one and another target"
         )
 
 
@@ -135,7 +135,7 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
     same = alike = _first_equal(torch.tensor(inputs))
     if near is not None and images:
         if len({each.shape[1:] for each in images}) > 1:
-            raise LoaderError("images differ in size or channels; pass near=None, or resize them")
+            raise LoaderError("images differ in size or channels. Pass near=None, or resize them")
         once, place = same.unique(return_inverse=True)
         alike = once[link_images(torch.cat(images)[once], torch.cat(spectra)[once], near)][place]
     return _group(same, alike, _first_equal(torch.tensor(targets)))
@@ -152,9 +152,9 @@ def _tensors(batch: Any) -> tuple[list[Tensor], list[Tensor]]:
     if not shown or len(lengths) > 1 or sum(map(len, found)) < len(leaves):
         held = ", ".join(str(getattr(leaf, "shape", leaf)) for leaf in leaves)
         raise LoaderError(
-            f"a batch holds {textwrap.shorten(held, 100, placeholder=' …')}; copies are told by "
-            "tensors or arrays of numbers with a row for each example. Pass a data set of these "
-            "alone: of text, its tokens."
+            f"a batch holds {textwrap.shorten(held, 100, placeholder=' …')}. Copies are found in "
+            "tensors or arrays of numbers with a row for each example. Pass a data set that yields "
+            "nothing else; for text, its tokens."
         )
     return shown, aims[0] if aims else []
 

@@ -48,7 +48,8 @@ def load_state(path: Path) -> dict[str, Any]:
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged bytes may make the reader raise anything
         raise ConfigurationError(
-            f"{path} is damaged, so selection cannot go on from this checkpoint: {error}. {INSTEAD}"
+            f"{path} is damaged, so selection cannot continue from this checkpoint: {error}. "
+            f"{INSTEAD}"
         ) from error
 
 

@@ -64,7 +64,7 @@ def _shuffles(sampler: Any, loader: DataLoader[Any]) -> bool:
             "to several processes. Deal them out yourself, with a DistributedSampler."
         )
     raise LoaderError(
-        f"the sampler ({type(sampler).__name__}) cannot be dealt out to several processes, as the "
-        "order that it draws may differ between them. Use shuffle=True or False, or a "
+        f"the sampler ({type(sampler).__name__}) cannot be dealt out to several processes, because "
+        "its order may differ between them. Use shuffle=True or False, or a "
         "DistributedSampler."
     )

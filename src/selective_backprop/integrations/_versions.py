@@ -24,13 +24,13 @@ def require(framework: str, needed: str) -> None:
         found = version(framework)
     except PackageNotFoundError:
         raise ModuleNotFoundError(
-            f"the adapter for {framework} needs {framework} {needed} or newer, and none is "
+            f"the adapter for {framework} needs {framework} {needed} or newer, which is not "
             f"installed. {advice}",
             name=framework,
         ) from None
     if release(found) < release(needed):
         raise ConfigurationError(
-            f"{framework} {found} is installed; its adapter needs {needed} or newer. {advice}"
+            f"{framework} {found} is installed, but its adapter needs {needed} or newer. {advice}"
         )
 
 

@@ -154,9 +154,9 @@ def _missing(comparison: pd.DataFrame) -> Iterable[str]:
             why = "has no evaluation"
         yield f"{run.label}, seed {run.seed}, {why}; it is not counted."
     if BASELINE not in set(known.arm):
-        yield f"There is no finished {BASELINE} run, so nothing can be said about gains."
+        yield f"There is no finished {BASELINE} run, so no gain is known."
     if len({frozenset(own.seed) for own in arms(known).values()}) > 1:
-        yield "The arms do not have the same seeds; differences use the seeds both have."
+        yield "The strategies do not have the same seeds; differences use the seeds that both have."
 
 
 def _value(value: Any) -> str:

@@ -65,7 +65,7 @@ def records_table(comparison: pd.DataFrame) -> Table:
         )
         for run in each_run(comparison)
     ]
-    return Table(columns=("record", "arm", "seed", "status", "started"), rows=rows)
+    return Table(columns=("record", "strategy", "seed", "status", "started"), rows=rows)
 
 
 def _ends(comparison: pd.DataFrame) -> Columns:
@@ -142,17 +142,17 @@ def _notes(comparison: pd.DataFrame, judged: Sequence[Gain]) -> list[str]:
         together = sum(bool(each.verdict) for each in judged)
         corrected = f" after Holm's correction for {together} gains" if together > 1 else ""
         lines += [
-            f"Gain: final {measure.name} less that of the best plain training ({BASELINE}) of any "
-            "length up to the same cost, seed by seed. Below 0 is better. Which length is best is "
-            "read off the same seeds.",
-            f"Verdict: gains or loses, if the interval of the gain leaves 0 out{corrected}; level, "
-            "if that cannot be told.",
+            f"Gain: final {measure.name} minus that of the best plain training ({BASELINE}) of any "
+            "length up to the same cost, seed by seed. Below 0 is better. The best length is read "
+            "off the same seeds.",
+            f"Verdict: gains or loses if the interval of the gain leaves 0 out{corrected}, else "
+            "level.",
         ]
         if without := [each.label for each in judged if each.rival.empty]:
             lines.append(f"No {BASELINE} run cost as much as {listed(without)}: no gain.")
     lines.append(
-        "Cost: in passes; one is training once on every example. Scoring an example costs a third "
-        "of training on it. Scored, trained: how many examples. Seconds leave evaluation out."
+        "Cost: in passes. Training on every example once is one pass; scoring an example costs a "
+        "third of training on it. Scored, trained: how many examples. Seconds leave evaluation out."
     )
     if any(known.groupby("label").seed.nunique() < ENOUGH_SEEDS):
         lines.append(f"Below {ENOUGH_SEEDS} seeds there is no interval, and no verdict.")

@@ -26,20 +26,20 @@ def advise(
     measuring: MeasuringOptions,
     seconds: Annotated[
         float,
-        option("N", "About how many seconds of wall time to take."),
+        option("N", "About how many seconds to take."),
     ] = 40.0,
     epochs: Annotated[
         int | None,
-        option("N", "Length of the training that the advice is for. Default: the recipe's.", min=1),
+        option("N", "Length of the training that you plan. Default: the recipe's.", min=1),
     ] = None,
     limit: Limit = None,
     noise: Noise = 0.0,
 ) -> None:
     """Say whether `auto` pays on your model, data and machine.
 
-    Looks for copies, rare classes and wrong labels in the data, and trains a copy of the model for
-    a few epochs, plain and with auto in turn. Prints whether to select, why, what an epoch takes,
-    and the lines to write: five lines at most.
+    Looks for copies, rare classes and wrong labels in the data. Trains a copy of the model for a
+    few epochs, plain and with auto in turn. Prints whether to select, why, what an epoch takes, and
+    the lines to write: five lines at most.
     """
     limit_threads(measuring.threads)
     check_record(measuring.json)
@@ -66,7 +66,7 @@ def advise(
         advice = replace(
             advice,
             strategy=None,
-            verdict="No verdict: the images are made up, and tell nothing of your data.",
+            verdict="No verdict: the images are made up and say nothing about your data.",
             reasons=(f"Cost: {advice.cost}.",),
             code=(),
         )

@@ -14,9 +14,9 @@ from selective_backprop_lab.data.folders import make_folder, writing_out
 _PRINTED = 10
 _LIKELY = (  # the kinds of `Suspects.likely`
     ("wrong", "likely wrong"),
-    ("rare class", "doubted no more than what is right but rare"),
-    ("hard", "doubted no more than what is right but hard"),
-    ("unknown", "of classes of which nothing is learned, where wrong and rare look alike"),
+    ("rare class", "of a rare class, and perhaps right"),
+    ("hard", "hard, and perhaps right"),
+    ("unknown", "of classes that were not learned at all, where wrong and rare look alike"),
 )
 
 
@@ -25,15 +25,15 @@ def audit(
         list[Path],
         typer.Argument(
             metavar="RUNS",
-            help="Folders of records, as compare and train write them, or single records, "
-            "all of the same data.",
+            help="Folders of records, as compare and train write them, or single records; all of "
+            "the same data.",
         ),
     ],
     top: Annotated[
         int | None,
         option(
             "N",
-            "List this many examples. Default: all that were believed to be of another class.",
+            "How many examples to list. Default: all with a suspicion above 0.",
             min=1,
         ),
     ] = None,
@@ -41,25 +41,25 @@ def audit(
         bool,
         typer.Option(
             "--against-noise",
-            help="Of runs with --noise: say how many of the flipped labels are found.",
+            help="For runs with --noise: count how many of the flipped labels are found.",
         ),
     ] = False,
     table: Annotated[
         Path | None,
         option(
             "FILE",
-            "Write what is known of all examples too, in the data set's order, into a .csv or "
-            ".parquet file, with the column names of cleanlab.",
+            "Also write what is known of all examples, in the data set's order, to a .csv or "
+            ".parquet file with cleanlab's column names.",
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        option("FOLDER", "Where to. Default: audit, beside the first record."),
+        option("FOLDER", "Folder to write into. Default: audit, beside the first record."),
     ] = None,
 ) -> None:
     """Say which training examples look mislabelled.
 
-    They are ranked by what runs recorded of them; runs of the same data are taken together. Writes
+    Ranks them by what runs recorded of them; runs of the same data are combined. Writes
     suspects.csv, the most suspicious first, and suspects.html with their pictures, into a folder
     audit beside the records.
     """
@@ -73,8 +73,8 @@ def audit(
     found = audit_runs(runs)
     if against_noise and found.wrong is None:
         raise sb.ConfigurationError(
-            "--against-noise: no label of these runs was flipped on purpose, so that nobody knows "
-            "which are wrong; make a run with --noise 0.2, or leave the option out"
+            "--against-noise: no label of these runs was flipped on purpose, so nobody knows which "
+            "are wrong. Make a run with --noise 0.2, or leave the option out"
         )
     folder = out or folder_of(runs[0]) / "audit"
     make_folder(folder)
@@ -84,10 +84,10 @@ def audit(
     count = suspects.suspicious if top is None else min(top, len(suspects))
     names = ", ".join(found.runs.arm.unique())
     console.print(
-        f"{found.config.get('data')}: of {suspects.examples:,} training examples, "
-        f"{suspects.suspicious:,} ({suspects.suspicious / suspects.examples:.1%}) have a suspicion "
-        f"above 0: {len(found.runs)} run{'s' * (len(found.runs) > 1)} ({names}) believed another "
-        "class more than the label, in the mean over all looks.",
+        f"{found.config.get('data')}: {suspects.suspicious:,} of {suspects.examples:,} training "
+        f"examples ({suspects.suspicious / suspects.examples:.1%}) have a suspicion above 0. On "
+        f"average {len(found.runs)} run{'s' * (len(found.runs) > 1)} ({names}) believed another "
+        "class more than the label.",
         soft_wrap=True,
     )
     if suspects.suspicious:

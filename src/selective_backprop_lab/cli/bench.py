@@ -29,21 +29,21 @@ def bench(
         float,
         option(
             "N",
-            "Begin no more rounds after so many seconds, unless there are fewer than six. "
-            "Rounds end earlier where every ratio is known within 1 %.",
+            "Start no more rounds after this many seconds, but run at least six. Rounds end "
+            "earlier once every ratio is known within 1 %.",
             min=0,
         ),
     ] = 120.0,
     out: Annotated[
         Path,
-        option("FILE", "The figure, in the format of its suffix."),
+        option("FILE", "File of the figure. Its suffix sets the format."),
     ] = Path("bench.png"),
 ) -> None:
     """Measure what scoring and selecting cost on this machine.
 
-    Times every scorer, and loops of a few batches with each of some strategies, in interleaved
-    rounds, with a model of yours if you like. Tells what an epoch of each strategy costs, beside
-    the least that it can cost. Prints tables and draws a figure.
+    Times every scorer, and loops of a few batches with several strategies, in interleaved rounds,
+    with your model if you name one. Prints what an epoch of each strategy costs beside the least
+    that it can cost, and draws a figure.
     """
     from selective_backprop_lab.bench.figure import draw_bench
     from selective_backprop_lab.bench.tables import show_findings

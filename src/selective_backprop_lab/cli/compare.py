@@ -37,8 +37,8 @@ def compare(
         str,
         option(
             "NAMES",
-            f"Strategies to compare, separated by commas: {', '.join(STRATEGIES)}; or all. Each "
-            f"may be followed by +{', +'.join(TREATMENTS)}.",
+            f"Strategies to compare, separated by commas: {', '.join(STRATEGIES)}; or all. You can "
+            f"add to each: +{', +'.join(TREATMENTS)}.",
         ),
     ] = ",".join(DEFAULT_STRATEGIES),
     seeds: Seeds = 3,
@@ -46,21 +46,20 @@ def compare(
         list[str] | None,
         option(
             "COST",
-            f"Give every strategy the same cost: {COST} Give the option several times for several "
-            "budgets.",
+            f"Give every strategy the same cost: {COST} Repeat the option for several budgets.",
         ),
     ] = None,
     out: Annotated[
         Path,
-        option("FOLDER", "Folder for records, and for what is drawn from them."),
+        option("FOLDER", "Folder for the records, and for what is drawn from them."),
     ] = Path("runs/compare"),
     jobs: Annotated[
         int | None,
         option(
             "N",
-            "Seeds and lengths at a time, each in a process of its own, in which the "
-            "strategies take turns. With more than one, runs compete for the machine, which "
-            "makes each slower. Default: 1, or with --engine ray what the cluster has room for.",
+            "How many seeds and lengths to run at a time, each in its own process, in which the "
+            "strategies take turns. With more than one, runs compete for the machine and each is "
+            "slower. Default: 1; with --engine ray, what the cluster has room for.",
             min=1,
         ),
     ] = None,
@@ -68,16 +67,16 @@ def compare(
         EngineName,
         option(
             "|".join(EngineName),
-            "Where to train: on this machine, or on the Ray cluster that RAY_ADDRESS names, whose "
-            "machines must see the folders of the records and the data under the same paths.",
+            "Where to train: on this machine, or on the Ray cluster that RAY_ADDRESS names. Its "
+            "machines must see the folders of records and data under the same paths.",
         ),
     ] = EngineName.LOCAL,
 ) -> None:
     """Train with several strategies, side by side and at equal cost.
 
     Writes a record per run, comparison.png, table.md and report.html into --out, and prints the
-    table. A comparison that was interrupted goes on with the runs that are missing, and where runs
-    had begun, from their last checkpoints.
+    table. Repeat an interrupted command: it runs what is missing, and continues runs that had begun
+    from their last checkpoints.
     """
     lengths = training.lengths(budget or [], otherwise="cost")
     plans = training.plans(parse_strategies(strategies), range(seeds), lengths)

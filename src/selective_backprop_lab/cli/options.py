@@ -102,17 +102,17 @@ def option(metavar: str, help: str, **more: Any) -> Any:
 
 Root = Annotated[
     Path | None,
-    option("FOLDER", "Folder with the data set's files, as published or as hub:NAME fetches them."),
+    option("FOLDER", "Folder of the data set's files, as published or as fetched for hub:NAME."),
 ]
 Limit = Annotated[
-    int | None, option("N", "Train on so many examples, a fixed stratified part.", min=1)
+    int | None, option("N", "Train on this many examples, a fixed stratified part.", min=1)
 ]
 Noise = Annotated[
     float,
     option(
         "SHARE",
-        "Share of the training labels, in [0, 1), that are replaced by another class; the same "
-        "ones for every strategy and seed. The test set stays clean.",
+        "Share of the training labels, in [0, 1), to replace by another class: the same labels "
+        "for every strategy and seed. The test set stays clean.",
         parser=parse_rate,
         show_default="0",
     ),
@@ -121,11 +121,11 @@ Model = Annotated[
     str | None,
     option(
         "NAME",
-        f"{', '.join(MODELS)}, or package.module:factory for one of your own, looked for in "
-        "the current folder first. Default: the recipe's.",
+        f"{', '.join(MODELS)}; or package.module:factory for your own, looked for in the current "
+        "folder first. Default: the recipe's.",
     ),
 ]
-Seeds = Annotated[int, option("N", "How many seeds to run, from 0.", min=1)]
+Seeds = Annotated[int, option("N", "How many seeds to run, counted from 0.", min=1)]
 Rate = Annotated[
     float,
     option(
@@ -135,38 +135,40 @@ Rate = Annotated[
         show_default="1/3",
     ),
 ]
-BatchSize = Annotated[int | None, option("N", "Rows of a training batch. Default: the recipe's.")]
+BatchSize = Annotated[
+    int | None, option("N", "Examples per training batch. Default: the recipe's.")
+]
 TrainingPrecision = Annotated[
-    Precision, option("|".join(Precision), "Compute in fp32, or with autocast to bf16.")
+    Precision, option("|".join(Precision), "Compute in fp32, or in bf16 by autocast.")
 ]
 Threads = Annotated[
     int,
-    option("N", "CPU threads of each operation. With more than one, seconds vary more.", min=1),
+    option("N", "CPU threads per operation. With more than one, seconds vary more.", min=1),
 ]
 Device = Annotated[
-    str | None, option("NAME", "cpu, cuda or cuda:1, say. Default: a GPU where there is one.")
+    str | None, option("NAME", "cpu, cuda or cuda:1, for example. Default: a GPU if there is one.")
 ]
 CheckpointEvery = Annotated[
     float | None,
     option(
         "SECONDS",
-        "Seconds of training between two checkpoints, from which an interrupted run goes on; or "
-        "never. Default: 30, or more where writing would take over a hundredth of the time.",
+        "Seconds of training between two checkpoints, or never. An interrupted run continues from "
+        "the last one. Default: 30, or more if writing would take over a hundredth of the time.",
         parser=parse_interval,
     ),
 ]
 COST = (
-    "10 for 10 passes, which cost as much as traditional training of 10 epochs, 60s for a minute. "
+    "10 is 10 passes, which cost as much as 10 epochs of traditional training; 60s is a minute. "
     "Scoring an example costs a third of training on it."
 )
-DATA = f"Data set: {', '.join(RECIPES)}; or hub:NAME for one of the Hugging Face hub."
+DATA = f"Data set: {', '.join(RECIPES)}; or hub:NAME for one on the Hugging Face hub."
 # The reproductions' own.
 FromRecords = Annotated[
     bool,
     typer.Option(
         "--from-records",
-        help="Train nothing: make all of what is on record, of this repository where --out names "
-        "no other folder, and leave out what is not.",
+        help="Train nothing. Make what the records allow, of this repository or of the folder that "
+        "--out names, and leave out the rest.",
     ),
 ]
 Jobs = Annotated[
@@ -184,24 +186,23 @@ class TrainingOptions:
     """What `train` and `compare` are told of training."""
 
     data: Annotated[
-        str, option("NAME", f"{DATA} mnist:5-9 is mnist with its classes 5 to 9 alone.")
+        str, option("NAME", f"{DATA} mnist:5-9 is mnist with classes 5 to 9 alone.")
     ] = "digits"
     pretrained: Annotated[
         str | None,
         option(
             "NAME",
-            "Fine-tune: begin with the net as it is after traditional training on this data set, "
-            "but for a new last layer. It is trained once for all runs of --out, at no cost to "
-            "them.",
+            "Fine-tune: begin with a net that was trained traditionally on this data set, and give "
+            "it a new last layer. It is trained once for all runs of --out, at no cost to them.",
         ),
     ] = None
     epochs: Annotated[
         int | None,
         option(
             "N",
-            "Length of every run in epochs, whatever they cost. Where neither this nor --budget is "
-            f"given, train trains for the recipe's epochs, {RECIPES['digits'].epochs} for digits, "
-            "and compare gives every strategy the cost of so many traditional ones.",
+            "Length of every run in epochs, whatever they cost. Without this and --budget, train "
+            f"runs the recipe's epochs ({RECIPES['digits'].epochs} for digits), and compare gives "
+            "every strategy the cost of as many traditional epochs.",
             min=1,
         ),
     ] = None
@@ -210,7 +211,7 @@ class TrainingOptions:
         sb.selectors.Draw,
         option(
             "|".join(sb.selectors.Draw),
-            "Draw exactly so many from each window of examples, or toss a coin for each example.",
+            "Draw an exact number from each window of examples, or toss a coin for each example.",
         ),
     ] = sb.selectors.Draw.EXACT
     warmup: Annotated[
@@ -223,7 +224,8 @@ class TrainingOptions:
         ),
     ] = None
     stale: Annotated[
-        int, option("N", "Epochs for which a score is good, where scores are reused or predicted.")
+        int,
+        option("N", "Epochs for which a strategy that reuses or predicts scores uses each score."),
     ] = 3
     keep: Annotated[
         float,
@@ -238,19 +240,18 @@ class TrainingOptions:
     limit: Limit = None
     skew: Annotated[
         float,
-        _exponent(
-            "Make classes unequal: the k-th largest has a share in proportion to 1 / k^this."
-        ),
+        _exponent("Make classes unequal: the k-th largest is in proportion to 1 / k^EXPONENT."),
     ] = 0.0
     copies: Annotated[
         float,
-        _exponent("Show the k-th example of a class in proportion to 1 / k^this: Zipf's law."),
+        _exponent("Show the k-th example of a class in proportion to 1 / k^EXPONENT (Zipf's law)."),
     ] = 0.0
     near_copies: Annotated[
         int,
         option(
             "PIXELS",
-            "With --copies: shift each copy but one by up to so many pixels, and change its light.",
+            "With --copies: shift each copy but one by up to this many pixels, and change its "
+            "brightness.",
             show_default="0",
         ),
     ] = 0
@@ -258,20 +259,23 @@ class TrainingOptions:
         int | None,
         option(
             "N",
-            "Training examples, copies included. Default: as many as there are; with --skew and "
-            "no --copies, as many as the shares allow.",
+            "Number of training examples, copies included. Default: as many as there are; with "
+            "--skew and without --copies, as many as the shares allow.",
         ),
     ] = None
     noise: Noise = 0.0
     noise_kind: Annotated[
         NoiseKind,
-        option("|".join(NoiseKind), "A wrong label names any other class, or the next one."),
+        option(
+            "|".join(NoiseKind),
+            "What a wrong label names: any other class, the next one, or one that looks alike.",
+        ),
     ] = NoiseKind.UNIFORM
     data_seed: Annotated[
         int,
         option(
             "N",
-            "Seed of the draws by which --skew, --copies and --noise make the training set.",
+            "Seed of the draws that --skew, --copies and --noise make.",
             show_default="0",
         ),
     ] = 0
@@ -282,18 +286,18 @@ class TrainingOptions:
     ] = None
     lr_schedule: Annotated[
         Rates | None,
-        option("|".join(Rates), "How the learning rate moves over a run. Default: the recipe's."),
+        option("|".join(Rates), "How the learning rate changes over a run. Default: the recipe's."),
     ] = None
     augmentation: Annotated[
         bool,
         typer.Option(
             "--augmentation/--no-augmentation",
-            help="Shift and mirror images as the recipe says, anew in each epoch.",
+            help="Shift and mirror images as the recipe says, differently in each epoch.",
         ),
     ] = True
     precision: TrainingPrecision = Precision.FP32
     evaluations: Annotated[
-        int, option("N", "How often each run is tried on the test set, evenly.", min=1)
+        int, option("N", "How often each run is tested on the test set, at even intervals.", min=1)
     ] = 20
     threads: Threads = 1
     device: Device = None
@@ -301,7 +305,7 @@ class TrainingOptions:
     again: Annotated[
         bool,
         typer.Option(
-            "--again", help="Run again what is recorded already; old records stay beside the new."
+            "--again", help="Run again what is recorded already. Old records stay beside the new."
         ),
     ] = False
 
@@ -398,7 +402,7 @@ class MeasuringOptions:
     precision: TrainingPrecision = Precision.FP32
     threads: Threads = 1
     device: Device = None
-    json: Annotated[Path | None, option("FILE", "Write a record of what was found.")] = None
+    json: Annotated[Path | None, option("FILE", "Write the findings to this file.")] = None
 
     @property
     def recipe(self) -> Recipe:

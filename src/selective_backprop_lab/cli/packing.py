@@ -16,14 +16,16 @@ Packed = Annotated[
 Pack = Annotated[
     Path, typer.Argument(metavar="PACK", help=f"A pack, or the folder that holds {PACK}.")
 ]
-Into = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the records go, a file each.")]
+Into = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="Folder for the records, a file each.")
+]
 
 
 def pack(folders: Packed) -> None:
     """Move finished records of a folder into one compressed file.
 
-    It is a tenth of their size. Everything that reads records reads them from there, and once a
-    folder has such a file, what compare, train and the reproductions finish in it joins it.
+    The file is a tenth of their size. Everything that reads records also reads the file, and later
+    records of the folder join it.
     """
     for folder in folders:
         count = pack_finished(folder)
@@ -33,7 +35,7 @@ def pack(folders: Packed) -> None:
 def unpack(source: Pack, folder: Into) -> None:
     """Write the records of a pack as files of JSON lines.
 
-    They are for reading; the pack stays as it is.
+    The files are for reading; the pack stays as it is.
     """
     files = unpack_into(folder, source / PACK if source.is_dir() else source)
     console.print(f"{folder}: {len(files)} records", soft_wrap=True)

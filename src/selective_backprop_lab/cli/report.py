@@ -15,8 +15,8 @@ def report(
         list[Path],
         typer.Argument(
             metavar="RUNS",
-            help="Folders of records, as compare and train write them, or single records, "
-            "all of one comparison.",
+            help="Folders of records, as compare and train write them, or single records; all of "
+            "one comparison.",
         ),
     ],
     out: Annotated[
@@ -25,14 +25,14 @@ def report(
             "--out",
             "-o",
             metavar="PLACE",
-            help="A file ending in .html for the page alone, else a folder for all that is drawn. "
-            "Default: the first folder of records.",
+            help="A file ending in .html for the page alone, or a folder for everything. Default: "
+            "the first folder of records.",
         ),
     ] = None,
 ) -> None:
     """Draw table, figure and page from records, without training.
 
-    What is wrong with a record is said on the page and here, and the rest is shown.
+    Names what is wrong with a record, here and on the page, and shows the rest.
     """
     from selective_backprop_lab.analysis.loading import read_comparable
 

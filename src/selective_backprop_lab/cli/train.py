@@ -28,33 +28,29 @@ def train(
     training: TrainingOptions,
     strategy: Annotated[
         str,
-        option(
-            "NAME", f"One of {', '.join(STRATEGIES)}, with +{', +'.join(TREATMENTS)} or without."
-        ),
+        option("NAME", f"One of {', '.join(STRATEGIES)}. You can add +{', +'.join(TREATMENTS)}."),
     ] = "auto",
     seed: Annotated[
         int,
-        option(
-            "N", "Of the weights, the order of the data, the augmentation and the draws.", min=0
-        ),
+        option("N", "Seed of the weights, the order of the data, augmentation and draws.", min=0),
     ] = 0,
     budget: Annotated[
         str | None,
-        option("COST", f"End by cost instead of epochs: {COST}"),
+        option("COST", f"Length by cost instead of epochs: {COST}"),
     ] = None,
     out: Annotated[Path, option("FOLDER", "Folder for the record.")] = Path("runs/train"),
     resume: Annotated[
         bool,
         typer.Option(
             "--resume",
-            help="Go on with a run that was interrupted, from its last checkpoint; the same run as "
-            "if it had not been. Where there is none, begin.",
+            help="Continue an interrupted run from its last checkpoint, with the same result as "
+            "without the interruption. Without a checkpoint, start.",
         ),
     ] = False,
 ) -> None:
-    """Train one recipe with one strategy and seed, into a record.
+    """Train one recipe with one strategy and seed, and record it.
 
-    Ctrl-C and SIGTERM end it with a checkpoint, from which --resume goes on.
+    Ctrl-C and SIGTERM end it with a checkpoint. --resume continues from there.
     """
     arms = parse_strategies(strategy)
     if len(arms) > 1:

@@ -103,7 +103,7 @@ def audit_runs(places: Sequence[Path]) -> Audit:
     kept = _of_usual_labels(seen, problems)
     if not kept:
         wrong = "".join(f"\n  {problem}" for problem in problems)
-        raise sb.RecordError(f"there is no run whose examples could be audited.{wrong}")
+        raise sb.RecordError(f"no run has examples that can be audited.{wrong}")
     own = tuple(history for _, history in kept)
     return Audit(together(own), runs.loc[[run.Index for run, _ in kept]], own, tuple(problems))
 
@@ -136,8 +136,8 @@ def _of_usual_labels(
     keys = [zlib.crc32(history.label.tobytes()) for _, history in seen]
     kept = [pair for pair, key in zip(seen, keys, strict=True) if key == mode(keys)]
     problems += [
-        f"{run.run}: its examples have other labels than in {kept[0][0].run}, and it is "
-        "left out; name it alone to audit it."
+        f"{run.run}: its examples have other labels than in {kept[0][0].run}, so it is left out. "
+        "Name it alone to audit it."
         for (run, _), key in zip(seen, keys, strict=True)
         if key != mode(keys)
     ]
@@ -148,8 +148,8 @@ def _why_none(run: Any) -> str:
     """Say which command would record what becomes of a run's examples."""
     return (
         f"{run.run}: nothing is known of its examples. Only train and compare record them, when a "
-        f"run ends; --resume goes on with one of train, and --again runs it anew. It is a run of: "
-        f"{run.command}"
+        f"run ends. To continue a run of train add --resume, to repeat a run add --again. It was "
+        f"made by: {run.command}"
     )
 
 
@@ -182,7 +182,7 @@ def cuts_table(found: Audit, wrong: np.ndarray) -> Table:
         title=f"{int(wrong.sum()):,} labels were flipped on purpose ({wrong.mean():.1%})",
         notes=[
             f"Of the {len(some):,} {words}, {np.mean(wrong[some]) if len(some) else 0:.1%} are "
-            f"wrong; {wrong[some].sum() / wrong.sum():.1%} of the flips are among them."
+            f"wrong; {wrong[some].sum() / wrong.sum():.1%} of the flipped labels are among them."
             for some, words in ((top, "with a suspicion above 0"), (called, "called likely wrong"))
         ],
     )

@@ -48,7 +48,7 @@ def test_wrong_labels_are_seen_and_auto_is_advised(noisy):
     folder, _ = noisy
     said = recorded(folder)
     assert said["strategy"] == "auto"
-    assert "labels are wrong" in said["verdict"]
+    assert "labels look wrong" in said["verdict"]
     assert said["traits"]["wrong_labels"] == pytest.approx(0.2, abs=0.06)
     assert "sb.auto()" in said["code"][0]
 

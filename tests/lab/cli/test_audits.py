@@ -111,7 +111,9 @@ def test_flips_are_counted_at_several_cuts_beside_final_loss(noisy):
         (cut,) = ranking.cuts(audit.wrong, (0.2,))
         assert f"{cut.precision:.1%} {cut.recall:.1%}" in outcome.text
     found = audit.wrong[audit.suspects.indices[: audit.suspects.suspicious]]
-    assert f"{found.mean():.1%} are wrong; 100.0% of the flips are among them" in outcome.text
+    assert (
+        f"{found.mean():.1%} are wrong; 100.0% of the flipped labels are among them" in outcome.text
+    )
     called = audit.suspects.likely().count("wrong")
     assert 51 <= called < len(found)
     assert (
@@ -154,7 +156,7 @@ def test_what_is_rare_is_told_from_what_is_wrong_in_terminal_list_and_page(tmp_p
         15: "hard",
         16: "",
     }
-    assert "Of these, 1 likely wrong, 1 doubted no more than what is right but rare" in outcome.out
+    assert "Of these, 1 likely wrong, 1 of a rare class, and perhaps right" in outcome.out
     page = (tmp_path / "audit" / "suspects.html").read_text(encoding="utf-8")
     rows = [line for line in outcome.out.splitlines() if line[:4].strip()[:1].isdigit()]
     for words in filter(None, said.values()):
@@ -217,7 +219,7 @@ def test_what_cannot_be_audited_is_said_and_the_rest_is_shown(tmp_path):
     for words in (
         f"{bare.name}: nothing is known of its examples",
         f"{unfinished.name}: nothing is known of its examples",
-        f"It is a run of: {TYPED}",
+        f"It was made by: {TYPED}",
         f"{examples_path(torn)}: damaged",
         foreign.name,
         f"{relabelled.name}: its examples have other labels than in {good.name}",
@@ -245,7 +247,7 @@ def test_a_folder_without_records_of_examples_is_refused_with_what_to_do(tmp_pat
     record(tmp_path)
     outcome = run_command(f"audit {tmp_path}", tmp_path)
     assert outcome.status == 2
-    assert "no run whose examples could be audited" in outcome.text
+    assert "no run has examples that can be audited" in outcome.text
     assert "--again" in outcome.text
     assert run_command("audit nowhere", tmp_path).status == 2
 

@@ -104,7 +104,7 @@ def test_a_report_tells_what_ran_what_came_out_and_how_to_do_it_again(report):
         "selective-backprop compare",
         "The 6 records behind this page",
         "leave evaluation out",
-        "passes of traditional training",
+        "Cost is counted in passes",
     ):
         assert words in page.text, words
     assert [*page.figures] == [GAIN, OVERVIEW]
@@ -114,7 +114,7 @@ def test_a_report_tells_what_ran_what_came_out_and_how_to_do_it_again(report):
 
 
 def test_a_crowd_gets_a_word_on_what_is_drawn(report):
-    words = "Curves are drawn for traditional and for the arms that end lowest"
+    words = "Curves are drawn for traditional and for the strategies that end lowest"
     few, many = (
         report([run for i in range(count) for run in fixture_seeds(f"arm {i}", [5.0 + i, 6.0 + i])])
         for count in (9, 10)
@@ -195,9 +195,9 @@ def test_with_histories_a_page_shows_classes_and_examples(report):
 
 def test_without_histories_a_page_says_what_is_missing_and_how_to_get_it(report):
     page = report(runs_of(10))
-    assert "No finished run here says what became of its examples." in page.text
+    assert "No finished run here has a history of its examples." in page.text
     assert "reproduce and study do not" in page.text
-    assert "the same compare or train with --again runs them anew" in page.text
+    assert "repeat the compare or train with --again" in page.text
     assert "Which examples" not in page.text
 
 
@@ -206,7 +206,7 @@ def test_with_some_histories_a_page_names_the_records_that_have_none(report):
     (missing,) = [run for run in runs if run.header == runs[-1].header]
     del histories[missing.path]
     page = report(runs, histories=histories)
-    assert f"is not kept for {missing.path.name}." in page.text
+    assert f"There is no history of the examples for {missing.path.name}." in page.text
     assert "Which examples" in page.text
 
 

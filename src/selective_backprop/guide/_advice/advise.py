@@ -100,14 +100,14 @@ def advise(
         traits = data_traits(loader if data is None else data, seconds=LOOKING * seconds)
         barrier = cost = None
         if (other := is_no_cross_entropy(loss_fn)) is not None:
-            barrier = f"It reads confidence from a cross-entropy, and {other} is none."
+            barrier = f"It reads confidence from a cross-entropy, and {other} is not one."
         elif not source.indexed or source.examples is None:
-            barrier = "It remembers examples by index, and a stream's have none."
+            barrier = "It remembers examples by their index, and a stream has no indices."
         else:
             try:
                 cost = measure_epochs(copied, source, seconds=(1 - LOOKING) * seconds)
             except LossError as error:
-                barrier = f"It needs the loss of each example, and {error}"
+                barrier = f"It needs the loss of each example: {error}"
     smooths = label_smoothing(loss_fn) > 0
     take = SMOOTHED if _is_as_made(loss_fn) and not smooths else "loss_fn"
     return judge(traits, cost, barrier, epochs, take, smooths=smooths or take == SMOOTHED)
@@ -143,10 +143,10 @@ def judge(
         elsewhere = "docs/choose.md names strategies for other losses and loaders."
         return answer("Do not take auto: it cannot work on this training.", barrier, elsewhere)
     if cost is None:
-        lower = "Its losses are not finite: lower the learning rate, and ask again."
+        lower = "Its losses are not finite: lower the learning rate and ask again."
         return answer("No verdict: a copy of the model diverged within a few epochs.", lower)
     kinds = {
-        "labels are wrong": traits.mislabelled and (smooths or epochs is None or epochs > SHORT),
+        "labels look wrong": traits.mislabelled and (smooths or epochs is None or epochs > SHORT),
         "some classes are rare": traits.skewed,
     }
     found = [kind for kind, holds in kinds.items() if holds]
@@ -155,19 +155,19 @@ def judge(
         why = f"On such data{alike} plain training at the same cost does as well (docs/auto.md)."
         if traits.mislabelled:
             why = (
-                f"With wrong labels auto lost in {SHORT} epochs (docs/auto.md): train for longer, "
-                "or with label smoothing."
+                f"With wrong labels, auto did worse in {SHORT} epochs (docs/auto.md): train for "
+                "longer, or with label smoothing."
             )
         elif traits.wrong_labels is None:
-            why = "Whether labels are wrong is not known: if many are, take auto."
-        return answer("Do not select: there is nothing here that auto gains on.", why)
+            why = "The labels could not be judged. If many are wrong, try auto."
+        return answer("Do not select: auto gains nothing on data like these.", why)
     if cost.per_example * min(cost.kept, 1 - SKIPPED) >= 1:
         slow = (
-            f"An example takes {cost.per_example:.1f} times as long with auto, so that an epoch "
-            "that skips half of them is no cheaper."
+            f"With auto an example takes {cost.per_example:.1f} times as long, so an epoch that "
+            "skips half of them is no faster."
         )
         return answer("Do not select: selecting takes more time here than it saves.", slow)
     what = " and ".join(found)
     return answer(
-        f"Try auto: {what}, and there it gained at times (docs/auto.md).", strategy="auto"
+        f"Try auto: {what}, and on such data it sometimes gains (docs/auto.md).", strategy="auto"
     )

@@ -45,7 +45,7 @@ class EpochCost:
     def __str__(self) -> str:
         """Return what was measured, in a sentence."""
         return (
-            f"a plain epoch takes {self.plain:.2g} s, one with auto {self.auto:.2g} s, in which it "
+            f"a plain epoch takes {self.plain:.2g} s, an epoch with auto {self.auto:.2g} s and "
             f"trains on {self.kept:.0%} of the examples"
         )
 
@@ -61,7 +61,7 @@ def measure_epochs(copied: TrainingCopy, source: Source, *, seconds: float) -> E
     """
     batch = next(iter(source.copy_with(source.indices())), None)
     if batch is None:
-        raise LoaderError("the loader yielded nothing: there is no batch to measure on")
+        raise LoaderError("the loader yielded nothing, so there is no batch to time")
 
     def timed(run: Callable[[], Any]) -> tuple[float, Any]:
         watch = Stopwatch(copied.device)

@@ -61,13 +61,14 @@ def copy_training(model: nn.Module, optimizer: Optimizer | None) -> tuple[nn.Mod
     together = distributed.is_available() and distributed.is_initialized()
     if together and distributed.get_world_size() > 1:
         raise ConfigurationError(
-            "several processes train together: ask for advice in one, on one rank's share of data"
+            "several processes train together. Ask for advice in one process, on one rank's data"
         )
     groups = [] if optimizer is None else optimizer.param_groups
     own = {id(parameter) for parameter in model.parameters()}
     if not {id(each) for group in groups for each in group["params"]} <= own:
         raise ConfigurationError(
-            "the optimiser moves parameters that are not the model's; pass the model's, or None"
+            "the optimiser moves parameters that are not the model's. Pass the model's "
+            "optimiser, or None"
         )
     try:
         # In one call, so that the copied optimiser holds the copied model's parameters.

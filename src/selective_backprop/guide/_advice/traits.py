@@ -73,7 +73,7 @@ class DataTraits:
         """Return what was found, in a sentence."""
         said = ["copies unknown" if self.copies is None else f"{self.copies:.0%} are copies"]
         if self.classes is not None:
-            said.append(f"{self.classes} classes, {self.effective_classes:.1f} in effect")
+            said.append(f"{self.classes} classes, effectively {self.effective_classes:.1f}")
         if self.wrong_labels is not None:
             said.append(f"{self.wrong_labels:.0%} of the labels look wrong")
         elif self.wrong_labels_at_most is not None:
@@ -120,7 +120,7 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
             if time.perf_counter() > end or rows >= MOST:
                 break
     if not rows:
-        raise LoaderError("the loader yielded nothing: there are no data to measure")
+        raise LoaderError("the loader yielded nothing, so there are no data to look at")
     table = _joined(numbers)
     if hashes and not random:
         copies = 1 - len(set(hashes)) / rows

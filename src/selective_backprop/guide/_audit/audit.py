@@ -57,9 +57,9 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
     if isinstance(evidence, np.ndarray):
         return _of_losses(evidence.astype(np.float64))
     raise ConfigurationError(
-        f"a {type(evidence).__name__} cannot be audited; give Doubts, a tensor or array of losses "
+        f"a {type(evidence).__name__} cannot be audited. Give Doubts, a tensor or array of losses "
         "[look, example], or the ledger of a loader whose strategy remembers examples"
-        + (": this one's remembers none" if evidence is None else "")
+        + (" (this one remembers none)" if evidence is None else "")
     )
 
 
@@ -86,8 +86,8 @@ def _of_losses(losses: Float[np.ndarray, "*look example"]) -> Suspects:
     lowest = losses[seen].min(initial=0.0)
     if lowest < 0.0:
         raise ConfigurationError(
-            f"a loss is {lowest:.4g}: losses must be at least 0, and near 0 where the model is "
-            "right; give cross-entropies, or Doubts"
+            f"a loss is {lowest:.4g}: losses must be at least 0, and near 0 if the model is right. "
+            "Give cross-entropies, or Doubts"
         )
     weights = seen * seen.cumsum(0)
     doubts = np.where(seen, 1.0 - 2.0 * np.exp(-losses), 0.0)

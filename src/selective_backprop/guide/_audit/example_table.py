@@ -63,8 +63,8 @@ def example_table(evidence: Doubts | Suspects | Ledger | Tensor | np.ndarray) ->
         columns = {f"loss_{look}": each for look, each in enumerate(np.atleast_2d(losses))}
     else:
         raise ConfigurationError(
-            f"a {type(evidence).__name__} is no table of examples; give Doubts, Suspects, losses "
-            "[look, example], or the ledger of a loader whose strategy remembers examples"
+            f"a {type(evidence).__name__} does not describe examples. Give Doubts, Suspects, "
+            "losses [look, example], or the ledger of a loader whose strategy remembers examples"
         )
     examples = len(next(iter(columns.values()), ()))
     return {"index": np.arange(examples), **columns}
@@ -84,7 +84,7 @@ def write_table(table: Table, path: str | Path) -> None:
     """
     path, lengths = Path(path), {name: len(column) for name, column in table.items()}
     if len(set(lengths.values())) > 1:
-        raise ConfigurationError(f"columns have one length, and these have {lengths}")
+        raise ConfigurationError(f"all columns need the same length, but these have {lengths}")
     if path.suffix == ".csv":
         with path.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)

@@ -44,14 +44,14 @@ def look_at(outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"]) 
     if outputs.ndim != 2 or outputs.shape[1] < 2 or labels.shape != outputs.shape[:1]:
         raise ConfigurationError(
             f"outputs of shape {tuple(outputs.shape)} and labels of shape {tuple(labels.shape)}: "
-            "expected [row, class] with at least two classes, and [row]. For one logit z a row "
-            "write torch.stack([torch.zeros_like(z), z], 1); for what is no classification collect "
-            "losses, and give them to audit"
+            "expected [row, class] with at least two classes, and [row]. For one logit z per row "
+            "write torch.stack([torch.zeros_like(z), z], 1). For other tasks than classification, "
+            "collect losses and give them to audit"
         )
     if labels.is_floating_point():
         raise ConfigurationError(
-            f"labels of {labels.dtype}: class numbers are needed; of one-hot or mixed labels take "
-            "labels.argmax(1)"
+            f"labels of {labels.dtype}: class numbers are needed. For one-hot or mixed labels "
+            "write labels.argmax(1)"
         )
     with torch.no_grad():
         logits, column = outputs.detach().float(), labels.long().unsqueeze(1)
@@ -113,8 +113,8 @@ class Doubts:
         """
         if indices.shape != labels.shape:
             raise ConfigurationError(
-                f"{tuple(indices.shape)} indices for labels of shape {tuple(labels.shape)}: one "
-                "index in the data set is needed for each row"
+                f"indices of shape {tuple(indices.shape)} for labels of shape "
+                f"{tuple(labels.shape)}: one index in the data set is needed for each row"
             )
         device = outputs.device
         # A copy to the host that does not block could be read before it has arrived.
@@ -156,7 +156,7 @@ class Doubts:
         examples, columns = Saved(state).fields("examples", "columns")
         if examples.whole() != self.examples:
             raise ConfigurationError(
-                f"the state is of a data set of {state['examples']} examples, this one has "
+                f"the state belongs to a data set of {state['examples']} examples, this one has "
                 f"{self.examples}"
             )
         empty = _empty(self.examples)

@@ -85,13 +85,13 @@ def find_label_issues(
     """
     if (other := is_no_cross_entropy(loss_fn)) is not None:
         raise ConfigurationError(
-            f"{other} is no cross-entropy, and wrong labels are told by probabilities of classes. "
-            "For other tasks give losses to audit"
+            f"{other} is no cross-entropy, and wrong labels are found by the probabilities of "
+            "classes. For other tasks give losses to audit"
         )
     source, place, model = open_source(loader), find_device(model, device), unwrapped(model)
     if source.attribute != "batch_sampler" or source.examples is None:
         raise LoaderError(
-            "labels are judged by index, and this loader yields a stream; give it a data set of "
+            "labels are found by index, and this loader yields a stream. Give it a data set of "
             "known length and a batch size, and leave in_order as it is"
         )
     doubts, surplus = Doubts(source.examples), []
@@ -114,8 +114,8 @@ def _judged(
     """Return the rows of a batch whose labels are to be judged; refuse what is no class number."""
     if not isinstance(outputs, Tensor) or not isinstance(labels, Tensor):
         raise ConfigurationError(
-            f"outputs are a {type(outputs).__name__} and targets a {type(labels).__name__}, not "
-            "tensors; pass outputs=callable(model, batch) -> (logits, class numbers)"
+            f"outputs are a {type(outputs).__name__} and targets a {type(labels).__name__}; both "
+            "must be tensors. Pass outputs=callable(model, batch) -> (logits, class numbers)"
         )
     look_at(outputs, labels.clamp(0, 0))  # refuses shapes and types, whatever the numbers
     judged = labels != getattr(loss_fn, "ignore_index", -100)
@@ -141,9 +141,9 @@ def _warn_if_learned(surplus: Float[Tensor, " row"]) -> None:
     values = surplus.double().numpy()
     if len(values) and values.mean() >= SURELY * values.std() / len(values) ** 0.5:
         warn(
-            "the labels are likelier than the model's own probabilities promise. If it was trained "
-            "on them, it has learned wrong ones too, which are missing here: judge them by a model "
-            "that was trained on other examples, such as the other half of the data"
+            "the labels are likelier than the model's own probabilities promise. A model that was "
+            "trained on these labels has learned the wrong ones too and does not find them. Use a "
+            "model that was trained on other examples, such as the other half of the data"
         )
 
 

@@ -147,8 +147,8 @@ class Suspects:
         """
         if self.labels is None:
             raise ConfigurationError(
-                "what examples likely are depends on their classes, which losses alone do not "
-                "show; give Doubts to audit"
+                "likely() needs the classes of examples, and losses alone do not show them: give "
+                "Doubts to audit"
             )
         count = self.suspicious if count is None else min(count, len(self))
         learned = np.arange(len(self)) >= self.suspicious
@@ -213,8 +213,8 @@ class Suspects:
         wrong = np.asarray(wrong, dtype=bool)
         if wrong.shape != (self.examples,):
             raise ConfigurationError(
-                f"wrong has shape {wrong.shape}, and the list is of {self.examples} examples: give "
-                "one truth value per example of the data set, in its order"
+                f"wrong has shape {wrong.shape}, but the data set has {self.examples} examples: "
+                "give one truth value for each, in the data set's order"
             )
         hits, total = np.cumsum(wrong[self.indices]), int(wrong.sum())
         cuts = []

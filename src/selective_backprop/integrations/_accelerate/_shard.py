@@ -53,15 +53,15 @@ def own_shard(accelerator: Accelerator, loader: DataLoader[Any]) -> DataLoader[A
         return _seeded(plain)
     if issubclass(kind, DataLoaderDispatcher):
         raise LoaderError(
-            "the loader was prepared with dispatch_batches, so that one process reads for all, and "
-            "the others have nothing to choose from. Set dispatch_batches=False in Accelerate's "
+            "the loader was prepared with dispatch_batches, so one process reads for all, and the "
+            "others have nothing to choose from. Set dispatch_batches=False in Accelerate's "
             "DataLoaderConfiguration, or in accelerator_config= of the Trainer's arguments."
         )
     if not isinstance(plain.dataset, IterableDataset):
         return _deal_out(plain, accelerator)
     if not issubclass(kind, DataLoaderShard):
         raise LoaderError(
-            "a stream is read whole by every process unless it is prepared: pass "
+            "every process reads the whole stream, unless the loader is prepared: pass "
             "accelerator.prepare(loader)"
         )
     return plain
@@ -80,19 +80,19 @@ def check_accelerator(accelerator: Accelerator) -> None:
     if max(sizes.values()) > 1:
         found = ", ".join(f"{name}={size}" for name, size in sizes.items() if size > 1)
         raise ConfigurationError(
-            f"selection has not been tested where processes share the same examples ({found}); "
-            "use data parallelism alone"
+            f"selection has not been tested with processes that share examples ({found}). Use data "
+            "parallelism alone"
         )
     if accelerator.num_processes > 1 and accelerator.split_batches:
         raise ConfigurationError(
-            "split_batches cuts each batch of the loader among the processes, and selection fills "
-            "each process's own. Set split_batches=False, and divide the batch size by "
+            "split_batches cuts each batch of the loader among the processes, but selection fills "
+            "a batch for each process. Set split_batches=False, and divide the batch size by "
             f"{accelerator.num_processes}."
         )
     if accelerator.num_processes > 1 and not accelerator.even_batches:
         raise ConfigurationError(
-            "even_batches=False lets processes train on different numbers of batches, and "
-            "selection ends an epoch with the first that has none left. Set even_batches=True."
+            "even_batches=False lets processes train on different numbers of batches, but "
+            "selection ends an epoch when the first process has none left. Set even_batches=True."
         )
 
 

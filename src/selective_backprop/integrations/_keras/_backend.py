@@ -18,12 +18,12 @@ def load_keras() -> Any:
         keras = importlib.import_module("keras")
     except ModuleNotFoundError as error:  # its own backend's
         raise ConfigurationError(
-            f"Keras cannot be imported with the backend it is set to ({error}), and selection "
-            f"needs torch; {NEEDED}"
+            f"Keras cannot be imported with the backend it is set to ({error}). Selection needs "
+            f"torch: {NEEDED}"
         ) from error
     if (backend := keras.backend.backend()) != "torch":
         raise ConfigurationError(
-            f"Keras's backend is {backend}, and selection needs torch; {NEEDED}"
+            f"Keras's backend is {backend}, but selection needs torch: {NEEDED}"
         )
     return keras
 

@@ -23,8 +23,8 @@ def check_scorer(strategy: Strategy) -> None:
     if strategy.scores and needs is not None and needs.model and not needs.plain_forward:
         raise ConfigurationError(
             f"{strategy.scorer!r} does not score by one whole forward pass of the model "
-            "(Needs(plain_forward=True)), and copies and parts of it lack what Keras keeps in "
-            "variables of its own; use Forward()"
+            "(Needs(plain_forward=True)), but copies and parts of the model lack what Keras keeps "
+            "in its own variables. Use Forward()"
         )
 
 
@@ -35,8 +35,8 @@ def check_model(model: Any, callbacks: Any) -> None:
     for layer in all_modules(model):
         if isinstance(layer, keras.layers.RNN) and layer.stateful:
             raise ConfigurationError(
-                f"{layer.name} is stateful: a row of one batch goes on in the next, and selection "
-                "puts other rows there; use stateful=False"
+                f"{layer.name} is stateful: a row of one batch continues in the next, but "
+                "selection puts other rows there. Use stateful=False"
             )
     if isinstance(callbacks, keras.callbacks.CallbackList):
         raise ConfigurationError("callbacks= is a CallbackList; pass a list of callbacks")
@@ -47,15 +47,14 @@ def check_weights(model: Any, strategy: Strategy) -> None:
     for name in ("compute_loss", "train_step"):
         if getattr(type(model), name) is not getattr(keras.Model, name):
             raise ConfigurationError(
-                f"{strategy.name} reweights examples, and it is not known what "
-                f"{type(model).__name__}.{name} does with sample weights; use a strategy without "
-                "weights"
+                f"{strategy.name} reweights examples, but {type(model).__name__}.{name} may treat "
+                "sample weights in any way. Use a strategy without weights"
             )
     for loss in keras.tree.flatten(model.loss):
         if getattr(keras.losses.get(loss), "reduction", None) == "mean_with_sample_weight":
             raise ConfigurationError(
-                f"{strategy.name} reweights examples, and reduction='mean_with_sample_weight' "
-                "divides by the sum of the weights, which takes back what they do; use "
+                f"{strategy.name} reweights examples, but reduction='mean_with_sample_weight' "
+                "divides by the sum of the weights, which undoes their effect. Use "
                 "'sum_over_batch_size'"
             )
 
@@ -78,7 +77,7 @@ def find_recording(
     if why is not None:
         raise ConfigurationError(
             f"{strategy.name} selects by the losses of training, which are computed from its "
-            f"outputs, and {why}"
+            f"outputs, but {why}"
         )
     assert compiled is not None
     excess, classes = strategy.selector.terms.confidence, strategy.needs.classes

@@ -43,12 +43,12 @@ def refuse_others(x: Any) -> None:
     """Refuse data other than arrays and data loaders that can be wrapped."""
     if isinstance(x, SelectiveLoader):
         raise LoaderError(
-            "x is a SelectiveLoader; pass the DataLoader inside, which is wrapped here"
+            "x is a SelectiveLoader. Pass the DataLoader inside it; it is wrapped here"
         )
     if not isinstance(x, DataLoader) and not _is_arrays(x):
         raise LoaderError(
             f"x is a {type(x).__name__}, whose examples cannot be chosen from. Pass arrays or a "
-            "torch DataLoader; what yields batches becomes one as DataLoader(iterable_data_set, "
+            "torch DataLoader. If yours yields batches, write DataLoader(iterable_data_set, "
             "batch_size=None)."
         )
 
@@ -65,7 +65,7 @@ def refuse_beside_loader(**given: Any) -> None:
     for name, value in given.items():
         if value is not None:
             raise ConfigurationError(
-                f"{name}= goes with arrays, and x is a DataLoader; {instead[name]}"
+                f"{name}= goes with arrays, but x is a DataLoader: {instead[name]}"
             )
 
 

@@ -221,8 +221,8 @@ def the_only(values: Any, what: str) -> Any:
     leaves = keras.tree.flatten(values)
     if len(leaves) != 1:
         raise ConfigurationError(
-            f"the model has {len(leaves)} {what}s, and it is not known what an example's loss is "
-            f"then. {INSTEAD}"
+            f"the model has {len(leaves)} {what}s, so nothing says what the loss of an example is. "
+            f"{INSTEAD}"
         )
     return leaves[0]
 
@@ -239,11 +239,11 @@ def _find_loss(model: Any) -> Any:
     if len(losses) != 1:
         found = f"{len(losses)} losses" if losses else "no loss"
         raise ConfigurationError(
-            f"the model was compiled with {found}, and one is needed: compile(loss=...). {INSTEAD}"
+            f"the model was compiled with {found}, but one is needed: compile(loss=...). {INSTEAD}"
         )
     if losses[0] in ("ce", "crossentropy"):
         raise ConfigurationError(
-            f"loss={losses[0]!r} stands for one of three losses; name it, such as "
+            f"loss={losses[0]!r} can mean three losses. Name one, such as "
             "'sparse_categorical_crossentropy'"
         )
     return keras.losses.get(losses[0])

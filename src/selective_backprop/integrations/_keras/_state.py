@@ -41,8 +41,8 @@ def unpack(state: dict[str, Any], loader: SelectiveLoader, model: Any) -> None:
     seeds, values = _seeds(model), layers.items()
     if len(seeds) != len(values):
         raise ConfigurationError(
-            f"the state holds {len(values)} seeds of layers, and the model has "
-            f"{len(seeds)}; build the model as it was"
+            f"the state holds {len(values)} seeds of layers, but the model has "
+            f"{len(seeds)}. Build the model as it was"
         )
     for variable, value in zip(seeds, values, strict=True):
         like = variable.value

@@ -94,9 +94,9 @@ class Watch(keras.callbacks.Callback):
             unpack(kept, self.feed.loader, self.model)
         elif epoch:
             warn(
-                f"training goes on with epoch {epoch}, and no state of selection as of then is "
-                "there; selection begins anew. Keras's BackupAndRestore among the callbacks keeps "
-                "one, and load_state_dict() takes one.",
+                f"training continues with epoch {epoch}, but there is no state of selection for "
+                "that epoch, so selection starts again. Keras's BackupAndRestore among the "
+                "callbacks keeps one, and load_state_dict() takes one.",
             )
         self._earlier = None
 

@@ -88,7 +88,7 @@ class SelectionCallback(Callback):
         if self._loader is None or trainer.train_dataloader is not self._loader:
             found = type(trainer.train_dataloader).__name__
             raise ConfigurationError(
-                f"SelectionCallback works with a LightningLoader, and training runs on a {found}. "
+                f"SelectionCallback works with a LightningLoader, but training runs on a {found}. "
                 "Return LightningLoader(loader, self, loss_fn, strategy) from train_dataloader(), "
                 "by itself, or give it to fit()."
             )
@@ -169,9 +169,9 @@ class SelectionCallback(Callback):
         ranks = list(saved.items())
         if len(ranks) != trainer.world_size:
             raise ConfigurationError(
-                f"the checkpoint holds the selection of {len(ranks)} ranks, and there are "
-                f"{trainer.world_size}. Go on with as many devices as before, or begin anew from "
-                "its weights."
+                f"the checkpoint holds the selection of {len(ranks)} ranks, but there are "
+                f"{trainer.world_size}. Continue with as many devices as before, or start again "
+                "from its weights."
             )
         passes, streams = ranks[trainer.global_rank].fields("passes", "streams")
         self._put_streams = read_streams(streams, trainer.strategy.root_device)
@@ -218,7 +218,7 @@ def find_callback(trainer: Trainer) -> SelectionCallback:
     found = [part for part in trainer.callbacks if isinstance(part, SelectionCallback)]
     if len(found) != 1:
         raise ConfigurationError(
-            f"a LightningLoader needs one SelectionCallback, and the trainer has {len(found)}: "
+            f"a LightningLoader needs one SelectionCallback, but the trainer has {len(found)}: "
             "write Trainer(callbacks=[SelectionCallback()])"
         )
     return found[0]

@@ -87,7 +87,8 @@ class Passes:
         """
         if not self.sized:
             raise TypeError(
-                f"how many batches {self.loader.strategy.name} makes of an epoch is not known ahead"
+                f"{self.loader.strategy.name} does not know in advance how many batches an epoch "
+                "has"
             )
         return self._length if self._length is not None else len(self.loader)
 
@@ -155,8 +156,8 @@ class Passes:
             return
         raise ConfigurationError(
             f"{self.loader.strategy.name} weighs the rows of a batch or learns from their losses, "
-            "and training_step left both out. End it so: losses = ... with one per row (such as "
-            'cross_entropy(outputs, targets, reduction="none")), and return selected_loss(self, '
+            "but training_step did neither. End training_step with losses = ... (one per row, such "
+            'as cross_entropy(outputs, targets, reduction="none")) and return selected_loss(self, '
             "losses, targets), from selective_backprop.integrations.lightning."
         )
 
@@ -209,7 +210,7 @@ class Passes:
     def _finish(self) -> None:
         if self._fetch() is not None:
             raise LoaderError(
-                f"an epoch of {self._length} batches goes on after the last of them. That is a "
+                f"an epoch of {self._length} batches continues after its last batch. This is a "
                 "defect of selective_backprop: please report the loader and the strategy."
             )
         self._reset()

@@ -17,27 +17,26 @@ def check_trainer(trainer: Trainer, module: LightningModule) -> None:
     if not isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):
         raise ConfigurationError(
             f"Trainer(strategy=...) is a {type(trainer.strategy).__name__}, which shards the model "
-            "or owns the step; selection under Lightning works on a single device and with "
+            "or owns the step. Selection under Lightning works on a single device and with "
             'strategy="ddp"'
         )
     if trainer.overfit_batches:
         raise ConfigurationError(
             f"Trainer(overfit_batches={trainer.overfit_batches}) trains on the same few batches "
-            "again and again, and selection would choose others each time. Give the trainer the "
-            "loader itself for that, or a loader of a torch.utils.data.Subset without "
-            "overfit_batches."
+            "again and again, but selection would choose others each time. Give the trainer the "
+            "loader itself, or a loader of a torch.utils.data.Subset without overfit_batches."
         )
     if trainer.reload_dataloaders_every_n_epochs:
         raise ConfigurationError(
             "Trainer(reload_dataloaders_every_n_epochs="
-            f"{trainer.reload_dataloaders_every_n_epochs}) brings a new loader, but scores "
-            "are remembered of the old one's examples, some of which wait. Leave it out; a data "
-            "set that changes can do so in its set_epoch()."
+            f"{trainer.reload_dataloaders_every_n_epochs}) brings a new loader, but the scores and "
+            "waiting examples are those of the old one. Leave it out. A data set that changes can "
+            "do so in its set_epoch()."
         )
     if "dataloader_iter" in inspect.signature(module.training_step).parameters:
         raise ConfigurationError(
-            "training_step(dataloader_iter) fetches its batches itself, so that it is not known "
-            "which one it trains on; take training_step(batch, batch_idx)"
+            "training_step(dataloader_iter) fetches its batches itself, so selection cannot know "
+            "which one it trains on: take training_step(batch, batch_idx)"
         )
 
 
@@ -47,9 +46,8 @@ def check_fractions(trainer: Trainer, strategy: Strategy) -> None:
         value = getattr(trainer, name)
         if isinstance(value, float) and value != 1.0:
             raise ConfigurationError(
-                f"Trainer({name}={value}) is a fraction of an epoch, and how many batches "
-                f"{strategy.name} makes of one is not known ahead. Give it as a number of "
-                "batches, an int."
+                f"Trainer({name}={value}) is a fraction of an epoch, but {strategy.name} does not "
+                "know in advance how many batches an epoch has. Give a number of batches, an int."
             )
 
 
@@ -77,8 +75,8 @@ def length_of_training(
         return epochs, None
     if strategy.schedule.uses_fractions or strategy.selector.terms.paced:
         raise ConfigurationError(
-            f"{strategy.name} changes at fractions of training, and nothing says how long it "
-            "will be: give the Trainer max_epochs= or max_steps="
+            f"{strategy.name} changes at fractions of training, but nothing says how long "
+            "training is: give the Trainer max_epochs= or max_steps="
         )
     return None, None
 

@@ -49,19 +49,19 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
     for found, applies in more.items():
         if reweights and applies:
             raise ConfigurationError(
-                f"{strategy.name} weighs the rows of a batch, and {found} is not known by row. "
+                f"{strategy.name} weighs the rows of a batch, but {found} is not known by row. "
                 "Leave it out, or use a strategy without weights."
             )
     if trainer.compute_loss_func is None:
         return
     if reweights:
         raise ConfigurationError(
-            f"{strategy.name} weighs the rows of a batch, and compute_loss_func returns one number "
+            f"{strategy.name} weighs the rows of a batch, but compute_loss_func returns one number "
             "for all. Leave it out, or use a strategy without weights."
         )
     if needs is not None and losses is None:
         raise ConfigurationError(
-            "compute_loss_func returns one number for a batch, and selection needs one per row. "
+            "compute_loss_func returns one number for a batch, but selection needs one per row. "
             "Pass losses=callable(outputs, batch) -> one loss per row as well."
         )
 

@@ -89,7 +89,7 @@ class Documents(Dataset[dict[str, Tensor]]):
         lengths = list(self._lengths[number])
         if sum(lengths) != len(tokens):
             raise BatchError(
-                f"the documents of row {number} have {sum(lengths)} tokens by their lengths, and "
+                f"by their lengths the documents of row {number} have {sum(lengths)} tokens, but "
                 f"the row has {len(tokens)}; lengths or position_ids must cover the whole row"
             )
         return {key: column.split(lengths) for key, column in columns.items()}
@@ -182,7 +182,7 @@ class Packing:
         if type(batches) is not BatchSampler or type(sampler) not in SAMPLERS:
             kind = type(batches if sampler is None else sampler).__name__
             raise ConfigurationError(
-                f"rows are drawn by {kind}, and selection draws documents instead, whose order it "
+                f"rows are drawn by {kind}, but selection draws documents, whose order {kind} "
                 "cannot know. Use train_sampling_strategy='random' or 'sequential'."
             )
         if isinstance(sampler, DistributedSampler):
@@ -235,7 +235,7 @@ def find_packing(
         if joins or getattr(collator, "padding_free", False):
             raise ConfigurationError(
                 "the data set is a stream, and its batches are joined into one row without "
-                "padding, so that the number of documents is not known. Use a map-style data set, "
+                "padding, so the number of documents is not known. Use a map-style data set, "
                 "or pad: packing=False and padding_free=False in SFTConfig."
             )
         return None
@@ -245,8 +245,8 @@ def find_packing(
     if joins and not any(name in batch for name in BOUNDS):
         raise ConfigurationError(
             f"the collator ({type(collator).__name__}) joins examples into one row without "
-            "position_ids and without cu_seq_lens_q, so that they attend to one another and cannot "
-            "be told apart. Let it return position_ids that begin anew with each example, or pad."
+            "position_ids and without cu_seq_lens_q, so they attend to one another and cannot be "
+            "told apart. Let it return position_ids that start at 0 with each example, or pad."
         )
     lengths = find_lengths(dataset)
     if not joins and lengths is None:

@@ -273,8 +273,8 @@ def find_target(model: Any) -> Target:
         target = Target.TOKENS
     if target is None:
         raise ConfigurationError(
-            f"how {name} takes its loss is not known here, and one loss per row is needed. Pass "
-            "losses=callable(outputs, batch) -> one loss per row, of the model's outputs."
+            f"this adapter does not know how {name} computes its loss, and needs one loss per row. "
+            "Pass losses=callable(outputs, batch) -> one loss per row, of the model's outputs."
         )
     return target
 

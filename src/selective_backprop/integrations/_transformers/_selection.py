@@ -111,7 +111,7 @@ class TrainerSelection:
             plain, pad = packing.loader(plain), PADDING
             if classes:
                 raise ConfigurationError(
-                    f"{type(trainer.model).__name__} takes one label for each row, and the "
+                    f"{type(trainer.model).__name__} takes one label for each row, but the "
                     "collator joins examples into one row. Let it pad them instead."
                 )
         loader = SelectiveLoader(

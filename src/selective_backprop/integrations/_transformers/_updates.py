@@ -152,8 +152,8 @@ class Updates:
         except TypeError as error:
             if self.loader.planned_batches is None or epochs != whole:
                 raise ConfigurationError(
-                    f"num_train_epochs={epochs:g} is no number of steps: {error} Pass max_steps=, "
-                    "where training and the learning-rate schedule are to end."
+                    f"num_train_epochs={epochs:g} gives no number of steps: {error} Pass "
+                    "max_steps= to say where training and the learning-rate schedule end."
                 ) from error
             self.counts_candidates = True
             full, last = [], self.loader.planned_batches
@@ -162,7 +162,7 @@ class Updates:
         if not updates:
             raise ConfigurationError(
                 f"{epochs:g} epochs do not fill one update of {self.batches} batches with "
-                f"{self.loader.batch_size} selected rows each; train longer, or lower "
+                f"{self.loader.batch_size} selected rows each. Train longer, or lower "
                 "gradient_accumulation_steps or the batch size"
             )
         return updates

@@ -35,13 +35,13 @@ def check_trainer(trainer: Any) -> None:
         found = getattr(trainer, name, off)
         if found != off:
             raise ConfigurationError(
-                f"with {name}={found} every completion has a gradient, or changes that of others, "
-                f"so none can be left out. Set {name}={off}, or use TRL's own trainer."
+                f"with {name}={found} every completion has a gradient or changes another one's, so "
+                f"none can be left out. Set {name}={off}, or use TRL's own trainer."
             )
     loss = find_loss(trainer)
     if loss not in BY_ROWS | BY_TOKENS | BY_ALL_TOKENS:
         raise ConfigurationError(
-            f"it is not known what loss_type={loss!r} is divided by; known are "
+            f"this adapter does not know what loss_type={loss!r} divides by. It knows "
             f"{', '.join(sorted((BY_ROWS | BY_TOKENS | BY_ALL_TOKENS) - {'rloo'}))}"
         )
     for name in ("deepspeed", "fsdp"):
@@ -60,6 +60,6 @@ def check_rollouts(rollouts: dict[str, Any]) -> None:
     """
     if images := sorted(rollouts.keys() & {"pixel_values", "num_images"}):
         raise ConfigurationError(
-            f"the rollouts hold images ({', '.join(images)}), which are not dealt out anew. Use "
-            "TRL's own trainer."
+            f"the rollouts hold images ({', '.join(images)}), which this adapter cannot regroup. "
+            "Use TRL's own trainer."
         )
