@@ -101,7 +101,7 @@ class SelectionBuffer:
             if shape.window is None:
                 return self.release(pieces=(rows,))
             self.state = state = state._replace(waiting=(*state.waiting, rows))
-            return self.release() if state.candidates >= shape.window else iter(())
+            return self.release() if sum(map(COUNT, state.waiting)) >= shape.window else iter(())
         if phase is Phase.PLAIN and state.waiting:
             # an unselective phase needs no draw, so waiting candidates go first
             self.state = state._replace(waiting=(), chosen=state.chosen + state.waiting)
