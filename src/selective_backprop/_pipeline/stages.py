@@ -107,6 +107,7 @@ class Pipeline:
     def state(self) -> PipelineState:
         """The consumer's position and the waiting rows."""
         held = None if self.lockstep is None else self.lockstep.held
+        self.buffer.sift()  # an error may have come before the draw
         cursor = self.cursor._replace(exempt=0)  # counts pieces that `mid_epoch` joins to one
         return PipelineState(cursor, self.buffer.state, self.plain, held, self.finite.skipped)
 
