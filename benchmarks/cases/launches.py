@@ -1,4 +1,4 @@
-"""Host waits and kernels of a steady batch, counted on a CUDA device that is made up."""
+"""Counts: host waits and kernels of a batch on a CUDA device that is made up, calls on a CPU."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+from benchmarks.calls import ARMS
 from benchmarks.case import Once, Row, case, value
 from benchmarks.stale import ROOT
 
@@ -21,11 +22,36 @@ LIMITS: dict[str, tuple[int, int | None]] = {
     "selective_backprop": (0, 115),  # 47 of them for its passes and their copies
     "kath18": (0, None),
     "drop_zero": (1, None),
-    'selective_backprop, nonfinite="skip"': (3, None),
+    'selective_backprop, nonfinite="skip"': (1, None),
     "SelectiveStep, random_backprop": (0, None),
     "TokenLedger, kept=": (2, None),
     "TokenLedger, rows_only": (2, None),
 }
+
+# The most calls of the package's functions in a training step.
+CALLS = {
+    "traditional": 20,
+    "random_backprop": 55,
+    "selective_backprop": 150,
+    "stale_sb, scored": 195,
+    "stale_sb": 106,
+    "recorded_sb": 106,
+    "infobatch": 80,
+    "auto": 77,
+    "SelectiveStep": 70,
+    "SelectiveStep, random_backprop": 43,
+}
+
+
+@case("src/selective_backprop")
+def calls() -> Iterator[Once]:
+    """Calls of the package's functions in a training step, counted, so the same everywhere."""
+    for name, count in ARMS.items():
+        most = CALLS[name]
+        yield Once(
+            {"strategy": name},
+            lambda count=count, most=most: [value("calls", count(), "a step", most)],
+        )
 
 
 @case("src/selective_backprop")

@@ -86,6 +86,9 @@ def ledger(*, examples: int = 10**8) -> Iterator[Once]:
             torch.save(loader.state_dict(), Path(folder) / "state.pt")
             saved = time.monotonic() - began
             size = (Path(folder) / "state.pt").stat().st_size
+            began = time.monotonic()
+            loader.load_state_dict(torch.load(Path(folder) / "state.pt", weights_only=True))
+            resumed = time.monotonic() - began
         return [
             value("opening", opened, "seconds", 5.0),
             value("memory", taken / examples, "bytes per example", 8.1),
@@ -93,6 +96,7 @@ def ledger(*, examples: int = 10**8) -> Iterator[Once]:
             value("beginning an epoch", started, "seconds"),
             value("memory while it runs, beyond", drawn / examples, "bytes per example"),
             value("saving", saved, "seconds"),
+            value("resuming", resumed, "seconds"),
             value("saved state", size / examples, "bytes per example"),
         ]
 

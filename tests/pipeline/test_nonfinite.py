@@ -106,3 +106,18 @@ def test_a_batch_of_which_nothing_is_left_is_no_batch():
 def test_a_warm_up_trains_on_them_as_the_bare_loader_would():
     door = broken(Numbered(20), selective(warmup_epochs=1))
     assert flat(numbers(door)) == list(range(20))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("leftovers", ["carry", "flush", "drop"])
+def test_what_is_skipped_on_a_device_just_before_a_draw_is_what_is_skipped_on_the_cpu(leftovers):
+    found = []
+    for device in ("cpu", "cuda"):
+        data, strategy = DataLoader(Numbered(33), 5), sb.top_k(1 / 3)
+        options = {"device": device, "nonfinite": "skip", "leftovers": leftovers}
+        door = select(data, strategy, losses=broken_losses, **options)
+        yielded = [[numbers.tolist() for _, numbers in door] for _ in range(3)]
+        found.append((yielded, door.stats))
+    on_cpu, on_device = found
+    assert on_device == on_cpu
+    assert on_device[1].nonfinite == 9

@@ -5,8 +5,9 @@ import functools
 import inspect
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from selective_backprop._core.errors import ConfigurationError, LossError
 from selective_backprop._core.types import Float, LossesOf, OutputsOf, Scores
 
 LossFunction = Callable[..., Any]
+VALUES = operator.methodcaller("values")
 SLACK = 0.1  # by which rounding may take a cross-entropy below its lowest
 
 _OF_LABELS = {
@@ -302,7 +304,9 @@ class UnreducedLoss:
     ignored: int | None  # the target value that it leaves out, `ignore_index`
     weights: Tensor | None  # of classes
     shifted: bool  # whether its lowest loss may be above 0 where targets are classes
-    _held: tuple[Any, ...] | None  # by both functions; None if changes cannot be seen
+    both: tuple[Any, Any]  # functions, the given one and the unreduced
+    holders: Sequence[Mapping[str, Any]]  # where both keep what decides what they do
+    held: list[Any] | None  # their types, and what is there; None if changes cannot be seen
 
     @classmethod
     def of(cls, loss_fn: LossFunction) -> "UnreducedLoss":
@@ -328,6 +332,10 @@ class UnreducedLoss:
         elif not isinstance(function, nn.Module) and "reduction" in parameters:
             options = {"reduction": "none"}
         weights = class_weights(function)
+        both = function, unreduced
+        compiled = getattr(loss_fn, "_modules", {})  # of a compiled one they hold the function
+        holders = [compiled, *_holders(function), *_holders(unreduced)]
+        held = [*map(type, both), *chain.from_iterable(map(VALUES, holders))]
         return cls(
             loss_fn,
             unreduced,
@@ -336,16 +344,10 @@ class UnreducedLoss:
             option("ignore_index", int),
             weights,
             weights is not None or label_smoothing(function) > 0,
-            _held_by(function, unreduced) if _shows_changes(function) else None,
+            both,
+            holders,
+            held if _shows_changes(function) else None,
         )
-
-    @property
-    def is_current(self) -> bool:
-        """Whether neither the user's loss function nor the copy of it has changed."""
-        if self._held is None:
-            return False
-        held = _held_by(_uncompiled(self.loss_fn), self.function)
-        return len(held) == len(self._held) and all(map(operator.is_, held, self._held))
 
     def of_positions(self, outputs: Any, targets: Any) -> Any:
         """Return unreduced losses, `[candidate, ...]`, or whatever else the loss returns."""
@@ -360,20 +362,10 @@ class UnreducedLoss:
                     "(logits.movedim(-1, 1), targets)."
                 )
             raise
-        if tensors and isinstance(losses, Tensor) and losses.ndim:
+        rows = tensors and isinstance(losses, Tensor) and losses.ndim
+        if rows and losses.shape not in (targets.shape, outputs.shape):
             _refuse_crossed_rows(losses, outputs, targets)
         return losses
-
-    def of_examples(self, losses: Any, targets: Any) -> Any:
-        """Return one loss per example from its positions' losses."""
-        return average_examples(losses, targets, self.ignored)
-
-    def excess(self, losses: Any, outputs: Any, targets: Any) -> Any:
-        """Return what `excess_losses` does: the losses themselves where their lowest is 0."""
-        soft = isinstance(targets, Tensor) and targets.is_floating_point()
-        if not (soft or self.shifted):
-            return losses
-        return excess_losses(self.loss_fn, losses, outputs, targets)
 
     def reduce(self, losses: Tensor, targets: Any) -> Tensor:
         """Return the losses of positions, `[row, ...]`, reduced as the given loss reduces them.
@@ -426,20 +418,14 @@ def _shows_changes(function: Any) -> bool:
     return isinstance(function, (functools.partial, types.FunctionType, types.BuiltinFunctionType))
 
 
-def _held_by(*functions: Any) -> tuple[Any, ...]:
-    """Return what a loss function and its copy hold: attributes, buffers, keywords."""
-    held: list[Any] = []
-    for function in functions:
-        held.append(type(function))
-        if isinstance(function, functools.partial):
-            held += function.func, *function.keywords.values()
-            continue
-        attributes = getattr(function, "__dict__", {})
-        held += attributes.values()
-        if isinstance(function, nn.Module):
-            held += attributes["_buffers"].values()
-            held += attributes["_parameters"].values()
-    return tuple(held)
+def _holders(function: Any) -> list[dict[str, Any]]:
+    """Return where a loss function keeps what it holds: attributes, buffers, keywords."""
+    if isinstance(function, functools.partial):
+        return [function.keywords]
+    attributes = getattr(function, "__dict__", {})
+    if isinstance(function, nn.Module):
+        return [attributes, attributes["_buffers"], attributes["_parameters"]]
+    return [attributes]
 
 
 @dataclass(eq=False)
@@ -472,16 +458,24 @@ class ExampleLosses:
         if self.excess:
             if not self._checked:
                 self._checked = True
-                check_own_entropies(self.loss_fn, loss.of_examples(losses, targets), targets)
-            losses = loss.excess(losses, outputs, targets)
-        return loss.of_examples(losses, targets)
+                each = average_examples(losses, targets, loss.ignored)
+                check_own_entropies(self.loss_fn, each, targets)
+            if loss.shifted or (isinstance(targets, Tensor) and targets.is_floating_point()):
+                losses = excess_losses(self.loss_fn, losses, outputs, targets)
+        if isinstance(losses, Tensor) and losses.ndim == 1:
+            return losses
+        return average_examples(losses, targets, loss.ignored)
 
     @property
     def unreduced(self) -> UnreducedLoss:
         """The loss function as it is now, unreduced."""
-        if self._latest is None or not self._latest.is_current:
-            self._latest = UnreducedLoss.of(self.loss_fn)
-        return self._latest
+        latest = self._latest
+        if latest is not None and latest.held is not None:
+            held = [*map(type, latest.both), *chain.from_iterable(map(VALUES, latest.holders))]
+            if len(held) == len(latest.held) and all(map(operator.is_, held, latest.held)):
+                return latest
+        self._latest = latest = UnreducedLoss.of(self.loss_fn)
+        return latest
 
 
 def apply_to_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:

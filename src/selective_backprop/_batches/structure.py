@@ -55,7 +55,9 @@ class Structure:
         if kind is None:
             return next(leaves)
         nested = zip(self.parts, _values(batch, self.keys), strict=True)
-        values = [part.rebuild(value, leaves) for part, value in nested]
+        values = [
+            next(leaves) if part is LEAF else part.rebuild(value, leaves) for part, value in nested
+        ]
         if issubclass(kind, (list, tuple)):
             return kind(*values) if hasattr(kind, "_fields") else kind(values)
         named = dict(zip(self.keys, values, strict=True))
@@ -164,10 +166,12 @@ def map_tensors(function: Callable[[Tensor], Tensor], batch: Any) -> Any:
 
 def move_batch(batch: Any, device: torch.device) -> Any:
     """Return the batch with its tensors on `device`; the batch itself if they already are."""
-    if type(batch) in (list, tuple) and all(
-        type(leaf) is Tensor and leaf.device == device for leaf in batch
-    ):
-        return batch  # as nearly all are on a CPU
+    if type(batch) in (list, tuple):
+        for leaf in batch:
+            if type(leaf) is not Tensor or leaf.device != device:
+                break
+        else:
+            return batch  # as nearly all are on a CPU
     structure = flatten(batch, leaves := [])
     # Most leaves are plain tensors that are there already, in every batch: they cost no call.
     moved = [
@@ -193,8 +197,14 @@ def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
 
     Each must have as many rows as the first tensor, or as the `expected` indices that were loaded.
     """
-    if expected is not None and not layout.whole and _is_plain(batch, expected):
-        return expected
+    if expected is not None and not layout.whole and type(batch) in (list, tuple) and batch:
+        for leaf in batch:
+            if type(leaf) is not Tensor or leaf.layout is not torch.strided or leaf.is_nested:
+                break
+            if not leaf.ndim or leaf.shape[0] != expected:
+                break
+        else:
+            return expected  # a list of plain tensors with so many rows, as nearly all are
     structure = flatten(batch, leaves := [])
     sizes = _count_each(structure, leaves, layout)
     tensors = [
@@ -224,18 +234,6 @@ def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
                 f"to the batch as a whole, pass whole={{{path!r}}}."
             )
     return count
-
-
-def _is_plain(batch: Any, rows: int) -> bool:
-    """Return whether a batch is a list of plain tensors with so many rows, as nearly all are."""
-    if type(batch) not in (list, tuple) or not batch:
-        return False
-    for leaf in batch:
-        if type(leaf) is not Tensor or leaf.layout is not torch.strided or leaf.is_nested:
-            return False
-        if not leaf.ndim or leaf.shape[0] != rows:
-            return False
-    return True
 
 
 def check_layout(batch: Any, layout: Layout) -> None:

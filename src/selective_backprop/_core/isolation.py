@@ -7,7 +7,8 @@ from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from itertools import chain
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from operator import attrgetter
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from torch.nn.parameter import is_lazy
 from selective_backprop._core.errors import warn
 
 Modules: TypeAlias = Sequence[nn.Module]
+BUFFERS = attrgetter("_buffers")
 LARGEST_SAVED = 2**20  # bytes; a buffer up to this size is copied in 0.1 ms before every pass
 
 
@@ -33,13 +35,23 @@ def eval_mode(model: nn.Module, modules: Modules | None = None) -> Generator[Non
     Flags are set directly, because a module's own `train()` may do more than set the flag. The
     model's `modules` may be given, where they are listed already.
     """
-    modules = list_modules(model) if modules is None else modules
-    changed = [module for module in modules if module.training]
-    _set_training(changed, False)
+    plain, others = [], []
+    for module in list_modules(model) if modules is None else modules:
+        if module.training:
+            attributes = module.__dict__  # setting the flag there takes a tenth of the time
+            if _has_plain_flag(type(module)) and "training" in attributes:
+                plain.append(attributes)
+                attributes["training"] = False
+            else:
+                others.append(module)
+                module.training = False
     try:
         yield
     finally:
-        _set_training(changed, True)
+        for attributes in plain:
+            attributes["training"] = True
+        for module in others:
+            module.training = True
 
 
 def list_modules(model: nn.Module) -> Modules:
@@ -53,14 +65,6 @@ def list_modules(model: nn.Module) -> Modules:
     return found
 
 
-def _set_training(modules: Modules, training: bool) -> None:
-    for module in modules:
-        if _has_plain_flag(type(module)) and "training" in (attributes := module.__dict__):
-            attributes["training"] = training  # a tenth of the time that `nn.Module` takes
-        else:
-            module.training = training
-
-
 @lru_cache(maxsize=256)
 def _has_plain_flag(kind: type[nn.Module]) -> bool:
     """Return whether a class's modules hold their mode in a plain attribute."""
@@ -71,7 +75,9 @@ def _has_plain_flag(kind: type[nn.Module]) -> bool:
 def kept_random_streams(device: torch.device | None) -> Generator[None]:
     """Run the body, then put torch's, NumPy's and Python's random streams back."""
     on_gpu = device is not None and device.type == "cuda"
-    numpy_stream, python_state = _numpy_stream(), random.getstate()
+    stream, python_state = NumpyStream.latest, random.getstate()
+    if stream is None or not stream.is_current():
+        stream = NumpyStream.latest = NumpyStream()
     torch_state = torch.default_generator.get_state()
     gpu_state = torch.cuda.get_rng_state(device) if on_gpu else None
     try:
@@ -80,58 +86,37 @@ def kept_random_streams(device: torch.device | None) -> Generator[None]:
         torch.default_generator.set_state(torch_state)
         if gpu_state is not None and device is not None:
             torch.cuda.set_rng_state(gpu_state, device)
-        numpy_stream.put_back()
+        if not stream.is_current():
+            np.random.set_state(stream.state)
         random.setstate(python_state)
 
 
-class _NumpyStream(NamedTuple):
+class NumpyStream:
     """NumPy's random stream at one moment.
 
     Reading it takes 40 microseconds and writing it 50, so that it is read only if it has moved
     since it was read last, and written only if it has moved since: that is seen in its memory.
     """
 
-    generator: Any
-    memory: bytes | None  # a copy of it; None for a generator of another kind
-    state: Any
+    latest: ClassVar["NumpyStream | None"] = None  # as it was read last
+
+    def __init__(self) -> None:
+        # What draws NumPy's global numbers; a program may set another.
+        self._generator = np.random.get_bit_generator()  # ty: ignore[missing-attribute]
+        self.state: Any = np.random.get_state(legacy=False)
+        # A second normal number of a pair, if one is left, can be drawn without a trace in memory.
+        self._shows = type(self._generator) is np.random.MT19937 and not self.state["has_gauss"]
+        if self._shows:  # a Mersenne Twister has 624 words of 4 bytes, and a position of 4
+            self._address = self._generator.ctypes.state_address
+            self._memory = ctypes.string_at(self._address, 2500)
 
     def is_current(self) -> bool:
         """Return whether the stream is as it was; False too where that cannot be seen."""
-        # A second normal number of a pair, if one is left, can be drawn without a trace in memory.
-        if self.memory is None or self.state["has_gauss"]:
-            return False
-        generator = _numpy_generator()
-        return generator is self.generator and _memory_of(generator) == self.memory
-
-    def put_back(self) -> None:
-        """Bring the stream back to where it was."""
-        if not self.is_current():
-            np.random.set_state(self.state)
-
-
-_latest: _NumpyStream | None = None
-
-
-def _numpy_stream() -> _NumpyStream:
-    global _latest
-    stream = _latest
-    if stream is None or not stream.is_current():
-        generator = _numpy_generator()
-        state = np.random.get_state(legacy=False)
-        stream = _latest = _NumpyStream(generator, _memory_of(generator), state)
-    return stream
-
-
-def _numpy_generator() -> Any:
-    """Return what draws NumPy's global numbers; a program may set another."""
-    return np.random.get_bit_generator()  # ty: ignore[missing-attribute]
-
-
-def _memory_of(generator: Any) -> bytes | None:
-    """Return the memory of a Mersenne Twister: 624 words of 4 bytes, and a position of 4."""
-    if type(generator) is not np.random.MT19937:
-        return None
-    return ctypes.string_at(generator.ctypes.state_address, 2500)
+        return (
+            self._shows
+            and np.random.get_bit_generator() is self._generator  # ty: ignore[missing-attribute]
+            and ctypes.string_at(self._address, 2500) == self._memory
+        )
 
 
 class _Slot(NamedTuple):
@@ -243,13 +228,13 @@ class KeptBuffers:
         if (
             self._lazy
             or _places(modules) != self._places
-            or not _in_shape(self._buffers, self._originals)
+            or not all(map(Tensor.is_set_to, self._buffers, self._originals))
         ):
             self._find(modules)
         # Taken now, since a pass inside the body may find others.
         places, held, buffers, originals = self._places, self._held, self._buffers, self._originals
         small, apart, known = self._small, self._apart, self._moving
-        attributes = [vars(module).copy() for module in modules]
+        attributes = [*map(dict.copy, map(vars, modules))]
         images = [torch.cat(pieces) for pieces in small.values()]
         versions = [_version(slot.buffer) for slot in apart]
         saved = [
@@ -266,11 +251,13 @@ class KeptBuffers:
             if _places(modules) != places:
                 for each, before in zip(held, attributes, strict=True):
                     each.put_back(before)
-            if not _in_shape(buffers, originals):
+            if not all(map(Tensor.is_set_to, buffers, originals)):  # other memory or shapes
                 for buffer, original in zip(buffers, originals, strict=True):
                     buffer.data = original
             for pieces, image in zip(small.values(), images, strict=True):
-                _restore(pieces, image)
+                # A GPU is not asked: comparing would make the host wait for it.
+                if image.device.type != "cpu" or not torch.equal(torch.cat(pieces), image):
+                    _restore(pieces, image)
             moved, lost = set(), []
             for slot, version, value in zip(apart, versions, saved, strict=True):
                 changed = _version(slot.buffer) != version
@@ -300,23 +287,15 @@ class KeptBuffers:
 
 def _places(modules: Modules) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
     """Return what tells buffers and the places where they hang from others."""
-    held = [module._buffers for module in modules]
+    held = [*map(BUFFERS, modules)]
     there = map(id, chain.from_iterable(map(dict.values, held)))
     return [*map(id, modules)], [*map(len, held)], [*chain.from_iterable(held)], [*there]
 
 
-def _in_shape(buffers: Sequence[Tensor], originals: Sequence[Tensor]) -> bool:
-    """Return whether buffers have the memory and the shape that they had."""
-    return all(map(Tensor.is_set_to, buffers, originals))
-
-
 def _restore(pieces: list[Tensor], image: Tensor) -> None:
-    """Write back the bytes that changed; on a GPU all, since comparing makes the host wait."""
-    on_host = image.device.type == "cpu"
-    if on_host and torch.equal(torch.cat(pieces), image):
-        return
+    """Write back the bytes that changed; on a GPU all."""
     pairs = list(zip(pieces, image.split([len(piece) for piece in pieces]), strict=True))
-    if on_host:
+    if image.device.type == "cpu":
         pairs = [(piece, saved) for piece, saved in pairs if not torch.equal(piece, saved)]
     with torch.inference_mode():  # outside of it, inference tensors cannot be written
         torch._foreach_copy_([piece for piece, _ in pairs], [saved for _, saved in pairs])

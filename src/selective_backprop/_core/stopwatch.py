@@ -1,8 +1,8 @@
 """Where the time goes: synchronised seconds per phase, which add up to the whole."""
 
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -45,21 +45,12 @@ class Stopwatch:
         """Continue from seconds per phase that were charged earlier, in another process, say."""
         self._seconds = dict(seconds)
 
-    @contextmanager
-    def phase(self, name: str) -> Generator[None]:
-        """Charge the body to `name`; outside `start` and `stop` nothing is charged."""
-        outer = self._phase
-        if outer is None:
-            yield
-            return
-        self._charge()
-        self._phase = name
-        try:
-            yield
-        finally:
-            if self._phase is not None:  # if the body called `stop`, it stays stopped
-                self._charge()
-                self._phase = outer
+    def phase(self, name: str) -> "Phase":
+        """Return a context that charges its body to `name`, each time that it is entered.
+
+        Outside `start` and `stop` nothing is charged.
+        """
+        return Phase(self, name)
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -84,9 +75,28 @@ class Stopwatch:
             self._since = now
 
 
-NOBODY = nullcontext()
+class Phase(AbstractContextManager[None]):
+    """Charges each body to a phase of a stopwatch."""
+
+    def __init__(self, stopwatch: Stopwatch, name: str) -> None:
+        self._stopwatch = stopwatch
+        self._name = name
+        self._outer: list[str | None] = []  # the phase around each body that runs
+
+    def __enter__(self) -> None:
+        watch = self._stopwatch
+        self._outer.append(watch._phase)
+        if watch._phase is not None:
+            watch._charge()
+            watch._phase = self._name
+
+    def __exit__(self, *raised: object) -> None:
+        watch, outer = self._stopwatch, self._outer.pop()
+        if outer is not None and watch._phase is not None:  # if the body stopped it, it stays so
+            watch._charge()
+            watch._phase = outer
 
 
 def charged(stopwatch: Stopwatch | None, phase: str) -> AbstractContextManager[None]:
-    """Charge the body to a phase of a stopwatch, if there is one."""
-    return NOBODY if stopwatch is None else stopwatch.phase(phase)
+    """Return a context that charges each body to a phase of a stopwatch, if there is one."""
+    return nullcontext() if stopwatch is None else stopwatch.phase(phase)

@@ -93,8 +93,18 @@ def assemble(
     index_buffer = SelectionBuffer(
         selector, shape, history=None, ranks=ranks_scores, layout=Layout(), seed=(*seed, 0)
     )
+    on_gpu = options.device is not None and options.device.type == "cuda"
+    # Where a gate or a memory takes in scores, it does so of each batch.
+    later = on_gpu and shape.window is not None and gate is None and memory is None
+    finite = FiniteGuard(options.nonfinite, options.layout, later=later)
     row_buffer = SelectionBuffer(
-        selector, shape, history=history, filing=filing, layout=options.layout, seed=(*seed, 1)
+        selector,
+        shape,
+        history=history,
+        filing=filing,
+        layout=options.layout,
+        sift=finite.sift if finite.later else None,
+        seed=(*seed, 1),
     )
     clock = PhasePlanner(schedule, progress, gate)
     draw, ahead = None, None
@@ -122,7 +132,7 @@ def assemble(
         needs=needs,
         feed=feed_of(gate, strategy.scorer),
         memory=memory,
-        finite=FiniteGuard(options.nonfinite, options.layout),
+        finite=finite,
         buffer=row_buffer,
         lockstep=lockstep,
         options=options,

@@ -62,7 +62,9 @@ class CandidateLoader:
         self.draw = draw
         self._clock = clock
         self._scorer = scorer if scorer is not None and scorer.ahead else None
-        self._options = options
+        self._layout = options.layout
+        self._loading = charged(options.stopwatch, "load")
+        self._scoring = charged(options.stopwatch, "score")
         self.counts = counts
         self._indexed = indexed
         self.unpinned = False  # whether the host waits for the copies of batches
@@ -150,7 +152,7 @@ class CandidateLoader:
     def _load(self, batches: Iterator[Any], first: bool) -> CandidateBatch | None:
         """Return the next batch; None at the end."""
         copied = None
-        with charged(self._options.stopwatch, "load"):
+        with self._loading:
             try:
                 batch = next(batches, END)
             except Exception as error:
@@ -168,12 +170,12 @@ class CandidateLoader:
                 if batch is not given and not self._candidates.pin_memory:
                     self.unpinned = self._device.type == "cuda"
         if first:
-            check_layout(batch, self._options.layout)
+            check_layout(batch, self._layout)
         arrived = self._pair(batch)
         if self._scorer is not None and self._clock.on_arrival(arrived.phase) in SCORED:
             if copied is not None:
                 copied()
-            with charged(self._options.stopwatch, "score"):
+            with self._scoring:
                 scores = self._scorer.begin(arrived.rows.batch, arrived.rows.indices)
             return arrived._replace(scores=scores)
         return arrived if copied is None else arrived._replace(copied=copied)
@@ -190,7 +192,7 @@ class CandidateLoader:
             )
         phase, keys, cursor, *_ = self.draw.plans.popleft()
         if self.counts:
-            count_rows(batch, self._options.layout, keys.count)
+            count_rows(batch, self._layout, keys.count)
         indices = keys.batch if isinstance(keys.batch, Tensor) else None
         weights = keys.weights
         if self._away:
@@ -204,7 +206,7 @@ class CandidateLoader:
 
     def _pair_stream(self, batch: Any) -> CandidateBatch:
         try:
-            rows = Rows(batch, count_rows(batch, self._options.layout))
+            rows = Rows(batch, count_rows(batch, self._layout))
         except BatchError:
             if self.counts:
                 raise

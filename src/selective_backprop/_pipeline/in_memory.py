@@ -26,7 +26,8 @@ class GatheredRows(Dataset[Any]):
     def __init__(self, dataset: Any, collate: Collate | None = None) -> None:
         self._dataset = dataset
         self._collate = collate
-        self._tensors: Sequence[Tensor] | None = None  # what was seen to be fit
+        self._seen: Sequence[Tensor] | None = None  # which may be replaced
+        self._fit = False  # whether rows can be taken of these
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -36,28 +37,24 @@ class GatheredRows(Dataset[Any]):
 
     def __getitems__(self, indices: Any) -> Any:
         """Return the batch of some examples."""
-        if isinstance(self._dataset, Subset):
-            found = self._dataset.indices
+        dataset = self._dataset
+        if type(dataset) is Subset:
+            found, dataset = dataset.indices, dataset.dataset
             places = np.asarray([found[index] for index in indices])
         else:
             places = np.asarray(indices)
-        tensors = self._fit()
+        tensors = dataset.tensors if type(dataset) is TensorDataset else None
+        if tensors is not self._seen:
+            self._seen, self._fit = tensors, bool(tensors) and all(map(_takes_rows, tensors))
         # What is empty, out of range or no list of integers takes torch's way, which counts from
         # the end or raises.
-        usual = tensors is not None and places.dtype == np.int64 and places.ndim == 1
+        usual = self._fit and places.dtype == np.int64 and places.ndim == 1
         if usual and len(places) and places.min() >= 0 and places.max() < tensors[0].shape[0]:
             rows = torch.from_numpy(places)
             batch = [each.index_select(0, rows.to(each.device)) for each in tensors]
         else:
             batch = default_collate([self._dataset[index] for index in indices])
         return batch if self._collate is None else self._collate(batch)
-
-    def _fit(self) -> Sequence[Tensor] | None:
-        """Return the tensors, if rows can be taken of them; they may have been replaced."""
-        tensors = _tensors_of(self._dataset)
-        if tensors is not self._tensors:
-            self._tensors = tensors if tensors and all(map(_takes_rows, tensors)) else None
-        return self._tensors
 
 
 def in_memory_loader(loader: DataLoader[Any], collate_fn: Collate | None = None) -> DataLoader[Any]:
@@ -112,7 +109,7 @@ def _gathering(loader: DataLoader[Any], collate: Collate | None = None) -> DataL
     # A data loader refuses to have these set once it is built.
     object.__setattr__(clone, "_iterator", None)
     object.__setattr__(clone, "dataset", GatheredRows(loader.dataset, collate))
-    object.__setattr__(clone, "collate_fn", _pass_on)
+    object.__setattr__(clone, "collate_fn", list if collate is None else _pass_on)
     return clone
 
 

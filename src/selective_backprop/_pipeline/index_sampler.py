@@ -150,13 +150,15 @@ class IndexSampler:
         if batches is None:
             self.streams = SamplerRngState.of(self.sampler)
             batches = self.sampler
+        # Without fractions of training, an epoch is of one phase.
+        whole = None if self._clock.by_fraction else self._clock.phase(self._epoch, 0)
         for indices in batches:
             keys = list_keys(indices)
             if keys is None:  # a sampler of single indices: each is loaded as its own batch
                 yield self._pass_single(indices)
                 continue
             count = keys.shape[0] if isinstance(keys, Tensor) else len(keys)
-            phase = self._clock.phase(self._epoch, self._drawn)
+            phase = self._clock.phase(self._epoch, self._drawn) if whole is None else whole
             if self._gathered and phase is not Phase.SELECT:
                 yield from self._draw_gathered()
             self._note(keys, count)

@@ -1,9 +1,11 @@
 """What happens to candidates whose score is not a finite number."""
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.losses import all_finite_on_host
 from selective_backprop._batches.structure import Layout, join_rows
 from selective_backprop._core.errors import LossError
 from selective_backprop._core.late_checks import LateChecks
@@ -14,10 +16,10 @@ from selective_backprop._pipeline.rows import Rows
 class NonFinite(NamedOption):
     """Policy for scores that are infinite or not a number.
 
-    `RAISE` stops with an error that names the examples; `SKIP` never trains on them, which
-    makes the host read every score back; `SELECT` ranks them above all others. Recorded losses
-    that are not finite count as unknown. With `RAISE` they are an error if they are on a CPU,
-    where checking them does not make the host wait.
+    `RAISE` stops with an error that names the examples; `SKIP` never trains on them, so that the
+    host waits for the device before each draw; `SELECT` ranks them above all others.
+    Recorded losses that are not finite count as unknown. With `RAISE` they are an error if they are
+    on a CPU, where checking them does not make the host wait.
     """
 
     RAISE = "raise"
@@ -28,8 +30,9 @@ class NonFinite(NamedOption):
 class FiniteGuard:
     """Apply a policy for scores that are not finite, and count the rows it skips."""
 
-    def __init__(self, policy: NonFinite, layout: Layout) -> None:
+    def __init__(self, policy: NonFinite, layout: Layout, *, later: bool = False) -> None:
         self.policy = policy
+        self.later = later and policy is NonFinite.SKIP  # whether rows are skipped in `sift` alone
         self._layout = layout
         self._late = LateChecks()
         self.skipped = 0
@@ -43,16 +46,23 @@ class FiniteGuard:
         scores = rows.scores
         if scores is None:
             return rows
-        if scores.device.type == "cpu" and all_finite_on_host(scores):
+        if scores.device.type == "cpu" and np.isfinite(scores.numpy()).all():
             return rows
         if self.policy is NonFinite.SELECT:
             return rows._replace(scores=scores.nan_to_num(torch.inf, torch.inf, torch.inf))
         if self.policy is NonFinite.SKIP:
-            return self._skip(rows, scores.isfinite())
+            return rows if self.later else self._skip(rows, scores.isfinite())
         bare = rows._replace(batch=None)
         largest = torch.linalg.vector_norm(scores, torch.inf)  # NaN where a score is
         self._late.add(largest, lambda: LossError(_describe(bare)))
         return rows
+
+    def sift(self, pieces: Sequence[Rows]) -> list[Rows]:
+        """Return what passes of scored rows that were put off; the host waits once for all."""
+        masks = [piece.scores.isfinite() for piece in pieces if piece.scores is not None]
+        whole = torch.stack([mask.all() for mask in masks]).tolist()
+        found = zip(pieces, masks, whole, strict=True)
+        return [piece if all_pass else self._skip(piece, mask) for piece, mask, all_pass in found]
 
     def wait(self) -> None:
         """Wait for the checks that are still under way on the device; raise if one failed."""

@@ -41,12 +41,12 @@ class PhasePlanner:
         self.schedule = schedule
         self.progress = progress
         self.gate = gate  # judges from scores whether selection pays yet
-        self._by_fraction = schedule.uses_fractions
+        self.by_fraction = schedule.uses_fractions
 
     @property
     def turns_between_epochs(self) -> bool:
         """Whether no epoch holds both batches that are selected from and others."""
-        if not self._by_fraction:
+        if not self.by_fraction:
             return True
         turns = self.schedule.start, self.schedule.end
         epochs = self.progress.epochs
@@ -56,7 +56,7 @@ class PhasePlanner:
 
     def phase(self, epoch: int, drawn: int) -> Phase:
         """Return the phase of the batch after `drawn` others, when its indices are drawn."""
-        done = self.progress.at(epoch, drawn) if self._by_fraction else None
+        done = self.progress.at(epoch, drawn) if self.by_fraction else None
         return Phase.SELECT if self.schedule.selects(epoch, done) else Phase.PLAIN
 
     def on_arrival(self, phase: Phase) -> Phase:

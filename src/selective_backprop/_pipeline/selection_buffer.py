@@ -49,6 +49,7 @@ class SelectionBuffer:
         filing: where windows are filed; by default in the history itself.
         ranks: whether the selector ranks scores against others.
         layout: how rows are taken and joined.
+        sift: leaves out of waiting candidates what must not be drawn, before each draw of a window.
         seed: each draw's own seed is derived from it and the epoch's and window's numbers.
     """
 
@@ -61,8 +62,11 @@ class SelectionBuffer:
         filing: Filing | None = None,
         ranks: bool = True,
         layout: Layout | None = None,
+        sift: Callable[[list[Rows]], list[Rows]] | None = None,
         seed: tuple[int, ...] = (),
     ) -> None:
+        self._sift = sift
+        self._unsifted: list[Rows] = []
         self._selector = selector
         self.shape = shape
         self.ranks = ranks
@@ -101,16 +105,32 @@ class SelectionBuffer:
             if shape.window is None:
                 return self.release(pieces=(rows,))
             self.state = state = state._replace(waiting=(*state.waiting, rows))
-            return self.release() if state.candidates >= shape.window else iter(())
+            if self._sift is not None:
+                self._unsifted.append(rows)
+            if sum(map(COUNT, state.waiting)) < shape.window:
+                return iter(())
+            self.sift()
+            return self.release()
         if phase is Phase.PLAIN and state.waiting:
+            self.sift()
+            state = self.state
             # an unselective phase needs no draw, so waiting candidates go first
             self.state = state._replace(waiting=(), chosen=state.chosen + state.waiting)
         if shape.unchanged and not self.state.chosen:
             return iter((rows,))
         return self.release(rows)
 
+    def sift(self) -> None:
+        """Leave out waiting candidates that must not be drawn, where that was put off."""
+        pieces, self._unsifted = self._unsifted, []
+        if pieces and self._sift is not None:
+            sifted = dict(zip(map(id, pieces), self._sift(pieces), strict=True))
+            waiting = tuple(sifted.get(id(each), each) for each in self.state.waiting)
+            self.state = self.state._replace(waiting=waiting)
+
     def close(self, leftovers: Leftovers) -> Iterator[Rows]:
         """End an epoch, and yield the leftovers that are still trained on in it."""
+        self.sift()
         if leftovers is Leftovers.FLUSH:
             if waiting := self.state.waiting:
                 self.state = self.state._replace(waiting=())

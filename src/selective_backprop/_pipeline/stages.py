@@ -1,6 +1,7 @@
 """The pipeline of one epoch: draw, load, score, select, hand out."""
 
 from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -30,7 +31,7 @@ from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.schedule import Phase
 from selective_backprop.scorers import Needs, RunningScorer
-from selective_backprop.scorers._abstract import learns
+from selective_backprop.scorers._abstract import checks, learns
 from selective_backprop.selectors import Paced, RunningSelector
 
 Waiting: TypeAlias = Callable[[], Scores] | None
@@ -61,10 +62,19 @@ class Pipeline:
     buffer: SelectionBuffer  # stages three and four
     lockstep: LockstepBatches | None  # None for a single process
     options: LoaderOptions
+    # Whether the scorer scores some candidates twice, which is counted.
+    checks: bool = field(init=False)
+    scoring: AbstractContextManager[None] = field(init=False)
+    selecting: AbstractContextManager[None] = field(init=False)
     cursor: Cursor = field(default=Cursor(), init=False)  # the consumer's position
     # Whether a gate observes the batches that the row buffer is handing out.
     plain: bool = field(default=False, init=False)
     tally: Tally = field(default_factory=Tally, init=False)  # the counts so far
+
+    def __post_init__(self) -> None:
+        self.checks = self.scorer is not None and checks(self.scorer)
+        self.scoring = charged(self.options.stopwatch, "score")
+        self.selecting = charged(self.options.stopwatch, "select")
 
     def run(self, epoch: int, mid_epoch: MidEpochState | None = None) -> Iterator[Rows]:
         """Yield the training batches of one epoch; `mid_epoch` is how one to be continued began."""
@@ -76,7 +86,7 @@ class Pipeline:
                 begin()
             for rows in batches if lockstep is None else lockstep.take(begin, batches):
                 if teaches:
-                    with charged(self.options.stopwatch, "score"):
+                    with self.scoring:
                         self.scorer.learn(rows.batch)
                 if memory is not None and rows.indices is not None:
                     memory.writer.hand_out(rows.indices)
@@ -97,6 +107,7 @@ class Pipeline:
     def state(self) -> PipelineState:
         """The consumer's position and the waiting rows."""
         held = None if self.lockstep is None else self.lockstep.held
+        self.buffer.sift()  # an error may have come before the draw
         cursor = self.cursor._replace(exempt=0)  # counts pieces that `mid_epoch` joins to one
         return PipelineState(cursor, self.buffer.state, self.plain, held, self.finite.skipped)
 
@@ -127,7 +138,7 @@ class Pipeline:
         """Begin an epoch, or continue it, in all stages."""
         epoch_scores = None
         if self.memory is not None:
-            with charged(self.options.stopwatch, "select"):
+            with self.selecting:
                 if mid_epoch is None:
                     epoch_scores = self.memory.open(epoch, handed=self.tally["batches"])
                 else:
@@ -162,7 +173,7 @@ class Pipeline:
                 continue
             if planned is Phase.SELECT and self.memory is not None:
                 tally["expired"] += rows.count
-            phase = self.clock.on_arrival(planned)
+            phase = planned if gate is None else self.clock.on_arrival(planned)
             if gate is not None and phase is not planned and gate.probes():
                 gate.observe(self._score(rows, begun))
             if phase in SCORED:
@@ -187,7 +198,9 @@ class Pipeline:
         """Return rows with their scores, if candidates are scored; remember the scores."""
         if self.scorer is None:
             return rows
-        rows = self.finite.pass_on(rows.scored(self._score(rows, begun)))
+        scores = self._score(rows, begun)
+        rows = Rows(rows.batch, rows.count, rows.indices, scores, rows.weights)
+        rows = self.finite.pass_on(rows)
         if rows.scores is None or not rows.count:
             return rows
         if self.clock.gate is not None:
@@ -199,8 +212,8 @@ class Pipeline:
     def _score(self, rows: Rows, begun: Waiting = None) -> Tensor:
         scorer, device = self.scorer, self.options.device
         assert scorer is not None  # only called where there is one
-        checked = scorer.checked
-        with charged(self.options.stopwatch, "score"):
+        checked = scorer.checked if self.checks else 0
+        with self.scoring:
             scores = scorer.score(rows.batch, rows.indices) if begun is None else begun()
             column = isinstance(scores, Tensor) and scores.shape == (rows.count,)
             if not column or not scores.is_floating_point():
@@ -212,12 +225,13 @@ class Pipeline:
                 # Draws run on the rows' device; a model that spans devices may score elsewhere.
                 scores = scores.to(device)
         self.tally["scored"] += rows.count
-        self.tally["checked"] += scorer.checked - checked
+        if self.checks:
+            self.tally["checked"] += scorer.checked - checked
         return scores
 
     def _hand_out(self, batches: Iterator[Rows]) -> Iterator[Rows]:
         while True:
-            with charged(self.options.stopwatch, "select"):
+            with self.selecting:
                 rows = next(batches, None)
             if rows is None:
                 return

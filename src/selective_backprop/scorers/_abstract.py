@@ -201,13 +201,7 @@ class PassThrough(Delegating):
 
 
 class Stateless(RunningScorer):
-    """A running scorer that remembers nothing: a function of a batch and its indices."""
-
-    def __init__(self, function: Callable[[Any, RowIndices | None], Scores]) -> None:
-        self._function = function
-
-    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        return self._function(batch, indices)
+    """A running scorer that remembers nothing: scores depend on a batch and its indices."""
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -237,6 +231,13 @@ def learns(running: RunningScorer) -> bool:
     if type(running).learn is Delegating.learn:
         return any(map(learns, running.parts))
     return type(running).learn is not RunningScorer.learn
+
+
+def checks(running: RunningScorer) -> bool:
+    """Return whether a scorer, or the one that it wraps, scores some candidates twice."""
+    while type(running).checked is Delegating.checked:
+        running = running.inner
+    return type(running).checked is not RunningScorer.checked
 
 
 def scorer_parts(scorer: object) -> Iterator[object]:

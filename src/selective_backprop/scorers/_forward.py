@@ -1,6 +1,5 @@
 """The selection pass of Selective-Backprop: one forward of the model itself, without gradients."""
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, final
 
@@ -18,7 +17,7 @@ from selective_backprop._core.isolation import (
     unwrapped,
 )
 from selective_backprop._core.options import NamedOption, check_flag, choose, settle
-from selective_backprop._core.types import RowIndices, Scores
+from selective_backprop._core.types import LossesOf, RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer, Stateless
 
@@ -94,21 +93,27 @@ class Forward(AbstractScorer):
 
         if measured is None:
             raise ConfigurationError("Forward() scores by losses, and there are none")
-        losses_of, model, device = measured, unwrapped(model), context.device
-        buffers = KeptBuffers(model)
+        return _RunningForward(unwrapped(model), measured, context.device, self.training)
 
-        def score(batch: Any, indices: RowIndices | None) -> Scores:
-            modules = list_modules(model)
-            with ExitStack() as stack:
-                stack.enter_context(torch.no_grad())
-                stack.enter_context(kept_random_streams(device))
-                if not self.training:
-                    stack.enter_context(eval_mode(model, modules))
-                stack.enter_context(buffers.kept(modules))
-                stack.enter_context(uncached_autocast(device))
-                losses = losses_of(model, batch)
-            scores = check_losses(losses, None if indices is None else indices.shape[0])
-            # The next replay of a CUDA graph would overwrite losses that the model itself returns.
-            return scores.clone() if scores.is_cuda else scores
 
-        return Stateless(score)
+class _RunningForward(Stateless):
+    def __init__(
+        self, model: nn.Module, losses: LossesOf, device: torch.device | None, training: bool
+    ) -> None:
+        self._model, self._losses, self._device = model, losses, device
+        self._training = training
+        self._buffers = KeptBuffers(model)
+
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        model, modules = self._model, list_modules(self._model)
+        with (
+            torch.no_grad(),
+            kept_random_streams(self._device),
+            eval_mode(model, () if self._training else modules),
+            self._buffers.kept(modules),
+            uncached_autocast(self._device),
+        ):
+            losses = self._losses(model, batch)
+        scores = check_losses(losses, None if indices is None else indices.shape[0])
+        # The next replay of a CUDA graph would overwrite losses that the model itself returns.
+        return scores.clone() if scores.is_cuda else scores

@@ -255,12 +255,13 @@ class Recorded(AbstractScorer):
 
     def start(self, context: Context) -> RunningScorer:
         if self.rescore is None:
-            return _RunningRecorded(self, Stateless(_take_none))
+            return _RunningRecorded(self, _Unscored())
         return _RunningRecorded(self, start_scorer(self.rescore, context))
 
 
-def _take_none(batch: Any, indices: RowIndices | None) -> Scores:
-    raise ConfigurationError("Recorded() takes no scores; it remembers recorded ones")
+class _Unscored(Stateless):
+    def score(self, batch: Any, indices: RowIndices | None) -> Scores:
+        raise ConfigurationError("Recorded() takes no scores; it remembers recorded ones")
 
 
 class _RunningRecorded(Delegating):
