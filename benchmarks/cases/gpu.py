@@ -1,4 +1,4 @@
-"""What `scripts/gpu` measures beside `bench`: small steps, losses of tokens, rows of gradient zero.
+"""What `scripts/gpu` measures beside `bench`: small steps, token losses, rows of gradient zero.
 
 Seconds are the wall's, once the device is done. On another `device` it is a rehearsal.
 """
@@ -192,3 +192,75 @@ def nonzero(*, width: int = 2048, rows: int = 1024, device: str = "cuda") -> Ite
     arms = {"all rows": lambda: losses(*batch).mean(), "NonzeroRows": ours}
     times = {name: partial(loss_step, loss, where) for name, loss in arms.items()}
     yield rounds(times, "a step", device=device, share=NONZERO)
+
+
+class Policy(nn.Module):
+    """A causal transformer over words."""
+
+    def __init__(self, width: int, layers: int, words: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(words, width)
+        block = nn.TransformerEncoderLayer(
+            width, max(1, width // 64), 4 * width, 0.0, batch_first=True, norm_first=True
+        )
+        self.blocks = nn.TransformerEncoder(block, layers, enable_nested_tensor=False)
+        self.head = nn.Linear(width, words, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return log-probabilities of each token but the first, `[row, token]`."""
+        mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1] - 1, tokens.device)
+        hidden = self.blocks(self.embedding(tokens[:, :-1]), mask, is_causal=True)
+        logits = self.head(hidden).movedim(-1, 1)
+        return -functional.cross_entropy(logits, tokens[:, 1:], reduction="none")
+
+
+@case("src/selective_backprop/_step/nonzero_rows.py", "src/selective_backprop/_step/rollouts.py")
+def rollouts(
+    *,
+    width: int = 1024,
+    layers: int = 8,
+    length: int = 512,
+    words: int = 32768,
+    prompts: int = 8,
+    answers: int = 8,
+    micro: int = 8,
+    device: str = "cuda",
+) -> Iterator[Rounds]:
+    """A GRPO update on answers with a gradient, or on half of them, against one on all."""
+    where = torch.device(device)
+    torch.manual_seed(0)
+    policy = Policy(width, layers, words).to(where)
+    rows = torch.randint(words, (prompts * answers, length + 1), device=where)
+    rewards = (torch.rand(prompts, answers, device=where) < 0.5).float()
+    rewards[round(NONZERO * prompts) :] = 0.0  # whose answers are all wrong
+    left_out = sb.NonzeroRows()
+
+    def update(kept: Tensor) -> float:
+        advantages = torch.where(kept, rewards - rewards.mean(1, keepdim=True), 0.0).flatten()
+
+        def step() -> int:
+            [(batch, _)] = left_out((rows, advantages), kept.flatten())
+            for tokens, advantage in zip(*(part.split(micro) for part in batch), strict=True):
+                with torch.no_grad(), half(where):
+                    before = policy(tokens)
+                with half(where):
+                    ratios = (policy(tokens) - before).exp()
+                (-(ratios.mean(1) * advantage).sum() / len(rows)).backward()
+            policy.zero_grad()
+            return 1
+
+        return milliseconds(step, where)
+
+    arms = {
+        "all answers": partial(update, torch.ones_like(rewards, dtype=torch.bool)),
+        "those with a gradient": partial(update, sb.informative(rewards)),
+        "of these, half": partial(
+            update, sb.informative(rewards) & sb.max_variance(rewards, answers // 2)
+        ),
+    }
+    yield rounds(arms, "an update", device=device, share=NONZERO, width=width, length=length)
+
+
+def half(device: torch.device) -> torch.autocast:
+    """Return autocast to bfloat16 on a GPU, and nothing elsewhere."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")

@@ -1,4 +1,4 @@
-"""What TRL's GRPOTrainer takes with and without rollouts that have no gradient.
+"""What TRL's GRPOTrainer takes with all rollouts, and with ways to choose among them.
 
 It needs the frameworks: `scripts/frameworks` makes their environment.
 """
@@ -6,7 +6,7 @@ It needs the frameworks: `scripts/frameworks` makes their environment.
 import itertools
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
@@ -16,7 +16,34 @@ from benchmarks.case import Once, Row, case
 
 DIGITS, LENGTH = "012345", 3
 GROUP, UPDATE = 8, 128  # answers to a prompt, and of an update
+
+
+def rewarded(answer: Callable[[str], str]) -> Callable[..., list[float]]:
+    """Return a reward of 1 for each completion that answers its prompt, else 0."""
+
+    def reward(prompts: list[str], completions: list[str], **_: Any) -> list[float]:
+        given = (each.replace(" ", "") for each in completions)
+        pairs = zip(given, prompts, strict=True)
+        return [float(each == answer(prompt)) for each, prompt in pairs]
+
+    return reward
+
+
+TASKS = {
+    "reverse": rewarded(lambda prompt: prompt[::-1]),
+    "sort": rewarded(lambda prompt: "".join(sorted(prompt))),
+}
 TRAINERS = {"GRPOTrainer": "trl", "NonzeroGRPOTrainer": "selective_backprop.integrations.trl"}
+SOLVED = 0.95  # mean reward of an answer to each prompt
+# Options of NonzeroGRPOTrainer, but of the first; prompts rest where `rest` is given.
+ARMS: dict[str, dict[str, Any] | None] = {
+    "GRPOTrainer": None,
+    "non-zero": {},
+    "non-zero, 3 refills": {"refills": 3},
+    "max variance, 4 of 8": {"keep": 4},
+    "prompts rest": {"rest": 0.5},
+    "all three": {"refills": 3, "keep": 4, "rest": 0.5},
+}
 
 
 @case("src/selective_backprop/integrations/_trl", "src/selective_backprop/_step/rollouts.py")
@@ -29,13 +56,52 @@ def grpo(
         yield Once(about, lambda about=about: [trained(**about, steps=steps, lr=lr)])
 
 
-def trained(trainer: str, size: int, seed: int, steps: int, lr: float) -> Row:
-    """Train once; return CPU seconds of generating and of all, rows forwarded, and rewards."""
+@case("src/selective_backprop/integrations/_trl", "src/selective_backprop/_step/rollouts.py")
+def sampled(
+    *,
+    seeds: int = 5,
+    lrs: tuple[float, ...] = (1e-3, 2e-3),
+    tasks: tuple[str, ...] = tuple(TASKS),
+    most: int = 600,
+) -> Iterator[Once]:
+    """Reversing and sorting three digits until it is solved: tokens generated, rows, seconds."""
+    for seed, lr, task, arm in itertools.product(range(seeds), lrs, tasks, ARMS):
+        about = {"arm": arm, "task": task, "lr": lr, "seed": seed}
+        yield Once(about, lambda about=about: [until_solved(**about, most=most)])
+
+
+def until_solved(arm: str, task: str, lr: float, seed: int, most: int) -> Row:
+    """Train until nearly all answers to all prompts are right, for so many updates at most."""
+    import selective_backprop as sb
+
+    found, trainer = ARMS[arm], "GRPOTrainer" if ARMS[arm] is None else "NonzeroGRPOTrainer"
+    options = dict(found or {})
+    if "rest" in options:
+        count = len(DIGITS) ** LENGTH
+        options["rest"] = sb.RestingPrompts(count, explore=options["rest"], seed=seed)
+    row = trained(trainer, UPDATE // 4, seed, most, lr, task, options, until=SOLVED)
+    return row | {"tokens": row["answers"] * LENGTH}
+
+
+def trained(
+    trainer: str,
+    size: int,
+    seed: int,
+    steps: int,
+    lr: float,
+    task: str = "reverse",
+    options: dict[str, Any] | None = None,
+    until: float | None = None,
+) -> Row:
+    """Train, until a mean reward is reached if it is given; return seconds, rows and rewards.
+
+    CPU seconds are those of generating and of all but evaluation.
+    """
     from datasets import Dataset
-    from transformers import GPT2Config, GPT2LMHeadModel, PrinterCallback
+    from transformers import GPT2Config, GPT2LMHeadModel, PrinterCallback, TrainerCallback
     from trl import GRPOConfig
 
-    spent = {"rows": 0, "passes": 0, "generating": 0.0}
+    spent = {"rows": 0, "passes": 0, "answers": 0, "generating": 0.0, "evaluating": 0.0}
 
     class Metered(
         getattr(import_module(TRAINERS[trainer]), trainer)
@@ -54,8 +120,23 @@ def trained(trainer: str, size: int, seed: int, steps: int, lr: float) -> Row:
         def _generate(self, prompts: Any) -> Any:
             started = time.process_time()
             found = super()._generate(prompts)
-            spent["generating"] += time.process_time() - started
+            if self.model.training:
+                spent["answers"] += len(prompts)
+                spent["generating"] += time.process_time() - started
             return found
+
+        def evaluate(self, *args: Any, **options: Any) -> Any:
+            started = time.process_time()
+            found = super().evaluate(*args, **options)
+            spent["evaluating"] += time.process_time() - started
+            return found
+
+    class Until(TrainerCallback):  # ends training once it is good enough
+        reward = 0.0
+
+        def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any, **_: Any) -> None:
+            self.reward = metrics["eval_reward"]
+            control.should_training_stop = until is not None and self.reward >= until
 
     prompts = ["".join(each) for each in itertools.product(DIGITS, repeat=LENGTH)]
     torch.manual_seed(seed)
@@ -64,10 +145,11 @@ def trained(trainer: str, size: int, seed: int, steps: int, lr: float) -> Row:
         **{"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
         **{"bos_token_id": None, "eos_token_id": 6, "pad_token_id": 6},
     )
+    data, watch = Dataset.from_list([{"prompt": each} for each in prompts]), Until()
     with tempfile.TemporaryDirectory() as folder:
         made = Metered(
             model=GPT2LMHeadModel(config),
-            reward_funcs=reversed_reward,
+            reward_funcs=TASKS[task],
             args=GRPOConfig(
                 folder,
                 seed=seed,
@@ -87,22 +169,26 @@ def trained(trainer: str, size: int, seed: int, steps: int, lr: float) -> Row:
                 bf16=False,
                 disable_tqdm=True,
                 gradient_checkpointing=False,
+                eval_strategy="no" if until is None else "steps",
+                eval_steps=10,
+                per_device_eval_batch_size=len(prompts),
+                num_generations_eval=1,
             ),
-            train_dataset=Dataset.from_list([{"prompt": each} for each in prompts]),
+            train_dataset=data,
+            eval_dataset=data,
             processing_class=digit_tokenizer(),
+            callbacks=[watch],
+            **options or {},
         )
         made.remove_callback(PrinterCallback)
         started = time.process_time()
         made.train()
-        seconds = time.process_time() - started
+        seconds = time.process_time() - started - spent["evaluating"]
     rewards = [entry["reward"] for entry in made.state.log_history if "reward" in entry]
-    return spent | {"cpu_seconds": seconds, "rewards": rewards}
-
-
-def reversed_reward(prompts: list[str], completions: list[str], **_: Any) -> list[float]:
-    """Return 1 for each completion that is its prompt reversed, else 0."""
-    answers = (each.replace(" ", "") for each in completions)
-    return [float(answer == prompt[::-1]) for prompt, answer in zip(prompts, answers, strict=True)]
+    found = spent | {"cpu_seconds": seconds, "rewards": rewards}
+    if until is None:
+        return found
+    return found | {"reward": watch.reward, "solved": watch.reward >= until}
 
 
 def digit_tokenizer() -> Any:

@@ -24,7 +24,12 @@ from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._pipeline.in_memory import in_memory_loader
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.rows import Leftovers
-from selective_backprop._pruning.example_scores import ExampleScores, el2n_scores, grand_scores
+from selective_backprop._pruning.example_scores import (
+    ExampleScores,
+    el2n_scores,
+    example_losses,
+    grand_scores,
+)
 from selective_backprop._pruning.prune import prune
 from selective_backprop._sampling.draws import Selection
 from selective_backprop._sampling.gate import VarianceGate
@@ -107,6 +112,7 @@ __all__ = [
     "drop_zero",
     "easy_skip",
     "el2n_scores",
+    "example_losses",
     "grand_scores",
     "in_memory_loader",
     "infobatch",

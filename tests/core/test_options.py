@@ -128,6 +128,11 @@ TAKES: Table = {
     "draw_exactly": lambda: {"odds": HALF, "count": 4, "generator": torch.Generator()},
     "easy_skip": given(),
     "el2n_scores": scored_by,
+    "example_losses": lambda: {
+        "loader": scored_by()["loader"],
+        "model": nn.Linear(3, 2),
+        "loss_fn": nn.CrossEntropyLoss(),
+    },
     "example_table": given(evidence=torch.rand(8)),
     "find_copies": lambda: {"data": wrapped()["loader"].dataset},
     "find_label_issues": lambda: {k: v for k, v in wrapped().items() if k != "strategy"},
@@ -265,7 +270,14 @@ def test_the_numbers_that_an_adapter_takes_are_known(framework):
     things = [getattr(adapter, name) for name in adapter.__all__]
     found = {(each.__name__, name) for each in things if callable(each) for name in numeric(each)}
     known = {("LightningLoader", "batch_size"), ("LightningLoader", "pad")}
-    assert found <= known | {("SelectiveTrainer", "pad")}
+    known |= {
+        ("SelectiveTrainer", "pad"),
+        ("TokenLossTrainer", "rate"),
+        ("TokenLossTrainer", "chunk"),
+    }
+    ours = ("keep", "pass_rate", "refills")
+    trainers = ("NonzeroRollouts", "NonzeroGRPOTrainer", "NonzeroRLOOTrainer")
+    assert found <= known | {(trainer, option) for trainer in trainers for option in ours}
 
 
 @pytest.mark.parametrize("name", sorted(set(TAKES) - {"advise"}))

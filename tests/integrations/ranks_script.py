@@ -89,7 +89,7 @@ def sft(folder: Path) -> None:
 
 
 def grpo(folder: Path) -> None:
-    import test_trl_grpo as grpo
+    import fixture_rollouts as grpo
 
     # Each process makes other completions, and so has another number of those with a gradient.
     options = {"max_steps": 4, "ddp_backend": "gloo"}
@@ -103,6 +103,25 @@ def grpo(folder: Path) -> None:
         weights = grpo.text.weights(fewer)
         alike = float((weights - grpo.text.weights(plain)).abs().max()) < 1e-6
         say(name, float(weights.sum()), sum(fewer.rows), sum(plain.rows), alike)
+
+
+def rollouts(folder: Path) -> None:
+    import fixture_rollouts as grpo
+
+    import selective_backprop as sb
+
+    options = {"max_steps": 4, "ddp_backend": "gloo", "num_iterations": 1}
+    saved = {"save_strategy": "steps", "save_steps": 2}
+    made = []
+    for resume in (None, f"{folder}/checkpoint-2"):
+        ours = {"keep": 2, "refills": 2, "rest": sb.RestingPrompts(48, explore=0.1)}
+        each = grpo.prepare(grpo.FewerGRPO, folder, ours=ours, **options, **saved)
+        each.train(resume_from_checkpoint=resume)
+        made.append(each)
+    whole, weights = made[0], grpo.text.weights(made[0])
+    alike = float((weights - grpo.text.weights(made[1])).abs().max()) < 1e-6
+    resting = int((whole._prompts.resting.odds < 1).sum())
+    say("rollouts", float(weights.sum()), sum(whole.rows), resting, alike)
 
 
 def loop(folder: Path) -> None:
@@ -126,5 +145,7 @@ def loop(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"trainer": trainer, "sft": sft, "grpo": grpo, "loop": loop}[sys.argv[1]](Path(sys.argv[2]))
+    {"trainer": trainer, "sft": sft, "grpo": grpo, "rollouts": rollouts, "loop": loop}[sys.argv[1]](
+        Path(sys.argv[2])
+    )
     distributed.destroy_process_group()

@@ -8,10 +8,20 @@ import torch
 pytest.importorskip("trl")
 
 import fixture_text as text
-import tokenizers
 import transformers
-from datasets import Dataset
-from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
+from fixture_rollouts import (
+    FewerGRPO,
+    FewerRLOO,
+    Noting,
+    PlainGRPO,
+    PlainRLOO,
+    experts,
+    logged,
+    prepare,
+    train,
+    use_tool,
+)
+from trl import GRPOTrainer
 
 import selective_backprop as sb
 from selective_backprop.integrations.trl import (
@@ -29,129 +39,6 @@ LOSSES = ["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"]
 @pytest.fixture(autouse=True)
 def quiet_rollouts(monkeypatch):
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
-
-
-class Noting:
-    """How many completions TRL's own loss is given by micro-batch, and passes without gradients."""
-
-    def __init__(self, *args, **options):
-        super().__init__(*args, **options)
-        self.rows, self.passed, self.widths = [], [], []
-
-    def _compute_loss(self, model, inputs):
-        self.rows.append(len(inputs["advantages"]))
-        self.widths.append(inputs["completion_ids"].shape[1])
-        return super()._compute_loss(model, inputs)
-
-    def _get_per_token_logps_and_entropies(self, model, ids, *args, **options):
-        if not torch.is_grad_enabled():
-            self.passed.append(len(ids))
-        return super()._get_per_token_logps_and_entropies(model, ids, *args, **options)
-
-
-class PlainGRPO(Noting, GRPOTrainer):
-    pass
-
-
-class FewerGRPO(NonzeroRollouts, Noting, GRPOTrainer):
-    pass
-
-
-class PlainRLOO(Noting, RLOOTrainer):
-    pass
-
-
-class FewerRLOO(NonzeroRollouts, Noting, RLOOTrainer):
-    pass
-
-
-def tokenizer():
-    letters = {chr(ord("0") + number): number for number in range(128)}  # as many as the model's
-    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(letters, unk_token="0"))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex("."), "isolated")
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=made, pad_token="0", eos_token="0", unk_token="0", padding_side="left"
-    )
-
-
-def has_one_twice(completions, **_):
-    """A reward that most of the short answers miss; by far not a number that halves exactly."""
-    letters = [each.replace(" ", "") for each in completions]
-    return [0.1 + 0.7 * (len(set(each)) < len(each)) for each in letters]
-
-
-def use_tool(prompts, trainer):
-    """Completions of several lengths, in which some of the tokens are a tool's."""
-    draw = torch.Generator().manual_seed(trainer.state.global_step)
-    lengths = torch.randint(2, 7, (len(prompts),), generator=draw).tolist()
-    tokens = [torch.randint(1, 20, (length,), generator=draw).tolist() for length in lengths]
-    own = [torch.randint(2, (length,), generator=draw).tolist() for length in lengths]
-    logs = [(-torch.rand(length, generator=draw) * 4).tolist() for length in lengths]
-    ids = trainer.processing_class(prompts)["input_ids"]
-    return {"prompt_ids": ids, "completion_ids": tokens, "logprobs": logs, "env_mask": own}
-
-
-def experts():
-    torch.manual_seed(0)
-    config = transformers.MixtralConfig(
-        **text.SIZE,
-        vocab_size=128,
-        intermediate_size=16,
-        num_key_value_heads=1,
-        num_local_experts=4,
-        max_position_embeddings=64,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
-    return transformers.MixtralForCausalLM(config)
-
-
-def prepare(kind, folder, *, model=None, tool=None, reward=has_one_twice, peft=None, **options):
-    prompts = [{"prompt": "abcdefgh"[n : n + 3]} for n in range(6)] * 8
-    chosen = {
-        "max_steps": 3,
-        "per_device_train_batch_size": 4,
-        "gradient_accumulation_steps": 4,
-        "num_generations": 4,
-        "num_iterations": 2,
-        "max_completion_length": 6,
-        "learning_rate": 0.2,
-        "beta": 0.0,
-        "optim": "sgd",
-        "max_grad_norm": 0.0,
-        "lr_scheduler_type": "constant",
-        "logging_steps": 1,
-        "report_to": "none",
-        "save_strategy": "no",
-        "use_cpu": True,
-        "bf16": False,
-        "disable_tqdm": True,
-        "gradient_checkpointing": False,
-    }
-    is_grpo = issubclass(kind, GRPOTrainer)
-    made = kind(
-        model=model or text.speaker(attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0),
-        reward_funcs=reward,
-        args=(GRPOConfig if is_grpo else RLOOConfig)(str(folder), **chosen | options),
-        train_dataset=Dataset.from_list(prompts),
-        eval_dataset=Dataset.from_list(prompts[:4]),
-        processing_class=tokenizer(),
-        **{"peft_config": peft} if peft else {},
-        **{"rollout_func": tool} if is_grpo else {},
-    )
-    made.remove_callback(transformers.PrinterCallback)
-    made.before = text.weights(made)
-    return made
-
-
-def train(*args, **options):
-    made = prepare(*args, **options)
-    made.train()
-    return made
-
-
-def logged(made, name):
-    return [entry[name] for entry in made.state.log_history if name in entry]
 
 
 def check_alike(plain, fewer, within=1e-6):

@@ -73,6 +73,16 @@ def test_processes_that_leave_out_completions_train_as_the_trainer_s_own(tmp_pat
 
 
 @pytest.mark.slow
+def test_processes_that_refill_and_rest_prompts_agree_and_go_on_from_a_checkpoint(tmp_path):
+    if find_spec("trl") is None:
+        pytest.skip("trl is not installed")
+    said = run("rollouts", tmp_path)
+    assert said["rollouts"]["0"] == said["rollouts"]["1"]
+    _, rows, resting, same = said["rollouts"]["0"]
+    assert (int(rows) > 0, int(resting) > 0, same) == (True, True, "True")
+
+
+@pytest.mark.slow
 def test_a_loop_under_accelerate_does_so_too(tmp_path):
     if find_spec("accelerate") is None:
         pytest.skip("accelerate is not installed")

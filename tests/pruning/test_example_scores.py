@@ -205,3 +205,27 @@ def test_el2n_refuses_before_training_what_has_no_error_vector(outputs, targets,
     with unhooked(), pytest.raises(sb.LossError, match=message):
         sb.el2n_scores(in_order(outputs, targets, batch_size=6), nn.Identity, whole.train)
     assert whole.seeds == []
+
+
+def test_losses_of_all_examples_are_those_of_the_model_in_eval_mode_which_stays_as_it_was():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
+    inputs, targets = torch.randn(40, 4), torch.randint(3, (40,))
+    before = [value.clone() for value in model.state_dict().values()]
+    loader, loss_fn = in_order(inputs, targets), nn.CrossEntropyLoss()
+    found = sb.example_losses(loader, model, loss_fn)
+    assert all(map(torch.equal, before, model.state_dict().values()))
+    assert model.training
+    wanted = functional.cross_entropy(model.eval()(inputs), targets, reduction="none")
+    torch.testing.assert_close(found, wanted.detach())
+    twice = sb.example_losses(
+        loader,
+        model,
+        losses=lambda net, batch: (
+            2 * functional.cross_entropy(net(batch[0]), batch[1], reduction="none")
+        ),
+    )
+    torch.testing.assert_close(twice, 2 * wanted.detach())
+    sb.tail_sft(initial=found)
+    with pytest.raises(sb.ConfigurationError, match="loss function"):
+        sb.example_losses(loader, model)

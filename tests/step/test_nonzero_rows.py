@@ -12,8 +12,6 @@ from torch.nn import functional
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop._distributed.group import Group
-from selective_backprop._step import nonzero_rows
 
 OPTIMIZERS = {
     "momentum and decay": lambda parameters: torch.optim.SGD(
@@ -208,11 +206,3 @@ def test_a_state_of_another_mode_is_refused_and_changes_nothing():
         backfill.load_state_dict({})
     [(batch, _)] = backfill(torch.zeros(3, 2), torch.ones(3))
     assert batch[:, 0].tolist() == [1.0, 1.0, 1.0, 0.0]
-
-
-def test_backfill_is_refused_where_ranks_step_together(monkeypatch):
-    group = Group(0, 2, torch.device("cpu"))
-    monkeypatch.setattr(nonzero_rows, "find_ranks", lambda: group)
-    with pytest.raises(sb.ConfigurationError, match="backfill=8 on several ranks"):
-        sb.NonzeroRows(backfill=8)
-    sb.NonzeroRows()

@@ -105,6 +105,8 @@ def test_prompts_come_the_seldomer_the_longer_they_taught_nothing_and_always_com
     assert shares.tolist() == pytest.approx(resting.odds.tolist(), abs=0.03)
     resting.record(torch.tensor([4, 5]), torch.cat([something, nothing]))
     assert resting.odds.tolist() == pytest.approx([1, 0.5, 0.25, 0.125, 1, 0.5, 1, 1])
+    resting.record(torch.tensor([1, 7]), torch.tensor([True, False]))
+    assert resting.odds.tolist() == pytest.approx([1, 1, 0.25, 0.125, 1, 0.5, 1, 0.5])
 
 
 def test_a_pass_in_which_all_rest_has_the_prompt_of_the_highest_odds():

@@ -19,12 +19,13 @@ from selective_backprop._batches.losses import (
     LossFunction,
     apply_to_pair,
     error_norms,
+    find_losses,
 )
 from selective_backprop._batches.structure import map_tensors, move_batch
 from selective_backprop._core.errors import ConfigurationError, LoaderError, LossError
 from selective_backprop._core.isolation import KeptBuffers, eval_mode, kept_random_streams
 from selective_backprop._core.options import check_number, check_whole, find_device
-from selective_backprop._core.types import Float, Float64, LossesOf, OutputsOf
+from selective_backprop._core.types import Float, Float32, Float64, LossesOf, OutputsOf
 from selective_backprop._pipeline.source import Source, open_source
 
 GRADIENT_BYTES = 2**28  # for the gradients of examples that are held at once
@@ -151,6 +152,52 @@ def grand_scores(
         return _gradient_norms(model, losses, batch, rows)
 
     return _score("GraNd", gradients, 1.0, loader, make_model, train, models)
+
+
+def example_losses(
+    loader: Any,
+    model: nn.Module,
+    loss_fn: LossFunction | None = None,
+    *,
+    losses: LossesOf | None = None,
+    outputs: OutputsOf | None = None,
+) -> Float32[Tensor, " example"]:
+    """Return a model's loss of every example, by one forward pass over the data set.
+
+    Of the model before training they are what `tail_sft(initial=…)` takes, of one that was trained
+    on other examples what `rho_loss` does. The model is in eval mode meanwhile, and left as it was.
+
+    Args:
+        loader: a `DataLoader` of the data set in order, without augmentation.
+        model: its losses are returned; batches are moved to its device.
+        loss_fn: computes one loss per example, whatever its `reduction`; of a text the mean over
+            its tokens.
+        losses: `callable(model, batch)` that returns one loss per example, in place of a loss
+            function.
+        outputs: `(model, batch) -> (outputs, targets)`; by default `(model(inputs), targets)` for
+            a batch `(inputs, targets)`.
+
+    Returns:
+        One loss per example, in the data set's order, on the CPU.
+
+    Raises:
+        LoaderError: if the loader shuffles, leaves examples out or augments.
+        ConfigurationError: if neither `loss_fn` nor `losses` is given.
+        LossError: if there is not one finite loss per example.
+
+    Example:
+        >>> import torch, selective_backprop as sb
+        >>> data = torch.utils.data.TensorDataset(torch.tensor([[1.0], [3.0]]), torch.zeros(2, 1))
+        >>> loader = torch.utils.data.DataLoader(data, batch_size=2)
+        >>> sb.example_losses(loader, torch.nn.Identity(), torch.nn.MSELoss()).tolist()
+        [1.0, 9.0]
+    """
+    found = find_losses(loss_fn, losses, outputs)
+    source = open_in_order(loader)
+    load_twice(source)
+    return _measure(
+        "the loss", lambda model, batch, _: found(model, batch), model, load_all(source)
+    ).float()
 
 
 def _score(

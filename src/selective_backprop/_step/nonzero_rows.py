@@ -1,6 +1,7 @@
 """Rows whose gradient is exactly zero are left out of batches that the loop owns."""
 
 from collections.abc import Collection, Mapping
+from itertools import islice
 from typing import Any
 
 import torch
@@ -17,12 +18,11 @@ from selective_backprop._batches.structure import (
 from selective_backprop._core.errors import BatchError, ConfigurationError, LossError
 from selective_backprop._core.options import check_pad, check_paths, check_whole
 from selective_backprop._core.saved_state import Saved
-from selective_backprop._distributed.group import Alone, find_ranks
+from selective_backprop._distributed.group import Group, find_ranks
 from selective_backprop._pipeline.rows import BufferState, Leftovers, Rows, Shape
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Selection
-from selective_backprop._sampling.schedule import Phase
 from selective_backprop.selectors import Nonzero
 
 
@@ -39,7 +39,8 @@ class NonzeroRows:
     do what they do in training without selection, and under DDP each rank takes every step.
 
     With `backfill`, rows wait until there are so many of them: steps are fewer, each on a full
-    batch, and its mean is over its own rows.
+    batch, and its mean is over its own rows. Several ranks step together: each is handed a batch
+    when all have one, and rows of the others wait. So every rank must call it equally often.
 
     Nothing but the gradient is the same: BatchNorm in training sees fewer rows, and dropout draws
     other masks. A row that has another loss as well, such as a KL penalty or the loss of a mixture
@@ -47,18 +48,18 @@ class NonzeroRows:
 
     Args:
         backfill: rows of each batch that is trained on, at least 1; None for each batch without
-            its zero rows. Refused on several ranks, whose batches would fill up at different
-            times.
+            its zero rows.
         refills: with `backfill`, batches after which those rows that wait are trained on though
-            they are fewer, at least 1: a limit of what is generated for one training batch. None
-            waits for as many as it takes.
+            they are fewer, at least 1: a limit of what is generated for one training batch. On
+            several ranks the mean is over the rows of all; a rank without any is handed a row of
+            weight 0. None waits for as many as it takes.
         whole: paths in the batch that belong to it as a whole, not row by row.
         pad: right-padding value by path, for tensors of varying trailing length that `backfill`
             joins.
 
     Raises:
-        ConfigurationError: if an option is out of its range, `backfill` meets several ranks, or
-            `refills` has no `backfill` to limit.
+        ConfigurationError: if an option is out of its range, or `refills` has no `backfill` to
+            limit.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -80,22 +81,18 @@ class NonzeroRows:
         whole: Collection[str] = (),
         pad: Mapping[str, float] | None = None,
     ) -> None:
-        size = None if backfill is None else int(check_whole("backfill", backfill))
+        self._size = check_whole("backfill", backfill, optional=True)
         self._refills, self._came = check_whole("refills", refills, optional=True), 0
-        if self._refills is not None and size is None:
+        if self._refills is not None and self._size is None:
             raise ConfigurationError(f"refills={refills} limits backfill, which is None")
         self._layout, self._buffer = Layout(check_paths("whole", whole), check_pad(pad)), None
         self._knows_layout = False
-        if size is None:
+        if self._size is None:
             return
-        if not isinstance(find_ranks(), Alone):
-            raise ConfigurationError(
-                f"backfill={size} on several ranks: their batches would fill up at different "
-                "times, and ranks that step would wait for the others; pass backfill=None"
-            )
+        self._ranks = find_ranks()
         self._buffer = SelectionBuffer(
-            Nonzero().start(Context(size, None)),
-            Shape(size, None),
+            Nonzero().start(Context(self._size, None)),
+            Shape(self._size, None),
             history=None,
             layout=self._layout,
             seed=(0,),
@@ -117,7 +114,7 @@ class NonzeroRows:
         Returns:
             Pairs of a batch and its `Selection`: the rows' places in the batches they came from,
             and their weights. One pair by default; with `backfill` as many as are full, often
-            none, and all weights are 1.
+            none, and all weights are 1, unless `refills` ends the wait of several ranks.
 
         Raises:
             BatchError: if the batch's rows cannot be told apart, or hold gradients.
@@ -139,21 +136,49 @@ class NonzeroRows:
                 "one row of numbers, for each is needed"
             )
         nonzero = (values.detach() != 0).reshape(count, -1).any(1)
-        if self._buffer is not None:
-            places = torch.arange(count, device=nonzero.device)
-            candidates = Rows(batch, count, places, scores=nonzero.float())
-            full = [*self._buffer.route(Phase.SELECT, candidates)]
-            self._came = 0 if full else self._came + 1
-            if self._refills is not None and self._came >= self._refills:
-                full = [*self._buffer.close(Leftovers.FLUSH)]
-                self._came = 0
-            return [_weighed(rows.batch, rows.indices, 1.0) for rows in full]
         rows = nonzero.nonzero().flatten()
+        if self._buffer is not None:
+            return self._fill_up(self._buffer, batch, rows, count)
         if not len(rows):
             rows = rows.new_zeros(min(count, 1))  # its gradient is zero: any row will do
-        if len(rows) < count:
-            batch = join_rows([batch], self._layout, [rows])
-        return [_weighed(batch, rows, len(rows) / max(count, 1))]
+        return [_weighed(self._take(batch, rows, count), rows, len(rows) / max(count, 1))]
+
+    def _take(self, batch: Any, rows: Tensor, count: int) -> Any:
+        return batch if len(rows) == count else join_rows([batch], self._layout, [rows])
+
+    def _fill_up(
+        self, buffer: SelectionBuffer, batch: Any, rows: Tensor, count: int
+    ) -> list[tuple[Any, Selection]]:
+        """Let rows wait; return the batches that are full on all ranks, or what refills end."""
+        if len(rows):
+            buffer.adopt(Rows(self._take(batch, rows, count), len(rows), rows))
+        waiting, size = self._waiting(buffer.state.rows), buffer.shape.batch_size or 1
+        full = min(waiting) // size
+        if full:
+            self._came = 0
+            ready = islice(buffer.release(), full)
+            return [_weighed(each.batch, each.indices, 1.0) for each in ready]
+        self._came += 1
+        if self._refills is None or self._came < self._refills:
+            return []
+        self._came = 0
+        taken = [min(size, each) for each in waiting]
+        own = taken[self._ranks.rank]
+        if not sum(taken):
+            return []
+        if not own:  # its gradient is zero, and this rank steps with the others
+            rows = rows.new_zeros(min(count, 1))
+            return [_weighed(self._take(batch, rows, count), rows, 0.0)]
+        ready = islice(buffer.release(), 1) if own == size else buffer.close(Leftovers.FLUSH)
+        [short] = ready
+        return [_weighed(short.batch, short.indices, own * len(taken) / sum(taken))]
+
+    def _waiting(self, rows: int) -> list[int]:
+        """Return how many rows wait on each rank."""
+        if not isinstance(self._ranks, Group):
+            return [rows]
+        message = torch.tensor([rows])
+        return self._ranks.gather(message, "tells how many rows wait").flatten().tolist()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rows that wait for a full batch; empty without `backfill`."""

@@ -79,13 +79,14 @@ class RestingPrompts(Sampler[int]):
         Args:
             prompts: their numbers, `[prompt]`.
             rewards: `[prompt, answer]`, as `informative` takes them; a prompt taught something
-                if they differ.
+                if they differ. Or Booleans, `[prompt]`: whether each taught something.
 
         Raises:
             ConfigurationError: if a number is none of the prompts'.
             LossError: if there is not one row of rewards for each prompt.
         """
-        taught = informative(rewards).any(1).cpu()
+        told = rewards.dtype == torch.bool and rewards.ndim == 1
+        taught = (rewards if told else informative(rewards).any(1)).cpu()
         prompts = prompts.cpu()
         if len(prompts) != len(taught):
             raise LossError(f"rewards of {len(taught)} prompts for {len(prompts)} numbers")

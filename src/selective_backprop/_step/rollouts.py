@@ -41,7 +41,7 @@ def informative(rewards: Tensor, *, pass_rate: tuple[float, float] | None = None
     missing = rewards.isnan()
     kept = rewards.where(~missing, math.inf).amin(1) < rewards.where(~missing, -math.inf).amax(1)
     if pass_rate is not None:
-        low, high = _check_band(pass_rate)
+        low, high = check_band(pass_rate)
         mean = rewards.nanmean(1)
         kept &= (low <= mean) & (mean <= high)
     return kept[:, None] & ~missing
@@ -97,7 +97,12 @@ def _as_groups(rewards: Any) -> Tensor:
     return rewards if rewards.is_floating_point() else rewards.float()
 
 
-def _check_band(band: Any) -> tuple[float, float]:
+def check_band(band: Any) -> tuple[float, float]:
+    """Return the lowest and the highest mean reward of prompts to keep.
+
+    Raises:
+        ConfigurationError: if they are no pair of finite numbers, the lower one first.
+    """
     if not isinstance(band, tuple | list) or len(band) != 2:
         raise ConfigurationError(f"pass_rate={band!r:.60}: a pair is needed, such as (0.2, 0.8)")
     low, high = (check_number("pass_rate", each, least=-math.inf) for each in band)

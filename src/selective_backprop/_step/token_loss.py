@@ -109,6 +109,11 @@ class TokenLoss:
         self._space = Workspace()
         self._chosen: Latest[bool] = Latest()  # a mask and its labels
 
+    @property
+    def head(self) -> nn.Linear:
+        """The model's last layer."""
+        return self._head
+
     @_uncompiled
     def __call__(
         self,

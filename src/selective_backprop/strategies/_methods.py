@@ -446,7 +446,8 @@ def tail_sft(
 
     Args:
         rate: share of each window to train on, in (0, 1]; the rest is what is left out.
-        initial: one loss per example of the data set, `[example]`, of the model before training.
+        initial: one loss per example of the data set, `[example]`, of the model before training, as
+            `example_losses` computes them.
             None: the first loss that training recorded of each, by a model that has learned from
             the examples before it.
         max_age: the most epochs in a row in which an example can be skipped, at least 1; None for

@@ -2,7 +2,12 @@
 
 from typing import Any
 
+from datasets import Dataset
+
 from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.options import check_instance, check_whole
+from selective_backprop._step.resting_prompts import RestingPrompts
+from selective_backprop._step.rollouts import check_band
 
 # What each loss is divided by, and so how rows are weighed that change their micro-batch.
 BY_ROWS = frozenset({"grpo", "dr_grpo", "sapo", "luspo", "rloo"})
@@ -50,6 +55,60 @@ def check_trainer(trainer: Any) -> None:
                 f"{name} has not been tested with updates of fewer micro-batches. Use DDP, or "
                 "TRL's own trainer."
             )
+
+
+def check_options(
+    trainer: Any, keep: Any, pass_rate: Any, refills: Any, rest: Any
+) -> tuple[int | None, tuple[float, float] | None, int]:
+    """Return how many completions to keep, the band of rewards, and the number of refills.
+
+    Raises:
+        ConfigurationError: if an option is out of its range, or has no meaning with TRL's options.
+    """
+    answers, args = trainer.num_generations, trainer.args
+    keep = check_whole("keep", keep, least=2, most=answers, optional=True)
+    band = None if pass_rate is None else check_band(pass_rate)
+    refills = int(check_whole("refills", refills, least=0))
+    check_instance("rest", rest, RestingPrompts, "RestingPrompts(len(prompts))", optional=True)
+    if keep is not None and find_loss(trainer) in BY_TOKENS:
+        raise ConfigurationError(
+            f"loss_type={find_loss(trainer)!r} is divided by the tokens of a micro-batch, of which "
+            f"keep={keep} may leave none. Set loss_type='dapo' or 'grpo', or keep=None."
+        )
+    if refills:
+        for name, found in (
+            ("scale_rewards", "batch"),
+            ("multi_objective_aggregation", "normalize_then_sum"),
+            ("normalize_advantages", True),
+        ):
+            if getattr(trainer, name, None) == found:
+                raise ConfigurationError(
+                    f"{name}={found!r} compares what is generated at once, and refills={refills} "
+                    "generates fewer answers at a time. Set another value, or refills=0."
+                )
+        rows = args.per_device_train_batch_size * args.steps_per_generation
+        if args.world_size > 1 and rows % answers:
+            raise ConfigurationError(
+                f"refills={refills} needs all answers to a prompt in one process, and each of the "
+                f"{args.world_size} generates {rows}, no multiple of num_generations={answers}. "
+                "Change per_device_train_batch_size or steps_per_generation."
+            )
+    if refills or rest is not None:
+        if not isinstance(trainer.train_dataset, Dataset):
+            raise ConfigurationError(
+                "refills and rest draw prompts by their numbers, and train_dataset is a "
+                f"{type(trainer.train_dataset).__name__}, no datasets.Dataset"
+            )
+        if not trainer.shuffle_dataset:
+            raise ConfigurationError(
+                "refills and rest draw prompts in random order, and shuffle_dataset is False"
+            )
+        count = len(trainer.train_dataset)
+        if rest is not None and len(rest.odds) != count:
+            raise ConfigurationError(
+                f"rest is of {len(rest.odds)} prompts, and train_dataset has {count}"
+            )
+    return keep, band, refills
 
 
 def check_rollouts(rollouts: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from selective_backprop.integrations._trl._checks import BY_ROWS, BY_TOKENS
 
@@ -23,6 +24,49 @@ def with_gradient(batch: Batch) -> Tensor:
     if advantages.ndim == 1:
         advantages = advantages[:, None]
     return (advantages * own_tokens(batch) != 0).any(1)
+
+
+def groups_with_gradient(batch: Batch, answers: int) -> Tensor:
+    """Return which prompts have an answer with a gradient, as Booleans, `[prompt]`."""
+    return with_gradient(batch).view(-1, answers).any(1)
+
+
+def fill(batch: Batch, more: Batch, answers: int) -> Batch:
+    """Return the batch with prompts of another one in place of those without a gradient.
+
+    Args:
+        batch: rows of `answers` completions to each prompt in turn.
+        more: others like it, of any width; its prompts with a gradient are taken in order.
+        answers: completions to a prompt.
+    """
+    empty = (~groups_with_gradient(batch, answers)).nonzero().flatten()
+    found = groups_with_gradient(more, answers).nonzero().flatten()
+    count = min(len(empty), len(found))
+    rows = torch.arange(len(batch["advantages"]), device=empty.device)
+    others = torch.arange(len(more["advantages"]), device=empty.device) + len(rows)
+    places = rows.view(-1, answers)
+    places[empty[:count]] = others.view(-1, answers)[found[:count]]
+    places = places.flatten()
+    return {
+        name: torch.cat(_widened(name, value, more[name]))[places] if value.ndim else value
+        for name, value in batch.items()
+    }
+
+
+def _widened(name: str, *values: Tensor) -> list[Tensor]:
+    """Return tensors of the same width: prompts are padded on the left, completions on the right.
+
+    Padding is 0, also of token ids: its mask is 0, too.
+    """
+    if values[0].ndim == 1:
+        return [*values]
+    widest = max(value.shape[1] for value in values)
+    lacks = [widest - value.shape[1] for value in values]
+    left = name.startswith("prompt_")
+    return [
+        functional.pad(value, (lack, 0) if left else (0, lack))
+        for value, lack in zip(values, lacks, strict=True)
+    ]
 
 
 def regroup(

@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,16 +10,29 @@ from torch import Tensor
 from trl import GRPOTrainer, RLOOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 
-from selective_backprop._step.rollouts import informative
-from selective_backprop.integrations._trl._checks import check_rollouts, check_trainer, find_loss
+from selective_backprop._step.resting_prompts import RestingPrompts
+from selective_backprop._step.rollouts import informative, max_variance
+from selective_backprop.integrations._saved import load_state, save_state
+from selective_backprop.integrations._trl._checks import (
+    BY_ROWS,
+    check_options,
+    check_rollouts,
+    check_trainer,
+    find_loss,
+)
+from selective_backprop.integrations._trl._prompts import PromptStream
 from selective_backprop.integrations._trl._regrouping import (
     Batch,
+    fill,
+    groups_with_gradient,
     own_tokens,
     regroup,
     with_gradient,
 )
 
 OLD = ("old_per_token_logps", "old_logps")  # of GRPO, and of RLOO
+NUMBER = "prompt_number"  # a column of the prompts that may rest
+SAVED = "prompts.pt"  # in a checkpoint
 
 
 class NonzeroRollouts:
@@ -37,25 +51,86 @@ class NonzeroRollouts:
 
     Logged metrics of the loss (entropy, clipped shares) are those of the completions that are
     trained on, and are called `trained/…`, as are the means of what corrects vLLM's
-    log-probabilities. Three counts, over all processes since training began or was resumed, are
-    added: `rollouts/tokens` and `rollouts/generated`, the policy's own tokens and completions, and
+    log-probabilities. Four counts, over all processes since training began or was resumed, are
+    added: `rollouts/tokens` and `rollouts/generated`, the policy's own tokens and completions;
+    `rollouts/forwarded`, completions of which old log-probabilities were computed; and
     `rollouts/trained`, completions trained on, once per iteration.
 
-    `NonzeroGRPOTrainer` and `NonzeroRLOOTrainer` are ready-made. To combine it with a subclass of
-    your own, name it first: `class Mine(NonzeroRollouts, MyGRPOTrainer)`.
+    The options below change training; without them it is TRL's. `NonzeroGRPOTrainer` and
+    `NonzeroRLOOTrainer` are ready-made. To combine it with a subclass of your own, name it first:
+    `class Mine(NonzeroRollouts, MyGRPOTrainer)`.
+
+    Args:
+        args: as for TRL's trainer, by position.
+        keep: completions of each prompt to train on, from 2 to `num_generations`: those whose
+            rewards have the highest variance. Advantages and the loss are taken over them alone.
+            None keeps all.
+        pass_rate: lowest and highest mean reward of the prompts to train on, such as
+            `(0.2, 0.8)`, as `informative` takes it. The completions of others get an advantage of
+            0. None sets no limit.
+        refills: the most times that further prompts are answered for one generation batch, in place
+            of those whose completions have no gradient, 0 or more. Where that does not fill the
+            batch, it is trained on as it is.
+        rest: draws the prompts, `RestingPrompts(len(train_dataset))`: those whose completions had
+            no gradient lately come seldom. It is told of all rewards, and saved in checkpoints.
+        options: as for TRL's trainer, by name.
 
     Raises:
         ConfigurationError: if a term of the loss needs every completion (a KL penalty, entropy, a
             router's auxiliary loss), with DeepSpeed or FSDP, and at the first rollouts if they hold
-            images.
+            images; or if an option is out of its range, or cannot be combined with one of TRL's.
     """
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        keep: int | None = None,
+        pass_rate: tuple[float, float] | None = None,
+        refills: int = 0,
+        rest: RestingPrompts | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
         check_trainer(self)
+        self._keep, self._pass_rate, self._refills = check_options(
+            self, keep, pass_rate, refills, rest
+        )
         self._scoring = False
-        self._all_rewards = torch.empty(0)
-        self._counts = dict.fromkeys(("tokens", "generated", "trained"), 0)
+        self._all_rewards, self._kept = torch.empty(0), torch.empty(0)
+        self._own_tokens = torch.zeros((), dtype=torch.int64, device=self.accelerator.device)
+        self._counts = dict.fromkeys(("tokens", "generated", "forwarded", "trained"), 0)
+        self._prompts: PromptStream | None = None
+        if rest is None and not self._refills:
+            return
+        count = len(self.train_dataset)
+        self._prompts = PromptStream(
+            RestingPrompts(count, explore=1.0, seed=self.args.seed) if rest is None else rest,
+            count,
+            self.args.generation_batch_size // self.num_generations,
+            self.num_generations,
+            self.num_iterations * self.args.steps_per_generation,
+        )
+        self.train_dataset = self.train_dataset.add_column(NUMBER, list(range(count)))
+        self._set_signature_columns_if_needed()
+        self._signature_columns = [*self._signature_columns, NUMBER]
+
+    def _get_train_sampler(self, *args: Any, **options: Any) -> Any:
+        if self._prompts is None:
+            return super()._get_train_sampler(*args, **options)
+        return self._prompts
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        if self._prompts is None or not self.args.should_save or self.args.save_only_model:
+            return
+        over = float(self.state.epoch).is_integer()
+        folder = Path(self._get_output_dir(trial=trial), f"checkpoint-{self.state.global_step}")
+        save_state(self._prompts.state_dict(between_epochs=over), folder / SAVED)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if self._prompts is not None and checkpoint is not None:
+            self._prompts.load_state_dict(load_state(Path(checkpoint) / SAVED))
 
     # TRL computes old log-probabilities before it knows the rewards, and hands them on. Zeros stand
     # for them until it is known which are needed.
@@ -70,12 +145,52 @@ class NonzeroRollouts:
         )
 
     def _calculate_rewards(self, *args: Any, **options: Any) -> Tensor:
-        self._all_rewards = super()._calculate_rewards(*args, **options)
-        return self._all_rewards
+        rewards = super()._calculate_rewards(*args, **options)
+        if not self._scoring:
+            return rewards
+        self._all_rewards, self._kept = rewards, torch.ones_like(rewards[:, 0], dtype=torch.bool)
+        if self._keep is not None:
+            groups = self._sum_rewards(rewards).view(-1, self.num_generations)
+            self._kept = max_variance(groups, self._keep).flatten()
+        return self._rewards_kept()
 
     def _generate_and_score_completions(self, inputs: Any) -> Batch:
+        numbers = [row.pop(NUMBER, 0) for row in inputs]
         if not self.model.training:
             return super()._generate_and_score_completions(inputs)
+        answers = self.num_generations
+        rollouts = self._score(inputs, numbers)
+        for _ in range(self._refills):
+            lacking = (~groups_with_gradient(rollouts, answers)).sum()
+            most = int(self.accelerator.gather(lacking).max())
+            if not most:
+                break
+            rollouts = fill(rollouts, self._refill(most), answers)
+        if "num_items_in_batch" in rollouts and (self._refills or self._keep is not None):
+            total = self.accelerator.gather(own_tokens(rollouts).sum()).sum()
+            rollouts["num_items_in_batch"] = total
+        return rollouts
+
+    def _refill(self, count: int) -> Batch:
+        """Return rollouts of so many further prompts on each process; note metrics apart."""
+        assert self._prompts is not None  # with refills there are
+        ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
+        numbers = self._prompts.take(count * ranks)[rank * count : (rank + 1) * count]
+        repeated = [number for number in numbers for _ in range(self.num_generations)]
+        inputs = [dict(self.train_dataset[number]) for number in repeated]
+        for row in inputs:
+            del row[NUMBER]
+        noted, self._metrics["train"] = self._metrics["train"], defaultdict(list)
+        try:
+            return self._score(inputs, repeated)
+        finally:
+            found, self._metrics["train"] = self._metrics["train"], noted
+            noted["num_tokens"] = found.pop("num_tokens", noted["num_tokens"])
+            for name, values in found.items():
+                noted[f"refills/{name}"] += values
+
+    def _score(self, inputs: Any, numbers: list[int]) -> Batch:
+        """Return TRL's rollouts of some prompts, with advantages of exactly 0 where none is due."""
         self._scoring = True
         try:
             rollouts = super()._generate_and_score_completions(inputs)
@@ -84,30 +199,73 @@ class NonzeroRollouts:
         check_rollouts(rollouts)
         for name in [name for name in self._metrics["train"] if name.startswith("sampling/")]:
             del self._metrics["train"][name]  # of the zeros
-        equal, noise = self._equal_rewards()
+        self._own_tokens += own_tokens(rollouts).sum()
+        self._counts["generated"] += len(inputs) * self.accelerator.num_processes
+        differs, within, noise = self._judge_rewards()
+        if self._prompts is not None:
+            asked = self.accelerator.gather(torch.tensor(numbers, device=differs.device))
+            self._prompts.resting.record(asked[:: self.num_generations], differs & within)
         first = self.accelerator.process_index * len(inputs)
+        own = slice(first, first + len(inputs))
         advantages = rollouts["advantages"]
-        equal = equal[first : first + len(inputs)].view(-1, *[1] * (advantages.ndim - 1))
-        rollouts["advantages"] = advantages.masked_fill(equal & (advantages.abs() <= noise), 0)
+        rounded = ~differs.repeat_interleave(self.num_generations)[own]
+        beyond = ~within.repeat_interleave(self.num_generations)[own]
+        axes = (-1, *[1] * (advantages.ndim - 1))
+        zero = (rounded.view(axes) & (advantages.abs() <= noise)) | beyond.view(axes)
+        rollouts["advantages"] = advantages.masked_fill(zero, 0)
+        if self._keep is not None:
+            self._drop(rollouts, self._kept[own])
         return rollouts
 
-    def _equal_rewards(self) -> tuple[Tensor, float]:
-        """Return the rows of equal rewards, `[row]`, and how far off 0 rounding takes advantages.
+    def _drop(self, rollouts: Batch, kept: Tensor) -> None:
+        """Let completions that are not kept count as if they had not been generated."""
+        axes = (-1, *[1] * (rollouts["advantages"].ndim - 1))
+        advantages = rollouts["advantages"].masked_fill(~kept.view(axes), 0)
+        if find_loss(self) in BY_ROWS:  # it is divided by all rows
+            advantages = advantages * (self.num_generations / self._keep)
+        mask = rollouts["completion_mask"]
+        rollouts |= {"advantages": advantages, "completion_mask": mask * kept[:, None]}
+        metrics, rewards = self._metrics["train"], self._all_rewards
+        total = (rewards * self.reward_weights.to(rewards.device)).nansum(1)
+        metrics["reward"][-1] = total.mean().item()
+        metrics["reward_std"][-1] = total.std().item()
+        for name, column in zip(self.reward_func_names, rewards.unbind(1), strict=True):
+            known = column[~column.isnan()]
+            metrics[f"rewards/{name}/mean"][-1] = known.mean().item()
+            metrics[f"rewards/{name}/std"][-1] = known.std().item()
 
-        Advantages beyond that are not of TRL's making, but a subclass's own.
+    def _rewards_kept(self) -> Tensor:
+        """Return the rewards with NaN, as TRL marks what is not scored, where none is kept."""
+        return self._all_rewards.masked_fill(~self._kept[:, None], math.nan)
+
+    def _sum_rewards(self, rewards: Tensor) -> Tensor:
+        """Return each row's reward, `[row]`; NaN where nothing scores it."""
+        weighed = rewards * self.reward_weights.to(rewards.device)
+        total = weighed.nansum(1).masked_fill(rewards.isnan().all(1), math.nan)
+        limits = getattr(self, "reward_clip_range", None)
+        return total.clamp(*limits) if limits else total
+
+    def _judge_rewards(self) -> tuple[Tensor, Tensor, float]:
+        """Return which prompts' rewards differ, which lie within the pass rate, and a limit.
+
+        Rounding takes TRL's advantages of equal rewards no further off 0 than the limit. Advantages
+        beyond that are not of TRL's making, but a subclass's own.
         """
-        rewards = self._all_rewards * self.reward_weights.to(self._all_rewards.device)
-        if getattr(self, "multi_objective_aggregation", None) != "normalize_then_sum":
-            unscored = self._all_rewards.isnan().all(1, keepdim=True)
-            rewards = rewards.nansum(1, keepdim=True).masked_fill(unscored, math.nan)
-        if limits := getattr(self, "reward_clip_range", None):
-            rewards = rewards.clamp(*limits)
-        group, reward = self.num_generations, rewards.shape[1]
-        by_group = rewards.view(-1, group, reward).transpose(1, 2).reshape(-1, group)
-        informed = informative(by_group).view(-1, reward, group).any(1).flatten()
+        group = self.num_generations
+        if getattr(self, "multi_objective_aggregation", None) == "normalize_then_sum":
+            rewards = self._rewards_kept() * self.reward_weights.to(self._all_rewards.device)
+        else:
+            rewards = self._sum_rewards(self._rewards_kept())[:, None]
+        columns = rewards.shape[1]
+        by_group = rewards.view(-1, group, columns).transpose(1, 2).reshape(-1, group)
+        differs = informative(by_group).view(-1, columns * group).any(1)
+        within = torch.ones_like(differs)
+        if self._pass_rate is not None:
+            mean = self._sum_rewards(self._all_rewards).view(-1, group).nanmean(1)
+            within = (self._pass_rate[0] <= mean) & (mean <= self._pass_rate[1])
         highest = max(1.0, float(rewards.nan_to_num().abs().max()))
         # TRL divides by a deviation of at least 1e-4.
-        return ~informed, 1e4 * group * torch.finfo(rewards.dtype).eps * highest
+        return differs, within, 1e4 * group * torch.finfo(rewards.dtype).eps * highest
 
     def _prepare_inputs(self, inputs: Any) -> Batch:
         before = self._buffered_inputs
@@ -129,12 +287,11 @@ class NonzeroRollouts:
         kept = (
             torch.stack([with_gradient(batch).sum() for batch in batches]).view(-1, length).sum(1)
         )
-        tokens = torch.stack([own_tokens(batch).sum() for batch in batches]).sum(0, keepdim=True)
+        tokens = self._own_tokens.view(1)
         found = self.accelerator.gather(torch.cat([kept, tokens])).view(-1, len(runs) + 1)
         *most, _ = found.max(0).values.clamp(min=1).tolist()
         self._counts["tokens"] += int(found[:, -1].sum())
-        size, ranks = len(batches[0]["advantages"]), self.accelerator.num_processes
-        self._counts["generated"] += len(batches) * size * ranks
+        self._own_tokens = torch.zeros_like(self._own_tokens)
         loss, multiple = find_loss(self), getattr(self, "pad_to_multiple_of", None) or 1
         return [
             batch
@@ -148,6 +305,7 @@ class NonzeroRollouts:
         if name is None:
             return batch
         completions, mask = batch["completion_ids"], batch["completion_mask"]
+        self._counts["forwarded"] += len(completions) * self.accelerator.num_processes
         with (
             torch.no_grad(),
             disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),

@@ -1,0 +1,129 @@
+"""The Trainer with `TokenLoss` in place of its loss: no logits of a whole batch, chosen tokens."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Trainer
+
+from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.options import check_rate
+from selective_backprop._step.token_loss import TokenLoss
+from selective_backprop._step.tokens import TokenSelection
+from selective_backprop.integrations._transformers._model_losses import IGNORED, Target, find_target
+from selective_backprop.integrations._transformers._trainer import SelectiveTrainer
+
+
+class TokenLossTrainer(Trainer):
+    """Train a causal language model on a share of each batch's tokens, with logits in chunks.
+
+    It takes the Trainer's arguments and the options below. To do so in another Trainer, derive from
+    both: `class Mine(TokenLossTrainer, SFTTrainer)`. Of TRL's it leaves out the training metrics
+    that need all tokens (entropy, accuracy).
+
+    With a rate of 1 the loss is the Trainer's to rounding. Below, it is the mean of the kept
+    tokens' losses, and batches of an update still weigh as their tokens that count, kept or not. In
+    evaluation the Trainer's own loss is taken.
+
+    Args:
+        args: as for the Trainer, by position.
+        rate: share of each batch's tokens that count to train on, in (0, 1]: those with the highest
+            losses.
+        entropy: choose by the entropies of the predictions instead of their losses.
+        chunk: the most tokens whose logits are held at once, as for `TokenLoss`.
+        options: as for the Trainer, by name.
+
+    Raises:
+        ConfigurationError: if the model is no causal language model with a plain head, an option
+            is out of its range, or the Trainer has another loss; at the first batch, if the model
+            changes its logits after its head.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        rate: float = 1.0,
+        entropy: bool = False,
+        chunk: int | None = None,
+        **options: Any,
+    ) -> None:
+        rate = check_rate("rate", rate)
+        super().__init__(*args, **options)
+        model: Any = self.model
+        inside = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self._check(inside)
+        self._body = inside.base_model
+        self._token_loss = TokenLoss(
+            inside.get_output_embeddings(),
+            TokenSelection(rate, ignored=IGNORED),
+            shift=True,
+            entropy=entropy,
+            chunk=chunk,
+        )
+        self._compared = False
+
+    def _check(self, inside: Any) -> None:
+        if find_target(inside) is not Target.NEXT_TOKENS or inside.base_model is inside:
+            raise ConfigurationError(
+                f"{type(inside).__name__} is no causal language model with a head of its own"
+            )
+        config = inside.config
+        for found, told in (
+            (isinstance(self, SelectiveTrainer), "SelectiveTrainer selects whole examples"),
+            (self.label_smoother is not None, "label_smoothing_factor is set"),
+            (self.compute_loss_func is not None, "compute_loss_func is given"),
+            (getattr(self.args, "loss_type", "nll") != "nll", "loss_type is not 'nll'"),
+            (
+                getattr(self, "aux_loss_enabled", False)
+                or getattr(config, "output_router_logits", False),
+                "the router has a loss of its own",
+            ),
+        ):
+            if found:
+                raise ConfigurationError(
+                    f"{told}; TokenLossTrainer takes the plain cross-entropy of tokens"
+                )
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: Any,
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        """Return the loss of the tokens that are kept; the Trainer's own in evaluation."""
+        if not model.training:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        inputs = dict(inputs)
+        labels = inputs.pop("labels")
+        found: list[Any] = []
+        hook = self._body.register_forward_hook(lambda *of: found.append(of[-1]))
+        try:  # the head is asked for the last token alone
+            outputs = model(**inputs | {"use_cache": False, "logits_to_keep": 1})
+        finally:
+            hook.remove()
+        hidden = found[0].last_hidden_state
+        if not self._compared:
+            self._compare(hidden, outputs.logits)
+            self._compared = True
+        loss = self._token_loss(hidden, labels).loss
+        self.loss_is_scaled_for_ga = num_items_in_batch is not None  # or it is a batch's mean
+        if num_items_in_batch is not None:
+            counted = (labels[:, 1:] != IGNORED).sum().to(loss.device)
+            loss = loss * counted / num_items_in_batch
+            if self.args.average_tokens_across_devices:
+                # it counts the tokens of all processes, over which gradients are averaged
+                loss = loss * self.accelerator.num_processes
+        return (loss, outputs) if return_outputs else loss
+
+    def _compare(self, hidden: Tensor, logits: Tensor) -> None:
+        """Refuse a model that changes its logits after its head."""
+        with torch.no_grad():
+            head = self._token_loss.head
+            expected = head(hidden[:, -1].to(head.weight.dtype)).float()
+            apart = (logits[:, -1].float() - expected).abs().max()
+        if apart > 0.02 * max(1.0, float(expected.abs().max())):
+            raise ConfigurationError(
+                "the model's logits are not those of its head (it caps or scales them), and "
+                "TokenLoss computes the head's alone. Use the Trainer's own loss."
+            )
