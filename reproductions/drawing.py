@@ -199,7 +199,8 @@ def _origins(evidence: Evidence) -> Iterable[str]:
     """Say which machines and which code records come from, and what differs between them."""
     runs, timings = evidence.runs, evidence.timings
     machines = dict.fromkeys([*runs.machine, *(machine_of(each.hardware) for each in timings)])
-    codes = [*dict.fromkeys([*runs.code, *(each.code_version for each in timings)])]
-    if machines:  # several versions of the code are named below
-        yield f"{listed(machines)}." if len(codes) > 1 else f"{listed(machines)}; code {codes[0]}."
+    codes = dict.fromkeys([*runs.code, *(each.code_version for each in timings)])
+    if machines:  # several versions of the code of runs are named below
+        code = "" if runs.code.nunique() > 1 else f"; code {listed(codes)}"
+        yield f"{listed(machines)}{code}."
     yield from origins(runs)

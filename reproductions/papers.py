@@ -34,6 +34,9 @@ from selective_backprop_lab.training.run_config import RunConfig
 
 FIGURES: Mapping[str, Figure] = {figure.name: figure for figure in (*JIANG2019, *DIET_SB)}
 RUNS = "runs"
+_LISTED = (
+    12  # strategies of the same seeds that are named where runs are left out; more are counted
+)
 _START = "<!-- sections -->"
 _HEAD = """# The papers, redone
 
@@ -241,14 +244,15 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evid
 
     def lacking(panel: Panel) -> str:
         """Return the arms of a panel with runs that are not there, and these runs' seeds."""
-        seeds = {
-            arm.label: [plan.seed for plan in order.plans_of(arm) if not files([plan])]
-            for arm in panel.arms
-        }
+        found: dict[tuple[int, ...], list[str]] = {}
+        for arm in panel.arms:
+            seeds = tuple(plan.seed for plan in order.plans_of(arm) if not files([plan]))
+            found.setdefault(seeds, []).append(arm.label)
         return "; ".join(
-            f"{arm}, seed{'s' if len(each) > 1 else ''} {seeds_of(each)}"
-            for arm, each in seeds.items()
-            if each
+            f"{'; '.join(arms) if len(arms) <= _LISTED else f'{len(arms)} strategies'} "
+            f"(seed{'s' if len(seeds) > 1 else ''} {seeds_of(seeds)})"
+            for seeds, arms in found.items()
+            if seeds
         )
 
     def filled(panel: Panel) -> Panel:
