@@ -37,6 +37,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 }
 _KEYS = ("traditional", "sb", "stale")
 _STEP = {"forward": "forward", "backward": "backward", "step": "optimiser"}
+_LEAST = 3  # seeds, for a verdict
 _ROOM = 3.4  # inches for a line of a legend
 _TABLE_1 = read_reported(Path(__file__).with_name("reported.toml"))["table-1"].quotes
 
@@ -160,7 +161,7 @@ def reaches_sooner(case: Case, target: float) -> tuple[Verdict, str]:
     ratios = measures.log_ratios(case.mine, case.theirs, target, case.axis)
     if never := int((ratios == -math.inf).sum()):
         words = f"never reached {target:.2f} % with {never} of {len(ratios)} seeds"
-        return (Verdict.FAILS if never == len(ratios) > 1 else Verdict.OPEN), words
+        return (Verdict.FAILS if never == len(ratios) >= _LEAST else Verdict.OPEN), words
     return times_as_fast(ratios, f"in {AXIS_WORDS[case.axis]} to {target:.2f} %")
 
 
@@ -284,7 +285,7 @@ def _never(case: Case, target: float) -> Answer:
     times = queries.reached(case.mine, target)
     seeds, there = len(times), int((times < math.inf).sum())
     verdict = Verdict.OPEN
-    if seeds > 1 and there in (0, seeds):
+    if seeds >= _LEAST and there in (0, seeds):
         verdict = Verdict.FAILS if there else Verdict.HOLDS
     return verdict, f"{there} of {seeds} seeds reached {target:.2f} %"
 
