@@ -35,11 +35,17 @@ Line = tuple[str, Style, Curve]
 """A curve, drawn in a style and named where it ends; one without a name is not named."""
 
 
-def sheet(cells: Sequence[Sequence[Cell | None]], words: str, *, height: float = HEIGHT) -> Drawing:
-    """Draw rows of panels, so many inches high, and a caption under them; None leaves one out."""
+def sheet(
+    cells: Sequence[Sequence[Cell | None]],
+    words: str,
+    *,
+    height: float = HEIGHT,
+    width: float = WIDTH,
+) -> Drawing:
+    """Draw rows of panels of so many inches, and a caption under them; None leaves one out."""
     rows, columns = len(cells), len(cells[0])
     with matplotlib.rc_context(SETTINGS):
-        size = max(WIDTH * columns, LEAST), height * rows + 0.6
+        size = max(width * columns, LEAST), height * rows + 0.6
         drawing = Drawing(figsize=size, layout="constrained")
         panels = drawing.subplots(rows, columns, squeeze=False)
         for panel, cell in zip(panels.flat, [cell for row in cells for cell in row], strict=True):
@@ -55,9 +61,16 @@ def sheet(cells: Sequence[Sequence[Cell | None]], words: str, *, height: float =
 def side_by_side(
     evidence: Evidence, draw: Callable[[Axes, Panel], object], words: str, height: float = HEIGHT
 ) -> Drawing:
-    """Draw panels beside each other, words and a caption under them."""
+    """Draw panels two beside each other, words and a caption under them."""
     cells: list[Cell] = [lambda axes, panel=panel: draw(axes, panel) for panel in evidence.panels]
-    return sheet([cells], f"{words} {caption(evidence)}".strip(), height=height)
+    return sheet(in_pairs(cells), f"{words} {caption(evidence)}".strip(), height=height)
+
+
+def in_pairs(cells: Sequence[Cell | None]) -> list[list[Cell | None]]:
+    """Return rows of two panels each; a page shows no more side by side so that they are read."""
+    if len(cells) % 2 and len(cells) > 1:
+        cells = [*cells, None]
+    return [[*cells[at : at + 2]] for at in range(0, len(cells), 2)]
 
 
 def save(drawing: Drawing, path: Path, *, svg: bool = True) -> None:
@@ -80,7 +93,7 @@ def framed(
     panel: Axes,
     title: str,
     *,
-    grid: Literal["both", "x", "y"] = "both",
+    grid: Literal["both", "y"] = "both",
     legend: LegendLocType | None = None,
 ) -> None:
     """Finish a panel: faint lines, a title, and a legend where its place is given."""
@@ -187,6 +200,7 @@ def _origins(evidence: Evidence) -> Iterable[str]:
     runs, timings = evidence.runs, evidence.timings
     machines = dict.fromkeys([*runs.machine, *(machine_of(each.hardware) for each in timings)])
     codes = dict.fromkeys([*runs.code, *(each.code_version for each in timings)])
-    if machines:
-        yield f"{listed(machines)}; code {listed(codes)}."
+    if machines:  # several versions of the code of runs are named below
+        code = "" if runs.code.nunique() > 1 else f"; code {listed(codes)}"
+        yield f"{listed(machines)}{code}."
     yield from origins(runs)

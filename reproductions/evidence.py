@@ -31,6 +31,7 @@ class Panel:
         default_factory=lambda: _NO_RUNS, repr=False
     )  # of `records.frame`, with `key`
     root: Path | None = None  # of the data sets' files
+    absent: tuple[Arm, ...] = ()  # planned, without finished runs
 
     def __getitem__(self, key: str) -> pd.DataFrame:
         """Return the evaluations of an arm: no rows where it has no finished runs."""
@@ -56,6 +57,11 @@ class Panel:
         )
         runs = self.runs[self.runs.key.isin({arm.key for arm in kept})]
         return replace(self, arms=kept, runs=runs)
+
+    @property
+    def first_seed(self) -> "Panel":
+        """It, with the runs of its lowest seed alone."""
+        return replace(self, runs=self.runs[self.runs.seed == self.runs.seed.min()])
 
     def table(
         self,

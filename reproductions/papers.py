@@ -23,6 +23,7 @@ from reproductions.jiang2019.figures import TUNING_SEEDS
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.settings import Arm, Scale
 from reproductions.timing import StepTiming, read_step_times
+from selective_backprop_lab.analysis.facts import seeds_of
 from selective_backprop_lab.analysis.queries import counted
 from selective_backprop_lab.analysis.tables import Column, Table, escaped
 from selective_backprop_lab.analysis.verdict import CLAIMS, Verdict, tally
@@ -33,6 +34,9 @@ from selective_backprop_lab.training.run_config import RunConfig
 
 FIGURES: Mapping[str, Figure] = {figure.name: figure for figure in (*JIANG2019, *DIET_SB)}
 RUNS = "runs"
+_LISTED = (
+    12  # strategies of the same seeds that are named where runs are left out; more are counted
+)
 _START = "<!-- sections -->"
 _HEAD = """# The papers, redone
 
@@ -45,6 +49,9 @@ Not counted is what is *by construction*, which cannot fail; *not tested*, which
 of another data set; *is Traditional here*, where the gate of Kath18 never opened; and a \
 comparison that was *counted above* or at another item. Seconds stand only where runs are of one \
 day, machine and code; elsewhere cost stands for them.
+
+Captions name the runs that are left out. Train those of an item with `scripts/reproduce ITEM \
+--scale SCALE --root FOLDER --out records/papers/SCALE`.
 
 """
 
@@ -235,6 +242,19 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evid
     def files(jobs: Iterable[training.Job]) -> list[Path]:
         return [file for job in jobs if (file := training.file_of(job, folder)) in there]
 
+    def lacking(panel: Panel) -> str:
+        """Return the arms of a panel with runs that are not there, and these runs' seeds."""
+        found: dict[tuple[int, ...], list[str]] = {}
+        for arm in panel.arms:
+            seeds = tuple(plan.seed for plan in order.plans_of(arm) if not files([plan]))
+            found.setdefault(seeds, []).append(arm.label)
+        return "; ".join(
+            f"{'; '.join(arms) if len(arms) <= _LISTED else f'{len(arms)} strategies'} "
+            f"(seed{'s' if len(seeds) > 1 else ''} {seeds_of(seeds)})"
+            for seeds, arms in found.items()
+            if seeds
+        )
+
     def filled(panel: Panel) -> Panel:
         """Return a panel with the evaluations of the arms that have finished runs."""
         frames = {
@@ -249,7 +269,8 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evid
             for arm in panel.arms
             if arm.key in found
         ]
-        return replace(found, arms=tuple(arms))
+        absent = tuple(arm for arm in panel.arms if arm.key not in found)
+        return replace(found, arms=tuple(arms), absent=absent)
 
     planned = [p for p in figure.panels(order.scale) if p.setting.recipe.data not in absent]
     names = set(map(training.data_of, needed))
@@ -259,15 +280,8 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evid
         if name in names
     ]
     if len(there) < len(jobs):
-        lacking = dict.fromkeys(
-            arm.label
-            for panel in planned
-            for arm in panel.arms
-            if len(files(plans := order.plans_of(arm))) < len(plans)
-        )
-        of = f": {'; '.join(lacking)}" if lacking else ""
-        left_out = len(jobs) - len(there)
-        missing.append(f"Left out: {left_out} of {len(jobs)} runs, not on record{of}.")
+        missing.append(f"Left out: {len(jobs) - len(there)} of {len(jobs)} runs, not on record.")
+        missing += [f"{panel.title}: {arms}." for panel in planned if (arms := lacking(panel))]
     return Evidence(
         order.scale,
         panels=tuple(panel for panel in map(filled, planned) if panel.arms),

@@ -6,6 +6,7 @@ from typing import Any
 
 import selective_backprop as sb
 from selective_backprop_lab.analysis.queries import BASELINE
+from selective_backprop_lab.analysis.tables import percent
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.meter import cost_of
@@ -156,6 +157,7 @@ class Scale:
     remarked: Setting | None = None  # where the same is done on another data set
     selectivities: tuple[float, ...] = (0.2, 1 / 4, 1 / 3, 1 / 2, 0.65)  # of SB, compared
     lineup: tuple[str, ...] = USUAL  # the keys of the strategies that are compared
+    gated: tuple[Setting, ...] = ()  # where the gate of Kath18 opens, if elsewhere it stays shut
     tuned: tuple[float, ...] = ()  # learning rates that each strategy is tried at
     seeds: tuple[int, ...] = ()  # of runs, the first first; none for 0 and on
     figures: tuple[str, ...] | None = None  # what can be redone, by name; None for everything
@@ -233,7 +235,7 @@ def _shortened(key: str, setting: Setting, **options: Any) -> Arm:
     budget = cost_of_sb(setting) if share is None else share * epochs
     run = replace(plan(setting, BASELINE, **options), length=Budget("cost", round(budget, 2)))
     label = "Traditional, shortened"
-    return styled(label if share is None else f"{label} to {share:.0%}", key, run, dash=dash)
+    return styled(label if share is None else f"{label} to {percent(share)}", key, run, dash=dash)
 
 
 def cost_of_sb(setting: Setting) -> float:

@@ -27,6 +27,7 @@ from selective_backprop_lab.report.styles import span, strategy_colours
 
 TIME = ("seconds", "cost")  # the seconds of the runs' own clock
 _CROWD = 8
+_MARKED = 5.0  # inches of a panel with long names
 
 
 def draw_errors(evidence: Evidence, *, axes: Sequence[str], marked: bool = False) -> Drawing:
@@ -45,36 +46,60 @@ def draw_errors(evidence: Evidence, *, axes: Sequence[str], marked: bool = False
     along = [axis for axis in axes if axis != "seconds"]
     if any(len(panel.arms) > _CROWD for panel in evidence.panels):
         words = f"The table has more lengths of Traditional, and losses of another age. {words}"
-    return drawing.sheet(_by_axis(evidence, along, partial(_draw, marked=marked)), words)
+    if marked:
+        words = f"S: selectivity; Err: final test error. {words}"
+    cells = _by_axis(evidence, along, partial(_draw, marked=marked))
+    return drawing.sheet(cells, words, width=_MARKED if marked else drawing.WIDTH)
 
 
 def _by_axis(
     evidence: Evidence, along: Sequence[str], draw: Callable[[Axes, Panel, str], object]
-) -> list[list[drawing.Cell]]:
-    """Return a row of panels for each axis, titles above the first."""
+) -> list[list[drawing.Cell | None]]:
+    """Return a row for each panel, along each axis; of one axis two panels to a row.
 
-    def cell(axes: Axes, panel: Panel, axis: str) -> None:
-        draw(axes, panel.timed if axis in {"seconds", "cpu_seconds"} else panel, axis)
-        if panel is evidence.panels[0]:
+    There is nothing along the seconds of a panel whose arms were not timed beside each other.
+    """
+
+    def cell(axes: Axes, panel: Panel, axis: str, title: str) -> None:
+        draw(axes, panel, axis)
+        if title:
             axes.set_ylabel("test error (%)")
-        if axis == along[0]:
-            drawing.entitled(axes, panel.title)
+            drawing.entitled(axes, title)
 
-    return [[partial(cell, panel=each, axis=axis) for each in evidence.panels] for axis in along]
+    rows: list[list[drawing.Cell | None]] = []
+    for panel in evidence.panels:
+        row, title = list[drawing.Cell | None](), panel.title
+        for axis in along:
+            shown = panel.timed if axis in {"seconds", "cpu_seconds"} else panel
+            if shown is panel or len(shown.arms) > 1:
+                row.append(partial(cell, panel=shown, axis=axis, title=title))
+                title = ""
+            else:
+                row.append(None)
+        rows.append(row)
+    return rows if len(along) > 1 else drawing.in_pairs([each for (each,) in rows])
 
 
 def _draw(
     axes: Axes, panel: Panel, axis: str, column: str = "error", *, marked: bool = False
 ) -> None:
-    """Draw a number of each arm along an axis, named where it ends."""
+    """Draw a number of each arm along an axis, named where it ends.
+
+    What is Traditional once more is named with it.
+    """
+    arms = [arm for arm in panel.arms if len(panel.arms) <= _CROWD or arm.key in USUAL]
+    same = [arm for arm in arms if "traditional" in panel and panel.is_traditional(arm.key)]
+    arms = [arm for arm in arms if arm not in same]
 
     def name(arm: Arm) -> str:
+        also = [each.label.removesuffix(f" ({SAME})") for each in same]
+        label = " = ".join([arm.label, *(also if arm.key == "traditional" else [])])
         if not marked:
-            return arm.label
+            return label
         rate = "" if arm.plan.arm == BASELINE else f", S {percent(arm.plan.settings.rate)}"
-        return f"{arm.label}{rate}, Err {queries.final(panel[arm.key]).mean():.1f} %"
+        error = queries.final(panel[arm.key]).mean()
+        return f"{label}{rate}, Err {error:.{1 if error >= 10 else 2}f} %"
 
-    arms = [arm for arm in panel.arms if len(panel.arms) <= _CROWD or arm.key in USUAL]
     lines: list[drawing.Line] = [
         (name(arm), arm.style, curve(panel[arm.key], axis, column)) for arm in arms
     ]
@@ -91,14 +116,20 @@ def draw_poster(evidence: Evidence) -> Drawing:
     """Draw error and loss against images backpropagated, with the share that each filtered."""
     evidence = filtered_named(evidence)
 
+    def draw_error(axes: Axes, panel: Panel) -> None:
+        _draw(axes, panel, "trained")
+        axes.set_ylabel("test error (%)")
+        drawing.entitled(axes, panel.title)
+
     def draw_loss(axes: Axes, panel: Panel) -> None:
         _draw(axes, panel, "trained", "test_loss")
-        if panel is evidence.panels[0]:
-            axes.set_ylabel("test loss")
+        axes.set_ylabel("test loss")
 
-    rows = _by_axis(evidence, ("trained",), _draw)
-    rows.append([partial(draw_loss, panel=panel) for panel in evidence.panels])
-    return drawing.sheet(rows, drawing.caption(evidence, curves=True))
+    rows = [
+        [partial(draw_error, panel=panel), partial(draw_loss, panel=panel)]
+        for panel in evidence.panels
+    ]
+    return drawing.sheet(rows, drawing.caption(evidence, curves=True), width=_MARKED)
 
 
 def filtered_named(evidence: Evidence) -> Evidence:
@@ -283,6 +314,8 @@ def _draw_front(axes: Axes, panel: Panel, axis: str) -> None:
         style: dict[str, Any] = {"marker": marker, "color": strategy_colours([arm])[arm]}
         style["linestyle"] = ""
         own = places[places.family == key]
+        if own.empty:
+            continue
         rest, top = own.drop(kept.index, errors="ignore"), own[own.index.isin(kept.index)]
         axes.plot(rest.time, rest.error, **style, markersize=3.5, alpha=0.3, fillstyle="none")
         style |= {"markersize": 6, "markeredgecolor": "white", "zorder": 3}

@@ -63,7 +63,17 @@ def _inside(scale: Scale) -> Sequence[Setting]:
 
 
 def _everyone(scale: Scale) -> Sequence[Panel]:
-    return _on(_at("main"), _of(*scale.lineup))(scale)
+    return [*_on(_at("main"), _of(*scale.lineup))(scale), *_gated(scale)]
+
+
+def _gated(scale: Scale) -> Sequence[Panel]:
+    return _on(_at("gated"), _of("traditional", *_OTHERS))(scale)
+
+
+def _nets(scale: Scale) -> Sequence[Panel]:
+    lineup = _of("traditional", "random", *_OTHERS)
+    title = "{0.recipe.model}, {0.published.data}"
+    return [*_on(_at("nets"), lineup, title)(scale), *_gated(scale)]
 
 
 def _tuning(scale: Scale) -> Sequence[Panel]:
@@ -163,18 +173,21 @@ def _selectivities(scale: Scale) -> Sequence[Panel]:
 def _swept(scale: Scale) -> Sequence[Panel]:
     def sweep(setting: Setting) -> Iterable[Arm]:
         found: list[tuple[str, Arm]] = []
-        paces = {"first": setting.recipe}
+        paces, rates = {"first": setting.recipe}, scale.sweep
         if setting.falls:
             paces["accelerated"] = setting.accelerated
+        else:  # one schedule and one selectivity
+            rates = (setting.rate,)
         for pace, recipe in paces.items():
             found.append((f"traditional {pace}", make_arm("traditional", setting, recipe=recipe)))
-            for rate in scale.sweep:
+            for rate in rates:
                 for key in _OTHERS:
                     name = f"{key} {percent(rate)} {pace}"
                     found.append((name, make_arm(key, setting, rate=rate, recipe=recipe)))
         return variants(found)
 
-    return _on(_at("swept"), sweep)(scale)
+    gated = [replace(each, falls=()) for each in scale.gated]
+    return _on(lambda scale: [*scale.swept, *gated], sweep)(scale)
 
 
 def _scheduled(recipe: str) -> Lineup:
@@ -254,13 +267,7 @@ FIGURES = figures_of(
             inside.draw_odds,
             inside.odds_table,
         ),
-        "fig-16": _along(
-            _on(
-                _at("nets"),
-                _of("traditional", "random", *_OTHERS),
-                "{0.recipe.model}, {0.published.data}",
-            )
-        ),
+        "fig-16": _along(_nets),
         "fig-17": _along(
             _on(_at("main"), _scheduled("accelerated"), "{0.title}, accelerated schedule")
         ),

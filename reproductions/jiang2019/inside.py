@@ -1,6 +1,7 @@
 """Figures 2 to 5, 8, 9 and 15, and two of ours: what happens inside a run, as probes saw it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
 from statistics import fmean
@@ -455,12 +456,11 @@ def draw_bands(evidence: Evidence) -> Drawing:
                 curve = observations.follow(panel[arm], LossBands, _band(key, band))
                 lines.append((name if dash == "solid" else "", style, curve))
         top, title = max(max(line.mean) for *_, line in lines), "SB solid, Traditional dashed"
-        label = f"{_WHAT[key]} (%)" if panel is evidence.panels[0] else ""
         limits = -0.02 * top, min(102.0, 1.1 * top)
-        _draw_over_training(axes, f"{panel.title}: {title}", label, lines, limits)
+        _draw_over_training(axes, f"{panel.title}: {title}", f"{_WHAT[key]} (%)", lines, limits)
 
     cells: list[list[drawing.Cell]] = [
-        [partial(draw, panel=panel, key=key) for panel in evidence.panels] for key in _WHAT
+        [partial(draw, panel=panel, key=key) for key in _WHAT] for panel in evidence.panels
     ]
     return drawing.sheet(cells, words, height=3.2)
 
@@ -502,26 +502,26 @@ _TITLES = {"traditional": "without selection (Traditional)", "sb": "with selecti
 
 def draw_odds(evidence: Evidence) -> Drawing:
     """Draw the odds of five examples, where nothing is selected and where SB selects."""
+    one = replace(evidence, panels=tuple(panel.first_seed for panel in evidence.panels))
     words = (
-        "The first five training examples, seed 0: an example's odds are the share of lower losses "
+        "The first five training examples: an example's odds are the share of lower losses "
         "among the training examples, to the power of β; in eval mode, without augmentation. "
-        f"{drawing.caption(evidence)}"
+        f"{drawing.caption(one)}"
     )
 
     def draw(axes: Axes, panel: Panel, key: str) -> None:
         title, runs, data = f"{panel.title}, {_TITLES[key]}", panel[key], panel.images
         if runs.empty:
             return drawing.entitled(axes, title)
-        one, beta = runs[runs.seed == runs.seed.min()], round(1 / panel.setting.rate - 1, 6)
-        lines: list[drawing.Line] = []
+        beta, lines = round(1 / panel.setting.rate - 1, 6), list[drawing.Line]()
         for place, style in enumerate(_FIVE):
             name = f"{place + 1}: {data.class_names[int(data.train_labels[place])]}"
-            lines.append((name, style, observations.follow(one, LossRanks, _odds(place, beta))))
+            lines.append((name, style, observations.follow(runs, LossRanks, _odds(place, beta))))
         label = f"odds of selection at β = {beta:g} (%)"
         _draw_over_training(axes, title, label, lines, (-2, 102))
 
     cells: list[drawing.Cell] = [
-        partial(draw, panel=panel, key=key) for panel in evidence.panels for key in _TITLES
+        partial(draw, panel=panel, key=key) for panel in one.panels for key in _TITLES
     ]
     return drawing.sheet([cells], words)
 

@@ -13,14 +13,15 @@ from matplotlib.figure import Figure as Drawing
 
 from reproductions import measures
 from reproductions.claims import Answer, Case, Claim, Measure, times_as_fast
-from reproductions.drawing import caption, sheet
+from reproductions.drawing import Cell, caption, in_pairs, sheet
 from reproductions.evidence import Evidence, Panel
 from reproductions.measures import at_target, clock, last, phase_seconds
 from reproductions.quotes import read_reported
-from reproductions.timing import PHASES, ROUNDS, StepTimes
+from reproductions.timing import PHASES, StepTimes
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.curves import AXIS_WORDS
 from selective_backprop_lab.analysis.estimates import Estimate
+from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import Table, duration, percent, with_interval
 from selective_backprop_lab.analysis.verdict import Verdict, is_above
 from selective_backprop_lab.report.panels import INK, entitle
@@ -36,6 +37,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 }
 _KEYS = ("traditional", "sb", "stale")
 _STEP = {"forward": "forward", "backward": "backward", "step": "optimiser"}
+_LEAST = 3  # seeds, for a verdict
 _ROOM = 3.4  # inches for a line of a legend
 _TABLE_1 = read_reported(Path(__file__).with_name("reported.toml"))["table-1"].quotes
 
@@ -59,9 +61,13 @@ def parts_of(evaluations: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def _compares(panel: Panel, factor: float) -> bool:
+    return target_of(panel, factor) is not None and measures.together(panel.runs)
+
+
 def _bars(panel: Panel, factor: float) -> Iterator[tuple[str, int, pd.DataFrame]]:
     """Yield the name of each bar, its seeds, and the parts of those that reached the target."""
-    target = target_of(panel, factor) if measures.together(panel.runs) else None
+    target = target_of(panel, factor) if _compares(panel, factor) else None
     for arm in (arm for arm in panel.arms if arm.key in _KEYS):
         runs = panel[arm.key]
         reached = at_target(runs, -math.inf if target is None else target)
@@ -90,14 +96,19 @@ def draw_bars(evidence: Evidence, *, factor: float) -> Drawing:
         words += " Setting up and evaluations were not metered."
     else:
         words += " Other: loading, setting up and evaluations among it."
-    cells = [partial(_draw_bars, panel=panel, factor=factor) for panel in evidence.panels]
-    return sheet([cells], f"{words} {caption(evidence, timed=on_wall)}", height=2.1)
+    cells: list[Cell] = []
+    for panel in evidence.panels:
+        if _compares(panel, factor):
+            cells.append(partial(_draw_bars, panel=panel, factor=factor))
+        else:
+            words += f" Not drawn: {_titled(panel, factor, '')}."
+    words = f"{words} {caption(evidence, timed=on_wall)}"
+    return sheet(in_pairs(cells) or [[None]], words, height=2.1)
 
 
 def _draw_bars(axes: Axes, panel: Panel, factor: float) -> None:
     bars = list(_bars(panel, factor))
-    found = target_of(panel, factor) is not None and measures.together(panel.runs)
-    for row, (_, seeds, parts) in enumerate(bars if found else []):
+    for row, (_, seeds, parts) in enumerate(bars):
         left = 0.0
         for part, width in parts.mean().fillna(0.0).items():
             look: dict[str, Any] = {"color": PHASE_COLOURS[PARTS[str(part)][0]]}
@@ -112,10 +123,8 @@ def _draw_bars(axes: Axes, panel: Panel, factor: float) -> None:
     axes.set_xlim(0, max(axes.get_xlim()[1] * 1.12, 1e-3))
     # Without the axis' own words: the bars hold evaluations.
     axes.set_xlabel(AXIS_WORDS[clock(panel.runs)])
-    if not found:
-        axes.set_axis_off()
     title = _titled(panel, factor, f" until {{:.2f}} % ({factor:g} × Traditional's)")
-    entitle(axes, title, list(PARTS) if found else [], room=_ROOM)
+    entitle(axes, title, list(PARTS), room=_ROOM)
 
 
 def bars_table(panel: Panel, *, factor: float) -> Table:
@@ -152,7 +161,7 @@ def reaches_sooner(case: Case, target: float) -> tuple[Verdict, str]:
     ratios = measures.log_ratios(case.mine, case.theirs, target, case.axis)
     if never := int((ratios == -math.inf).sum()):
         words = f"never reached {target:.2f} % with {never} of {len(ratios)} seeds"
-        return (Verdict.FAILS if never == len(ratios) > 1 else Verdict.OPEN), words
+        return (Verdict.FAILS if never == len(ratios) >= _LEAST else Verdict.OPEN), words
     return times_as_fast(ratios, f"in {AXIS_WORDS[case.axis]} to {target:.2f} %")
 
 
@@ -210,9 +219,11 @@ def speedup_table(panel: Panel, axis: str) -> Table:
             ]
         said = reported_speedups(panel.setting.published.data, arm.key) or [math.nan] * len(FACTORS)
         error = with_interval(measures.over_seeds(queries.final(runs)))
-        rows.append((arm.label, error, *ours, *map(_in_the_paper, said)))
+        seeds = str(runs.seed.nunique())
+        rows.append((arm.label, seeds, error, *ours, *map(_in_the_paper, said)))
+    rows += [(arm.label, "none yet", *[""] * (1 + 2 * len(FACTORS))) for arm in panel.absent]
     factors = [f"{factor:g}×" for factor in FACTORS]
-    head = ("strategy", "final error %", *factors, *(f"paper {name}" for name in factors))
+    head = ("strategy", "seeds", "final error %", *factors, *(f"paper {name}" for name in factors))
     return Table(head, tuple(rows), f"{panel.title}: speed-up in {AXIS_WORDS[axis]}")
 
 
@@ -223,8 +234,11 @@ def _in_the_paper(factor: float | None) -> str:
 
 
 def _speedup(runs: pd.DataFrame, base: pd.DataFrame, target: float, axis: str) -> str:
-    """Return the ratio of medians over seeds, one that never got there being infinitely late."""
-    times, other = (queries.reached(each, target, axis) for each in (runs, base))
+    """Return the ratio of medians over the seeds of both; one that never got there is infinite."""
+    both = [queries.reached(each, target, axis) for each in (runs, base)]
+    times, other = both[0].align(both[1], join="inner")
+    if times.empty:
+        return "–"
     there, median, reference = int((times < math.inf).sum()), times.median(), other.median()
     partly = f" ({there} of {len(times)})" if 0 < there < len(times) else ""
     if 0 < median < math.inf and reference < math.inf:
@@ -271,7 +285,7 @@ def _never(case: Case, target: float) -> Answer:
     times = queries.reached(case.mine, target)
     seeds, there = len(times), int((times < math.inf).sum())
     verdict = Verdict.OPEN
-    if seeds > 1 and there in (0, seeds):
+    if seeds >= _LEAST and there in (0, seeds):
         verdict = Verdict.FAILS if there else Verdict.HOLDS
     return verdict, f"{there} of {seeds} seeds reached {target:.2f} %"
 
@@ -328,9 +342,10 @@ def draw_steps(evidence: Evidence) -> Drawing:
     """Draw the shares of forward, backward and the optimiser, a bar for each net."""
     times = evidence.timings
     data = ", ".join(sorted({str(each.config["data"]) for each in times}))
+    rounds = listed(str(count) for count in sorted({each.backward.rounds for each in times}))
     words = (
-        f"Training steps alone on {data}, batch {times[0].config['batch_size']}, median of "
-        f"{ROUNDS} rounds. {caption(evidence)}"
+        f"Training steps alone on {data}, batch {times[0].config['batch_size']}, medians of "
+        f"{rounds} rounds. {caption(evidence)}"
     )
     cells = [partial(_draw_steps, times=times, relative=relative) for relative in (True, False)]
     return sheet([cells], words, height=0.9 + 0.36 * len(times))
@@ -366,6 +381,10 @@ def _draw_steps(axes: Axes, times: Sequence[StepTimes], *, relative: bool) -> No
                 colour = INK if phase == "forward" else "white"
                 place, text = start + width / 2, percent(width / 100)
                 axes.text(place, row, text, ha="center", va="center", fontsize=8, color=colour)
+    if not relative:
+        for row, length in enumerate(widths.sum(axis=1)):
+            axes.text(length, row, f" {duration(length)}", va="center", fontsize=8, color=INK)
+        axes.set_xlim(right=1.15 * axes.get_xlim()[1])
     axes.tick_params(axis="y", length=0)
     axes.invert_yaxis()
     axes.set_xlabel("% of a training step" if relative else "milliseconds per 1,000 images")
@@ -375,7 +394,7 @@ def _draw_steps(axes: Axes, times: Sequence[StepTimes], *, relative: bool) -> No
 
 def _backward_longer(times: StepTimes) -> Answer:
     found = times.backward
-    middle = Estimate((found.low + found.high) / 2, (found.high - found.low) / 2, ROUNDS)
+    middle = Estimate((found.low + found.high) / 2, (found.high - found.low) / 2, found.rounds)
     return is_above(middle, 1.0), f"{found.median:.2f} × ({found.low:.2f} to {found.high:.2f})"
 
 

@@ -1,10 +1,14 @@
 import pandas as pd
 import pytest
 from fixture_cases import share_of_cases
+from fixture_papers import fixture_panel, fixture_setting
+from fixture_runs import fixture_seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reproductions.jiang2019.curves import front, share, share_of_budgets
+from reproductions.evidence import Evidence, Panel
+from reproductions.jiang2019.curves import draw_errors, draw_front, front, share, share_of_budgets
+from reproductions.settings import make_arm
 
 PLACES = st.lists(
     st.tuples(st.sampled_from(["sb", "stale"]), st.integers(0, 9), st.integers(0, 9)),
@@ -44,3 +48,34 @@ def test_equal_places_and_equal_errors_are_shared_whoever_is_listed_first():
         assert share(framed(each), ["sb"]) == pytest.approx(25)
         # Until the last moment both are at 9; then Stale-SB leads alone.
         assert share_of_budgets(framed(each), ["sb"]) == pytest.approx(50, abs=0.5)
+
+
+def shown(*keys, code=None):
+    """A panel of strategies of which Kath18 trained on all that it was given."""
+    setting = fixture_setting()
+    arms = tuple(make_arm(key, setting) for key in keys)
+    runs = {key: fixture_seeds(key, (10.0, 11.0, 12.0), device="cpu") for key in keys}
+    panel = fixture_panel(Panel("it", setting, arms), runs)
+    panel.runs.loc[panel.runs.key == "kath18", "trained"] = panel.runs.candidates
+    if code:
+        panel.runs.loc[panel.runs.key != "traditional", "code"] = code
+    return panel
+
+
+def words_of(drawing):
+    return [{text.get_text() for text in axes.texts} for axes in drawing.axes if axes.axison]
+
+
+def test_what_trained_as_traditional_did_is_named_with_it_and_not_drawn_again():
+    panel = shown("traditional", "sb", "kath18")
+    (names,) = words_of(draw_errors(Evidence(None, (panel,)), axes=["updates"], marked=True))
+    assert names == {"Traditional = Kath18, Err 11.0 %", "SB, S 33 %, Err 11.0 %"}
+    (axes,) = draw_front(Evidence(None, (panel,))).axes[:1]
+    assert [text.get_text() for text in axes.get_legend().texts] == ["Traditional", "SB"]
+
+
+def test_nothing_is_drawn_along_seconds_that_do_not_compare():
+    timed, untimed = shown("traditional", "sb"), shown("traditional", "sb", code="git 2")
+    drawing = draw_errors(Evidence(None, (timed, untimed)), axes=["seconds", "cost"])
+    drawn = [axes.get_xlabel() for axes in drawing.axes if axes.axison]
+    assert [label.partition(" ")[0] for label in drawn] == ["CPU", "cost,", "cost,"]

@@ -106,7 +106,7 @@ def test_what_is_on_record_is_drawn_without_training_and_says_what_is_left_out(m
     screen = Screen()
     reproduce(screen, named("fig-7", "fig-18"), partly)
     page = (tmp_path / "fig-7.md").read_text(encoding="utf-8")
-    assert "Left out: 1 of 8 runs, not on record: Kath18." in page
+    assert "Left out: 1 of 8 runs, not on record. CIFAR-10: Kath18 (seed 0)." in page
     assert "| SB |" in page
     assert "| Kath18 |" not in page
     assert not file_of(kath18, partly.folder).exists()

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from fixture_papers import fixture_panel, fixture_setting, judged
 from fixture_runs import PHASES, fixture_run
@@ -53,7 +55,7 @@ def test_a_target_that_guessing_reaches_is_none():
     assert judged("fig-10", panel) == []
     assert bars_table(panel, factor=1.4).title == "it: guessing reaches 1.4 × Traditional's error"
     assert {row[-2] for row in bars_table(panel, factor=1.4).rows} == {"–"}
-    assert speedup_table(panel, "cost").rows[1][2:5] == ("1.00×", "1.00×", "guessing does")
+    assert speedup_table(panel, "cost").rows[1][3:6] == ("1.00×", "1.00×", "guessing does")
     *others, last = (finding for quote, finding in judged("table-1", panel) if quote[:5] == "CIFAR")
     assert (last.verdict, last.measured) == (OPEN, "guessing reaches 92.40 %")
     assert not any("guessing" in each.measured for each in others)
@@ -64,6 +66,17 @@ def test_the_paper_s_factors_are_read_off_the_quoted_rows_of_its_table():
     assert reported_speedups("CIFAR-10", "stale") == [None, 1.5, 2.0]
     assert reported_speedups("SVHN", "kath18") == [1.9, 2.8, 3.4]
     assert reported_speedups("MNIST", "sb") == reported_speedups("SVHN", "random") == []
+
+
+def test_the_table_compares_the_seeds_of_both_and_names_what_has_no_runs():
+    sooner, later = (20.0, 10.0), (40.0, 10.0)
+    found = filled(traditional=[later, later, sooner], sb=[later])
+    planned = replace(found, absent=(make_arm("released", SETTING),))
+    base, sb, released = speedup_table(planned, "cost").rows
+    assert [base[1], sb[1]] == ["3", "1"]
+    assert sb[3:6] == ("1.00×",) * 3  # of seed 0 alone, where both are as late
+    assert released[:3] == ("Stale-SB, as released", "none yet", "")
+    assert len(released) == len(sb)
 
 
 NEVER = [(50.0, 40.0 + seed) for seed in range(3)]
@@ -82,7 +95,8 @@ SOMETIMES = [(50.0, 40.0), (50.0, 40.0), (10.0, 5.0)]
         ("stale", "CIFAR-10", NEVER, HOLDS, "1.1× is not reached"),
         ("stale", "CIFAR-10", [(10.0, 10.0)] * 3, FAILS, "1.1× is not reached"),
         ("stale", "CIFAR-10", SOMETIMES, OPEN, "1.1× is not reached"),
-        ("stale", "CIFAR-10", [(10.0, 10.0)], OPEN, "1.1× is not reached"),
+        ("stale", "CIFAR-10", [(10.0, 10.0)] * 2, OPEN, "1.1× is not reached"),
+        ("sb", "CIFAR-10", NEVER[:2], OPEN, "1.1× is faster (1.4×)"),
     ],
 )
 def test_a_reported_speed_up_is_judged_by_its_direction(key, data, errors, verdict, claim):
