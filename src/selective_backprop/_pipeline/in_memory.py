@@ -48,8 +48,14 @@ class GatheredRows(Dataset[Any]):
             self._seen, self._fit = tensors, bool(tensors) and all(map(_takes_rows, tensors))
         # What is empty, out of range or no list of integers takes torch's way, which counts from
         # the end or raises.
-        usual = self._fit and places.dtype == np.int64 and places.ndim == 1
-        if usual and len(places) and places.min() >= 0 and places.max() < tensors[0].shape[0]:
+        usual = places.dtype == np.int64 and places.ndim == 1 and len(places) > 0
+        if (
+            tensors is not None
+            and self._fit
+            and usual
+            and places.min() >= 0
+            and places.max() < tensors[0].shape[0]
+        ):
             rows = torch.from_numpy(places)
             batch = [each.index_select(0, rows.to(each.device)) for each in tensors]
         else:

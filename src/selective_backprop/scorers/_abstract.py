@@ -235,7 +235,7 @@ def learns(running: RunningScorer) -> bool:
 
 def checks(running: RunningScorer) -> bool:
     """Return whether a scorer, or the one that it wraps, scores some candidates twice."""
-    while type(running).checked is Delegating.checked:
+    while isinstance(running, Delegating) and type(running).checked is Delegating.checked:
         running = running.inner
     return type(running).checked is not RunningScorer.checked
 
