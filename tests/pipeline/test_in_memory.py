@@ -179,8 +179,8 @@ def test_a_users_collate_function_is_replaced_only_by_another():
 @pytest.mark.parametrize(
     ("loader", "message"),
     [
-        (DataLoader(Other(NUMBERS), 5), "Other; a TensorDataset is needed"),
-        (DataLoader([1, 2, 3]), "list; a TensorDataset"),
+        (DataLoader(Other(NUMBERS), 5), "is a Other, but a TensorDataset is needed"),
+        (DataLoader([1, 2, 3]), "is a list, but a TensorDataset"),
         (DataLoader(DATA, batch_size=None), "yields batches"),
     ],
 )
