@@ -10,6 +10,7 @@ pytest.importorskip("trl")
 import fixture_text as text
 from fixture_rollouts import FewerGRPO, FewerRLOO, Noting, logged, prepare, train
 from trl import GRPOTrainer
+from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop.integrations.trl import NonzeroRollouts
@@ -157,5 +158,5 @@ def test_what_rests_is_saved_and_training_goes_on_from_it(tmp_path):
     ],
 )
 def test_what_is_out_of_range_or_cannot_be_combined_is_refused(tmp_path, ours, options, words):
-    with pytest.raises(sb.ConfigurationError, match=words):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=words):
         prepare(FewerGRPO, tmp_path, ours=ours, **options)
