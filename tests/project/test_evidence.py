@@ -65,8 +65,8 @@ def test_what_is_said_of_single_jobs_is_on_record():
     found = evidence.results_of("instead")
     both = judged(found, "auto+smoothing-0.3")
     counts = Counter(job.verdict for job in both)
-    assert (len(both), counts["gains"], counts["loses"]) == (20, 5, 1)
-    assert "both together in five" in page
+    assert (len(both), counts["gains"], counts["loses"]) == (24, 4, 1)
+    assert "both together in four" in page
     wrong, coloured = (
         next(each for each in found if each.workload.title == f"{data}, 20 % wrong")
         for data in ("Fashion-MNIST", "CIFAR-10")
@@ -80,6 +80,13 @@ def test_what_is_said_of_single_jobs_is_on_record():
     assert [job.verdict for job in gains] == ["gains", "gains"]
     short, longer = (f"{-job.gain.mean:.1f}" for job in gains)
     assert f"it gains {short} and {longer} points" in page
+    half = judged(found, "traditional+progressive")
+    assert [job.verdict for job in half].count("gains") == 5
+    on_cifar = [job for job in half if job.title.startswith("CIFAR")]
+    assert (len(half), len(on_cifar)) == (8, 6)
+    assert {job.title for job in on_cifar if job.verdict != "gains"} == {"CIFAR-10 at 2"}
+    hundred = [f"{-job.gain.mean:.1f}" for job in on_cifar if "100" in job.title]
+    assert f"{hundred[0]} and {hundred[1]} points on CIFAR-100" in page
     assert {job.verdict for job in both if job.results is coloured} == {"level"}
 
 
