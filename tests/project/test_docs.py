@@ -223,6 +223,34 @@ def test_the_loop_of_auto_runs_and_skips_what_is_learned():
     assert stats.kept < 0.7 * stats.candidates
 
 
+def test_the_loop_of_progressive_resolution_halves_images_for_a_third_of_training():
+    (loop,) = examples_of("adds-up")
+    data = torch.utils.data.TensorDataset(torch.randn(48, 1, 8, 8), torch.randint(0, 3, (48,)))
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 3, 3, padding=1), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+    )
+    sides = list[int]()
+    model[0].register_forward_pre_hook(lambda _, inputs: sides.append(inputs[0].shape[-1]))
+    loss_fn = torch.nn.CrossEntropyLoss()
+    loader = sb.SelectiveLoader(
+        torch.utils.data.DataLoader(data, batch_size=16, shuffle=True),
+        model,
+        loss_fn,
+        sb.traditional(),
+        epochs=3,
+    )
+    names = {
+        "nn": torch.nn,
+        "loader": loader,
+        "model": model,
+        "loss_fn": loss_fn,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+    }
+    for _ in range(3):
+        exec(loop, names)
+    assert sides == [4, 4, *[8] * 7]  # progress counts the batch that has arrived
+
+
 def test_a_picture_is_the_same_each_time_with_its_words_as_text(tmp_path):
     pictures = drawing()
     first, again = (

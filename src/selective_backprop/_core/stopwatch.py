@@ -45,7 +45,7 @@ class Stopwatch:
         """Continue from seconds per phase that were charged earlier, in another process, say."""
         self._seconds = dict(seconds)
 
-    def phase(self, name: str) -> "Phase":
+    def phase(self, name: str) -> AbstractContextManager[None]:
         """Return a context that charges its body to `name`, each time that it is entered.
 
         Outside `start` and `stop` nothing is charged.
