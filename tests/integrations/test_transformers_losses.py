@@ -168,7 +168,7 @@ def test_a_row_that_predicts_nothing_has_no_loss():
 def test_a_loss_that_is_not_known_is_asked_for():
     with pytest.raises(sb.ConfigurationError, match=r"BertForQuestionAnswering.*Pass\s+losses="):
         find_target(bert(transformers.BertForQuestionAnswering))
-    with pytest.raises(sb.ConfigurationError, match="Linear takes its loss"):
+    with pytest.raises(sb.ConfigurationError, match="how Linear computes its loss"):
         find_target(nn.Linear(2, 2))
 
 
