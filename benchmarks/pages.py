@@ -136,34 +136,33 @@ def examples(rows: Rows) -> Told:
 
 
 def rollouts(rows: Rows) -> Told:
-    """Return what ways to sample took until a task was solved, at the rate that took least."""
-    lines: list[str] = []
-    first: Rows = []
-    for arm in each_of(rows, "arm"):
-        own = where(rows, arm=arm)
-        runs = min(
-            (where(own, lr=lr) for lr in each_of(own, "lr")),
-            key=lambda runs: fmean(run["tokens"] for run in runs),
-        )
-        first = first or runs
-        more = [
-            (run["tokens"] - other["tokens"]) / 1000 for run, other in zip(runs, first, strict=True)
-        ]
-        tokens, trained, seconds = (
-            fmean(run[key] for run in runs) for key in ("tokens", "trained", "cpu_seconds")
-        )
-        lines.append(
-            f"{arm} | {runs[0]['lr']:g} | {sum(run['solved'] for run in runs)} | {tokens:,.0f} | "
-            f"{with_interval(estimate(more), signed=True)} | {trained:,.0f} | {seconds:.1f}"
-        )
+    """Return what ways to sample took in TRL's trainer until a task was solved."""
+
+    def more(key: str, unit: float, runs: Rows, first: Rows) -> str:
+        apart = [(one[key] - other[key]) / unit for one, other in zip(runs, first, strict=True)]
+        return with_interval(estimate(apart), signed=True)
+
+    lines = []
+    for task in each_of(rows, "task"):
+        first = where(rows, task=task, arm=rows[0]["arm"])
+        for arm in each_of(rows, "arm"):
+            runs = where(rows, task=task, arm=arm)
+            tokens, passes, trained, seconds = (
+                fmean(run[key] for run in runs)
+                for key in ("tokens", "passes", "rows", "cpu_seconds")
+            )
+            lines.append(
+                f"{task} | {arm} | {runs[0]['lr']:g} | {sum(run['solved'] for run in runs)} | "
+                f"{tokens / 1e3:.1f} | {more('tokens', 1e3, runs, first)} | {passes:,.0f} | "
+                f"{trained:,.0f} | {seconds:.1f} | {more('cpu_seconds', 1, runs, first)}"
+            )
     seeds = len(each_of(rows, "seed"))
     heads = (
-        f"sampling | learning rate | solved, of {seeds} | tokens generated | thousands more than "
-        "the first | answers trained on | CPU seconds"
+        f"task | sampling | learning rate | solved, of {seeds} | thousands of tokens generated | "
+        "more than the first | rows for old log-probabilities | rows trained on | CPU seconds | "
+        "more than the first"
     )
-    return f"the task of examples/grpo.py, {seeds} seeds, the better of two rates", grid(
-        heads, lines
-    )
+    return f"until a mean reward of 0.95, {seeds} seeds, 95 % intervals", grid(heads, lines, (0, 1))
 
 
 def grpo(rows: Rows) -> Told:
