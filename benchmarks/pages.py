@@ -109,6 +109,18 @@ def tokens(rows: Rows) -> Told:
     return f"{what} · {CLOCK}", grid(f"chosen | rate | {heads}", lines.values())
 
 
+def losses(rows: Rows) -> Told:
+    """Return what a step of each trainer takes of the Trainer's, and how much memory."""
+    lines = []
+    for row in where(rows, quantity="step"):
+        [memory] = where(rows, quantity="memory of two steps", words=row["words"], arm=row["arm"])
+        taken = f"{row['median']:.0f} ms" if row["unit"] == "CPU ms" else spread(row, 2)
+        lines.append(f"{row['words']:,} | {row['arm']} | {taken} | {memory['median'] / 2**20:.0f}")
+    what = "{blocks} blocks of width {features}, batches of {rows} rows of {length} tokens"
+    heads = "vocabulary | trainer | of a step of the Trainer | MiB"
+    return f"{what.format(**rows[0])} · {CLOCK}", grid(heads, lines, (1,))
+
+
 def examples(rows: Rows) -> Told:
     """Return what the examples show, at their own rate and at each one's best."""
     seeds, rates = (sorted(each_of(rows, key)) for key in ("seed", "lr"))
@@ -489,6 +501,7 @@ SHAPES = (
     rollouts,
     grpo,
     tokens,
+    losses,
     agreement,
     choice,
     ranks,

@@ -49,7 +49,7 @@ ARMS: dict[str, dict[str, Any] | None] = {
     "all three": {"refills": 3, "keep": 4, "rest": 0.5},
 }
 # Of the rates of `rates`, those with which an arm generated least; the first two train alike.
-RATES = dict.fromkeys(ARMS, 1e-3) | {"non-zero, 3 refills": 2e-3, "all three": 2e-3}
+RATES = dict.fromkeys(ARMS, 1e-3) | {"non-zero, 3 refills": 2e-3}
 # Trainers whose steps `losses` compares, and the rates of those that choose tokens.
 LOSSES: dict[str, tuple[str, float | None]] = {
     "Trainer": ("transformers", None),
