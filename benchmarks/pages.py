@@ -150,31 +150,28 @@ def examples(rows: Rows) -> Told:
 def rollouts(rows: Rows) -> Told:
     """Return what ways to sample took in TRL's trainer until a task was solved."""
 
-    def more(key: str, unit: float, runs: Rows, first: Rows) -> str:
-        apart = [(one[key] - other[key]) / unit for one, other in zip(runs, first, strict=True)]
+    def more(key: str, unit: float, runs: Rows) -> str:
+        plain = {row["seed"]: row[key] for row in where(rows, arm=rows[0]["arm"])}
+        apart = [(run[key] - plain[run["seed"]]) / unit for run in runs]
         return with_interval(estimate(apart), signed=True)
 
     lines = []
-    for task in each_of(rows, "task"):
-        first = where(rows, task=task, arm=rows[0]["arm"])
-        for arm in each_of(rows, "arm"):
-            runs = where(rows, task=task, arm=arm)
-            tokens, passes, trained, seconds = (
-                fmean(run[key] for run in runs)
-                for key in ("tokens", "passes", "rows", "cpu_seconds")
-            )
-            lines.append(
-                f"{task} | {arm} | {runs[0]['lr']:g} | {sum(run['solved'] for run in runs)} | "
-                f"{tokens / 1e3:.1f} | {more('tokens', 1e3, runs, first)} | {passes:,.0f} | "
-                f"{trained:,.0f} | {seconds:.1f} | {more('cpu_seconds', 1, runs, first)}"
-            )
-    seeds = len(each_of(rows, "seed"))
+    for arm in each_of(rows, "arm"):
+        runs = where(rows, arm=arm)
+        tokens, passes, trained, seconds = (
+            fmean(run[key] for run in runs) for key in ("tokens", "passes", "rows", "cpu_seconds")
+        )
+        lines.append(
+            f"{arm} | {runs[0]['lr']:g} | {sum(run['solved'] for run in runs)} of {len(runs)} | "
+            f"{tokens / 1e3:.1f} | {more('tokens', 1e3, runs)} | {passes:,.0f} | {trained:,.0f} | "
+            f"{seconds:.1f} | {more('cpu_seconds', 1, runs)}"
+        )
     heads = (
-        f"task | sampling | learning rate | solved, of {seeds} | thousands of tokens generated | "
-        "more than the first | rows for old log-probabilities | rows trained on | CPU seconds | "
-        "more than the first"
+        "sampling | learning rate | solved | thousands of tokens generated | more than the first | "
+        "rows for old log-probabilities | rows trained on | CPU seconds | more than the first"
     )
-    return f"until a mean reward of 0.95, {seeds} seeds, 95 % intervals", grid(heads, lines, (0, 1))
+    what = f"{rows[0]['task']} three digits, until a mean reward of 0.95 · 95 % intervals"
+    return what, grid(heads, lines)
 
 
 def grpo(rows: Rows) -> Told:
