@@ -112,16 +112,17 @@ class Suspects:
     def suspicious(self) -> int:
         """How many examples, from the top, are suspects.
 
-        As many as are estimated; else all that the model believed to be of another class.
+        The estimated number; without an estimate, all that the model believed to be of another
+        class.
         """
         return int((self.suspicion > 0).sum()) if self.estimated is None else self.estimated
 
     def likely(self, count: int | None = None) -> list[str]:
         """Say of the most suspicious examples what they likely are.
 
-        A wrong label is doubted as surely as right labels are believed: the model knows the class
-        that the example is of. A right one of a class that the model knows little of is doubted
-        less surely. An example counts as learned if it is not among the `suspicious`.
+        The model doubts a wrong label as strongly as it believes right ones, because it knows the
+        example's class. It doubts the right labels of a class it knows little of less strongly. An
+        example counts as learned if it is not among the `suspicious`.
 
         Args:
             count: examples, from the top of the list; None for all that are `suspicious`.
@@ -131,19 +132,19 @@ class Suspects:
 
             - "wrong": its mean doubt is above the mean belief (the doubt, negated) in the labels of
               all learned examples;
-            - "rare class: 12 of 20 learned": it is not, and the label's class has less than half as
-              many examples as it would have if all classes had equally many;
+            - "rare class: 12 of 20 learned": it is not, and the label's class has less than half of
+              the examples that it would have if all classes had equally many;
             - "hard": it is not, and the class is not rare;
-            - "unknown: 0 of 8 learned": nothing is learned of the label's class, so that its right
-              examples are doubted as wrong ones are;
+            - "unknown: 0 of 8 learned": the model has learned nothing of the label's class, so it
+              doubts right labels of this class like wrong ones;
             - "", if it is not suspicious.
 
         Raises:
             ConfigurationError: if the labels are not known, as of losses alone.
 
         Source:
-            The comparison with what the model believes of right labels is from Northcutt et al.
-            2021, arXiv:1911.00068, there by class, in probabilities of one model.
+            Northcutt et al. 2021, arXiv:1911.00068, for the comparison with the belief in right
+            labels; they compare by class, in probabilities of one model.
         """
         if self.labels is None:
             raise ConfigurationError(
