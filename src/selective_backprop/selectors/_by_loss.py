@@ -103,12 +103,11 @@ class BelowMean(AbstractSelector):
     """Prune candidates that score below the mean of the remembered scores, each by a coin toss.
 
     A candidate below the mean is left out with probability `prune` and weighs `1 / (1 - prune)`
-    if it stays; all others stay and weigh 1. Where nothing is remembered, everything stays.
+    if it stays; all others stay and weigh 1. If nothing is remembered, everything stays.
 
-    The mean weight of kept rows is then the number of candidates per kept row, more than 1: the
-    paper takes longer steps, and fewer of them. By default the weights are scaled by the share of
-    rows that is kept if candidates score as the remembered ones do, so that
-    `(weights * losses).mean()` is unbiased.
+    So kept rows weigh more than 1 on average: the paper takes longer steps, and fewer of them. By
+    default the weights are scaled by the share of rows that is kept if candidates score like the
+    remembered ones. Then `(weights * losses).mean()` is unbiased.
 
     Args:
         prune: probability of being left out below the mean, in [0, 1); the paper's r.

@@ -237,7 +237,7 @@ class Suspects:
     ) -> None:
         """Write the list as CSV, one line per example, the most suspicious first.
 
-        Where labels are known, the column `likely` has what `likely()` says.
+        If labels are known, the column `likely` holds what `likely()` returns.
 
         Args:
             path: of the file.
