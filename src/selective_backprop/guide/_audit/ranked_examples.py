@@ -75,8 +75,8 @@ class Suspects:
     ) -> "Suspects":
         """Rank the examples of a data set; the arguments are in the data set's order.
 
-        The suspicion is the mean doubt, with one look added that is sure of the label: few looks
-        are little evidence, and a strategy that keeps choosing an example looks at it often.
+        The suspicion is the mean doubt over all looks and one added look that is sure of the label.
+        The added look matters most where looks are few, because they are little evidence.
 
         Args:
             doubts: the mean over all looks at each example, in [−1, 1]. An example without looks,
