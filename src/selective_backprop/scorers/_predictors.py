@@ -92,7 +92,7 @@ class GaussianProcess(AbstractPredictor):
     Args:
         points: it learns from at most so many examples, at least 8, evenly spread over the ranks
             of their scores.
-        depth: number of scores that are remembered, the one to predict included; at least 2.
+        depth: number of scores that are remembered, including the one to predict; at least 2.
 
     Raises:
         ConfigurationError: if a value is out of its range or scikit-learn is not installed.
@@ -165,7 +165,7 @@ class Crossing(AbstractPredictor):
 
     Args:
         rate: share of the examples that counts as the highest, in (0, 1]; the strategy's own.
-        depth: number of scores that are remembered, the one to predict included; at least 2.
+        depth: number of scores that are remembered, including the one to predict; at least 2.
         points: it learns from at most so many examples, at least 8, evenly spread over the ranks
             of their scores.
 

@@ -40,12 +40,12 @@ class Stale(AbstractScorer):
     """Score each example only every few epochs, and select by the last score in between.
 
     In between, examples are selected before anything is loaded. A score is used in at most
-    `epochs` epochs, the one in which it was taken included. The few examples that wait for a full
+    `epochs` epochs, including the one in which it was taken. The few examples that wait for a full
     window keep theirs longer. An example without a valid score is loaded and scored.
 
     Args:
         scorer: scores the examples.
-        epochs: number of epochs in which a score is used, n; 1 scores in every epoch.
+        epochs: number of epochs, n, in which a score is used; with 1, every epoch scores anew.
         spread: whether each epoch scores an n-th of the examples (by index), so that every
             epoch costs the same; by default all are scored in the same epoch, as in the paper.
         recorded: whether the losses that `SelectiveLoader.record` gets count as scores too. They
@@ -129,7 +129,7 @@ class Predicted(AbstractScorer):
     Args:
         scorer: scores the examples.
         predictor: predicts a score from the last ones.
-        epochs: number of epochs in which a score is used, the one in which it was taken included;
+        epochs: number of epochs in which a score is used, including the one in which it was taken;
             at least 2, since with 1 nothing would be predicted.
 
     Raises:

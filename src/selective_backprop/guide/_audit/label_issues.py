@@ -50,7 +50,7 @@ def find_label_issues(
     **Take a model that was not trained on these labels**, such as one trained on the other half of
     the data. A model does not find the wrong labels that it has learned. A warning says so if the
     labels are likelier than the model's own probabilities promise. No model finds a mistake that
-    most labels of a kind share. If classes are hard to tell apart, many suspects are right.
+    most labels of a kind share. If classes are hard to tell apart, many suspects have right labels.
 
     Args:
         model: the trained classifier.
