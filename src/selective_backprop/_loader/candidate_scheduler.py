@@ -19,9 +19,9 @@ class CandidateScheduler:
     """Step a scheduler that counts steps once for each batch that the wrapped loader has given.
 
     Selection yields fewer batches than the wrapped loader has, and often their number is not known
-    in advance. If a schedule counts these batches, it stops early, with the learning rate far too
-    high. This wrapper steps it by the candidates that have come, so it runs its whole course. Write
-    `scheduler.step()` after each training step, as before.
+    in advance. If you step a schedule once for each of them, training ends before the schedule
+    does, with the learning rate far too high. This wrapper steps it by the candidates that have
+    come, so it runs its whole course. Write `scheduler.step()` after each training step, as before.
 
     Its other attributes, such as `state_dict`, are the inner scheduler's. Some candidates may be
     skipped after the last training batch; then the last few steps of the schedule are missing.

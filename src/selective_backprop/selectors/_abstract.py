@@ -67,8 +67,8 @@ class Terms:
             on the window's other rows, because the window is then a candidate batch or, if all
             scores are remembered, up to a million examples of the data set.
         history: how many recent scores the selector ranks against; 0 if it ranks none.
-        history_type: the class of that history. Scores that are remembered by example are ranked
-            in a plain `History`, since they have no order.
+        history_type: the class of that history. Scores that are remembered for each example are
+            ranked in a plain `History`, because they have no order.
         needs_scores: whether it chooses by score; if not, it can choose before loading.
         keeps_everything: whether candidate batches pass through unchanged.
         reweights: whether rows carry weights that the loss must use.

@@ -411,7 +411,7 @@ def rho_loss(
     scorer: AbstractScorer = Forward(),
     schedule: Schedule = Schedule(),
 ) -> Strategy:
-    """Train on the share of each window whose loss is furthest above a reference model's.
+    """Train on the share of each window whose loss most exceeds the loss of a reference model.
 
     Args:
         reference: one loss per example of the data set, `[example]`, from a model trained
