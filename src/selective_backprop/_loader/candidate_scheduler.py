@@ -16,7 +16,7 @@ def end_of(scheduler: Any) -> int | None:
 
 
 class CandidateScheduler:
-    """Step a scheduler that counts steps once for each batch that the wrapped loader has given.
+    """Let a schedule that counts steps follow the batches of the wrapped loader.
 
     Selection yields fewer batches than the wrapped loader has, and often their number is not known
     in advance. If you step a schedule once for each of them, training ends before the schedule

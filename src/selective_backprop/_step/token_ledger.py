@@ -19,8 +19,8 @@ class TokenLedger:
 
     Use the losses that it recalls in one of two ways. As a reference
     (`TokenLoss(…)(…, reference=…)`), they rank tokens by how little their loss has fallen since. As
-    scores (`TokenLoss.choose(labels, scores=…)`), they let you choose tokens before the model runs. A token
-    without a loss is recalled as NaN, which ranks highest in both.
+    scores (`TokenLoss.choose(labels, scores=…)`), they let you choose tokens before the model runs.
+    A token without a loss is recalled as NaN, which ranks highest in both.
 
     A token takes 2 bytes in the host's memory: a float16, which holds three digits of a loss.
     Losses on CUDA are filed once they have arrived, so that the host does not wait. The host waits

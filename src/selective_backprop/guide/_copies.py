@@ -30,7 +30,7 @@ class Copies:
 
     Attributes:
         first: for each example, the one that is kept for it: itself, or the first that it repeats.
-        exact: whether an example repeats that one bit by bit; False for a near copy, and for what
+        exact: True if an example is bit for bit the one it repeats; False for a near copy, and for what
             is kept.
         conflicts: pairs of examples, the earlier first, whose inputs repeat each other and whose
             targets differ. Both are kept: which target is right, the data do not say.

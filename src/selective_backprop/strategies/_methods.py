@@ -238,7 +238,7 @@ def predicted_sb(
         rate: share of the examples to train on, in (0, 1].
         predictor: predicts an example's score from its last ones: `Average()`, or
             `GaussianProcess()` or `Crossing(rate)`, which learn and need scikit-learn.
-        epochs: an example is scored again after so many epochs, at least 2.
+        epochs: number of epochs after which an example is scored again; at least 2.
         draw: as for `selective_backprop`.
         history: recent losses that fresh scores are ranked against.
         schedule: when selection acts; by default from the second epoch on.

@@ -178,7 +178,7 @@ class Suspects:
         """Return the indices of the most suspicious examples.
 
         Args:
-            share: of the data set, in [0, 1]; fewer are returned if fewer were looked at. None for
+            share: fraction of the data set to return, in [0, 1], as far as examples were looked at. None for
                 all that are `suspicious`.
 
         Raises:
