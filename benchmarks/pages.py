@@ -208,14 +208,6 @@ def grpo(rows: Rows) -> Told:
     return what, grid(heads, lines, (1,))
 
 
-def agreement(rows: Rows) -> Told:
-    """Return how far cheap scorers agreed with exact scores in training."""
-    line = "{scorer} | {mean:.1%} | {twentieth:.1%} | {lowest:.1%}"
-    heads = "scorer | mean | 5 % of the batches are below | lowest"
-    what = "{net} on {examples:,} examples of {data}, one seed".format(**rows[0])
-    return what, grid(heads, [line.format(**row) for row in rows])
-
-
 def choice(rows: Rows) -> Told:
     """Return how often the loader keeps the losses of a stream, and how far it is from others."""
     lines = []
@@ -444,22 +436,6 @@ def rare(rows: Rows) -> Told:
     return what.format(**rows[0]), grid(heads, lines, (0, 1, 2))
 
 
-def bench(record: Row) -> Told:
-    """Return what a record of `selective-backprop bench` says."""
-    scorers = [
-        f"{name} | {spread(each['cost'], 2)} | {each['overlap']:.1%}"
-        for name, each in record["scorers"].items()
-    ]
-    strategies = [
-        f"{name} | {spread(each['relative'], 2)} | {each['over_limit']['median']:.2f}"
-        for name, each in record["strategies"].items()
-    ]
-    first = "scorer | cost, eval forward = 1 | overlap of the highest third"
-    second = "strategy | an epoch, traditional = 1 | over its limit"
-    what = f"{record['config']['model']} on {record['config']['data']}"
-    return what, [*grid(first, scorers), "", *grid(second, strategies)]
-
-
 def files_of(path: str) -> list[str]:
     """Return the files that a path names: `a{b,c}d` stands for `abd` and `acd`."""
     before, _, rest = path.partition("{")
@@ -470,10 +446,7 @@ def files_of(path: str) -> list[str]:
 def written(kind: str, path: str) -> str:
     """Return the table of a record or several, with what it ran on and the commands behind it."""
     records = [json.loads((ROOT / file).read_text(encoding="utf-8")) for file in files_of(path)]
-    if kind == "bench":
-        what, lines = bench(records[0])
-    else:
-        what, lines = KINDS[kind]([row for record in records for row in record["rows"]])
+    what, lines = KINDS[kind]([row for record in records for row in record["rows"]])
     hardware, versions = records[0]["hardware"], records[0]["versions"]
     codes = dict.fromkeys(record["code_version"] for record in records)
     heading = (
@@ -499,7 +472,6 @@ SHAPES = (
     grpo,
     tokens,
     losses,
-    agreement,
     choice,
     ranks,
     traits,
@@ -509,6 +481,6 @@ SHAPES = (
     noise,
 )
 KINDS: dict[str, Callable[[Any], Told]] = {
-    each.__name__: each for each in (*SHAPES, rare, bench, frequent)
+    each.__name__: each for each in (*SHAPES, rare, frequent)
 }
 TABLES = {kind: partial(written, kind) for kind in KINDS}

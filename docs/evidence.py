@@ -3,11 +3,10 @@
     PYTHONPATH=. python docs/evidence.py
 
 A table stands between `<!-- KIND PATH -->`, with a kind of `TABLES` and a path from the root, and
-`<!-- end -->`. A test fails where a page and its records disagree. The figures of each comparison,
-of each record of `bench` and of the papers redone are drawn when the documentation is built.
+`<!-- end -->`. A test fails where a page and its records disagree. The figures of each comparison
+and of the papers redone are drawn when the documentation is built.
 """
 
-import json
 import re
 import shutil
 from functools import cache
@@ -32,7 +31,6 @@ from selective_backprop_lab.analysis.findings import conclusion, gains
 from selective_backprop_lab.analysis.queries import counted, final_error
 from selective_backprop_lab.analysis.summary import comparison_table
 from selective_backprop_lab.analysis.tables import Table, escaped, with_interval
-from selective_backprop_lab.bench.figure import draw_bench
 from selective_backprop_lab.report.figures import draw_comparison
 from selective_backprop_lab.report.panels import SETTINGS
 
@@ -183,14 +181,11 @@ def rewritten(page: str) -> str:
 
 
 def draw_figures(folder: Path) -> None:
-    """Draw a figure for each comparison and bench that a page shows, named as its records are."""
+    """Draw a figure for each comparison that a page shows, named as its records are."""
     for page in PAGES:
         for kind, path in BLOCK.findall(page.read_text(encoding="utf-8")):
             if kind == "compare":
                 draw_comparison(compared(lab.frame(ROOT / path)), folder / f"{Path(path).name}.png")
-            elif kind == "bench":
-                record = json.loads((ROOT / path).read_text(encoding="utf-8"))
-                draw_bench(record, folder / f"bench-{Path(path).stem}.png")
 
 
 def draw_pages(folder: Path) -> None:

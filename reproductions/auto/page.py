@@ -35,7 +35,7 @@ BOUNDS = (
     f"*{NULL}* is {BASELINE} training with other seeds, at its own best length up to the cost and "
     "judged as the others are: what chance does. The *oracle* trains on the right labels alone, "
     "and on what is there several times once, for as many updates. The *share* is what a strategy "
-    "gains of what the oracle gains; where that gains nothing, there is nothing to gain. *Passes* "
+    "gains of what the oracle gains; jobs in which that gains nothing are left out. *Passes* "
     f"is how many times as long {BASELINE} training takes to the same error, said where a strategy "
     "gains."
 )
@@ -52,7 +52,7 @@ def compose(results: Sequence[Results]) -> str:
     parts = [f"Not on record yet: {'; '.join(absent)}."] if absent else []
     if shown:
         arms = _arms(shown)
-        tables = [gains(shown), by_kind(shown)]
+        tables = [gains(shown)]
         for part in (False, True):
             chosen = [arm for arm in arms if _adds(arm) is part]
             tables += [others(shown, chosen)] if chosen else []
@@ -66,40 +66,27 @@ def compose(results: Sequence[Results]) -> str:
 def gains(results: Sequence[Results]) -> Table:
     """Return where plain training and `auto` end in each job, and the gain."""
     rows = []
-    bounded = NULL in _arms(results)
-    oracle = {job.title: job for job in judged(results, NOBODY)}
     for job in judged(results):
         each, length = job.results, job.length
         rival = each.rival(length)
         assert rival is not None  # or the length would not be there
         skewed = each.workload.composition.skew
         as_they_come = each.gain_as_classes_come(length) if skewed else estimate([])
-        row = (
-            job.title,
-            each.workload.unit,
-            f"{with_interval(each.error(BASELINE, rival))} ({rival:g})",
-            with_interval(each.error(OURS, length)),
-            with_interval(job.gain, signed=True),
-            job.verdict,
-            with_interval(as_they_come, signed=True) if skewed else "",
-            passes_in_words(job),
+        rows.append(
+            (
+                job.title,
+                each.workload.unit,
+                f"{with_interval(each.error(BASELINE, rival))} ({rival:g})",
+                with_interval(each.error(OURS, length)),
+                with_interval(job.gain, signed=True),
+                job.verdict,
+                with_interval(as_they_come, signed=True) if skewed else "",
+                passes_in_words(job),
+            )
         )
-        bound = (with_interval(each.gain(NULL, length), signed=True), share(job, oracle))
-        rows.append(row + bound if bounded else row)
     head = ("job, at a cost in passes", "unit", f"best {BASELINE}, after passes", OURS, "gain")
     head += ("verdict", "gain as classes come", "passes")
-    head += (f"gain of {NULL}", "share of the oracle's") if bounded else ()
     return Table(head, rows, f"Final error of {BASELINE} training and of {OURS}")
-
-
-def share(job: Judged, oracle: dict[str, Judged]) -> str:
-    """Return how much of what the oracle gains a strategy does, in per cent."""
-    if job.title not in oracle:
-        return ""
-    most = oracle[job.title]
-    if most.verdict != "gains":
-        return "nothing to gain"
-    return f"{_whole(100.0 * job.gain.mean / most.gain.mean)} %"
 
 
 def passes_in_words(job: Judged, arm: str = OURS) -> str:
@@ -149,7 +136,12 @@ def shares(results: Sequence[Results]) -> Table:
         (
             title,
             with_interval(most.gain, signed=True),
-            *(share(own[title], oracle) if title in own else "–" for own in found.values()),
+            *(
+                f"{_whole(100.0 * own[title].gain.mean / most.gain.mean)} %"
+                if title in own
+                else "–"
+                for own in found.values()
+            ),
         )
         for title, most in oracle.items()
     ]

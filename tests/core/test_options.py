@@ -306,7 +306,7 @@ def test_what_is_no_number_in_its_range_is_refused_by_its_name(name, option, wro
         (lambda: call("SelectiveLoader", batch_size="16"), ["write batch_size=16"]),
         (lambda: sb.selectors.Top(None), ["rate=None", "(0, 1]"]),
         (lambda: sb.selectors.Top(True), ["rate=True", "of type bool"]),
-        (lambda: sb.selective_backprop(1e-320), ["rate=1e-320", "too small"]),
+        (lambda: sb.selective_backprop(1e-320), ["rate=1e-320", "so small"]),
         (lambda: call("SelectiveLoader", strategy=sb.top_k(1e-300)), ["rate=1e-300", "4e+300"]),
         (lambda: sb.Log(print, every=2.5), ["every=2.5", "at least 1"]),
     ],

@@ -80,7 +80,7 @@ def test_ranks_of_other_groups_are_not_waited_for(processes):
 
 
 def test_a_group_that_does_not_hold_the_process_is_refused(pair):
-    assert "no member of" in pair.run(tasks.refuse_group)[1]
+    assert "does not belong to" in pair.run(tasks.refuse_group)[1]
 
 
 def test_steps_rank_against_the_scores_of_all_ranks(pair):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from fixture_runs import fixture_run
 
-from reproductions.auto.page import added, by_kind, compose, counts, gains, others
+from reproductions.auto.page import added, by_kind, compose, counts, gains, others, shares
 from reproductions.auto.protocol import STAGES
 from reproductions.auto.results import Results, judged
 from reproductions.auto.tuning import Tuned
@@ -128,9 +128,11 @@ def test_passes_are_said_of_a_job_that_gains_and_never_beyond_the_curve():
 def test_what_chance_does_and_what_the_oracle_gains_stand_beside():
     arms = {"auto": {4: 5.5, 16: 4}, "reseeded": {4: 5, 16: 9}, "oracle": {4: 5, 16: 1}}
     found = results(WRONG, {4: 5, 16: 9}, **arms)
-    rows = gains([found]).rows
-    assert [row[-2] for row in rows] == ["+0.00", "+0.00"]  # its best length is 4, as the rival's
-    assert [row[-1] for row in rows] == ["nothing to gain", "25 %"]
+    rows = {row[0]: row[1:] for row in others([found], ["reseeded", "oracle"]).rows}
+    assert rows["MNIST, 20 % wrong at 16"] == ("+0.00", "**−4.00**")  # its best length is 4, too
+    assert [(row[0], row[3]) for row in shares([found]).rows] == [
+        ("MNIST, 20 % wrong at 16", "25 %")
+    ]
     assert by_kind([found]).rows[-1][1:5] == ("2", "0", "2", "0")
     assert "what chance does" in by_kind([found]).rows[-1][0]
     assert "what chance does" not in compose([results(PLAIN, {4: 5}, auto={4: 4})])

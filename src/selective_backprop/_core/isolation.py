@@ -279,9 +279,9 @@ class KeptBuffers:
         paths = {id(module): path for path, module in self._model.named_modules()}
         name = ".".join(filter(None, (paths[id(slot.module)], slot.name)))
         warn(
-            f"a scoring pass moved the buffer {name!r} of {slot.size:,} bytes, which no "
-            f"pass had moved before. It was not put back: buffers of more than {LARGEST_SAVED:,} "
-            "bytes are saved only once they are seen to move. From now on it is kept."
+            f"a scoring pass changed the buffer {name!r} ({slot.size:,} bytes) for the first time, "
+            f"and it was not restored: buffers of more than {LARGEST_SAVED:,} bytes are saved only "
+            "after they have changed once. From now on it is restored."
         )
 
 

@@ -84,7 +84,9 @@ def check_rate(name: str, value: Any) -> float:
     """Return the share of candidates to keep, in (0, 1], as a float whose reciprocal is finite."""
     rate = float(check_number(name, value, "1/3 keeps a third", above=0, most=1))
     if math.isinf(1 / rate):
-        raise ConfigurationError(f"{name}={rate} is too small to be told from 0; 1/3 keeps a third")
+        raise ConfigurationError(
+            f"{name}={rate} is so small that it counts as 0; 1/3 keeps a third"
+        )
     return rate
 
 
@@ -93,7 +95,7 @@ def check_flag(name: str, value: Any, *, optional: bool = False) -> Any:
     plain = _unwrapped(value)
     if isinstance(plain, bool) or (optional and value is None):
         return plain
-    raise ConfigurationError(f"{name}={value!r:.60}: there are True and False")
+    raise ConfigurationError(f"{name}={value!r:.60}: True or False is needed")
 
 
 def choose(name: str, value: Named | str, kind: type[Named]) -> Named:
@@ -102,7 +104,7 @@ def choose(name: str, value: Named | str, kind: type[Named]) -> Named:
         return kind(value)
     except ValueError:
         known = ", ".join(repr(str(choice)) for choice in kind)
-        raise ConfigurationError(f"{name}={value!r}: there are {known}") from None
+        raise ConfigurationError(f"{name}={value!r}: choose one of {known}") from None
 
 
 def check_device(name: str, value: torch.device | str | int | None) -> torch.device | None:
@@ -123,7 +125,7 @@ def check_instance(
         # The message calls an AbstractScorer a "scorer", and other classes by their own names.
         _, _, interface = kind.__name__.partition("Abstract")
         noun = interface.lower() or kind.__name__
-        raise ConfigurationError(f"{name}={value!r} is no {noun}, such as {example}")
+        raise ConfigurationError(f"{name}={value!r} is no {noun}; pass one such as {example}")
 
 
 def settle(specification: object, check: Callable[..., Any], *names: str, **bounds: Any) -> None:

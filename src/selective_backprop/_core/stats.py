@@ -17,18 +17,17 @@ class Stats:
         candidates: examples that came up for training, loaded or not.
         loaded: examples that were loaded.
         scored: examples that were scored by a forward pass.
-        checked: of those, how many were scored a second time, exactly, to check a cheap scorer.
+        checked: scored examples that were scored a second time, exactly, to check a cheap scorer.
         observed: examples whose scores a gate took from training, without a scoring pass.
-        expired: candidates that had to be scored although the strategy remembers scores, because
-            theirs was too old or missing.
+        expired: candidates whose remembered score was too old or missing, so that they were scored.
         kept: examples handed out in training batches.
         batches: training batches handed out.
         waiting: candidates that wait for a full window, rows that wait for a full batch, and a
             batch that waits because another rank had none.
-        dropped: examples let go by `leftovers="drop"`, and by `"flush"` where another rank had
-            no batch left.
+        dropped: examples let go by `leftovers="drop"`, and by `"flush"` if another rank had no
+            batch left.
         beyond: examples of this rank's shard that never came up, because another rank's epoch
-            was over; in no other count, and counted only where the sampler tells its length.
+            was over; in no other count, and 0 if the sampler has no length.
         nonfinite: examples skipped because their loss was not finite.
         ties: share of the recent scores that equal another one, as of the last epoch's end.
     """
@@ -50,10 +49,9 @@ class Stats:
 
     @property
     def rate(self) -> float:
-        """The share kept, from 0 to 1, of the candidates that wait no longer.
+        """The share of the candidates that was kept, from 0 to 1; those that wait do not count.
 
-        So an epoch that trains on everything has a rate of 1, whether it completes a batch that
-        waited or leaves one to the next epoch. NaN while no candidate is decided.
+        NaN while all candidates wait.
         """
         decided = self.candidates - self.waiting
         return self.kept / decided if decided else float("nan")

@@ -53,10 +53,10 @@ class Group:
             others = ", ".join(str(rank) for rank in range(self.size) if rank != self.rank)
             waited = time.monotonic() - begun
             raise LoaderError(
-                f"rank {self.rank}, which {doing}, waited {waited:.1f} s for rank {others} in "
-                "vain: a rank has died, or has not come as far within the process group's timeout. "
-                "The first error in the ranks' outputs says why. Where a rank may take that "
-                "long, pass a longer timeout= to init_process_group. Torch says: "
+                f"rank {self.rank}, which {doing}, waited {waited:.1f} s for rank {others}: a "
+                "rank has died, or took longer than the process group's timeout. The first error "
+                "in the ranks' outputs says why. If a rank may take that long, pass a longer "
+                "timeout= to init_process_group. Torch says: "
                 f"{str(error).splitlines()[0]}"
             ) from error
         return torch.stack(places)
@@ -137,13 +137,13 @@ def find_ranks(members: Any = None, device: torch.device | None = None) -> Ranks
         if members is None:
             return Alone()
         raise ConfigurationError(
-            "process_group= was given, and no process group is running: call "
+            "process_group= was given, but no process group is running: call "
             "torch.distributed.init_process_group() first, or leave it out to train alone"
         )
     if members is distributed.GroupMember.NON_GROUP_MEMBER:
         raise ConfigurationError(
-            "process_group= is one that this process is no member of; pass the group that shares "
-            "the data with this process"
+            "this process does not belong to process_group=; pass the group that shares the data "
+            "with this process"
         )
     if not isinstance(members, distributed.ProcessGroup | None):
         raise ConfigurationError(

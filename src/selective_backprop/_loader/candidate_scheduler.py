@@ -16,17 +16,15 @@ def end_of(scheduler: Any) -> int | None:
 
 
 class CandidateScheduler:
-    """Step a scheduler that counts steps once for each batch that the wrapped loader has given.
+    """Let a schedule that counts steps follow the batches of the wrapped loader.
 
-    Selection yields fewer batches than the wrapped loader has, and often not a number that is
-    known ahead. A schedule for the wrapped loader's batches, stepped once for each training batch,
-    would then end early in its course, with the learning rate far too high. This brings the
-    scheduler to where the candidates are, so that it runs its whole course however few batches are
-    trained on. Write `scheduler.step()` after each training step, as before.
+    Selection yields fewer batches than the wrapped loader has, and often their number is not known
+    in advance. If you step a schedule once for each of them, training ends before the schedule
+    does, with the learning rate far too high. This wrapper steps it by the candidates that have
+    come, so it runs its whole course. Write `scheduler.step()` after each training step, as before.
 
-    Its other attributes, such as `state_dict`, are the inner scheduler's. After the last
-    training batch some candidates may still come and be skipped, so that the last few steps of the
-    schedule can be missing.
+    Its other attributes, such as `state_dict`, are the inner scheduler's. Some candidates may be
+    skipped after the last training batch; then the last few steps of the schedule are missing.
 
     Args:
         scheduler: one of torch's, or another with `step()` and `last_epoch`, made for the batches

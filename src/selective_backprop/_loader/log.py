@@ -25,9 +25,9 @@ class Log:
     - `rate`: the share of the candidates that was kept since the previous entry;
     - `cost` of scoring and training since training began, and `plain_cost`, the cost of training
       on every candidate, both in forward passes of one example;
-    - `least_class`, in the first entry of an epoch and where the strategy notes classes: the least
-      that a class has of its share of visits (`SelectiveLoader.class_visits`);
-    - `wrong_labels`, likewise: the share that look wrong (`SelectiveLoader.wrong_labels`);
+    - `least_class`, once an epoch, if the strategy notes classes: the least that a class has of its
+      share of visits (`SelectiveLoader.class_visits`);
+    - `wrong_labels`, once an epoch: the share that looks wrong (`SelectiveLoader.wrong_labels`);
     - `score_mean` and `score_p10` to `score_p90`: mean and deciles of the scores that candidates
       are ranked against, if there are any.
 
@@ -67,9 +67,9 @@ class Log:
         """Write an entry if it is time for one.
 
         Args:
-            loader: whose selection it is.
-            now: write one before it is time, if there was a batch since the last; for the end of
-                an epoch or of training.
+            loader: the loader whose selection is logged.
+            now: write an entry now, if there was a batch since the last; for the end of an epoch or
+                of training.
         """
         if not _writes():
             return

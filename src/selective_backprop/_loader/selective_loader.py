@@ -88,7 +88,7 @@ class SelectiveLoader:
         epochs: how long training will be, in epochs; needed by strategies that select during a
             fraction of it.
         progress: `callable()` that returns the fraction of training done, if something other
-            than epochs ends it; called when indices are drawn, so with workers a little early.
+            than epochs ends it; called when indices are drawn, with workers a little early.
         leftovers: what happens to an incomplete window or batch at an epoch's end: `"carry"`
             keeps it for the next epoch, `"flush"` trains on a proportionally short batch,
             `"drop"` discards it.
@@ -101,16 +101,16 @@ class SelectiveLoader:
             Neither random stream is advanced.
         nonfinite: what to do with losses that are infinite or not a number: `"raise"`,
             `"skip"` such examples, or `"select"` them.
-        stopwatch: charged with the seconds spent on `"load"`, `"score"` and `"select"`.
+        stopwatch: gets the seconds spent on `"load"`, `"score"` and `"select"`.
         process_group: the `torch.distributed` processes that share the data; by default all.
             They train on equally many batches, ranked against one shared history.
-        quiet: print nothing; by default rank 0 prints one line on standard error at the first
-            batch of a training: what is selected, and how many steps to expect; and one at the
-            second epoch's if labels look wrong.
+        quiet: print nothing. By default rank 0 prints a line on standard error at the first batch,
+            with what is selected and how many steps to expect, and a line at the second epoch if
+            labels look wrong.
 
     Raises:
-        ConfigurationError: if an option, or a combination of them, cannot work, such as a loss of
-            torch's that is no cross-entropy with a strategy that reads confidence from it.
+        ConfigurationError: if an option, or a combination of them, cannot work, such as a strategy
+            that needs a cross-entropy with another loss of torch.
         LoaderError: if the loader cannot be wrapped, or cannot be used with this strategy.
 
     Example:
@@ -220,23 +220,21 @@ class SelectiveLoader:
     def loss_fn(self) -> Callable[[Any, Any], Any]:
         """The given loss, which also weights and records the losses of rows; call it instead.
 
-        The targets must belong to a batch that this loader handed out, or to a part of one. A whole
-        batch may also be cast to another type, squeezed or unsqueezed. With weights `w`
-        the mean of cross-entropies is the sum of `w` times the losses of all tokens or pixels,
-        divided as without weights: by the number that is not ignored, or the sum of their class
-        weights. So where all weights are 1, value and gradient equal the given loss's, except
-        that a batch in which all is ignored gives 0 and not NaN. Rows count in the proportion of
-        their weights, and a batch's divisor scales its step, as it does without selection.
+        Take it before the loop, because it knows only batches that the loader hands out from then
+        on. The targets must belong to one of these batches, or to a part of one. A whole batch may
+        also be cast to another type, squeezed or unsqueezed. Other targets raise a `LossError`
+        that names the likeliest cause.
 
-        What is recorded of a row is the mean of its tokens or pixels. A strategy that reads
-        confidence from losses takes by how much they exceed the lowest that label smoothing, class
-        weights or soft targets allow, and refuses a loss that can be no cross-entropy.
-        With gradients off it is the given loss. For a strategy that neither weights nor remembers
-        it always is, but a gate in its schedule observes batches.
-        Take it before the loop: it knows only batches that are handed out from then on.
+        The mean of weighted cross-entropies is the sum of each row's weight times its losses (of
+        all tokens or pixels), divided as without weights: by the number that is not ignored, or the
+        sum of their class weights. So if all weights are 1, value and gradient equal those of the
+        given loss; only a batch in which all is ignored gives 0 instead of NaN.
 
-        Calling it raises a `LossError` where targets belong to no such batch, with the likeliest
-        cause.
+        It records the mean over a row's tokens or pixels. For strategies that read confidence from
+        losses it records by how much the loss exceeds the lowest that label smoothing, class
+        weights or soft targets allow, and it refuses a loss that is no cross-entropy. With
+        gradients off it is the given loss, and so it is with strategies that neither weight nor
+        remember, apart from a gate that observes batches.
 
         Raises:
             ConfigurationError: if no loss was given.
@@ -355,7 +353,7 @@ class SelectiveLoader:
     def lengths(self, epochs: int) -> list[int]:
         """Return the number of batches of each of `epochs` epochs.
 
-        The first is the epoch that `len()` is about: running, to be continued, or coming.
+        The first is the running epoch, or else the next one, as for `len()`.
 
         Raises:
             ConfigurationError: if `epochs` is not a whole number from 0.
@@ -368,12 +366,12 @@ class SelectiveLoader:
     def total_steps(self, epochs: int) -> int:
         """Return the number of batches of `epochs` epochs together, for schedules that count them.
 
-        The first is the epoch that `len()` is about, so before training it is all of it.
+        The first is the running epoch, or else the next one, as for `len()`.
 
         Raises:
             ConfigurationError: if `epochs` is not a whole number from 0.
-            TypeError: if it cannot be known in advance, as with `auto`: let `CandidateScheduler`
-                step the schedule.
+            TypeError: if it cannot be known in advance, as with `auto`: wrap the schedule in
+                `CandidateScheduler`.
         """
         return sum(self.lengths(epochs))
 
@@ -438,9 +436,8 @@ class SelectiveLoader:
     ) -> None:
         """Remember losses that training computed anyway, for strategies that select by them.
 
-        They count from the next epoch on. While a gate is shut it judges by them, or by the
-        outputs, and then needs no scoring passes. Other strategies ignore them, so that one loop
-        serves all strategies.
+        They count from the next epoch on. A shut gate judges by them, or by the outputs, and then
+        needs no scoring passes. Other strategies ignore them, so one loop serves all strategies.
 
         Args:
             selection: the selection of a batch that this loader yielded, or of a part of it.
@@ -448,16 +445,15 @@ class SelectiveLoader:
                 changed.
             outputs: the model's outputs and the targets of these losses, for a gate that judges
                 by error norms, as `kath18`'s does, and for `wrong_labels`.
-            targets: of these losses, by default taken from `outputs`. Where they are class indices,
-                or yes or no, `[row]`, `auto` learns from them which class an example belongs to.
+            targets: of these losses, by default taken from `outputs`. If they are class indices,
+                or yes or no, `[row]`, they tell `auto` the class of each example.
             smoothing: the label smoothing, in [0, 1), of the loss that the model trains on, which
-                `wrong_labels` allows for; by default that of `loss_fn`.
+                `wrong_labels` takes into account; by default that of `loss_fn`.
 
         Raises:
             ConfigurationError: if `smoothing` is out of its range.
-            LossError: if they are not one loss per row, or not finite with `nonfinite="raise"`; or
-                if a strategy reads confidence from them, and they or the targets belong to no
-                cross-entropy.
+            LossError: if there is not one loss per row, if one is not finite with
+                `nonfinite="raise"`, or if the strategy needs cross-entropies and these are none.
             LoaderError: if the rows have no indices.
         """
         pipeline = self._parts.pipeline

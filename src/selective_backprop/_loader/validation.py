@@ -80,7 +80,7 @@ def check_use(strategy: Strategy) -> None:
 def check_length(strategy: Strategy, source: Source, epochs: float | None, progress: Any) -> None:
     """Refuse a training whose length is impossible, or unknown although the strategy needs it."""
     if epochs is not None and progress is not None:
-        raise ConfigurationError("give epochs= or progress=, not both: one is the other's rival")
+        raise ConfigurationError("give epochs= or progress=, not both")
     strategy.schedule.check_length(epochs, source.batches)
     fractions = strategy.schedule.uses_fractions or strategy.selector.terms.paced
     if fractions and progress is None:

@@ -19,14 +19,13 @@ Mark = tuple[dict[str, Tensor], int]  # what is kept, and how many scores were f
 class History:
     """A ring of the most recent scores, kept on the scores' own device.
 
-    Its answers are kept until something is filed, so that many windows ranked against an
-    unchanged history sort it only once.
+    It sorts its scores once, however many windows are ranked before the next filing.
 
-    A subclass can weigh scores (`weights`), or remember others (`remember`). Everything else is
-    derived: `kept` and `filed` are all that is saved, loaded and shared among ranks.
+    A subclass can weigh scores (`weights`), or remember others (`remember`). Only `kept` and
+    `filed` are saved, loaded and shared among ranks.
 
     Args:
-        capacity: how many scores are remembered, R; at least 1.
+        capacity: number of scores that are remembered, R; at least 1.
 
     Attributes:
         columns: the names in `kept`; the scores stand under the first.
@@ -63,10 +62,10 @@ class History:
         self._sorted = self._sorted_on_host = self._below = self._mean = None
 
     def remember(self, scores: Scores) -> None:
-        """Change `kept`, zeros at first, for new scores, which `filed` does not count yet.
+        """Put new scores into `kept`, which holds zeros at first; `filed` does not count them yet.
 
-        By default, the oldest beyond the capacity are forgotten. A subclass takes random numbers
-        from a generator that it seeds with `filed`, and does not make the host wait.
+        By default, the oldest beyond the capacity are forgotten. A subclass that needs random
+        numbers takes them from a generator seeded with `filed`. It must not make the host wait.
         """
         ring, newest = _writable(self.kept["ring"], scores)
         size = len(newest)

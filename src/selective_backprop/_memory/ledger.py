@@ -296,12 +296,11 @@ class AwaitedLosses:
 class Ledger:
     """Per example: its last scores by source, their age, and how often it was trained on.
 
-    Scores that a selection pass took and losses that training computed are kept apart, since the
-    model was in another mode and the example may have been augmented differently: they are mixed
-    only on purpose. Each example takes 6 bytes for each score remembered and 2 for the count: 8
-    bytes for one score of one source. Where several losses are remembered, one more byte tells
-    the first loss after a hand-out from later ones in the same step. A class takes 6 more, where
-    classes are noted.
+    Scores of selection passes and losses of training are kept apart, because the model was in
+    another mode and the example may have been augmented differently. An example takes 6 bytes for
+    each score and 2 for the count, so 8 bytes for one score of one source. If several losses are
+    remembered, one more byte marks the first loss after a hand-out. If classes are noted, a class
+    takes 6 more bytes.
 
     Args:
         examples: examples in the data set.

@@ -69,8 +69,8 @@ def el2n_scores(
     The score is the L2 norm of the error vector, averaged over the models. The error vector is
     the predicted class probabilities less the target's; for a cross-entropy it is the gradient
     with respect to the logits. The score is 0 if all models are sure and right, √2 if all are
-    sure and wrong. The models are the user's own, trained by the user's own loop for a few
-    epochs; each then scores every example once, in eval mode.
+    sure and wrong. You make the models and train them for a few epochs in your own loop; each then
+    scores every example once, in eval mode.
 
     Scoring leaves the random streams as they were; draws of `make_model` and `train` do not. A
     few examples are loaded, and scored with the untrained first model, before any training.
@@ -119,13 +119,13 @@ def grand_scores(
     The score is the L2 norm of the gradient of the example's loss with respect to all trainable
     parameters, averaged over the models. It takes a backward pass, and gradients of as many
     examples at once as fit into 256 MiB; `el2n_scores` approximates it from forward passes alone,
-    and is usually preferred. Gradients are taken in
-    eval mode, where examples do not depend on one another (BatchNorm) or on chance (dropout).
+    and is usually preferred. Gradients are taken in eval mode, in which examples do not depend on
+    one another (BatchNorm) or on chance (dropout).
 
     Args:
         loader: a `DataLoader` of the data set in order, without augmentation.
         make_model: returns a new, untrained model.
-        train: `train(model, seed)` trains the model in place, for as long as is wanted; may
+        train: `train(model, seed)` trains the model in place, for as long as you want; may
             return how many epochs of traditional training it spent, which is charged to `cost`.
         loss_fn: the loss the models are trained with; it is computed for one example at a time,
             whatever its `reduction`.
@@ -164,8 +164,9 @@ def example_losses(
 ) -> Float32[Tensor, " example"]:
     """Return a model's loss of every example, by one forward pass over the data set.
 
-    Of the model before training they are what `tail_sft(initial=…)` takes, of one that was trained
-    on other examples what `rho_loss` does. The model is in eval mode meanwhile, and left as it was.
+    Pass the losses of the untrained model to `tail_sft(initial=…)`, and those of a model that was
+    trained on other examples to `rho_loss`. The model is in eval mode meanwhile, and left as it
+    was.
 
     Args:
         loader: a `DataLoader` of the data set in order, without augmentation.

@@ -29,9 +29,9 @@ class RunningGate(ABC):
 
     @abstractmethod
     def probes(self) -> bool:
-        """Return whether the next candidate batch is to be scored although the gate is shut.
+        """Return whether to score the next candidate batch although the gate is shut.
 
-        Called for each batch that arrives, whether or not the loop hands over what it computes.
+        The loader asks for each batch, also if the loop hands over what it computes.
         """
 
     @abstractmethod
@@ -58,23 +58,24 @@ class AbstractGate(ABC):
 @final
 @dataclass(frozen=True)
 class VarianceGate(AbstractGate):
-    """Open when importance sampling reduces the variance by more than its scoring costs.
+    """Open while importance sampling reduces the variance by more than its scoring costs.
 
-    Sampling in proportion to scores `s` is worth `tau = sqrt(mean(s ** 2)) / mean(s)` times the
-    examples. It pays where `tau > (B + 3 b) / (3 b)`, if B candidates are scored for a batch of
-    b and a backward pass costs two forwards. The gate shuts again when it no longer pays.
+    A batch that is drawn in proportion to scores `s` is worth `tau = sqrt(mean(s ** 2)) / mean(s)`
+    times as many examples drawn uniformly. Sampling pays if `tau > (B + 3 b) / (3 b)`: B candidates
+    are scored for a batch of b, and a backward pass costs two forward passes.
 
     If the loop takes its loss from `SelectiveLoader.loss_fn` or calls `record`, the shut gate
-    observes what training computes anyway, and costs nothing. Otherwise it pays for scores. A
-    batch's tau counts when the next one arrives. On CUDA it counts one batch later, so that the
-    host need not wait for the device.
+    observes what training computes anyway, and costs nothing. Otherwise it pays for scoring passes.
+    A batch's tau counts when the next batch arrives, on CUDA one batch later, so that the host does
+    not wait for the device.
 
     Args:
-        smoothing: how much of the moving average of tau is kept at each observation, in [0, 1).
-            The average starts at 0, so that a few observations must agree.
-        probe_every: while the gate is shut, one candidate batch in this many is scored, counted
-            from the last that the loop handed over; at least 1. It is trained on like the others.
-        threshold: the tau to exceed; None for what scoring costs, by the formula.
+        smoothing: share of the moving average of tau that each observation keeps, in [0, 1). The
+            average starts at 0, so one high tau does not open the gate.
+        probe_every: while the gate is shut, one of so many candidate batches is scored, counted
+            from the last one that the loop handed over; at least 1. It is trained on like the
+            others.
+        threshold: the tau to exceed; None for the formula above.
 
     Raises:
         ConfigurationError: if a value is out of its range.

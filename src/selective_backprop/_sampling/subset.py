@@ -24,12 +24,12 @@ VERSION = 1
 class Subset:
     """A kept part of a data set.
 
-    Two subsets are equal if all that they hold is equal, even if two processes made them. The
-    tensors are copies on the CPU.
+    Two subsets are equal if they hold the same, even if two processes made them. The tensors are
+    copies on the CPU.
 
     Args:
         indices: the kept examples, none twice, in any order; held in int64, ascending.
-        examples: the size of the data set that this is a part of.
+        examples: the size of the whole data set.
         scores: the numbers that the examples were chosen by, one finite number for each example
             of the whole data set, held in float32 or float64; or None.
         source: where the choice comes from, in a few words.

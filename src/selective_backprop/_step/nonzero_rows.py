@@ -190,8 +190,8 @@ class NonzeroRows:
         """Go on from `state_dict()` of one that was built alike.
 
         Raises:
-            ConfigurationError: if the state is damaged, or of one with `backfill` where this has
-                none; nothing has changed then.
+            ConfigurationError: if the state is damaged, or was saved with `backfill` and this has
+                none. Then nothing has changed.
         """
         if self._buffer is None:
             Saved(state).fields()

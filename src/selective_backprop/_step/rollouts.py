@@ -62,7 +62,7 @@ def max_variance(rewards: Tensor, keep: int) -> Tensor:
         Booleans, `[prompt, answer]`, on the device of `rewards`; `keep` of each row are True.
 
     Raises:
-        LossError: if `rewards` is no tensor with two axes, or not finite.
+        LossError: if `rewards` is not a finite tensor with two axes.
         ConfigurationError: if `keep` is out of its range.
 
     Source:

@@ -25,28 +25,27 @@ MIXING = (
 def rows_only(kept: Tensor, *modules: nn.Module) -> Generator[None]:
     """Run modules on the kept positions only, while the context is open.
 
-    Meant for the last block of a transformer, where nothing but the loss follows: its MLP, its
+    Use it in the last block of a transformer, after which only the loss comes: for its MLP, its
     attention's output projection, and the norms after it. Each module gets the kept positions
-    alone, as `[1, kept, feature]`, and its output is 0 at all others, so that a residual
-    connection passes them by unchanged. Values and gradients at the kept positions are as in the
-    whole model. Do not pass a module of an earlier block: later attention reads all of its
-    positions.
+    alone, as `[1, kept, feature]`. Its output is 0 at all others, so a residual connection leaves
+    them unchanged. Values and gradients at the kept positions are as in the whole model. Do not
+    pass a module of an earlier block, because later attention reads all of its positions.
 
-    The modules are not changed but for hooks, which are removed when the context ends. With
-    gradient checkpointing, call `backward()` inside it, since the block runs again there. Dropout
-    inside the modules draws fewer random numbers.
+    The modules get hooks, which are removed when the context ends. With gradient checkpointing,
+    call `backward()` inside the context, because the block runs again there. Dropout inside the
+    modules draws fewer random numbers.
 
     Args:
         kept: a mask `[row, token]`, True at the positions to run on, as `TokenLoss.choose`
-            returns it. On CUDA the host waits for it once, unless it is in the host's memory; a
-            `TokenLoss` whose `choose` returned it then need not wait again.
+            returns it. On CUDA the host waits for it once, unless it is in the host's memory; the
+            `TokenLoss` whose `choose` returned it does not wait again.
         modules: each takes and returns `[row, token, feature]`, and treats each position by
             itself; several tensors may be passed and returned.
 
     Raises:
-        ConfigurationError: if the mask is none, or a module holds a layer that mixes positions.
+        ConfigurationError: if `kept` is not a mask, or a module holds a layer that mixes positions.
         BatchError: while the context is open, if a module gets no tensor of the mask's shape, or
-            returns one of another.
+            returns one of another shape.
 
     Example:
         >>> import torch, selective_backprop as sb

@@ -62,10 +62,10 @@ class SelectedLosses(NamedTuple):
 class SelectiveStep:
     """Select rows of a batch of candidates, and return their losses for training.
 
-    This is for loops that own their batch; `SelectiveLoader` serves loops that draw batches from
-    a loader. Each call scores the candidates, selects the strategy's share of them and runs the
-    model forward on the selected rows. The loop does the backward pass and the optimiser step,
-    and counts epochs: to warm up, train on whole batches without this.
+    Use it if your loop makes its own batches; if they come from a data loader, use
+    `SelectiveLoader`. Each call scores the candidates, selects the strategy's share of them and
+    runs the model forward on the selected rows. Your loop does the backward pass and the optimiser
+    step. To warm up, train on whole batches without this.
 
     Args:
         model: the model in training.
@@ -74,8 +74,8 @@ class SelectiveStep:
         losses: `callable(model, batch)` that returns one loss per example, `[candidate]`: for
             batches other than pairs `(inputs, targets)`.
         outputs: `callable(model, batch)` that returns `(outputs, targets)` for `loss_fn`.
-        reuse: what the training forward takes over from the selection pass, such as
-            `sb.experimental.ReuseActivations()`; None if nothing.
+        reuse: which activations of the selection pass the training forward uses again, such as
+            `sb.experimental.ReuseActivations()`; None if none.
         whole: paths in the batch that belong to it as a whole, not row by row.
         generator: gives the seed of the draws, its initial seed; by default
             `torch.initial_seed()` does. Neither random stream is moved.

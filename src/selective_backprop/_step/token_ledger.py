@@ -17,19 +17,19 @@ from selective_backprop._step.latest import Latest
 class TokenLedger:
     """Remember a loss of each token of a data set, by document and position.
 
-    What it recalls is a reference (`TokenLoss(…)(…, reference=…)`): tokens are then ranked by how
-    much their loss has risen, or fallen least, since. Or it is what tokens are chosen by before
-    the model runs (`TokenLoss.choose(labels, scores=…)`). A token without a loss is recalled as
-    NaN, which ranks highest in both.
+    Use the losses that it recalls in one of two ways. As a reference
+    (`TokenLoss(…)(…, reference=…)`), they rank tokens by how little their loss has fallen since. As
+    scores (`TokenLoss.choose(labels, scores=…)`), they let you choose tokens before the model runs.
+    A token without a loss is recalled as NaN, which ranks highest in both.
 
-    Takes 2 bytes a token in the host's memory, as float16: a loss to three digits. Losses on CUDA
-    are filed once they have arrived, so that the host need not wait. It waits for numbers of
-    documents that are on the device, once for each tensor, and where losses are recalled that are
-    still on their way.
+    A token takes 2 bytes in the host's memory: a float16, which holds three digits of a loss.
+    Losses on CUDA are filed once they have arrived, so that the host does not wait. The host waits
+    for documents' numbers that are on the device, once for each tensor, and if you recall losses
+    that are still on their way.
 
     Args:
-        documents: how many there are in the data set.
-        length: the most tokens that a document has in a batch.
+        documents: number of documents in the data set.
+        length: number of tokens that the longest document has in a batch.
         first: keep the first loss of each token, instead of its last.
 
     Raises:
@@ -62,7 +62,7 @@ class TokenLedger:
             float32 `[row, token]`, on the numbers' device; NaN where there is none.
 
         Raises:
-            ConfigurationError: if a document is not in the data set, or longer than any may be.
+            ConfigurationError: if a document is not in the data set, or too long.
         """
         rows = self._rows(documents, length)
         self._file_late(needed=rows)
@@ -70,7 +70,7 @@ class TokenLedger:
         return losses.to(documents.device, non_blocking=True)
 
     def file(self, documents: RowIndices, losses: Tensor) -> None:
-        """Remember losses, and leave alone what they have no number for.
+        """Remember losses; NaN leaves what is remembered.
 
         Args:
             documents: int64 `[row]`, none twice.

@@ -44,35 +44,32 @@ def _uncompiled(function: Callable[_Given, _Returned]) -> Callable[_Given, _Retu
 class TokenLoss:
     """Compute a language model's cross-entropy from its last hidden states, on chosen tokens.
 
-    Takes the place of the head and the loss. The head computes all tokens' losses without
-    gradients, the selection chooses, and the head's forward and backward pass run over the tokens
-    that are kept. The gradients are exact for the mean of their losses, to within rounding. Where
-    all tokens are kept, or it is known beforehand which (`kept`), the head runs once.
+    Call it in place of the head and the loss. The head computes all tokens' losses without
+    gradients, the selection chooses, and the head's forward and backward pass run over the kept
+    tokens. The gradients are exact for the mean of their losses, to within rounding. If all tokens
+    are kept, or you pass `kept`, the head runs once.
 
-    Logits are computed in chunks of tokens and not held: no more than `chunk` times the
-    vocabulary of them, and as many probabilities, are in memory at once. Losses and sums are in
-    float32 at least. Under autocast products are taken in its precision. On CUDA the host waits
-    for the device once a call, to learn how many tokens count; it need not if the labels (and
-    `kept`) are in the host's memory and the selection has a rate, or if `rows_only` has waited for
-    the same mask.
+    Logits are computed in chunks of tokens: at most `chunk` times the vocabulary of them, and as
+    many probabilities, are in memory at once. Losses and sums are in float32 at least. Under
+    autocast, products have its precision. On CUDA the host waits for the device once a call, to
+    learn how many tokens count. It does not wait if `rows_only` has waited for the same mask, or
+    if the labels (and `kept`) are in the host's memory and the selection has a rate.
 
     Args:
         head: the model's last layer, `nn.Linear` from features to the vocabulary, with or without
-            a bias; its weight may be the embedding's. It is read at each call, and not itself
-            called. What the model does to logits after its head, such as scaling or capping them,
-            is not done.
+            a bias; its weight may be the embedding's. Only its weights are read, at each call. If
+            the model scales or caps logits after its head, the loss lacks that.
         selection: which tokens are kept; None keeps all that count.
         shift: compare each token's prediction with the next label, as models of Hugging Face do.
             Position `t` then stands for the prediction of label `t + 1`, here and in every mask
             and loss that is given or returned; the last position does not count.
         entropy: choose by the entropies of the predictions instead of their losses.
-        chunk: the most tokens whose logits or probabilities are held at once; None takes as many
-            as fit into 128 MiB in float32, on CUDA 512 MiB, but at least 256. Where all tokens
-            that count fit, kept tokens are not computed twice.
+        chunk: number of tokens whose logits or probabilities are held at once; None takes as many
+            as fit into 128 MiB in float32, on CUDA 512 MiB, but at least 256. If all tokens that
+            count fit, kept tokens are not computed twice.
 
     Raises:
-        ConfigurationError: if the head is not linear, or does what its weight does not tell, or
-            an option is wrong.
+        ConfigurationError: if the head is not a plain linear layer, or an option is wrong.
 
     Source:
         Gradients made in the forward pass, chunk by chunk: Hsu et al. 2024, arXiv:2410.10989

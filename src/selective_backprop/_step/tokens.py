@@ -49,17 +49,18 @@ class TokenSelection:
     If the losses of a reference model are given, tokens are ranked by how far their losses exceed
     the reference's. This leaves out tokens that the reference finds hard too, such as noise.
 
-    Called on losses that are there already, it saves no compute: the forward and backward pass
-    run over all tokens, and the tokens left out have a gradient of exactly 0. `TokenLoss` computes
-    the losses, and spares the head the tokens left out. With a rate, the host never waits for the
-    device, shapes never change, and `torch.compile` makes one graph of the call.
+    If you call it on losses that you have computed, it saves no compute: the forward and backward
+    pass run over all tokens, and the tokens left out have a gradient of exactly 0. `TokenLoss`
+    computes the losses itself, and does not run the head's backward pass over tokens left out. With
+    a rate, the host never waits for the device, shapes never change, and `torch.compile` makes one
+    graph of the call.
 
     Args:
         rate: share of a batch's counted tokens to keep, in (0, 1]; of `n` counted tokens
             `round(rate * n)` are kept, at least one. 1 keeps all that count.
         ignored: the target of tokens that do not count, such as padding and prompts.
-        selector: takes the place of a rate. Of recent losses it remembers as many as it says, but
-            at least the first batch's; its random stream begins at `torch.initial_seed()`.
+        selector: takes the place of a rate. It remembers as many recent losses as its `history`, at
+            least those of the first batch. Its random stream begins at `torch.initial_seed()`.
 
     Raises:
         ConfigurationError: if not exactly one of rate and selector is given, the rate is out of

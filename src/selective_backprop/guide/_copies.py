@@ -30,7 +30,7 @@ class Copies:
 
     Attributes:
         first: for each example, the one that is kept for it: itself, or the first that it repeats.
-        exact: whether an example repeats that one bit by bit; False for a near copy, and for what
+        exact: True if an example is bit for bit the one it repeats; False for a near copy, and for what
             is kept.
         conflicts: pairs of examples, the earlier first, whose inputs repeat each other and whose
             targets differ. Both are kept: which target is right, the data do not say.
@@ -58,10 +58,10 @@ class Copies:
 
     @property
     def weights(self) -> Float[Tensor, " example"]:
-        """How often the data set has each kept example, over the mean of these; 0 for its copies.
+        """How often the data set has each kept example, divided by the mean; 0 for its copies.
 
-        Their mean over what is kept is 1, so `(weights[selection.indices] * losses).mean()` has, in
-        training on `subset`, the mean of the loss over the whole data set.
+        The mean over kept examples is 1. So `(weights[selection.indices] * losses).mean()` in
+        training on `subset` estimates the mean loss of the whole data set.
         """
         counts = self.first.bincount(minlength=len(self.first))
         return counts * (len(self.subset) / len(self.first))
@@ -90,19 +90,19 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
     with the few that look most similar, so some near copies are missed. Very simple images can be
     taken for near copies though they are not: look at `pairs`.
 
-    Of each image at most 3,600 bytes per three channels are held, of any other example about 100.
-    The loader, its data set and all random streams stay as they were, but for counters that a data
-    set keeps itself.
+    An image takes at most 3,600 bytes of memory per three channels, any other example about 100.
+    The loader, its data set and all random streams stay as they were, except for counters that a
+    data set keeps itself.
 
     Args:
-        data: examples are `(inputs, targets)` or longer, of which all but the first count as
-            targets, or mappings with `labels`, `label`, `targets`, `target` or `y`; or inputs
-            alone. A loader must go through the whole data set in order.
+        data: examples are tuples `(inputs, targets, …)`, mappings with `labels`, `label`,
+            `targets`, `target` or `y`, or inputs alone. A loader must go through the whole data set
+            in order.
         near: the correlation from which images are near copies, above 0, at most 1; at 0.99 they
             share 98 % of their variance. None finds exact copies alone.
 
     Returns:
-        The copies. Inputs that are repeated with other targets are no copies, but `conflicts`.
+        The copies. If inputs are repeated with other targets, they are `conflicts`, not copies.
 
     Raises:
         ConfigurationError: if `near` is out of its range.

@@ -101,23 +101,23 @@ class Needs:
         passes: whether candidates are scored as they arrive, by a forward pass or otherwise;
             if not, `score` is never called.
         indices: whether it needs the examples' indices in the data set.
-        remembers: whether it scores from memory where it can, by index; its running scorer then
-            has `recall`.
+        remembers: whether it answers from memory, by index, for some examples; its running scorer
+            then has `recall`.
         outputs: whether it needs the model's outputs besides losses.
         recordings: whether it selects by the losses that the loop hands to
             `SelectiveLoader.record`.
         depth: how many scores of each example must be remembered.
         first: whether each example's first recorded loss must be remembered.
-        classes: whether it asks for each example's class, where targets are class indices, or yes
-            or no.
-        rescores: whether examples left out are scored at the epoch's end.
+        classes: whether it asks for each example's class; known if targets are class indices, or
+            yes or no.
+        rescores: whether it scores the examples that an epoch left out, at its end.
         model: whether it scores with the model in training; False if it has a model of its own.
-        plain_forward: whether each call of `score` runs the whole model in training forward
-            exactly once, unchanged. Under FSDP, or with SyncBatchNorm in training mode, a forward
-            pass waits for all ranks, so other scorers are refused there. A scorer that uses a
-            part or a copy of the model leaves it False.
-        fresh: the share of an epoch's candidates that `score` is called for, in (0, 1], averaged
-            over epochs; below 1 for a scorer that answers the others from memory.
+        plain_forward: whether each call of `score` is exactly one forward pass of the whole,
+            unchanged model in training. Under FSDP, or with SyncBatchNorm in training mode, a
+            forward pass waits for all ranks, so other scorers are refused there. False for a scorer
+            that uses a part or a copy of the model.
+        fresh: the share of an epoch's candidates that `score` is called for, in (0, 1], as a mean
+            over epochs; below 1 if the scorer answers some from memory.
 
     Raises:
         ConfigurationError: if a number is out of its range.

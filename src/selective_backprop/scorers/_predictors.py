@@ -78,23 +78,21 @@ class Average(AbstractPredictor):
 class GaussianProcess(AbstractPredictor):
     """Predict the next score by a Gaussian process over the last ones and the epochs between.
 
-    It learns anew at each epoch's start how far the newest score of an example lies from the
-    one before, given the scores until then, and predicts the next from that. An example with
-    fewer than `depth - 1` scores is predicted its last one, and so is every example while fewer
-    than 8 have `depth` scores. Epochs gone by count as far as they differed among the examples
-    that it learns from; where all were scored in the same epochs, they say nothing.
+    At each epoch's start it learns how far the newest score of an example lies from the one
+    before, and predicts the next step in the same way. If an example has fewer than `depth - 1`
+    scores, its last score is the prediction; if fewer than 8 examples have `depth` scores, this
+    holds for all. The number of epochs between scores is a feature; it says nothing if all examples
+    were scored in the same epochs.
 
-    An epoch costs `O(points ** 3)` to learn, some dozens of times over, and
-    `O(examples * points)` to predict, in pieces, so that little more memory is needed than the
-    scores themselves take.
+    An epoch costs some dozens of times `O(points ** 3)` to learn, and `O(examples * points)` to
+    predict. Predictions are made in pieces and take little memory.
 
     Needs scikit-learn: `pip install 'selective-backprop[predict]'`.
 
     Args:
-        points: how many examples it learns from at most, at least 8; evenly spread over the
-            ranks of their scores.
-        depth: how many scores are remembered, the one that is learned to predict among them;
-            at least 2.
+        points: it learns from at most so many examples, at least 8, evenly spread over the ranks
+            of their scores.
+        depth: number of scores that are remembered, including the one to predict; at least 2.
 
     Raises:
         ConfigurationError: if a value is out of its range or scikit-learn is not installed.
@@ -155,11 +153,11 @@ def _flatten(
 class Crossing(AbstractPredictor):
     """Predict the probability that an example's next score is among the highest.
 
-    A logistic regression learns at each epoch's start which newest scores are among the highest
-    `rate` of all newest ones, from where the same examples ranked before and when. An example
-    without an earlier score is taken to have moved as the average one did. While fewer than 8
-    examples have `depth` scores, and where either all or none of them are among the highest,
-    the share of lower last scores is predicted instead.
+    At each epoch's start a logistic regression learns which of the newest scores are among the
+    highest `rate`, from the earlier ranks of the same examples and their epochs. An example without
+    an earlier score counts as if it had moved like the average one. The prediction is the share of
+    lower last scores instead if fewer than 8 examples have `depth` scores, or if all or none of
+    them are among the highest.
 
     An epoch costs `O(examples * log(examples))` to rank, and `O(points)` to learn.
 
@@ -167,10 +165,9 @@ class Crossing(AbstractPredictor):
 
     Args:
         rate: share of the examples that counts as the highest, in (0, 1]; the strategy's own.
-        depth: how many scores are remembered, the one that is learned to predict among them;
-            at least 2.
-        points: how many examples it learns from at most, at least 8; evenly spread over the
-            ranks of their scores.
+        depth: number of scores that are remembered, including the one to predict; at least 2.
+        points: it learns from at most so many examples, at least 8, evenly spread over the ranks
+            of their scores.
 
     Raises:
         ConfigurationError: if a value is out of its range or scikit-learn is not installed.

@@ -40,16 +40,16 @@ class Stale(AbstractScorer):
     """Score each example only every few epochs, and select by the last score in between.
 
     In between, examples are selected before anything is loaded. A score is used in at most
-    `epochs` epochs, counting the one in which it was taken; only the few examples that wait for a
-    full window keep theirs longer. An example without a valid score is loaded and scored.
+    `epochs` epochs, including the one in which it was taken. The few examples that wait for a full
+    window keep theirs longer. An example without a valid score is loaded and scored.
 
     Args:
         scorer: scores the examples.
-        epochs: for how many epochs a score is used, n; at least 1, which scores every time.
+        epochs: number of epochs, n, in which a score is used; with 1, every epoch scores anew.
         spread: whether each epoch scores an n-th of the examples (by index), so that every
             epoch costs the same; by default all are scored in the same epoch, as in the paper.
-        recorded: whether losses that training computed, filed with `SelectiveLoader.record`,
-            count as scores too. They come from the model in training mode.
+        recorded: whether the losses that `SelectiveLoader.record` gets count as scores too. They
+            come from the model in training mode.
 
     Raises:
         ConfigurationError: if `epochs` is no whole number from 1, or `scorer` is no scorer or
@@ -129,8 +129,8 @@ class Predicted(AbstractScorer):
     Args:
         scorer: scores the examples.
         predictor: predicts a score from the last ones.
-        epochs: for how many epochs a score is used, counting the one in which it was taken; at
-            least 2, since with 1 nothing would ever be predicted.
+        epochs: number of epochs in which a score is used, including the one in which it was taken;
+            at least 2, since with 1 nothing would be predicted.
 
     Raises:
         ConfigurationError: if a value is out of its range, `scorer` is no scorer or remembers
@@ -172,41 +172,38 @@ class Recorded(AbstractScorer):
     """Score each example by the last loss that training recorded of it.
 
     The loop hands its losses to `SelectiveLoader.record`. Examples are selected before anything
-    is loaded; an example without a known loss scores infinity, so that it is trained on. The
-    losses come from the model in training mode, from when the example was last trained on: an
-    example that is left out for long is judged by an old loss.
+    is loaded. An example without a known loss scores infinity, so it is trained on. A loss comes
+    from the model in training mode when it last trained on the example, which may be long ago.
+
+    `give_up`, `fades` and `prior` need plain cross-entropies. `give_up` and `prior` know classes if
+    the recorded targets are class indices, or yes or no.
 
     Args:
-        max_age: for how many epochs a loss counts, from the epoch after the one in which it was
-            recorded; an example whose loss is older is trained on again. None: for ever.
-        rescore: at each epoch's end, scores the examples that the epoch left out, by passes that
-            are charged as scoring; None leaves them with their old loss.
+        max_age: a loss counts for so many epochs after the one in which it was recorded; then the
+            example is trained on again. None: for ever.
+        rescore: scores the examples that an epoch left out, at its end; these passes are charged
+            as scoring. None leaves them with their old loss.
         highest_of: score an example by the highest of so many of its last recorded losses, or of
             all if there are fewer. More than 1 guards against lucky guesses.
-        give_up: the share of examples, in (0, 1), that must recover for the others not to be
-            given up. An example recovers if its next loss is at most ln 2 (its target has
-            probability 1/2); the higher its loss, the rarer this is. The limit is the lowest loss
-            from which on fewer than this share recover. Examples whose last `highest_of` losses
-            all reach it score minus infinity, which ranks lowest. If `max_age` is set, each epoch
-            takes another `max_age`-th of them back, to see whether they recover. Giving up begins
-            once half of the examples have a loss of at most ln 2, and in each class once half of
-            its own have, where training tells targets that are class indices, or yes or no.
-            Mislabelled examples do not recover, hard ones do. Losses must be plain
-            cross-entropies. None: no example is given up.
-        fades: low scores rise to the scores of unlearned examples. Selection ends once the examples
-            that were trained on have been trained on this often after their first time, in the
-            mean. Of an error `1 - exp(-loss)` below a half, the ratio to a half is raised
-            to a power that falls from 1 to 0. Losses must be plain cross-entropies. None: scores
-            stay.
-        prior: whether scores rise in a class that more than half of the examples are of, where
-            training tells targets that are class indices, or yes or no. Below a half, errors
-            `1 - exp(-loss)` are multiplied by what the error of a model that knows only the
-            shares of classes, `1 - share`, lacks to a half. So an example counts as learned by
-            more than that its class is frequent. Losses must be plain cross-entropies.
-        trim: whether the share of wrong labels that the first epoch told
-            (`SelectiveLoader.wrong_labels`), if it is clear, is given up too: from the second epoch
-            on, the examples of the highest last losses, in each class once half of its right labels
-            are learned.
+        give_up: a share in (0, 1). An example recovers if its next loss is at most ln 2 (the model
+            gives its target at least 1/2); the higher its loss, the fewer do. The limit is the
+            lowest loss above which fewer than this share recover. An example whose last
+            `highest_of` losses all reach the limit scores minus infinity, the lowest rank. If
+            `max_age` is set, each epoch takes back another `max_age`-th of these examples, to see
+            whether they recover. Giving up begins once half of the examples have a loss of at most
+            ln 2, and in each class once half of its own have. Mislabelled examples do not recover,
+            hard ones do. None: no example is given up.
+        fades: number of visits after the first over which selection ends, in the mean of the
+            examples that were trained on. If the error `1 - exp(-loss)` is below 1/2, twice the
+            error is raised to a power that falls from 1 to 0, so low scores rise to 1/2. None:
+            scores stay.
+        prior: whether errors `1 - exp(-loss)` below 1/2 rise in a class with more than half of the
+            examples. They are multiplied so that the error of always guessing this class,
+            `1 - share`, becomes 1/2.
+        trim: whether to give up the estimated share of wrong labels too
+            (`SelectiveLoader.wrong_labels`), if its interval excludes 0: from the second epoch on,
+            the examples of the highest last losses, in each class once half of its right labels are
+            learned.
 
     Raises:
         ConfigurationError: if `max_age` or `highest_of` is no whole number from 1, `rescore`

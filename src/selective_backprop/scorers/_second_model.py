@@ -86,12 +86,12 @@ class Excess(AbstractScorer):
     Examples that a well-trained reference finds hard too, such as noisy or ambiguous ones, score
     low. Examples that the reference has learned and the model has not score high.
 
-    Around `Recorded`, the losses that training recorded are compared, before anything is loaded.
-    Then each example's own first recorded loss may be the reference: an example scores the lower,
-    the further its loss has fallen since.
+    `Excess(reference, Recorded())` compares the losses that training recorded, before anything is
+    loaded. Then `reference=None` is possible: each example is compared with its own first recorded
+    loss, so the further its loss has fallen, the lower it scores.
 
     Args:
-        reference: one loss per example, from a reference model. Best train that model on other
+        reference: one loss per example, from a reference model. Train that model on other
             examples, so that it has not learned these by heart. None: each example's first
             recorded loss, with `Recorded` alone.
         scorer: scores the candidates.
@@ -195,7 +195,7 @@ class Proxy(AbstractScorer):
             losses.
 
     Source:
-        Coleman et al. 2020, arXiv:1906.11829, select by proxy before training; here it learns
+        Coleman et al. 2020, arXiv:1906.11829. Their proxy selects before training; here it learns
         during training.
     """
 

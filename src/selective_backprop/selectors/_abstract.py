@@ -63,24 +63,24 @@ class Terms:
 
     Attributes:
         rate: the share of candidates that is kept, in (0, 1]; windows are sized by it.
-        draw: whether a window yields a fixed number of rows. If not, a row's odds should not
-            depend on the window's other rows: a window is then a candidate batch or, where all
-            scores are remembered, the examples of the data set, up to a million at a time.
+        draw: whether a window yields a fixed number of rows. If not, a row's odds must not depend
+            on the window's other rows, because the window is then a candidate batch or, if all
+            scores are remembered, up to a million examples of the data set.
         history: how many recent scores the selector ranks against; 0 if it ranks none.
-        history_type: the class of that history. Scores that are remembered by example are ranked
-            in a plain `History`, since they have no order.
+        history_type: the class of that history. Scores that are remembered for each example are
+            ranked in a plain `History`, because they have no order.
         needs_scores: whether it chooses by score; if not, it can choose before loading.
         keeps_everything: whether candidate batches pass through unchanged.
         reweights: whether rows carry weights that the loss must use.
-        promises: whether about `rate` is kept however the scores are spread, ties aside. If not,
-            the share that is kept depends on the scores, and `rate` is a usual one.
-        paced: whether the length of training must be known, because the rule changes on the way;
+        promises: whether about `rate` is kept whatever the scores are, ties aside. If not, the
+            share depends on the scores, and `rate` is a usual one.
+        paced: whether the length of training must be known, because the rule changes during it;
             the running selector is then `Paced`.
         confidence: whether it takes scores for cross-entropies, and so `exp(-score)` for the
             probability that the model gives the true class.
 
     Raises:
-        ConfigurationError: if a number is out of its range, or the type is no `History`.
+        ConfigurationError: if a number is out of its range, or the type is no subclass of `History`.
     """
 
     rate: float

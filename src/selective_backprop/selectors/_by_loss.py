@@ -30,18 +30,18 @@ class Confident(AbstractSelector):
     """Keep each candidate with odds that fall only where the model is confident of its class.
 
     Losses are read as cross-entropies: the model gives the true class the probability
-    `exp(-loss)`. If that is at most a half, the candidate is certain to be kept. Above a half,
-    its odds `P` fall in proportion to the probability of all other classes, but not below
-    `floor`. High scores are never favoured, so that noise is not.
+    `exp(-loss)`. If that is at most a half, the candidate is kept. Otherwise its odds of being kept
+    are twice the probability of all other classes, but at least `floor`. High losses have no
+    advantage over middling ones, because the highest are often noise.
 
     An example of score minus infinity is not kept: `Recorded` may have given it up.
 
     Args:
         floor: the lowest odds, in (0, 1].
-        correction: how much of the draw the weights undo, in [0, 1]: a kept row weighs
-            `P ** -correction`. With 1, `(weights * losses).sum()` over the kept rows is an
-            unbiased estimate of the sum over all, but single rows count up to `1 / floor` times;
-            with 0, all kept rows weigh the same, and learned ones are neglected.
+        correction: a kept row weighs `odds ** -correction`, in [0, 1]. With 1,
+            `(weights * losses).sum()` over the kept rows is an unbiased estimate of the sum over
+            all, but single rows count up to `1 / floor` times. With 0, all kept rows weigh the
+            same, and learned ones count less than without selection.
 
     Raises:
         ConfigurationError: if a value is out of its range.
@@ -84,8 +84,8 @@ def error_probability(losses: Scores) -> Odds:
 class Nonzero(AbstractSelector):
     """Keep every candidate that does not score exactly 0.
 
-    Where a score of 0 means a gradient of 0, as with a hinge loss, what is left out would have
-    taught the model nothing.
+    If a score of 0 means a gradient of 0, as with a hinge loss, the model would have learned
+    nothing from what is left out.
     """
 
     @property
@@ -103,12 +103,11 @@ class BelowMean(AbstractSelector):
     """Prune candidates that score below the mean of the remembered scores, each by a coin toss.
 
     A candidate below the mean is left out with probability `prune` and weighs `1 / (1 - prune)`
-    if it stays; all others stay and weigh 1. Where nothing is remembered, everything stays.
+    if it stays; all others stay and weigh 1. If nothing is remembered, everything stays.
 
-    The mean weight of kept rows is then the number of candidates per kept row, more than 1: the
-    paper takes longer steps, and fewer of them. By default the weights are scaled by the share of
-    rows that is kept if candidates score as the remembered ones do, so that
-    `(weights * losses).mean()` is unbiased.
+    So kept rows weigh more than 1 on average: the paper takes longer steps, and fewer of them. By
+    default the weights are scaled by the share of rows that is kept if candidates score like the
+    remembered ones. Then `(weights * losses).mean()` is unbiased.
 
     Args:
         prune: probability of being left out below the mean, in [0, 1); the paper's r.
@@ -160,21 +159,21 @@ class Hide(AbstractSelector):
     """Leave out the candidates of lowest loss, unless the model is not sure of them.
 
     A candidate is hidden if fewer than `share` of the remembered losses are lower than its own,
-    and if the model predicted it correctly with a confidence of at least `confidence`. The rule
-    is deterministic unless equal losses straddle the share, as losses that underflowed to 0 may:
-    then a coin decides each of them, so that at most the share is hidden on average.
+    and if the model predicted it correctly with a confidence of at least `confidence`. If more
+    equal losses than fit in the share are at its limit, such as losses that underflowed to 0, a
+    coin decides each of them, so that at most the share is hidden on average.
 
-    The model's prediction is inferred from the loss. A true class with half of the probability or
-    more is the class predicted, and its probability is the confidence. So for cross-entropies,
-    "correct and confident" is exactly `exp(-loss) >= confidence`. Scores must therefore be plain
-    cross-entropies in nats, without label smoothing or class weights.
+    The prediction is read from the loss: if the true class has half of the probability or more, it
+    is the class predicted, and its probability is the confidence. So "correct and confident" is
+    exactly `exp(-loss) >= confidence`. Losses must be plain cross-entropies in nats, without label
+    smoothing or class weights.
 
     Args:
-        share: at most this share is hidden, in (0, 1); the paper's F. From the first epochs that
-            start after 0.3, 0.6 and 0.8 of training on, 0.8, 0.6 and 0.4 of it.
+        share: at most this share is hidden, in (0, 1); the paper's F. It falls to 0.8, 0.6 and 0.4
+            of this in the first epochs that start after 0.3, 0.6 and 0.8 of training.
         confidence: the least confidence of a hidden example, in [1/2, 1); the paper's τ.
-        history: how many recent losses are ranked against, at least 1, where each window is
-            scored. Where losses are remembered by example, all of them are ranked against.
+        history: number of recent losses that are ranked against, at least 1. If losses are
+            remembered by example, all of them are ranked against instead.
 
     Raises:
         ConfigurationError: if a value is out of range.

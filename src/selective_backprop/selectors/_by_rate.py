@@ -154,14 +154,14 @@ def _extremes(context: Context, *, largest: bool) -> RunningSelector:
 class Percentile(AbstractSelector):
     """Keep a candidate with odds that grow with the rank of its loss among recent losses.
 
-    A candidate whose loss exceeds a share `q` of the recent losses is to be kept with probability
+    A candidate whose loss exceeds a share `q` of the recent losses is kept with probability
     `q ** beta`.
 
     Args:
         beta: selectivity, at least 0. 0 keeps everything, 1 about a half, 2 about a third.
         draw: `"exact"` keeps a fixed number of each window, with odds as near to `q ** beta` as
-            that allows; `"bernoulli"` tosses a coin per candidate, as the paper does, so that
-            the number kept varies.
+            that allows; `"bernoulli"` tosses a coin per candidate, as the paper does, and keeps a
+            varying number.
         history: how many recent losses are ranked against, R; at least 1.
 
     Raises:
@@ -254,8 +254,8 @@ class Proportional(AbstractSelector):
     independently. A candidate with a share `p` of the window's scores is drawn with probability
     `p` each time, and weighs `(n * p) ** -bias`. A batch can hold a row twice.
 
-    Negative scores count as 0. Where no score is positive, all candidates are equally likely;
-    where some scores are infinite, only those candidates are drawn.
+    Negative scores count as 0. If no score is positive, all candidates are equally likely. If some
+    scores are infinite, only those candidates are drawn.
 
     Args:
         presample: candidates per row of a training batch, more than 1; the paper's B / b. 3

@@ -150,8 +150,8 @@ def selective_backprop(
 
     An example whose loss exceeds a share `q` of recent losses is trained on with probability
     `q ** beta`, which is a share `rate = 1 / (beta + 1)` of all examples. Each example costs a
-    forward pass and `rate` of a training step. If a backward pass costs two forwards, a rate of
-    a third takes 2 forwards instead of 3, and saves that if the other examples were not needed.
+    forward pass and `rate` of a training step. If a backward pass costs two forward passes, a rate
+    of a third costs two forward passes an example instead of three.
 
     Args:
         rate: share of the examples to train on, in (0, 1]; give this or `beta`.
@@ -199,8 +199,9 @@ def stale_sb(
 ) -> Strategy:
     """Selective-Backprop that scores each example only every few epochs.
 
-    In between, as many examples are selected by their last scores, before anything is loaded.
-    Per example, an epoch costs `1 / epochs` of a forward pass and `rate` of a training step.
+    In between, the same share of examples is selected by their last scores, before anything is
+    loaded. On average an example costs `1 / epochs` of a forward pass and `rate` of a training step
+    in each epoch.
     `epochs=1` is `selective_backprop`, bit for bit.
 
     Args:
@@ -237,8 +238,7 @@ def predicted_sb(
         rate: share of the examples to train on, in (0, 1].
         predictor: predicts an example's score from its last ones: `Average()`, or
             `GaussianProcess()` or `Crossing(rate)`, which learn and need scikit-learn.
-        epochs: for how many epochs predictions may use a score, including the epoch in which it
-            was taken; then the example is scored again.
+        epochs: number of epochs after which an example is scored again; at least 2.
         draw: as for `selective_backprop`.
         history: recent losses that fresh scores are ranked against.
         schedule: when selection acts; by default from the second epoch on.
@@ -317,8 +317,8 @@ def kath18(
     """Importance sampling: draw each batch from a presample, in proportion to gradient norms.
 
     The loop takes its loss from `SelectiveLoader.loss_fn`, or applies the weights by hand and
-    calls `record` with its outputs. Until sampling begins, the schedule's gate judges by these;
-    a loop that does neither pays for scores.
+    calls `record` with its outputs. The schedule's gate uses the outputs to decide when sampling
+    begins. If the loop does neither, the gate pays for scoring passes.
 
     Args:
         presample: candidates per row of a training batch, more than 1; the paper's B / b.
@@ -327,8 +327,8 @@ def kath18(
         bias: how much of the draw the weights undo, in [0, 1]. 1 makes the gradient unbiased; 0
             gives no weights, as the Selective-Backprop paper ran it.
         schedule: when to sample; by default whenever it saves more variance than its scoring
-            costs. On CIFAR, the paper is reported to have sampled 128 of 640 from a tau of 1.5
-            on: `kath18(5, schedule=Schedule(gate=VarianceGate(threshold=1.5)))`.
+            costs. On CIFAR, the paper is reported to have sampled 128 of 640 from a threshold (tau)
+            of 1.5 on: `kath18(5, schedule=Schedule(gate=VarianceGate(threshold=1.5)))`.
 
     Source:
         Katharopoulos and Fleuret 2018, arXiv:1803.00942; the defaults of `presample` and of the
@@ -348,8 +348,8 @@ def infobatch(
 
     Args:
         prune: probability of being skipped below the mean, in [0, 1); the paper's r.
-        longer_steps: use the published weights, whose mean exceeds 1, so that an epoch goes as
-            far in fewer steps. False makes `(weights * losses).mean()` unbiased.
+        longer_steps: use the published weights. Their mean exceeds 1, which makes up for the
+            fewer steps of an epoch. False makes `(weights * losses).mean()` unbiased.
         schedule: when to skip; by default until seven eighths of training are done, as in the
             paper. Its length must be known.
 
@@ -389,7 +389,7 @@ def kakurenbo(
 def easy_skip(
     floor: float = 0.25, *, schedule: Schedule = Schedule(start=0.25, end=5 / 6)
 ) -> Strategy:
-    """Skip only examples that are surely learned, and none in more than four epochs in a row.
+    """Skip examples that are surely learned, each for at most four epochs in a row.
 
     The odds of being kept are `2 * (1 - exp(-loss))` within [`floor`, 1], by the loss when the
     example was last trained on; kept rows weigh `odds ** -0.5`. There is no selection pass, and
@@ -411,7 +411,7 @@ def rho_loss(
     scorer: AbstractScorer = Forward(),
     schedule: Schedule = Schedule(),
 ) -> Strategy:
-    """Train on the share of each window whose loss is furthest above a reference model's.
+    """Train on the share of each window whose loss most exceeds the loss of a reference model.
 
     Args:
         reference: one loss per example of the data set, `[example]`, from a model trained
@@ -446,12 +446,10 @@ def tail_sft(
 
     Args:
         rate: share of each window to train on, in (0, 1]; the rest is what is left out.
-        initial: one loss per example of the data set, `[example]`, of the model before training, as
-            `example_losses` computes them.
-            None: the first loss that training recorded of each, by a model that has learned from
-            the examples before it.
-        max_age: the most epochs in a row in which an example can be skipped, at least 1; None for
-            any number.
+        initial: one loss per example of the data set, `[example]`, of the model before training;
+            `example_losses` computes them. None takes the first loss that training recorded of
+            each example, by then from a model that has learned from others.
+        max_age: an example is skipped for at most so many epochs in a row; None for any number.
         schedule: when to skip; by default from the second epoch on, since the first one records.
 
     Source:
@@ -468,15 +466,16 @@ def tail_sft(
 def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedule()) -> Strategy:
     """Leave out examples that score exactly 0, and fill batches up with the next ones.
 
-    Where a loss of exactly 0 has a gradient of exactly 0, as a hinge loss has, nothing is lost
-    but what momentum and weight decay do in the steps that are no longer taken.
+    Use it with a loss whose gradient is exactly 0 where the loss is, such as a hinge loss. Then
+    training loses only what momentum and weight decay do in the steps that are no longer taken.
 
-    With `Recorded(max_age)` there is no selection pass: an example of which training recorded a 0
-    is not loaded for `max_age` epochs, and then looked at again. So prompts can be skipped before
-    anything is generated from them: of rewards up to 1, record `1 - rewards.amin(1)`, which is 0
-    where all answers to a prompt were right.
+    With `Recorded(max_age)` there is no selection pass: if training recorded a loss of 0, the
+    example is not loaded for `max_age` epochs, and then tried again. This can skip prompts before
+    answers are generated. If rewards are at most 1, record `1 - rewards.amin(1)`, which is 0 for
+    a prompt whose answers were all right.
 
-    Each batch without its rows of gradient 0, and with the gradient of all: `NonzeroRows`.
+    To keep the gradient of the whole batch, and only leave out its rows of gradient 0, use
+    `NonzeroRows`.
 
     Args:
         scorer: scores the examples; `Forward()` asks each candidate's loss, `Recorded(max_age=4)`
@@ -484,35 +483,36 @@ def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedu
         schedule: when to leave out; all the time by default.
 
     Source:
-        Zheng et al. 2025, arXiv:2506.02177 (GRESO), for skipping prompts by what their groups
-        were; there odds fall with each uninformative visit, here `max_age` is a limit.
+        Zheng et al. 2025, arXiv:2506.02177 (GRESO), for skipping prompts by earlier rewards.
+        There the odds of a prompt fall with each visit that taught nothing; here `max_age` is a
+        fixed limit.
     """
     return Strategy("drop-zero", scorer, Nonzero(), schedule)
 
 
 def auto(*, trim: bool = False, schedule: Schedule = FIRST_EPOCH) -> Strategy:
-    """Skip what is learned early in training, and what cannot be learned; there is no rate to set.
+    """Skip learned examples in the first passes, and wrong labels after; there is no rate to set.
 
-    The odds of being kept are `2 * (1 - exp(-loss))` within [0.1, 1], by the higher of the
-    last two losses that training recorded of an example. So an example is skipped only if the
-    model gives its class more than even chances. Low losses count as higher the more visits there
-    were: examples that a model saw often have low losses because it remembers them, and to train
-    on the others alone would be to learn their noise. After nine visits of the average example
-    all are kept alike (`fades=` of `Recorded`). So do low losses in a class that more than half
-    of the examples are of, since that class is easily guessed (`prior=` of `Recorded`).
+    Training records losses. An example is kept with odds `2 * (1 - exp(-loss))` within [0.1, 1],
+    where `loss` is the higher of its last two. So an example is skipped only if the model gives
+    its class more than even chances. One that was skipped for ten epochs is trained on again.
 
-    Examples that stay far off while next to none of their kind recover, as mislabelled ones do,
-    are left out (`give_up=` of `Recorded`), but in no class of which less than half is learned.
-    One that was skipped for ten epochs is trained on again.
+    Low losses count as higher in two cases. First, the more often the model has seen the examples,
+    because later it remembers them, and what it cannot remember is mostly noise. After nine visits
+    of the average example all are kept (`fades=` of `Recorded`). Second, in a class that has more
+    than half of the examples, because it is easily guessed (`prior=` of `Recorded`).
+
+    Some examples keep a loss from which hardly any example recovers, as mislabelled ones do. They
+    are left out (`give_up=` of `Recorded`), except in classes that are not half learned.
 
     There is no selection pass, and skipped examples are not loaded. The loop takes its loss from
     `SelectiveLoader.loss_fn`, or records plain cross-entropies, with their targets. All kept rows
     weigh the same.
 
     Args:
-        trim: whether to leave out, from the second epoch on, as large a share of the highest losses
-            as the first epoch shows to be labelled wrong (`trim=` of `Recorded`). Meant for a loss
-            with label smoothing, such as 0.3: without it a model learns wrong labels by heart.
+        trim: whether to leave out the highest losses from the second epoch on, as many as the first
+            epoch estimates to be labelled wrong (`trim=` of `Recorded`). Use it with label
+            smoothing, such as 0.3: without it a model learns wrong labels by heart.
         schedule: when to skip; by default from the second epoch on.
     """
     scorer = Recorded(10, highest_of=2, give_up=HOPELESS, fades=FADES, prior=True, trim=trim)

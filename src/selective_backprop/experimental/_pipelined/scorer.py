@@ -43,34 +43,32 @@ OpenBackend: TypeAlias = "Callable[[int], ProcessBackend | StreamBackend]"
 @final
 @dataclass(frozen=True)
 class Pipelined(AbstractScorer):
-    """Experimental: score candidates ahead of training, beside it, with a copy of the model.
+    """Experimental: score candidates with a copy of the model while training goes on.
 
-    Some batches are always being scored while training goes on: on a CPU in a second process, on
-    CUDA on a second stream. It saves time where a core or a part of the device would be idle, and
-    no work. The copy is brought up to date before every so many scored
-    batches, so scores lag behind training by fewer than `every + ahead` of them. Which weights a
-    batch is scored with depends on its number alone, never on how fast anything is.
+    Some batches are always being scored: on a CPU in a second process, on CUDA on a second stream.
+    This saves time if a core or a part of the device would be idle; it saves no work. The copy is
+    updated from the model once in `every` scored batches, so scores lag behind training by fewer
+    than `every + ahead` batches. The number of a batch decides which weights score it; speed does
+    not.
 
-    The second process starts at the first scored batch and sees the model's weights, but nothing
-    else that changes later: what `losses=` or `outputs=` take from elsewhere stays as it was. Its
-    random streams are its own, and it computes in one thread, with the model as it is without
-    `torch.compile`. It is started as `torch.multiprocessing.set_start_method` says; all but
-    `"fork"` need a model, losses and a scorer that can be pickled.
-    Each batch is copied once into memory that both processes share: `ahead + 1` buffers for
-    batches, beside two copies of the weights. A second stream takes two copies as well.
+    The second process starts at the first scored batch. It sees the model's new weights, but
+    nothing else that changes later, such as what `losses=` or `outputs=` take from elsewhere. It
+    has random streams of its own, and computes in one thread, without `torch.compile`. It is
+    started as `torch.multiprocessing.set_start_method` says; all methods but `"fork"` need a model,
+    losses and a scorer that can be pickled. Both processes share buffers for `ahead + 1` batches
+    and two copies of the weights. A second stream takes two copies, too.
 
-    A `SelectiveStep` sees one batch at a time and has nothing to score meanwhile: give it the
-    scorer inside.
+    A `SelectiveStep` sees one batch at a time, so it has nothing to score meanwhile: give it the
+    inner scorer.
 
     Args:
-        scorer: scores with the copy. Of a cheap scorer, write
-            `Pipelined(Int8(Forward()), every=8)`. Checks of its own are not made.
-        every: scored batches from one update of the copy to the next, at least 1; where it is
-            less than `ahead`, an update may wait for batches in flight.
-        ahead: candidate batches that are begun before the first is waited for, at least 1; None
-            for one window of them, so that a training batch is always being prepared.
-        check: when to compare the scores with the scores of the model when they are used;
-            None for never. The batches of a check are spread over the whole interval.
+        scorer: scores with the copy, such as `Int8(Forward())`; it makes no checks of its own.
+        every: scored batches from one update of the copy to the next, at least 1. If it is less
+            than `ahead`, an update may wait for batches in flight.
+        ahead: candidate batches to begin before waiting for the first, at least 1; None for one
+            window, so that a training batch is always being prepared.
+        check: when to compare the scores with exact ones at the time they are used; None for
+            never. The batches of a check are spread over the whole interval.
 
     Raises:
         ConfigurationError: if a value is out of its range or the scorer cannot be wrapped; at the

@@ -69,20 +69,20 @@ def advise(
 ) -> Advice:
     """Say whether `auto` pays on a model and its data, and what an epoch costs on this machine.
 
-    The data are looked at, as by `data_traits`. Then a copy of the model is trained for a few
-    epochs, or as much of them as there is time for, plain and with `auto` in turn. The model, its
-    optimiser and gradients, the loader and all random streams stay as they were. Two things do not:
-    counters that a data set keeps itself, and a stream that cannot start again.
+    It looks at the data like `data_traits`. Then it trains a copy of the model, plain and with
+    `auto` in turn, for a few epochs or as long as `seconds` allows. The model, its optimiser and
+    gradients, the loader and all random streams stay as they were. Two things do not: counters
+    that a data set keeps itself, and a stream that cannot start again.
 
     Args:
         model: the model in training; its copy takes as much memory again.
         loader: of its training data.
         loss_fn: as for `SelectiveLoader`.
         optimizer: the model's, whose steps are timed on the copy; None for SGD.
-        epochs: of the whole training, at least 1; None if that is not known.
+        epochs: length of the whole training, at least 1; None if unknown.
         data: a loader or data set in which to look for copies, rare classes and wrong labels; None
             for `loader`. Give the training data without augmentation, where the loader has some.
-        seconds: about how long it may take, above 0; a few steps are taken in any case.
+        seconds: about how long it may take, above 0; it takes a few steps in any case.
         losses: as for `SelectiveLoader`.
         device: where batches are moved to; by default where the model is.
 

@@ -26,8 +26,8 @@ class EpochCost:
     """Wall seconds of an epoch, measured on a copy of the model in interleaved rounds.
 
     Attributes:
-        plain: of an epoch of plain training.
-        auto: of one with `auto`, by the losses that the copy has after a short warm-up.
+        plain: seconds of an epoch of plain training.
+        auto: seconds of an epoch with `auto`, which selects by losses of a short warm-up.
         kept: share of the examples that `auto` trained on in it.
         measured: examples of the epochs that were measured; seconds are scaled to all examples.
     """

@@ -19,8 +19,8 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
     Each time the model sees an example (a look), it doubts the label by some amount from −1 to 1.
     Take only the probabilities of the label and of the likeliest other class: the doubt is the
     other's share of their sum minus the label's. A network learns what most labels say before it
-    memorises single exceptions, so a wrong label is doubted in many epochs, though perhaps no
-    longer in the last.
+    memorises single exceptions. So it doubts a wrong label in many epochs, but perhaps no longer in
+    the last.
 
     The suspicion is the mean doubt over all looks. The k-th look weighs k, because young models
     know little. One look that is sure of the label is added, because few looks are little
@@ -33,10 +33,11 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
         evidence: what is known of each example.
 
             - `Doubts` that were noted during training: the best, for classification.
-            - Losses, `[look, example]` from the first look to the last, or `[example]`; NaN where
-              an example was not looked at. They must be at least 0 and on the scale of a
-              cross-entropy: the label's probability is taken to be exp(−loss), and all the rest
-              another class's. Divide other losses by the loss of a practically wrong example.
+            - Losses, `[look, example]` from the first look to the last, or `[example]`; NaN if
+              the model did not see the example. They must be at least 0 and on the scale of a
+              cross-entropy: exp(−loss) is taken for the probability of the label, and the rest for
+              that of one other class. Divide other losses by the loss of a practically wrong
+              example.
             - A loader's `ledger`: only the last losses, which is the weakest evidence. Recorded
               losses and scores of selection passes count as separate looks.
 
@@ -44,9 +45,9 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
         ConfigurationError: if it is none of these, empty, or a loss is negative.
 
     Source:
-        Pleiss et al. 2020, arXiv:2001.10528, "area under the margin": the mean over training of
-        how far the label lies below the best other class. There it is taken in logits without
-        bounds, and all looks weigh the same.
+        Pleiss et al. 2020, arXiv:2001.10528, "area under the margin": how far the label lies below
+        the best other class, as a mean over training. They take it in unbounded logits, and weigh
+        all looks alike.
     """
     if isinstance(evidence, Doubts):
         return rank_doubts(evidence.on_host())

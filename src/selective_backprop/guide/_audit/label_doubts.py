@@ -132,12 +132,12 @@ class Doubts:
             column[rows] = last.to(column.dtype).where(known, column[rows])
 
     def on_host(self) -> dict[str, Tensor]:
-        """Return what was noted, one tensor `[example]` each on the CPU; waits for the device.
+        """Return what was noted, as tensors `[example]` on the CPU; waits for the device.
 
         Returns:
-            `total`, the weighted sum of the doubts of all looks; `weight`, the sum of the weights;
-            `looks`, their number; and from the last look `label`, `prediction` (−1 if there was
-            none) and `confidence` (NaN if there was none).
+            `total`: weighted sum of the doubts; `weight`: sum of their weights; `looks`: number of
+            looks; `label`, `prediction` and `confidence` of the last look, the last two −1 and NaN
+            if there was none.
         """
         columns = self._columns or _empty(self.examples)
         return {name: column.to("cpu", copy=True) for name, column in columns.items()}

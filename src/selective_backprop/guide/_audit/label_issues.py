@@ -42,16 +42,15 @@ def find_label_issues(
     Each example is passed forward once, in eval mode and in the data set's order, whatever the
     loader draws: a third of a pass of training. Model, loader and random streams stay as they were.
 
-    A label is confidently taken for another class if the model predicts that class, with at least
-    the probability that it gives the class on average where it is the label. The number of such
-    labels is the estimate, `suspicious`. A suspicion is the model's doubt, from −1 to 1 as `audit`
-    has it, but higher where more of a label's examples are confidently taken for the same class.
+    A label is a suspect if the model predicts another class, and gives it at least the probability
+    that this class has on average where it is the label. The number of such labels is the estimate,
+    `suspicious`. A suspicion is the model's doubt, from −1 to 1 as in `audit`. It is higher if more
+    examples of the same label are taken for the same other class.
 
     **Take a model that was not trained on these labels**, such as one trained on the other half of
-    the data: the wrong labels that it has learned are missing, all of them if it knows them by
-    heart. A warning says so where the labels are likelier than the model's own probabilities
-    promise. No model finds a mistake that most labels of a kind share. Where classes are hard to
-    tell apart, many suspects are right.
+    the data. A model does not find the wrong labels that it has learned. A warning says so if the
+    labels are likelier than the model's own probabilities promise. No model finds a mistake that
+    most labels of a kind share. If classes are hard to tell apart, many suspects have right labels.
 
     Args:
         model: the trained classifier.

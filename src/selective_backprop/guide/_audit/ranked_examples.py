@@ -75,8 +75,8 @@ class Suspects:
     ) -> "Suspects":
         """Rank the examples of a data set; the arguments are in the data set's order.
 
-        The suspicion is the mean doubt, with one look added that is sure of the label: few looks
-        are little evidence, and a strategy that keeps choosing an example looks at it often.
+        The suspicion is the mean doubt over all looks and one added look that is sure of the label.
+        The added look matters most where looks are few, because they are little evidence.
 
         Args:
             doubts: the mean over all looks at each example, in [−1, 1]. An example without looks,
@@ -112,16 +112,17 @@ class Suspects:
     def suspicious(self) -> int:
         """How many examples, from the top, are suspects.
 
-        As many as are estimated; else all that the model believed to be of another class.
+        The estimated number; without an estimate, all that the model believed to be of another
+        class.
         """
         return int((self.suspicion > 0).sum()) if self.estimated is None else self.estimated
 
     def likely(self, count: int | None = None) -> list[str]:
         """Say of the most suspicious examples what they likely are.
 
-        A wrong label is doubted as surely as right labels are believed: the model knows the class
-        that the example is of. A right one of a class that the model knows little of is doubted
-        less surely. An example counts as learned if it is not among the `suspicious`.
+        The model doubts a wrong label as strongly as it believes right ones, because it knows the
+        example's class. It doubts the right labels of a class it knows little of less strongly. An
+        example counts as learned if it is not among the `suspicious`.
 
         Args:
             count: examples, from the top of the list; None for all that are `suspicious`.
@@ -131,19 +132,19 @@ class Suspects:
 
             - "wrong": its mean doubt is above the mean belief (the doubt, negated) in the labels of
               all learned examples;
-            - "rare class: 12 of 20 learned": it is not, and the label's class has less than half as
-              many examples as it would have if all classes had equally many;
+            - "rare class: 12 of 20 learned": it is not, and the label's class has less than half of
+              the examples that it would have if all classes had equally many;
             - "hard": it is not, and the class is not rare;
-            - "unknown: 0 of 8 learned": nothing is learned of the label's class, so that its right
-              examples are doubted as wrong ones are;
+            - "unknown: 0 of 8 learned": the model has learned nothing of the label's class, so it
+              doubts right labels of this class like wrong ones;
             - "", if it is not suspicious.
 
         Raises:
             ConfigurationError: if the labels are not known, as of losses alone.
 
         Source:
-            The comparison with what the model believes of right labels is from Northcutt et al.
-            2021, arXiv:1911.00068, there by class, in probabilities of one model.
+            Northcutt et al. 2021, arXiv:1911.00068, for the comparison with the belief in right
+            labels; they compare by class, in probabilities of one model.
         """
         if self.labels is None:
             raise ConfigurationError(
@@ -177,7 +178,7 @@ class Suspects:
         """Return the indices of the most suspicious examples.
 
         Args:
-            share: of the data set, in [0, 1]; fewer are returned if fewer were looked at. None for
+            share: fraction of the data set to return, in [0, 1], as far as examples were looked at. None for
                 all that are `suspicious`.
 
         Raises:
@@ -236,7 +237,7 @@ class Suspects:
     ) -> None:
         """Write the list as CSV, one line per example, the most suspicious first.
 
-        Where labels are known, the column `likely` has what `likely()` says.
+        If labels are known, the column `likely` holds what `likely()` returns.
 
         Args:
             path: of the file.
