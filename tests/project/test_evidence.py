@@ -2,6 +2,7 @@
 
 import difflib
 import importlib.util
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -97,3 +98,26 @@ def test_what_kath18_cost_once_its_gate_had_opened_is_what_the_page_says():
         more = final_difference(runs[runs.arm == arm], runs[runs.arm == "traditional"])
         said = with_interval(more, signed=True)
         assert re.search(rf"`{arm}` (ended )?{re.escape(said)}", page)
+
+
+def test_what_is_said_of_sampling_rollouts_is_on_record():
+    page = " ".join((ROOT / "docs" / "rollouts.md").read_text(encoding="utf-8").split())
+    record = json.loads((ROOT / "records/bench/trl-sampled.json").read_text(encoding="utf-8"))
+    runs = {(row["arm"], row["seed"]): row for row in record["rows"]}
+    arms, seeds = dict.fromkeys(arm for arm, _ in runs), {seed for _, seed in runs}
+
+    def share(arm, key):
+        pairs = [
+            (runs[arm, n][key], runs["GRPOTrainer", n][key]) for n in seeds if (arm, n) in runs
+        ]
+        return sum(own for own, _ in pairs) / sum(plain for _, plain in pairs)
+
+    assert "**Leaving out zero rows** generates the same tokens" in page
+    assert share("non-zero", "tokens") == 1
+    assert max(share("non-zero", key) for key in ("rows", "cpu_seconds")) < 0.8
+    assert "**Refills** halve the updates" in page
+    assert 0.4 < share("non-zero, 3 refills", "updates") < 0.6
+    assert "**Maximum variance** trains on the fewest rows" in page
+    assert min(arms, key=lambda arm: share(arm, "rows")).startswith("max variance")
+    assert "generate several times the tokens" in page
+    assert all(share(arm, "tokens") > 2 for arm in ("prompts rest", "all three"))
