@@ -109,6 +109,18 @@ def tokens(rows: Rows) -> Told:
     return f"{what} · {CLOCK}", grid(f"chosen | rate | {heads}", lines.values())
 
 
+def losses(rows: Rows) -> Told:
+    """Return what a step of each trainer takes of the Trainer's, and how much memory."""
+    lines = []
+    for row in where(rows, quantity="step"):
+        [memory] = where(rows, quantity="memory of two steps", words=row["words"], arm=row["arm"])
+        taken = f"{row['median']:.0f} ms" if row["unit"] == "CPU ms" else spread(row, 2)
+        lines.append(f"{row['words']:,} | {row['arm']} | {taken} | {memory['median'] / 2**20:.0f}")
+    what = "{blocks} blocks of width {features}, batches of {rows} rows of {length} tokens"
+    heads = "vocabulary | trainer | of a step of the Trainer | MiB"
+    return f"{what.format(**rows[0])} · {CLOCK}", grid(heads, lines, (1,))
+
+
 def examples(rows: Rows) -> Told:
     """Return what the examples show, at their own rate and at each one's best."""
     seeds, rates = (sorted(each_of(rows, key)) for key in ("seed", "lr"))
@@ -136,34 +148,30 @@ def examples(rows: Rows) -> Told:
 
 
 def rollouts(rows: Rows) -> Told:
-    """Return what ways to sample took until a task was solved, at the rate that took least."""
-    lines: list[str] = []
-    first: Rows = []
+    """Return what ways to sample took in TRL's trainer until a task was solved."""
+
+    def more(key: str, unit: float, runs: Rows) -> str:
+        plain = {row["seed"]: row[key] for row in where(rows, arm=rows[0]["arm"])}
+        apart = [(run[key] - plain[run["seed"]]) / unit for run in runs]
+        return with_interval(estimate(apart), signed=True)
+
+    lines = []
     for arm in each_of(rows, "arm"):
-        own = where(rows, arm=arm)
-        runs = min(
-            (where(own, lr=lr) for lr in each_of(own, "lr")),
-            key=lambda runs: fmean(run["tokens"] for run in runs),
-        )
-        first = first or runs
-        more = [
-            (run["tokens"] - other["tokens"]) / 1000 for run, other in zip(runs, first, strict=True)
-        ]
-        tokens, trained, seconds = (
-            fmean(run[key] for run in runs) for key in ("tokens", "trained", "cpu_seconds")
+        runs = where(rows, arm=arm)
+        tokens, passes, trained, seconds = (
+            fmean(run[key] for run in runs) for key in ("tokens", "passes", "rows", "cpu_seconds")
         )
         lines.append(
-            f"{arm} | {runs[0]['lr']:g} | {sum(run['solved'] for run in runs)} | {tokens:,.0f} | "
-            f"{with_interval(estimate(more), signed=True)} | {trained:,.0f} | {seconds:.1f}"
+            f"{arm} | {runs[0]['lr']:g} | {sum(run['solved'] for run in runs)} of {len(runs)} | "
+            f"{tokens / 1e3:.1f} | {more('tokens', 1e3, runs)} | {passes:,.0f} | {trained:,.0f} | "
+            f"{seconds:.1f} | {more('cpu_seconds', 1, runs)}"
         )
-    seeds = len(each_of(rows, "seed"))
     heads = (
-        f"sampling | learning rate | solved, of {seeds} | tokens generated | thousands more than "
-        "the first | answers trained on | CPU seconds"
+        "sampling | learning rate | solved | thousands of tokens generated | more than the first | "
+        "rows for old log-probabilities | rows trained on | CPU seconds | more than the first"
     )
-    return f"the task of examples/grpo.py, {seeds} seeds, the better of two rates", grid(
-        heads, lines
-    )
+    what = f"{rows[0]['task']} three digits, until a mean reward of 0.95 · 95 % intervals"
+    return what, grid(heads, lines)
 
 
 def grpo(rows: Rows) -> Told:
@@ -463,6 +471,7 @@ SHAPES = (
     rollouts,
     grpo,
     tokens,
+    losses,
     choice,
     ranks,
     traits,

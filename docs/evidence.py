@@ -99,6 +99,13 @@ def study(folder: str) -> str:
     return compose(results_of(Path(folder).name))
 
 
+def strategies(folder: str) -> str:
+    """Return the gain of each strategy in each job of a stage, and what it was made of."""
+    parts = compose(results_of(Path(folder).name)).split("\n\n")
+    heads = [place for place, part in enumerate(parts) if part.startswith("**Gain of every")]
+    return "\n\n".join([*parts[heads[0] : heads[0] + 2], parts[-1]])
+
+
 def pays(folder: str) -> str:
     """Return in how many jobs of a stage `auto` gains, is level and loses, by kind of data."""
     return f"{by_kind(results_of(Path(folder).name)).to_markdown().rstrip()}\n"
@@ -151,6 +158,7 @@ TABLES = {
     "compare": comparison,
     "methods": methods,
     "study": study,
+    "strategies": strategies,
     "pays": pays,
     "rivals": rivals,
     "instead": instead,

@@ -1,18 +1,22 @@
-"""What TRL's GRPOTrainer takes with all rollouts, and with ways to choose among them.
+"""TRL's GRPOTrainer with all rollouts and with ways to choose among them; losses of its SFTTrainer.
 
 It needs the frameworks: `scripts/frameworks` makes their environment.
 """
 
 import itertools
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 import torch
 
-from benchmarks.case import Once, Row, case
+from benchmarks.case import Once, Quantity, Rounds, Row, case, value
+from benchmarks.memory import forget_peak, peak, resident
 
 DIGITS, LENGTH = "012345", 3
 GROUP, UPDATE = 8, 128  # answers to a prompt, and of an update
@@ -44,6 +48,21 @@ ARMS: dict[str, dict[str, Any] | None] = {
     "prompts rest": {"rest": 0.5},
     "all three": {"refills": 3, "keep": 4, "rest": 0.5},
 }
+# Of the rates of `rates`, those with which an arm generated least; the first two train alike.
+RATES = dict.fromkeys(ARMS, 1e-3) | {"non-zero, 3 refills": 2e-3}
+# Trainers whose steps `losses` compares, and the rates of those that choose tokens.
+LOSSES: dict[str, tuple[str, float | None]] = {
+    "Trainer": ("transformers", None),
+    "SFTTrainer": ("trl", None),
+    **{
+        f"TokenLossTrainer, rate {rate:g}": (
+            "selective_backprop.integrations.transformers",
+            rate,
+        )
+        for rate in (1.0, 0.5, 0.25)
+    },
+}
+NET = {"blocks": 4, "features": 256, "rows": 8, "length": 128}
 
 
 @case("src/selective_backprop/integrations/_trl", "src/selective_backprop/_step/rollouts.py")
@@ -57,30 +76,35 @@ def grpo(
 
 
 @case("src/selective_backprop/integrations/_trl", "src/selective_backprop/_step/rollouts.py")
+def rates(
+    *, lrs: tuple[float, ...] = (1e-3, 2e-3), digits: int = 4, most: int = 300
+) -> Iterator[Once]:
+    """Which learning rate each way to sample needs, by a seed that `sampled` leaves out."""
+    for arm, lr, task in itertools.product([*ARMS][1:], lrs, TASKS):
+        about = {"arm": arm, "task": task, "lr": lr, "seed": 0}
+        yield Once(about, lambda about=about: [until_solved(**about, digits=digits, most=most)])
+
+
+@case("src/selective_backprop/integrations/_trl", "src/selective_backprop/_step/rollouts.py")
 def sampled(
-    *,
-    seeds: int = 5,
-    lrs: tuple[float, ...] = (1e-3, 2e-3),
-    tasks: tuple[str, ...] = tuple(TASKS),
-    most: int = 600,
+    *, tasks: tuple[str, ...] = tuple(TASKS), seeds: int = 5, digits: int = 4, most: int = 400
 ) -> Iterator[Once]:
     """Reversing and sorting three digits until it is solved: tokens generated, rows, seconds."""
-    for seed, lr, task, arm in itertools.product(range(seeds), lrs, tasks, ARMS):
-        about = {"arm": arm, "task": task, "lr": lr, "seed": seed}
-        yield Once(about, lambda about=about: [until_solved(**about, most=most)])
+    for seed, task, arm in itertools.product(range(1, seeds + 1), tasks, ARMS):
+        about = {"arm": arm, "task": task, "lr": RATES[arm], "seed": seed}
+        yield Once(about, lambda about=about: [until_solved(**about, digits=digits, most=most)])
 
 
-def until_solved(arm: str, task: str, lr: float, seed: int, most: int) -> Row:
+def until_solved(arm: str, task: str, lr: float, seed: int, digits: int, most: int) -> Row:
     """Train until nearly all answers to all prompts are right, for so many updates at most."""
     import selective_backprop as sb
 
-    found, trainer = ARMS[arm], "GRPOTrainer" if ARMS[arm] is None else "NonzeroGRPOTrainer"
-    options = dict(found or {})
+    trainer = "GRPOTrainer" if ARMS[arm] is None else "NonzeroGRPOTrainer"
+    options = dict(ARMS[arm] or {})
     if "rest" in options:
-        count = len(DIGITS) ** LENGTH
+        count = digits**LENGTH
         options["rest"] = sb.RestingPrompts(count, explore=options["rest"], seed=seed)
-    row = trained(trainer, UPDATE // 4, seed, most, lr, task, options, until=SOLVED)
-    return row | {"tokens": row["answers"] * LENGTH}
+    return trained(trainer, UPDATE // 4, seed, most, lr, task, digits, options, until=SOLVED)
 
 
 def trained(
@@ -90,10 +114,14 @@ def trained(
     steps: int,
     lr: float,
     task: str = "reverse",
+    digits: int = len(DIGITS),
     options: dict[str, Any] | None = None,
     until: float | None = None,
 ) -> Row:
     """Train, until a mean reward is reached if it is given; return seconds, rows and rewards.
+
+    Rewards are those of each second update; where it is evaluated, those of an answer to each
+    prompt, beside the tokens generated until then.
 
     CPU seconds are those of generating and of all but evaluation.
     """
@@ -101,20 +129,23 @@ def trained(
     from transformers import GPT2Config, GPT2LMHeadModel, PrinterCallback, TrainerCallback
     from trl import GRPOConfig
 
-    spent = {"rows": 0, "passes": 0, "answers": 0, "generating": 0.0, "evaluating": 0.0}
+    spent = {"rows": 0, "passes": 0, "answers": 0, "tokens": 0}
+    spent |= {"generating": 0.0, "evaluating": 0.0}
+    curve: list[tuple[int, float]] = []
 
     class Metered(
         getattr(import_module(TRAINERS[trainer]), trainer)
     ):  # counts what TRL itself is given
         def _compute_loss(self, model: Any, inputs: Any) -> Any:
-            spent["rows"] += len(inputs["advantages"])
+            spent["rows"] += len(inputs["advantages"]) * model.training
             return super()._compute_loss(model, inputs)
 
         def _get_per_token_logps_and_entropies(
             self, model: Any, ids: Any, *rest: Any, **options: Any
         ) -> Any:
             found = super()._get_per_token_logps_and_entropies(model, ids, *rest, **options)
-            spent["passes"] += len(ids) * (not torch.is_grad_enabled() and found[0].any().item())
+            if model.training and not torch.is_grad_enabled():
+                spent["passes"] += len(ids) * found[0].any().item()
             return found
 
         def _generate(self, prompts: Any) -> Any:
@@ -122,6 +153,7 @@ def trained(
             found = super()._generate(prompts)
             if self.model.training:
                 spent["answers"] += len(prompts)
+                spent["tokens"] += sum(map(len, found[1]))
                 spent["generating"] += time.process_time() - started
             return found
 
@@ -132,20 +164,18 @@ def trained(
             return found
 
     class Until(TrainerCallback):  # ends training once it is good enough
-        reward = 0.0
-
         def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any, **_: Any) -> None:
-            self.reward = metrics["eval_reward"]
-            control.should_training_stop = until is not None and self.reward >= until
+            curve.append((spent["tokens"], round(metrics["eval_reward"], 4)))
+            control.should_training_stop |= until is not None and curve[-1][1] >= until
 
-    prompts = ["".join(each) for each in itertools.product(DIGITS, repeat=LENGTH)]
+    prompts = ["".join(each) for each in itertools.product(DIGITS[:digits], repeat=LENGTH)]
     torch.manual_seed(seed)
     config = GPT2Config(
         **{"vocab_size": 7, "n_positions": 8, "n_embd": 64, "n_layer": 1, "n_head": 4},
         **{"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
         **{"bos_token_id": None, "eos_token_id": 6, "pad_token_id": 6},
     )
-    data, watch = Dataset.from_list([{"prompt": each} for each in prompts]), Until()
+    data = Dataset.from_list([{"prompt": each} for each in prompts])
     with tempfile.TemporaryDirectory() as folder:
         made = Metered(
             model=GPT2LMHeadModel(config),
@@ -177,18 +207,18 @@ def trained(
             train_dataset=data,
             eval_dataset=data,
             processing_class=digit_tokenizer(),
-            callbacks=[watch],
+            callbacks=[Until()],
             **options or {},
         )
         made.remove_callback(PrinterCallback)
         started = time.process_time()
         made.train()
         seconds = time.process_time() - started - spent["evaluating"]
-    rewards = [entry["reward"] for entry in made.state.log_history if "reward" in entry]
-    found = spent | {"cpu_seconds": seconds, "rewards": rewards}
+    found = spent | {"cpu_seconds": seconds, "updates": made.state.global_step}
     if until is None:
-        return found
-    return found | {"reward": watch.reward, "solved": watch.reward >= until}
+        history = made.state.log_history
+        return found | {"rewards": [entry["reward"] for entry in history if "reward" in entry]}
+    return found | {"curve": curve, "solved": curve[-1][1] >= until}
 
 
 def digit_tokenizer() -> Any:
@@ -203,3 +233,82 @@ def digit_tokenizer() -> Any:
     return PreTrainedTokenizerFast(
         tokenizer_object=made, pad_token=".", eos_token=".", unk_token=".", padding_side="left"
     )
+
+
+@case("src/selective_backprop/_step", "src/selective_backprop/integrations/_transformers")
+def losses(*, words: tuple[int, ...] = (8192, 32768)) -> Iterator[Rounds | Once]:
+    """A step of TokenLossTrainer, of TRL's SFTTrainer and of the Trainer, which holds all logits.
+
+    SFTTrainer computes logits in chunks, and with them entropy and accuracy to log. Memory is the
+    highest in two steps, beyond what was held before.
+    """
+    for count in words:
+        about = {"words": count, **NET}
+        for arm in LOSSES:
+            yield Once(about | {"arm": arm}, partial(memory_of, count, arm))
+        yield Rounds({arm: stepper(count, arm) for arm in LOSSES}, [*_of_trainer()], about)
+
+
+def _of_trainer() -> Iterator[Quantity]:
+    yield Quantity("step", lambda spent: 1e3 * spent["Trainer"], "CPU ms", about={"arm": "Trainer"})
+    for arm in [*LOSSES][1:]:
+        share = lambda spent, arm=arm: spent[arm] / spent["Trainer"]  # noqa: E731
+        yield Quantity("step", share, "of the Trainer's", about={"arm": arm})
+
+
+def stepper(words: int, arm: str) -> Callable[[], None]:
+    """Return what takes a step of a trainer on a batch, with AdamW."""
+    from datasets import Dataset
+    from transformers import LlamaConfig, LlamaForCausalLM, TrainingArguments
+    from trl import SFTConfig
+
+    module, rate = LOSSES[arm]
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=words,
+        hidden_size=NET["features"],
+        intermediate_size=4 * NET["features"],
+        num_hidden_layers=NET["blocks"],
+        num_attention_heads=4,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    ids = torch.randint(words, (NET["rows"], NET["length"]))
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
+    quiet = {"report_to": "none", "use_cpu": True, "gradient_checkpointing": False}
+    quiet |= {"output_dir": tempfile.gettempdir(), "bf16": False}
+    sft = module == "trl"
+    options = {"processing_class": digit_tokenizer()} if sft else {}
+    made = getattr(import_module(module), arm.partition(",")[0])(
+        LlamaForCausalLM(config),
+        (SFTConfig if sft else TrainingArguments)(**quiet),
+        train_dataset=Dataset.from_dict({"input_ids": ids.tolist()}),
+        **options if rate is None else {"rate": rate},
+    )
+    made.model.train()
+    optimizer = torch.optim.AdamW(made.model.parameters(), 1e-4, fused=True)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        made.training_step(made.model, dict(batch), torch.tensor(ids[:, 1:].numel()))
+        optimizer.step()
+
+    return step
+
+
+def memory_of(words: int, arm: str) -> list[Row]:
+    """Return the bytes that a process takes for two steps."""
+    code = f"from benchmarks.cases.trl import take_memory; take_memory({words}, {arm!r})"
+    command = [sys.executable, "-c", code]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [value("memory of two steps", int(printed.split()[-1]), "bytes")]
+
+
+def take_memory(words: int, arm: str) -> None:
+    """Take two steps in this process, and print the bytes that they took."""
+    step = stepper(words, arm)
+    before = resident()
+    forget_peak()
+    step(), step()
+    print(peak() - before)

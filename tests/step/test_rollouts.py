@@ -90,7 +90,7 @@ def test_what_are_no_groups_or_no_numbers_in_range_is_refused(call, error, messa
         call()
 
 
-def test_prompts_come_the_seldomer_the_longer_they_taught_nothing_and_always_come_back():
+def test_prompts_that_taught_nothing_come_less_often_and_always_come_back():
     resting = sb.RestingPrompts(8, explore=0.5, least=0.1)
     first = [*resting]
     assert sorted(first) == [*range(8)]
@@ -107,6 +107,15 @@ def test_prompts_come_the_seldomer_the_longer_they_taught_nothing_and_always_com
     assert resting.odds.tolist() == pytest.approx([1, 0.5, 0.25, 0.125, 1, 0.5, 1, 1])
     resting.record(torch.tensor([1, 7]), torch.tensor([True, False]))
     assert resting.odds.tolist() == pytest.approx([1, 1, 0.25, 0.125, 1, 0.5, 1, 0.5])
+
+
+def test_all_results_of_a_prompt_that_comes_twice_count():
+    resting = sb.RestingPrompts(4)
+    taught = torch.tensor([False, False, True, False, False, True])
+    resting.record(torch.tensor([1, 1, 2, 2, 3, 3]), taught)
+    assert resting.odds.tolist() == [1, 0.25, 1, 1]
+    resting.record(torch.tensor([1, 2], dtype=torch.int32), torch.zeros(2, 4))
+    assert resting.odds.tolist() == [1, 0.125, 0.5, 1]
 
 
 def test_a_pass_in_which_all_rest_has_the_prompt_of_the_highest_odds():

@@ -1,4 +1,4 @@
-"""Prompts that taught nothing lately are drawn seldom, before anything is generated for them."""
+"""Prompts that taught nothing lately are drawn less often, before anything is generated."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,12 +15,12 @@ from selective_backprop._step.rollouts import informative
 
 
 class RestingPrompts(Sampler[int]):
-    """Draw prompts in random order; the longer one has taught nothing, the seldomer it comes.
+    """Draw prompts in random order, those that taught nothing lately less often.
 
-    A prompt whose answers all had equal rewards is likely to be answered alike again. So with each
-    visit in a row that taught nothing the odds that it comes in a pass fall by the factor
-    `explore`, to no less than `least`: every prompt comes back, and one visit that teaches
-    something puts its odds back to 1. Give it to the loader of the prompts as its `sampler`.
+    A prompt whose answers all had equal rewards will probably get equal rewards again. Each such
+    visit in a row multiplies the odds that the prompt comes in a pass by `explore`, down to
+    `least`, so every prompt comes back. A visit with different rewards sets its odds back to 1.
+    Give it to the loader of the prompts as its `sampler`.
 
     Each pass over it draws anew. On several ranks, build it alike and record what all ranks found,
     and deal its prompts out.
@@ -76,6 +76,9 @@ class RestingPrompts(Sampler[int]):
     def record(self, prompts: Tensor, rewards: Tensor) -> None:
         """Note what the answers to some prompts got.
 
+        A prompt that comes several times counts as visited so often; if it taught something once,
+        its odds are 1.
+
         Args:
             prompts: their numbers, `[prompt]`.
             rewards: `[prompt, answer]`, as `informative` takes them; a prompt taught something
@@ -95,7 +98,10 @@ class RestingPrompts(Sampler[int]):
                 f"prompts {int(prompts.min())} to {int(prompts.max())}; there are 0 to "
                 f"{len(self._visits) - 1}"
             )
-        self._visits[prompts] = (self._visits[prompts] + 1).where(~taught, 0)
+        count = len(self._visits)
+        learned = torch.bincount(prompts[taught], minlength=count) > 0
+        visits = self._visits + torch.bincount(prompts, minlength=count)
+        self._visits = visits.masked_fill(learned, 0)
 
     def state_dict(self) -> dict[str, Any]:
         """Return how often each prompt has taught nothing in a row, and the passes begun."""
