@@ -122,7 +122,7 @@ def assemble(
         scorer if scorer is not None and scorer.ahead else None,
         options,
         counts=options.with_selection or not passes_unseen,
-        indexed=options.with_selection or scorer is not None,
+        indexed=options.with_selection or needs.indices or memory is not None,
     )
     pipeline = Pipeline(
         candidate_loader=candidate_loader,

@@ -137,7 +137,8 @@ class ScoreMemory:
                     f"examples {selection.indices[~finite][:10].tolist()}. Fix the data or lower "
                     'the learning rate; nonfinite="skip" or "select" records them as unknown.'
                 )
-            losses = losses.nan_to_num(torch.nan, torch.nan, torch.nan)
+            if on_host or self.pending is not None:  # a ledger on a device does so when it is read
+                losses = losses.nan_to_num(torch.nan, torch.nan, torch.nan)
         self.writer.record(selection.indices, losses, epoch)
         if self._asks_classes:
             classes = class_indices(targets, len(losses))
