@@ -86,7 +86,8 @@ def assemble(
     if isinstance(ranks, Group):
         ranked = history is not None and needs.passes
         filing = SharedHistory(history, window, options.device) if ranked else None
-        lockstep = LockstepBatches(Exchange(ranks, window if ranked else 0), filing)
+        exchange = Exchange(ranks, window if ranked else 0)
+        lockstep = LockstepBatches(exchange, filing, overlaps=options.overlap)
 
     seed = options.seed, ranks.rank
     ranks_scores = terms.history > 0
@@ -156,6 +157,7 @@ def assemble(
             "leftovers": options.leftovers,
             "nonfinite": options.nonfinite,
             "epochs": progress.epochs,
+            "overlap": options.overlap,
             # ranks share scores by index, so an index must mean the same example on all
             "examples": None if memory is None else source.examples,
         }

@@ -173,10 +173,16 @@ class Column:
         return self._scores
 
     @property
+    def newest(self) -> Tensor | None:
+        """The last score of each example on the scores' own device, only to read; NaN for none."""
+        scores = self._read()
+        return None if scores is None else scores[0]
+
+    @property
     def complete(self) -> bool:
         """Whether every example has a score; waits for the device."""
-        scores = self._read()
-        return scores is not None and not bool(scores[0].isnan().any())
+        newest = self.newest
+        return newest is not None and not bool(newest.isnan().any())
 
     def observe(self) -> Observations:
         """Return what is remembered now, as a copy on the host; waits for the device."""

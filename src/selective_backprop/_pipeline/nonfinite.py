@@ -97,13 +97,11 @@ class FiniteGuard:
 
 def _describe(pieces: Sequence[Rows]) -> str:
     """Return which scores are not finite in the first batch of some that has such."""
-    for rows in pieces:
-        assert rows.scores is not None
-        bad = (~torch.isfinite(rows.scores)).nonzero().flatten().cpu()
-        if len(bad):
-            break
+    found = ((rows, rows.scores.cpu()) for rows in pieces if rows.scores is not None)
+    rows, scores = next(pair for pair in found if not bool(pair[1].isfinite().all()))
+    bad = (~scores.isfinite()).nonzero().flatten()
     some = bad[:10]
-    values = ", ".join(f"{value:g}" for value in rows.scores.cpu()[some].tolist())
+    values = ", ".join(f"{value:g}" for value in scores[some].tolist())
     places = f"rows {some.tolist()} of a batch"
     if rows.indices is not None:
         places = f"examples {rows.indices.cpu()[some].tolist()} of the data set ({places})"

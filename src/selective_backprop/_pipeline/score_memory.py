@@ -193,9 +193,9 @@ class ScoreMemory:
         return self._known
 
     def _ask(self, epoch: int) -> Known | None:
-        recorded = self.ledger.recorded
-        if self._confident and not recorded.empty:  # before anything is left out by them
-            check_entropies(torch.from_numpy(recorded.on_host().scores[0]), None)
+        newest = self.ledger.recorded.newest
+        if self._confident and newest is not None:  # before anything is left out by them
+            check_entropies(newest, None)
         return self._scorer.recall(self.ledger, epoch)
 
     def knows_all(self, epoch: int) -> bool | None:
