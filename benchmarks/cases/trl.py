@@ -48,7 +48,8 @@ ARMS: dict[str, dict[str, Any] | None] = {
     "prompts rest": {"rest": 0.5},
     "all three": {"refills": 3, "keep": 4, "rest": 0.5},
 }
-# Of the rates of `rates`, those with which an arm generated least; the first two train alike.
+# Of two rates, those with which an arm generated least for both tasks (records/bench/trl-rates).
+# The last two were not tried at both, and have that of "non-zero"; the first two train alike.
 RATES = dict.fromkeys(ARMS, 1e-3) | {"non-zero, 3 refills": 2e-3}
 # Trainers whose steps `losses` compares, and the rates of those that choose tokens.
 LOSSES: dict[str, tuple[str, float | None]] = {
