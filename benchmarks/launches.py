@@ -147,11 +147,13 @@ ARMS: dict[str, Callable[[], Counts]] = {
     "infobatch": lambda: through_loader(sb.infobatch),
     "easy_skip": lambda: through_loader(sb.easy_skip),
     "recorded_sb": lambda: through_loader(lambda: sb.recorded_sb(RATE)),
-    "selective_backprop": lambda: through_loader(lambda: sb.selective_backprop(RATE)),
+    "selective_backprop": lambda: through_loader(
+        lambda: sb.selective_backprop(RATE, history=EXAMPLES)  # full by the last epoch
+    ),
     "kath18": lambda: through_loader(sb.kath18),
     "drop_zero": lambda: through_loader(sb.drop_zero),
     'selective_backprop, nonfinite="skip"': lambda: through_loader(
-        lambda: sb.selective_backprop(RATE), nonfinite="skip"
+        lambda: sb.selective_backprop(RATE, history=EXAMPLES), nonfinite="skip"
     ),
     "SelectiveStep, random_backprop": lambda: step(sb.random_backprop(RATE)),
     "TokenLedger, kept=": lambda: tokens(rows_only=False),

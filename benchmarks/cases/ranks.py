@@ -10,17 +10,21 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import selective_backprop as sb
 from benchmarks.case import Once, Row, case, value
 from benchmarks.images import BATCH, RATE, WINDOW, Net
+from selective_backprop._distributed.group import Group, find_ranks
+from selective_backprop._distributed.messages import HEAD, Exchange, Head, Status
 from selective_backprop_lab.nets.small import resnet9
 
 RANKS, WIDTHS = 2, (8, 16)
@@ -34,13 +38,66 @@ def ranks(*, rounds: int = 100) -> Iterator[Once]:
     yield Once(ABOUT, lambda: measured(rounds))
 
 
+@case("src/selective_backprop/_distributed")
+def exchange(
+    *,
+    ranks: tuple[int, ...] = (2, 4, 8),
+    scores: tuple[int, ...] = (0, 384, 3072),
+    rounds: int = 200,
+) -> Iterator[Once]:
+    """What one message of each rank takes, by ranks and scores in it, and a line through that."""
+    found: list[Row] = []
+    for size in ranks:
+        about = {"ranks": size, "backend": "gloo", "clock": "wall clock of the slowest rank"}
+
+        def find(size: int = size) -> list[Row]:
+            rows = in_processes(exchange_scores, size, (scores, rounds))
+            found.extend(rows)
+            return rows
+
+        yield Once(about, find)
+    if found:
+        yield Once({"backend": "gloo"}, lambda: [line_through(found, ranks)])
+
+
+@case("src/selective_backprop/_distributed", "src/selective_backprop/_pipeline/lockstep.py")
+def overlap(
+    *, ranks: tuple[int, ...] = (2, 4, 8), step: float = 0.1, rounds: int = 60
+) -> Iterator[Once]:
+    """Seconds between two steps in which a process only sleeps, by when messages are awaited."""
+    for size in ranks:
+        about = {"ranks": size, "backend": "gloo", "batch_size": BATCH, "window": WINDOW}
+        yield Once(
+            about | {"step": step},
+            lambda size=size: in_processes(between_steps, size, (step, rounds)),
+        )
+
+
+def line_through(rows: list[Row], ranks: tuple[int, ...]) -> Row:
+    """Return the seconds of a hop and of a byte, least squares over what was measured.
+
+    Gloo passes messages around a ring: of P ranks, each sends P - 1 times.
+    """
+    sizes = np.repeat(ranks, len(rows) // len(ranks))
+    sent = np.array([row["message_bytes"] for row in rows])
+    hops = np.stack([sizes - 1, (sizes - 1) * sent], axis=1)
+    (hop, byte), *_ = np.linalg.lstsq(hops, np.array([row["median"] for row in rows]))
+    return value("a hop", float(hop), "seconds") | {"seconds_per_byte": float(byte)}
+
+
 def measured(rounds: int) -> list[Row]:
     """Measure in processes of their own."""
+    return in_processes(be_a_rank, RANKS, (rounds,))
+
+
+def in_processes(work: Callable[..., None], ranks: int, arguments: tuple[object, ...]) -> list[Row]:
+    """Return what the first of some ranks found, which all do `work` in processes of their own."""
     context = get_context("spawn")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         processes = [
-            context.Process(target=be_a_rank, args=(rank, folder, rounds)) for rank in range(RANKS)
+            context.Process(target=work, args=(rank, ranks, folder, *arguments))
+            for rank in range(ranks)
         ]
         for process in processes:
             process.start()
@@ -100,13 +157,67 @@ def slower(work: Callable[[], object]) -> float:
     return float(seconds)
 
 
-def be_a_rank(rank: int, folder: Path, rounds: int) -> None:
+def join(rank: int, ranks: int, folder: Path) -> None:
+    """Become one of the ranks of a group."""
+    torch.set_num_threads(1)
+    store = f"file://{folder / 'store'}"
+    distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks)
+
+
+def exchange_scores(
+    rank: int, ranks: int, folder: Path, scores: tuple[int, ...], rounds: int
+) -> None:
+    """Be one of the ranks that exchange so many scores; the first writes what was found."""
+    join(rank, ranks, folder)
+    group, rows = find_ranks(), []
+    assert isinstance(group, Group)
+    for count in scores:
+        swap = partial(Exchange(group, count).swap, Head(Status.READY, 0, 0), [torch.rand(count)])
+        times = [slower(swap) for _ in range(rounds + 10)][10:]
+        low, middle, high = statistics.quantiles(times, n=4)
+        spread = {"low": low, "high": high, "rounds": rounds, "message_bytes": 4 * (HEAD + count)}
+        rows.append(value("exchange", middle, "seconds") | spread)
+    if rank == 0:
+        (folder / "found.json").write_text(json.dumps(rows), encoding="utf-8")
+    distributed.destroy_process_group()
+
+
+def between_steps(rank: int, ranks: int, folder: Path, step: float, rounds: int) -> None:
+    """Be one of the ranks that take steps; the first writes how long it was between them."""
+    torch.set_num_threads(1)
+    data = DataLoader(TensorDataset(torch.rand(WINDOW * (rounds + 2))), BATCH)
+
+    def selecting(overlap: bool = False) -> sb.SelectiveLoader:
+        strategy = sb.selective_backprop(RATE, warmup_epochs=0)
+        options = {"losses": lambda model, batch: batch[0], "batch_size": BATCH, "quiet": True}
+        return sb.SelectiveLoader(data, nn.Identity(), None, strategy, overlap=overlap, **options)
+
+    loaders = {"no other rank": selecting()}  # built before there is a group
+    join(rank, ranks, folder)
+    loaders |= {"before the step": selecting(), "after the step": selecting(overlap=True)}
+    rows = []
+    for name, loader in loaders.items():
+        distributed.barrier()
+        batches, seconds = iter(loader), []
+        for _ in range(rounds + 1):
+            start = time.perf_counter()
+            next(batches)
+            seconds.append(time.perf_counter() - start)
+            time.sleep(step)
+        del batches
+        low, middle, high = statistics.quantiles(seconds[1:], n=4)
+        spread = {"low": low, "high": high, "rounds": rounds, "awaited": name}
+        rows.append(value("between steps", middle, "seconds") | spread)
+    if rank == 0:
+        (folder / "found.json").write_text(json.dumps(rows), encoding="utf-8")
+    distributed.destroy_process_group()
+
+
+def be_a_rank(rank: int, ranks: int, folder: Path, rounds: int) -> None:
     """Be one of the ranks; the first writes what was found into the folder."""
     torch.set_num_threads(1)
     alone = selecting()  # before there is a group
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=RANKS
-    )
+    join(rank, ranks, folder)
     together = selecting()
     rows = []
     for width in WIDTHS:

@@ -4,12 +4,13 @@ import itertools
 import statistics
 import time
 from collections.abc import Iterator
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import selective_backprop as sb
 from benchmarks.case import Once, Row, case, value
@@ -81,42 +82,95 @@ def ledger(*, examples: int = 10**8) -> Iterator[Once]:
         began, before = time.monotonic(), resident()
         next(iter(loader))
         started, drawn = time.monotonic() - began, resident() - before
-        with TemporaryDirectory() as folder:
-            began = time.monotonic()
-            torch.save(loader.state_dict(), Path(folder) / "state.pt")
-            saved = time.monotonic() - began
-            size = (Path(folder) / "state.pt").stat().st_size
-            began = time.monotonic()
-            loader.load_state_dict(torch.load(Path(folder) / "state.pt", weights_only=True))
-            resumed = time.monotonic() - began
         return [
             value("opening", opened, "seconds", 5.0),
             value("memory", taken / examples, "bytes per example", 8.1),
             value("filing", 1e9 * filed / examples, "nanoseconds per example"),
             value("beginning an epoch", started, "seconds"),
             value("memory while it runs, beyond", drawn / examples, "bytes per example"),
-            value("saving", saved, "seconds"),
-            value("resuming", resumed, "seconds"),
-            value("saved state", size / examples, "bytes per example"),
+            *saved_and_resumed(loader, examples),
         ]
 
     yield Once({"examples": examples}, find)
 
 
+@case("src/selective_backprop")
+def start(*, examples: int = 10**6, rounds: int = 5) -> Iterator[Once]:
+    """Seconds from building a loader to its first batch, each time in a new process."""
+    for name in ("bare loader", "traditional", "selective_backprop", "auto"):
+        yield Once(
+            {"examples": examples, "strategy": name},
+            lambda name=name: [first_batch_of(name, examples, rounds)],
+        )
+
+
+def first_batch_of(name: str, examples: int, rounds: int) -> Row:
+    """Return the median of the seconds; what the process imports at its start is left out."""
+    seconds = []
+    for _ in range(rounds):
+        with get_context("spawn").Pool(1) as process:
+            seconds.append(process.apply(seconds_to_first_batch, (name, examples)))
+    found = value("first batch", statistics.median(seconds), "seconds", 0.5)
+    return found | {"low": min(seconds), "high": max(seconds), "rounds": rounds}
+
+
+def seconds_to_first_batch(name: str, examples: int) -> float:
+    """Build what trains on so many examples, and return how long the first batch takes."""
+    torch.set_num_threads(1)
+    data = TensorDataset(torch.randn(examples, 8), torch.arange(examples) % CLASSES)
+    model, loader = nn.Linear(8, CLASSES), DataLoader(data, 128, shuffle=True)
+    options = {"rate": 1 / 3, "warmup_epochs": 0} if name == "selective_backprop" else {}
+    began = time.monotonic()
+    if name != "bare loader":
+        strategy = getattr(sb, name)(**options)
+        loader = sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), strategy, quiet=True)
+        assert loader.loss_fn  # the loop would call it, and `auto` asks that it was taken
+    next(iter(loader))
+    return time.monotonic() - began
+
+
 @case(*CORE, "src/selective_backprop/strategies")
-def opening(*, examples: int = 10**7, rounds: int = 7) -> Iterator[Once]:
+def opening(*, examples: tuple[int, ...] = (10**7, 10**8), rounds: int = 7) -> Iterator[Once]:
     """What the first batch of an epoch of `auto` takes, where every example was trained on twice.
 
     A share of the labels is wrong: these examples' losses are high, both times, so that they are
     given up. Classes are as frequent as each other, or one of two is that of 98 in a hundred.
     """
-    for wrong, frequent in ((0.0, 1 / CLASSES), (0.2, 1 / CLASSES), (0.0, 0.98)):
-        about = {"examples": examples, "wrong": wrong, "frequent": frequent}
-        yield Once(about, lambda a=about: first_batches(**a, rounds=rounds))
+    for count in examples:
+        for wrong, frequent in ((0.0, 1 / CLASSES), (0.2, 1 / CLASSES), (0.0, 0.98)):
+            about = {"examples": count, "wrong": wrong, "frequent": frequent}
+            yield Once(about, lambda a=about: first_batches(**a, rounds=rounds))
 
 
-def first_batches(examples: int, wrong: float, frequent: float, rounds: int) -> list[Row]:
-    """Return the CPU seconds and the peak of memory."""
+@case(*CORE, "src/selective_backprop/strategies")
+def resuming(*, examples: int = 10**8) -> Iterator[Once]:
+    """What saving and resuming take with `auto`, where every example was trained on twice."""
+    yield Once(
+        {"examples": examples},
+        lambda: saved_and_resumed(trained_twice(examples, 0.0, 1 / CLASSES), examples),
+    )
+
+
+def saved_and_resumed(loader: sb.SelectiveLoader, examples: int) -> list[Row]:
+    """Return the seconds, and the bytes of the state."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "state.pt"
+        began = time.monotonic()
+        torch.save(loader.state_dict(), path)
+        saved = time.monotonic() - began
+        began = time.monotonic()
+        loader.load_state_dict(torch.load(path, weights_only=True))
+        resumed = time.monotonic() - began
+        size = path.stat().st_size
+    return [
+        value("saving", saved, "seconds"),
+        value("resuming", resumed, "seconds"),
+        value("saved state", size / examples, "bytes per example"),
+    ]
+
+
+def trained_twice(examples: int, wrong: float, frequent: float) -> sb.SelectiveLoader:
+    """Return a loader of `auto` whose examples all have two recorded losses, and a class."""
     loader = sb.SelectiveLoader(
         DataLoader(Indices(examples), 128),
         None,
@@ -136,6 +190,12 @@ def first_batches(examples: int, wrong: float, frequent: float, rounds: int) -> 
         targets = rows % CLASSES if even else (rows % 100 >= 100 * frequent).long()
         loader.ledger.hand_out(rows)
         loader.record(sb.Selection(rows, torch.ones(len(rows))), losses, targets=targets)
+    return loader
+
+
+def first_batches(examples: int, wrong: float, frequent: float, rounds: int) -> list[Row]:
+    """Return the CPU seconds and the peak of memory."""
+    loader = trained_twice(examples, wrong, frequent)
     seconds, peaks = [], []
     for number in range(1, rounds + 1):
         loader.set_epoch(number)

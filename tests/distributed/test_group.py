@@ -1,5 +1,7 @@
 """Who trains together, and what they send is small and means the same to all."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from fixture_lone_rank import lone_rank  # noqa: F401
@@ -10,6 +12,8 @@ from torch import distributed
 import selective_backprop as sb
 from selective_backprop._distributed.group import Alone, Group, find_ranks
 from selective_backprop._distributed.messages import EPOCHS, EXCHANGES, Exchange, Head, Status
+
+DONE = SimpleNamespace(wait=lambda: None)
 
 
 def test_a_process_without_a_group_is_alone():
@@ -76,9 +80,10 @@ def test_numbers_beyond_the_room_for_them_begin_anew(head, epochs, turns):
 
 
 def test_scores_are_sent_bit_for_bit(monkeypatch):
-    def gather(told, message, group):
+    def gather(told, message, group, async_op):
         for one in told:
             one.copy_(message)
+        return DONE
 
     monkeypatch.setattr(distributed, "all_gather", gather)
     exchange = Exchange(Group(0, 2, torch.device("cpu")), rows=6)
@@ -94,10 +99,11 @@ def test_scores_are_sent_bit_for_bit(monkeypatch):
 def test_rows_of_any_number_are_gathered_in_pieces_of_bounded_size(monkeypatch):
     sizes = []
 
-    def gather(told, message, group):
+    def gather(told, message, group, async_op):
         sizes.append(len(message))
         for rank, one in enumerate(told):
             one.copy_(message + 100 * rank)
+        return DONE
 
     monkeypatch.setattr(distributed, "all_gather", gather)
     monkeypatch.setattr("selective_backprop._distributed.group.MOST_AT_ONCE", 6)

@@ -2,13 +2,18 @@
 
 import threading
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import distributed
 
+import selective_backprop as sb
 from selective_backprop._distributed import group
 from selective_backprop._distributed.group import Group
+from selective_backprop._distributed.messages import Exchange, Status
+from selective_backprop._pipeline.lockstep import LockstepBatches
+from selective_backprop._pipeline.rows import Rows
 
 ALL = Group(0, 2, torch.device("cpu"))
 
@@ -19,7 +24,8 @@ class Backend:
     def __init__(self):
         self.held, self.sent = [], []
 
-    def all_gather(self, places, message, group):
+    def all_gather(self, places, message, group, async_op):
+        assert async_op
         for place in places:
             place.copy_(message)
         tensors = [*places, message]
@@ -27,6 +33,7 @@ class Backend:
             factor = torch.ones((), requires_grad=True)
             self.held.append([tensor * factor for tensor in tensors])
         self.sent.append([weakref.ref(tensor) for tensor in tensors])
+        return SimpleNamespace(wait=lambda: None)
 
     def kept(self):
         return [any(one() is not None for one in each) for each in self.sent]
@@ -86,3 +93,36 @@ def test_a_backend_that_never_lets_go_does_not_keep_python_from_shutting_down(ba
     group._wait_for_gloo()
     assert backend.kept() == [True]
     backend.held.clear()
+
+
+def test_a_batch_may_be_trained_on_while_messages_travel():
+    events = []
+
+    class Post(Exchange):
+        def send(self, head, scores):
+            events.append(head.status.name)
+            return lambda: events.append("arrived") or ([head.status] * 2, [])
+
+    lockstep = LockstepBatches(Post(ALL, 0), None, overlaps=True)
+    lockstep.alike = True
+    taken = lockstep.take(lambda: None, (Rows(None, 1) for _ in range(2)))
+    next(taken)
+    assert events == ["READY"]
+    next(taken)
+    lockstep.settle()  # before a state is saved
+    assert events == ["READY", "arrived", "READY", "arrived"]
+    assert list(taken) == []
+    assert events[4:] == ["ENDED", "arrived"]
+
+
+def test_a_rank_that_ends_too_early_is_noticed():
+    class Post(Exchange):
+        def send(self, head, scores):
+            return lambda: ([head.status, Status.ENDED], [])
+
+    lockstep = LockstepBatches(Post(ALL, 0), None, overlaps=True)
+    lockstep.alike = True
+    taken = lockstep.take(lambda: None, (Rows(None, 1) for _ in range(2)))
+    next(taken)
+    with pytest.raises(sb.LoaderError, match="overlap=True"):
+        next(taken)

@@ -6,6 +6,14 @@ from fixture_ranks import Failed
 from fixture_training import STRATEGIES
 
 
+@pytest.mark.parametrize("name", ["selective", "stale", "recorded, rescored"])
+def test_messages_that_travel_while_a_batch_is_trained_on_change_nothing(processes, name):
+    pair = processes.form(2)
+    late, at_once = (pair.run(save_and_go_on, name, (48, 48), overlap) for overlap in (True, False))
+    for (whole, resumed), (expected, _) in zip(late, at_once, strict=True):
+        assert resumed == whole == expected
+
+
 @pytest.mark.parametrize("shards", [(48, 48), (72, 40), (48, 48, 48), (60, 52, 44)], ids=str)
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if "pipelined" not in name])
 def test_from_whichever_batch_ranks_go_on_they_do_as_if_they_had_not_stopped(

@@ -1,6 +1,7 @@
 """What ranks note of examples is filed in order, whole or by shard, and a repeated one in turn."""
 
 from collections import defaultdict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -125,5 +126,10 @@ def test_losses_of_one_hand_out_replace_one_another_before_and_after_a_merge(ste
 def by_itself():
     """A group of one, which answers itself."""
     patch = pytest.MonkeyPatch()
-    patch.setattr(distributed, "all_gather", lambda told, message, group: told[0].copy_(message))
+
+    def gather(told, message, group, async_op):
+        told[0].copy_(message)
+        return SimpleNamespace(wait=lambda: None)
+
+    patch.setattr(distributed, "all_gather", gather)
     return patch.context()

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 
 import selective_backprop as sb
+from selective_backprop._pipeline.candidate_loader import move_rows
 
 
 @dataclass(frozen=True)
@@ -179,3 +180,14 @@ def test_a_closed_gate_begins_only_what_it_probes():
     assert flat(numbers(door)) == list(range(48))
     assert scorer.begun == scorer.waited
     assert 0 < len(scorer.begun) < 12
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("kind", [torch.int64, torch.int32])
+def test_indices_and_weights_move_together(count, kind):
+    indices, weights = torch.arange(count, dtype=kind) + 2**20, torch.rand(count)
+    moved = move_rows(indices, weights, torch.device("cpu"))
+    assert [each.dtype for each in moved] == [kind, torch.float32]
+    assert all(torch.equal(*pair) for pair in zip(moved, (indices, weights), strict=True))
+    assert move_rows(None, weights, torch.device("cpu"))[0] is None
+    assert move_rows(indices, None, torch.device("cpu"))[1] is None

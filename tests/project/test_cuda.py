@@ -336,3 +336,10 @@ def test_where_batches_are_not_in_pinned_memory_the_first_one_says_so(pinned, ca
         )
     )
     assert "pin_memory" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_memory_that_is_not_pinned_is_told_at_the_start(pinned, capsys):
+    loader = DataLoader(examples(), BATCH, pin_memory=pinned)
+    next(iter(sb.SelectiveLoader(loader, net(), LOSS, sb.selective_backprop(1 / 3))))
+    assert ("pin_memory=True" in capsys.readouterr().err) is not pinned

@@ -42,6 +42,12 @@ def is_no_cross_entropy(loss_fn: LossFunction | None) -> str | None:
     return name if of_torch and name not in _OF_CLASSES | _OF_LABELS else None
 
 
+def is_plainly_torchs(loss_fn: LossFunction) -> bool:
+    """Return whether a loss is a module of torch's that is not compiled."""
+    known = type(loss_fn).__module__ == nn.modules.loss.__name__
+    return known and getattr(loss_fn, "_compiled_call_impl", None) is None
+
+
 def _uncompiled(loss_fn: Any) -> Any:
     """Return the module that was compiled; other losses as they are.
 

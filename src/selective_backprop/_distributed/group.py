@@ -2,7 +2,7 @@
 
 import atexit
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -41,25 +41,41 @@ class Group:
         Every rank must call this, with a message of the same shape and type. It returns when
         all have. `doing` says for errors what this rank does, such as "opens epoch 3".
         """
+        return self.send(message, doing)()
+
+    def send(self, message: Tensor, doing: str) -> Callable[[], Tensor]:
+        """Begin what `gather` does, and return what waits for it."""
         with torch.inference_mode(False):  # in it, a view does not hold the tensor it views
             message = message.to(self.device, copy=True).contiguous()
             places = [torch.empty_like(message) for _ in range(self.size)]
             if self.device.type == "cpu":
                 _keep([message, *places])
         begun = time.monotonic()
-        try:
-            distributed.all_gather(places, message, group=self.members)
-        except RuntimeError as error:
+
+        def lost(error: Exception) -> LoaderError:
             others = ", ".join(str(rank) for rank in range(self.size) if rank != self.rank)
             waited = time.monotonic() - begun
-            raise LoaderError(
+            return LoaderError(
                 f"rank {self.rank}, which {doing}, waited {waited:.1f} s for rank {others}: a "
                 "rank has died, or took longer than the process group's timeout. The first error "
                 "in the ranks' outputs says why. If a rank may take that long, pass a longer "
                 "timeout= to init_process_group. Torch says: "
                 f"{str(error).splitlines()[0]}"
-            ) from error
-        return torch.stack(places)
+            )
+
+        try:
+            work = distributed.all_gather(places, message, group=self.members, async_op=True)
+        except RuntimeError as error:
+            raise lost(error) from error
+
+        def arrive() -> Tensor:
+            try:
+                work.wait()
+            except RuntimeError as error:
+                raise lost(error) from error
+            return torch.stack(places)
+
+        return arrive
 
     def gather_rows(self, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, int, Tensor]]:
         """Yield a rank, a position among its rows and the piece of rows there, for all ranks' rows.

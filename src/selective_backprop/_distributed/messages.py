@@ -2,9 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -55,6 +56,9 @@ class Head(NamedTuple):
         return f"is at exchange {self.exchanges} of epoch {self.epoch}"
 
 
+Swapped: TypeAlias = tuple[list[Status], list[Tensor]]  # of all ranks, and their scores
+
+
 class Exchange:
     """One all-gather of one small message from each rank.
 
@@ -67,11 +71,15 @@ class Exchange:
         self.group = group
         self.rows = rows
 
-    def swap(self, head: Head, scores: Sequence[Tensor] = ()) -> tuple[list[Status], list[Tensor]]:
+    def swap(self, head: Head, scores: Sequence[Tensor] = ()) -> Swapped:
         """Send this rank's head and scores, and return all ranks' statuses and scores, in order.
 
         The scores come in pieces, with at most `rows` scores in all.
         """
+        return self.send(head, scores)()
+
+    def send(self, head: Head, scores: Sequence[Tensor] = ()) -> Callable[[], Swapped]:
+        """Begin what `swap` does, and return what waits for it."""
         message = torch.zeros(HEAD + self.rows, dtype=torch.int32, device=self.group.device)
         message[0].fill_(head.pack())
         count = 0
@@ -80,7 +88,10 @@ class Exchange:
             message[HEAD + count : HEAD + count + len(bits)] = bits
             count += len(bits)
         message[1].fill_(count)
-        gathered = self.group.gather(message, str(head))
+        return partial(self._read, self.group.send(message, str(head)))
+
+    def _read(self, arrive: Callable[[], Tensor]) -> Swapped:
+        gathered = arrive()
         numbers = gathered[:, :HEAD].tolist()
         heads = [Head.unpack(number) for number, _ in numbers]
         self._check(heads)

@@ -86,7 +86,8 @@ def assemble(
     if isinstance(ranks, Group):
         ranked = history is not None and needs.passes
         filing = SharedHistory(history, window, options.device) if ranked else None
-        lockstep = LockstepBatches(Exchange(ranks, window if ranked else 0), filing)
+        exchange = Exchange(ranks, window if ranked else 0)
+        lockstep = LockstepBatches(exchange, filing, overlaps=options.overlap)
 
     seed = options.seed, ranks.rank
     ranks_scores = terms.history > 0
@@ -122,7 +123,7 @@ def assemble(
         scorer if scorer is not None and scorer.ahead else None,
         options,
         counts=options.with_selection or not passes_unseen,
-        indexed=options.with_selection or scorer is not None,
+        indexed=options.with_selection or needs.indices or memory is not None,
     )
     pipeline = Pipeline(
         candidate_loader=candidate_loader,
@@ -156,6 +157,7 @@ def assemble(
             "leftovers": options.leftovers,
             "nonfinite": options.nonfinite,
             "epochs": progress.epochs,
+            "overlap": options.overlap,
             # ranks share scores by index, so an index must mean the same example on all
             "examples": None if memory is None else source.examples,
         }

@@ -87,6 +87,8 @@ class LoaderState:
     def state_dict(self) -> dict[str, Any]:
         """Return this state and the states of the parts, in plain containers."""
         parts, mid_epoch = self._parts, self.mid_epoch
+        if parts.pipeline.lockstep is not None:
+            parts.pipeline.lockstep.settle()
         if self.start is not None and parts.pipeline.candidate_loader.can_go_on:
             mid_epoch = parts.pipeline.mid_epoch(self.start, self.counts_at_epoch_start)
         return {

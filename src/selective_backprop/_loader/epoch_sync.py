@@ -156,6 +156,7 @@ class EpochHandshake:
                 "opened, so no rank can continue. The error of that rank says why"
             )
         least = EpochForecast(*map(min, zip(*ranks, strict=True)))
+        self.lockstep.alike = {each.batches for each in ranks} == {max(0, least.batches)}
         seen = [(each.candidates, each.waiting) for each in ranks]
         if self.collective_forward and (least.candidates == UNKNOWN or len(set(seen)) > 1):
             found = ", ".join(

@@ -104,6 +104,9 @@ class SelectiveLoader:
         stopwatch: gets the seconds spent on `"load"`, `"score"` and `"select"`.
         process_group: the `torch.distributed` processes that share the data; by default all.
             They train on equally many batches, ranked against one shared history.
+        overlap: let the processes' messages travel while a batch is trained on, where all know
+            that they have equally many batches in an epoch. The choices are the same. A process
+            learns one batch later that another one failed.
         quiet: print nothing. By default rank 0 prints a line on standard error at the first batch,
             with what is selected and how many steps to expect, and a line at the second epoch if
             labels look wrong.
@@ -145,6 +148,7 @@ class SelectiveLoader:
         nonfinite: NonFinite | str = NonFinite.RAISE,
         stopwatch: Stopwatch | None = None,
         process_group: Any = None,
+        overlap: bool = False,
         quiet: bool = False,
     ) -> None:
         if isinstance(loader, SelectiveLoader):
@@ -175,6 +179,7 @@ class SelectiveLoader:
             nonfinite=choose("nonfinite", nonfinite, NonFinite),
             stopwatch=stopwatch,
             process_group=process_group,
+            overlap=check_flag("overlap", overlap),
         )
         self._source, self._strategy, self._options = source, strategy, options
         self._thread = threading.get_ident()

@@ -11,7 +11,7 @@ from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_whole
 from selective_backprop._core.saved_state import FLOATS, Saved
 from selective_backprop._core.stats import ScoreStats
-from selective_backprop._core.types import Float64, Odds, Scores
+from selective_backprop._core.types import Float64, Int64, Odds, Scores
 
 Mark = tuple[dict[str, Tensor], int]  # what is kept, and how many scores were filed
 
@@ -101,11 +101,30 @@ class History:
             return torch.ones_like(scores, dtype=torch.float64)
         if self.recent.device.type == "cpu":  # NumPy is twice as fast as torch, which sorts indices
             return torch.from_numpy(self.percentiles_on_host(scores, ties=ties))
+        places, shares = self.places(scores, ties=ties)
+        return shares.take(places)
+
+    def places(
+        self, scores: Scores, *, ties: bool = False
+    ) -> tuple[Int64[Tensor, " candidate"], Float64[Tensor, " place"]]:
+        """Return how many remembered scores are lower than each, and the share of any such number.
+
+        As `percentiles`, which looks the shares up. While scores are not weighed and there are as
+        many, the shares are the same tensor. The history must not be empty.
+        """
         if self._sorted is None:
             recent, weights = self.recent, self.weights
             self._sorted = recent.sort().values
             self._below = None if weights is None else _shares(weights, recent)
-        return _rank_on_device(scores, self._sorted, self._below, ties=ties)
+        ascending, below = self._sorted, self._below
+        places = torch.searchsorted(ascending, scores.contiguous(), right=ties)
+        if below is not None:
+            return places, below
+        count = len(ascending)
+        if self._even is None or len(self._even) != count + 1:
+            numbers = ascending.new_ones(count + 1, dtype=torch.float64).cumsum(0) - 1
+            self._even = numbers / count
+        return places, self._even
 
     def percentiles_on_host(self, scores: Scores, *, ties: bool = False) -> np.ndarray:
         """Do what `percentiles` does in NumPy, for scores in the host's memory."""
@@ -191,6 +210,7 @@ class History:
         self._sorted: torch.Tensor | None = None
         self._sorted_on_host: np.ndarray | None = None
         self._below: torch.Tensor | None = None
+        self._even: torch.Tensor | None = None  # the shares that numbers of scores are
         self._mean: torch.Tensor | None = None
 
 
@@ -264,13 +284,6 @@ def _shares(weights: torch.Tensor, recent: torch.Tensor) -> torch.Tensor:
     """Return the share of all weight below each score, from the lowest score on, and lastly 1."""
     sums = pad(weights.double()[recent.argsort()].cumsum(0), (1, 0))
     return sums / sums[-1]
-
-
-def _rank_on_device(
-    scores: Scores, ascending: torch.Tensor, below: torch.Tensor | None, *, ties: bool
-) -> Odds:
-    ranks = torch.searchsorted(ascending, scores.contiguous(), right=ties)
-    return ranks.double() / ascending.shape[0] if below is None else below.take(ranks)
 
 
 def _writable(ring: torch.Tensor, scores: torch.Tensor) -> tuple[Any, Any]:

@@ -14,6 +14,7 @@ from selective_backprop._memory.label_noise import LabelNoise
 NEVER = -1
 MOST_IN_SHORT = 32_767  # the highest epoch that fits into an int16
 MOST_COUNTED = 30_000  # leaves room in an int16 for a batch that is added before the clamp
+COUNTED_TOGETHER = 64  # batches on a device, so that counting takes two kernels for all of them
 
 
 def example_bytes(depth: int, columns: int = 1, *, first: bool = False) -> int:
@@ -79,12 +80,17 @@ class Column:
     """The last scores of each example that came from one source, on the scores' own device.
 
     Takes 6 bytes for each score, from epoch 32,768 on 8. `depth` scores of each are remembered,
-    and with `first` the first one too, in 4 bytes more.
+    and with `first` the first one too, in 4 bytes more. With `finite`, infinite scores count as
+    unknown: on a device they become NaN when scores are read.
     """
 
-    def __init__(self, examples: int, depth: int = 1, *, first: bool = False) -> None:
+    def __init__(
+        self, examples: int, depth: int = 1, *, first: bool = False, finite: bool = False
+    ) -> None:
         self._shape = depth, examples
         self._keeps_first = first
+        self._finite = finite
+        self._checked = True  # whether no score that was filed may be infinite and must not
         self._first: Tensor | None = None
         self._scores: Tensor | None = None
         self._epochs: Tensor | None = None
@@ -111,17 +117,19 @@ class Column:
             self._file_on_host(indices.numpy(force=True), scores.numpy(force=True), epoch, new)
             return
         device = self._scores.device
-        indices = indices.to(device, non_blocking=True)
+        indices, scores = (each.to(device, non_blocking=True) for each in (indices, scores))
+        self._checked = False
         if self._first is not None:
+            scores = scores.nan_to_num(torch.nan, torch.nan, torch.nan) if self._finite else scores
             known = self._first[indices]
-            self._first[indices] = scores.to(device, non_blocking=True).where(known.isnan(), known)
+            self._first[indices] = scores.where(known.isnan(), known)
         if self._shape[0] > 1:
             for column in (self._scores, self._epochs):
                 older = column[:-1, indices]
                 if new is not None:  # a mask instead of fewer indices: the host need not wait
                     older = older.where(new.to(device, non_blocking=True), column[1:, indices])
                 column[1:, indices] = older
-        self._scores[0, indices] = scores.to(device, non_blocking=True)
+        self._scores[0, indices] = scores
         self._epochs[0, indices] = epoch
 
     def _file_on_host(
@@ -157,18 +165,33 @@ class Column:
         """Whether nothing was ever filed."""
         return self._scores is None
 
+    def _read(self) -> Tensor | None:
+        """Return the scores, none infinite that must not be."""
+        if self._scores is not None and self._finite and not self._checked:
+            self._scores.nan_to_num_(torch.nan, torch.nan, torch.nan)
+        self._checked = True
+        return self._scores
+
+    @property
+    def newest(self) -> Tensor | None:
+        """The last score of each example on the scores' own device, only to read; NaN for none."""
+        scores = self._read()
+        return None if scores is None else scores[0]
+
     @property
     def complete(self) -> bool:
         """Whether every example has a score; waits for the device."""
-        return self._scores is not None and not bool(self._scores[0].isnan().any())
+        newest = self.newest
+        return newest is not None and not bool(newest.isnan().any())
 
     def observe(self) -> Observations:
         """Return what is remembered now, as a copy on the host; waits for the device."""
-        if self._scores is None or self._epochs is None:
+        scores = self._read()
+        if scores is None or self._epochs is None:
             nothing = np.full(self._shape, np.nan, np.float32)
             return Observations(nothing, np.full(self._shape, NEVER, np.int32))
         return Observations(
-            self._scores.to("cpu", copy=True).numpy(),
+            scores.to("cpu", copy=True).numpy(),
             self._epochs.to("cpu", torch.int32, copy=True).numpy(),
         )
 
@@ -177,10 +200,11 @@ class Column:
 
         The epochs may be of 16 bits. Waits for the device.
         """
-        if self._scores is None or self._epochs is None:
+        scores = self._read()
+        if scores is None or self._epochs is None:
             nothing = np.broadcast_to(np.float32(np.nan), self._shape)
             return Observations(nothing, np.broadcast_to(np.int32(NEVER), self._shape))
-        return Observations(self._scores.cpu().numpy(), self._epochs.cpu().numpy())
+        return Observations(scores.cpu().numpy(), self._epochs.cpu().numpy())
 
     def first(self) -> Float32[Tensor, " example"]:
         """Return the first score of each example, on the host; NaN where there is none.
@@ -193,7 +217,7 @@ class Column:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is remembered."""
-        columns = {"scores": self._scores, "epochs": self._epochs, "first": self._first}
+        columns = {"scores": self._read(), "epochs": self._epochs, "first": self._first}
         return {name: _copied(column) for name, column in columns.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -216,6 +240,7 @@ class Column:
             if self._keeps_first:
                 earliest = first.tensor(torch.float32, shape=self._shape[1:], nan=True)
         self._scores, self._epochs, self._first = map(_copied, (found, taken, earliest))
+        self._checked = True
         self.changes += 1
 
 
@@ -323,13 +348,13 @@ class Ledger:
         self.examples = examples = int(check_whole("examples", examples, least=0))
         depth = int(check_whole("depth", depth))
         self.scored = Column(examples, depth)
-        self.recorded = Column(examples, depth, first=check_flag("first", first))
+        self.recorded = Column(examples, depth, first=check_flag("first", first), finite=True)
         self.classes = Column(examples)
         self.label_noise = LabelNoise()
         self._awaited = AwaitedLosses(examples, depth)
         self._selected: Tensor | None = None
+        self._uncounted: list[RowIndices] = []  # on a device
         self._most = 0  # that any count on a device may be
-        self._one: Tensor | None = None
 
     @property
     def changes(self) -> int:
@@ -383,14 +408,21 @@ class Ledger:
         # Clamped only where a count may leave its two bytes, and where counts are read.
         if self._most + len(indices) > MOST_IN_SHORT:
             self._clamp()
-        if self._one is None:
-            self._one = self._selected.new_ones(())
         self._most += len(indices)
-        indices = indices.to(self._selected.device)
-        self._selected.index_put_((indices,), self._one, accumulate=True)
+        self._uncounted.append(indices)
+        if len(self._uncounted) == COUNTED_TOGETHER:
+            self._count_all()
+
+    def _count_all(self) -> None:
+        """Count the batches on a device that were not counted yet."""
+        if self._uncounted and self._selected is not None:
+            rows = torch.cat([each.to(self._selected.device) for each in self._uncounted])
+            self._uncounted = []
+            self._selected.index_add_(0, rows, self._selected.new_ones(1).expand(len(rows)))
 
     def _clamp(self) -> Tensor | None:
         """Return the counts, none of them above the most."""
+        self._count_all()
         if self._selected is not None and self._most > MOST_COUNTED:
             self._selected.clamp_(max=MOST_COUNTED)
             self._most = MOST_COUNTED
@@ -449,7 +481,7 @@ class Ledger:
         with loaded(parts):
             self._awaited.load(awaited)
             self._selected, self._most = _copied(counts), MOST_COUNTED
-            self._one = None
+            self._uncounted = []
 
 
 def _copied(tensor: Tensor | None) -> Tensor | None:

@@ -44,7 +44,8 @@ class CandidateLoader:
         draw: stage one; None for a stream, whose phases are decided when batches arrive.
         scorer: begins to score batches ahead; None if batches are not scored ahead.
         counts: whether every batch's rows are counted against its indices.
-        indexed: whether anybody asks for the indices of rows; else none go to a device.
+        indexed: whether anybody asks for the indices of rows; else they stay on the host, where
+            they name examples in errors.
     """
 
     def __init__(
@@ -195,12 +196,9 @@ class CandidateLoader:
             count_rows(batch, self._layout, keys.count)
         indices = keys.batch if isinstance(keys.batch, Tensor) else None
         weights = keys.weights
-        if self._away:
-            if indices is not None:
-                moves = self._indexed
-                indices = indices.to(self._device, non_blocking=True) if moves else None
-            if weights is not None:
-                weights = weights.to(self._device, non_blocking=True)
+        if self._away and self._device is not None:
+            moved, weights = move_rows(indices if self._indexed else None, weights, self._device)
+            indices = moved if self._indexed else indices
         rows = Rows(batch, keys.count, indices, weights=weights)
         return CandidateBatch(phase, rows, cursor)
 
@@ -215,6 +213,22 @@ class CandidateLoader:
         phase = self._clock.phase(at.epoch, at.drawn)
         self._cursor = at._replace(candidates=at.candidates + rows.count, drawn=at.drawn + 1)
         return CandidateBatch(phase, rows, self._cursor)
+
+
+def move_rows(
+    indices: Tensor | None, weights: Tensor | None, device: torch.device
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return the indices and weights of rows on a device; if there are both, by one copy."""
+    if indices is None or weights is None or indices.dtype is not torch.int64:
+        if indices is not None:
+            indices = indices.to(device, non_blocking=True)
+        if weights is not None:
+            weights = weights.to(device, non_blocking=True)
+        return indices, weights
+    both = torch.cat([indices.view(torch.int32), weights.view(torch.int32)])
+    both = both.to(device, non_blocking=True)
+    count = 2 * len(indices)  # an index is of 64 bits
+    return both[:count].view(torch.int64), both[count:].view(weights.dtype)
 
 
 class CopyStream:

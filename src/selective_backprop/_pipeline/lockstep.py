@@ -19,6 +19,11 @@ ends. The scoring forward pass is not a collective, or all ranks run equally man
 (`has_collective_forward`; each opening checks it again). If a rank breaks an assumption or dies,
 the process group's timeout ends the exchange with an error. The heads number epochs and steps, so
 ranks that broke off after different batches are noticed.
+
+With `overlaps`, where all ranks know that they have equally many batches in an epoch, a rank that
+has its batch yields it at once, and receives the others' heads and scores when it is asked for the
+next. They are filed before anything is drawn from them, so the choices are the same. That another
+rank failed is then known one batch later.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -37,9 +42,14 @@ Done = TypeVar("Done")
 class LockstepBatches:
     """Let ranks take their training batches together, and share a history of scores if given."""
 
-    def __init__(self, exchange: Exchange, history: SharedHistory | None) -> None:
+    def __init__(
+        self, exchange: Exchange, history: SharedHistory | None, *, overlaps: bool = False
+    ) -> None:
         self._exchange = exchange
         self._history = history
+        self.overlaps = overlaps
+        self.alike = False  # whether all ranks know that they have equally many batches
+        self._arriving: Callable[[], list[Status]] | None = None
         self._epoch = self._exchanged = 0
         self.held: Rows | None = None  # ready when another rank ended the epoch
         self.cut = False  # whether another rank ended the last epoch before this one was done
@@ -67,6 +77,14 @@ class LockstepBatches:
                 if rows is None:
                     rows = self._attempt(partial(next, batches, None))
                 self.held = rows  # kept even if the exchange fails
+                if rows is not None and self.overlaps and self.alike:
+                    self._arriving = self._send(Status.READY)
+                    self.held = None
+                    try:
+                        yield rows
+                    finally:
+                        self.settle()
+                    continue
                 statuses = self._swap(Status.ENDED if rows is None else Status.READY)
                 if rows is None or Status.ENDED in statuses:
                     self.cut = rows is not None
@@ -84,11 +102,32 @@ class LockstepBatches:
                 self._swap(Status.FAILED)
             raise
 
+    def settle(self) -> None:
+        """Receive what other ranks sent with the running batch, if that was put off.
+
+        Raises:
+            LoaderError: if a rank failed, or had fewer batches than it foresaw.
+        """
+        arriving, self._arriving = self._arriving, None
+        if arriving is not None and Status.ENDED in arriving():
+            raise LoaderError(
+                "a rank's epoch ended before the number of batches that it foresaw, and the other "
+                "ranks train on one more. Leave out overlap=True"
+            )
+
     def _swap(self, status: Status) -> list[Status]:
+        return self._send(status)()
+
+    def _send(self, status: Status) -> Callable[[], list[Status]]:
         own = [] if self._history is None else self._history.retract()
         head = Head(status, self._epoch, self._exchanged)
         self._exchanged += 1
-        statuses, scores = self._exchange.swap(head, own)
-        if self._history is not None and status is not Status.FAILED:
-            self._history.file_all(scores)
-        return statuses
+        arrive = self._exchange.send(head, own)
+
+        def receive() -> list[Status]:
+            statuses, scores = arrive()
+            if self._history is not None and status is not Status.FAILED:
+                self._history.file_all(scores)
+            return statuses
+
+        return receive

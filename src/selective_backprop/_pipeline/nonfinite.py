@@ -28,11 +28,14 @@ class NonFinite(NamedOption):
 
 
 class FiniteGuard:
-    """Apply a policy for scores that are not finite, and count the rows it skips."""
+    """Apply a policy for scores that are not finite, and count the rows it skips.
+
+    With `later`, rows are skipped and checked in `sift` alone, a window at a time.
+    """
 
     def __init__(self, policy: NonFinite, layout: Layout, *, later: bool = False) -> None:
         self.policy = policy
-        self.later = later and policy is NonFinite.SKIP  # whether rows are skipped in `sift` alone
+        self.later = later and policy is not NonFinite.SELECT
         self._layout = layout
         self._late = LateChecks()
         self.skipped = 0
@@ -50,19 +53,30 @@ class FiniteGuard:
             return rows
         if self.policy is NonFinite.SELECT:
             return rows._replace(scores=scores.nan_to_num(torch.inf, torch.inf, torch.inf))
+        if self.later:
+            return rows
         if self.policy is NonFinite.SKIP:
-            return rows if self.later else self._skip(rows, scores.isfinite())
-        bare = rows._replace(batch=None)
-        largest = torch.linalg.vector_norm(scores, torch.inf)  # NaN where a score is
-        self._late.add(largest, lambda: LossError(_describe(bare)))
+            return self._skip(rows, scores.isfinite())
+        self._check([rows])
         return rows
 
     def sift(self, pieces: Sequence[Rows]) -> list[Rows]:
-        """Return what passes of scored rows that were put off; the host waits once for all."""
+        """Return what passes of scored rows that were put off; to skip, the host waits once."""
+        if self.policy is NonFinite.RAISE:
+            self._check(pieces)
+            return list(pieces)
         masks = [piece.scores.isfinite() for piece in pieces if piece.scores is not None]
         whole = torch.stack([mask.all() for mask in masks]).tolist()
         found = zip(pieces, masks, whole, strict=True)
         return [piece if all_pass else self._skip(piece, mask) for piece, mask, all_pass in found]
+
+    def _check(self, pieces: Sequence[Rows]) -> None:
+        """Raise if scores are not finite, on CUDA without waiting for the device."""
+        bare = [piece._replace(batch=None) for piece in pieces]
+        scores = [piece.scores for piece in pieces if piece.scores is not None]
+        all_scores = scores[0] if len(scores) == 1 else torch.cat(scores)
+        largest = torch.linalg.vector_norm(all_scores, torch.inf)  # NaN where a score is
+        self._late.add(largest, lambda: LossError(_describe(bare)))
 
     def wait(self) -> None:
         """Wait for the checks that are still under way on the device; raise if one failed."""
@@ -76,19 +90,21 @@ class FiniteGuard:
         return Rows(
             join_rows([rows.batch], self._layout, [kept]),
             kept.shape[0],
-            None if rows.indices is None else rows.indices[kept],
+            None if rows.indices is None else rows.indices[kept.to(rows.indices.device)],
             None if rows.scores is None else rows.scores[kept],
         )
 
 
-def _describe(rows: Rows) -> str:
-    assert rows.scores is not None
-    bad = (~torch.isfinite(rows.scores)).nonzero().flatten()
+def _describe(pieces: Sequence[Rows]) -> str:
+    """Return which scores are not finite in the first batch of some that has such."""
+    found = ((rows, rows.scores.cpu()) for rows in pieces if rows.scores is not None)
+    rows, scores = next(pair for pair in found if not bool(pair[1].isfinite().all()))
+    bad = (~scores.isfinite()).nonzero().flatten()
     some = bad[:10]
-    values = ", ".join(f"{value:g}" for value in rows.scores[some].tolist())
+    values = ", ".join(f"{value:g}" for value in scores[some].tolist())
     places = f"rows {some.tolist()} of a batch"
     if rows.indices is not None:
-        places = f"examples {rows.indices[some].tolist()} of the data set ({places})"
+        places = f"examples {rows.indices.cpu()[some].tolist()} of the data set ({places})"
     return (
         f"{bad.shape[0]} of {rows.count} losses are not finite: {places}, with losses {values}. "
         'Mend the data or lower the learning rate; nonfinite="skip" leaves such examples out, '

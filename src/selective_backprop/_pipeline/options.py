@@ -34,3 +34,4 @@ class LoaderOptions:
     nonfinite: NonFinite
     stopwatch: Stopwatch | None
     process_group: Any
+    overlap: bool

@@ -137,7 +137,8 @@ class ScoreMemory:
                     f"examples {selection.indices[~finite][:10].tolist()}. Fix the data or lower "
                     'the learning rate; nonfinite="skip" or "select" records them as unknown.'
                 )
-            losses = losses.nan_to_num(torch.nan, torch.nan, torch.nan)
+            if on_host or self.pending is not None:  # a ledger on a device does so when it is read
+                losses = losses.nan_to_num(torch.nan, torch.nan, torch.nan)
         self.writer.record(selection.indices, losses, epoch)
         if self._asks_classes:
             classes = class_indices(targets, len(losses))
@@ -192,9 +193,9 @@ class ScoreMemory:
         return self._known
 
     def _ask(self, epoch: int) -> Known | None:
-        recorded = self.ledger.recorded
-        if self._confident and not recorded.empty:  # before anything is left out by them
-            check_entropies(torch.from_numpy(recorded.on_host().scores[0]), None)
+        newest = self.ledger.recorded.newest
+        if self._confident and newest is not None:  # before anything is left out by them
+            check_entropies(newest, None)
         return self._scorer.recall(self.ledger, epoch)
 
     def knows_all(self, epoch: int) -> bool | None:

@@ -275,12 +275,17 @@ def _joins_keys(batches: list[Any]) -> bool:
 
 
 def _join_column(values: list[Tensor | None], rows: list[Tensor] | None = None) -> Tensor | None:
-    """Join the pieces of a column; None if one of them is unknown."""
+    """Join the pieces of a column; None if one of them is unknown.
+
+    Indices that nobody asks for are on the host: rows drawn on a device would make it wait.
+    """
     parts: list[Tensor] = []
     for place, value in enumerate(values):
         if value is None:
             return None
         if rows is not None:  # an index on the host would make it wait for the device
+            if value.device.type == "cpu" and rows[place].device.type != "cpu":
+                return None
             value = value[rows[place].to(value.device, non_blocking=True)]
         parts.append(value)
     return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -1,6 +1,7 @@
 """The rows and weights that selectors return, and how an exact number of rows is drawn."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from selective_backprop._core.options import NamedOption, check_whole
-from selective_backprop._core.types import Odds, RowIndices, RowWeights
+from selective_backprop._core.types import Float64, Odds, RowIndices, RowWeights
 
 
 class Draw(NamedOption):
@@ -75,16 +76,20 @@ def inclusion_odds(weights: Odds, count: int) -> Odds:
         return torch.ones_like(weights)
     # A tiny weight lets the rows of weight 0 share evenly what the others leave; where the
     # others leave nothing, their odds come out below 1e-290.
+    weights = weights.clamp(min=1e-300)
     # Summed from the lowest up, so that small weights are not lost beside large ones.
-    ascending = weights.clamp(min=1e-300).sort().values
-    tails = ascending.cumsum(0).flip(0)  # tails[j]: the sum of all but the j largest
-    # left[j]: the rows still to be drawn once the j largest are certain.
-    left = torch.arange(count, 0, -1, device=weights.device, dtype=weights.dtype)
-    # The j-th largest is certain if even its fair share of what is left exceeds 1.
-    certain = (ascending.flip(0)[:count] * left > tails[:count]).sum()
-    # c, so that the others' odds sum to the rest of the count; read on the device, not the host.
-    scale = (count - certain) / tails.take(certain)
-    return (weights.clamp(min=1e-300) * scale).clamp(max=1.0)
+    tails = weights.sort().values.cumsum(0)[len(weights) - count :]
+    # If the j largest are certain, the others share the rest of the count in proportion to their
+    # weights. However many are taken to be certain, the odds sum to at most the count that way, so
+    # that the right c is the largest of these.
+    scale = (_up_to(count, weights.device) / tails).amax()
+    return (weights * scale).clamp_(max=1.0)
+
+
+@lru_cache(maxsize=8)
+def _up_to(count: int, device: torch.device) -> Odds:
+    """Return 1 to `count`."""
+    return torch.arange(1, count + 1, device=device, dtype=torch.float64)
 
 
 def tilted_odds(probabilities: Odds, count: int) -> Odds:
@@ -109,7 +114,7 @@ def tilted_odds(probabilities: Odds, count: int) -> Odds:
     count = check_whole("count", count, least=0, most=probabilities.shape[0])
     if probabilities.device.type == "cpu":
         return torch.from_numpy(tilt_on_host(probabilities.numpy(), count))
-    return _tilt_on_device(probabilities, count)
+    return tilt_on_device(with_room(probabilities), count)
 
 
 def tilt_on_host(probabilities: np.ndarray, count: int) -> np.ndarray:
@@ -134,10 +139,16 @@ def tilt_windows_on_host(probabilities: np.ndarray, count: int) -> np.ndarray:
     return probabilities * (1.0 + tilts - tilts * probabilities)
 
 
-def _tilt_on_device(probabilities: Odds, count: int) -> Odds:
-    """Do the same on the device alone: the host would have to wait for the sums."""
-    room = probabilities * (1.0 - probabilities)
-    tilt = (count - probabilities.sum()) / room.sum()
+def with_room(probabilities: Odds) -> Float64[Tensor, "2 candidate"]:
+    """Return probabilities `p`, and by how much each can be tilted, `p * (1 - p)`."""
+    return torch.stack([probabilities, probabilities * (1.0 - probabilities)])
+
+
+def tilt_on_device(both: Float64[Tensor, "2 candidate"], count: int) -> Odds:
+    """Do the same, `with_room`, on the device alone: the host would have to wait for the sums."""
+    probabilities, room = both
+    total, whole = both.sum(1)
+    tilt = (count - total) / whole
     tilted = torch.addcmul(probabilities, room, tilt)
     # Both are computed, since a branch would make the host wait for the tilt.
     return torch.where(tilt.abs() <= 1.0, tilted, inclusion_odds(probabilities, count))
@@ -212,7 +223,7 @@ def draw_windows_on_host(
             row.nonzero()[0]
             if np.count_nonzero(row) == count
             else _take_points(
-                *map(torch.from_numpy, (each, order)), torch.tensor([o]), count
+                *map(torch.from_numpy, (each, order)), torch.tensor([o], dtype=torch.float64), count
             ).numpy()
             for row, each, (order, o) in zip(taken, odds, drawn, strict=True)
         ]
@@ -221,11 +232,11 @@ def draw_windows_on_host(
 
 def _take_points(odds: Odds, order: Tensor, offset: Tensor, count: int) -> RowIndices:
     shuffled = odds.take(order)
-    ends = shuffled.cumsum(0) - offset
-    taken = ends.floor() > ends - shuffled  # a point lies between a row's start and end
-    # Taken rows rank first, and the likeliest after them, so that the count holds even where a
-    # sum that is off by 1e-13 loses or adds a point.
-    picked = torch.add(shuffled, taken, alpha=2).topk(count, sorted=False).indices
+    # How far a row's end is beyond the last point; the row takes that point if it began before it.
+    beyond = (shuffled.cumsum(0) - offset).remainder(1.0)
+    # Taken rows rank first, and those that missed a point by least after them, so that the count
+    # holds even where a sum that is off by 1e-13 loses or adds a point.
+    picked = (shuffled - beyond).topk(count, sorted=False).indices
     return order.take(picked).sort().values
 
 

@@ -30,8 +30,8 @@ class Copies:
 
     Attributes:
         first: for each example, the one that is kept for it: itself, or the first that it repeats.
-        exact: True if an example is bit for bit the one it repeats; False for a near copy, and for what
-            is kept.
+        exact: True if an example is bit for bit the one it repeats; False for a near copy, and for
+            what is kept.
         conflicts: pairs of examples, the earlier first, whose inputs repeat each other and whose
             targets differ. Both are kept: which target is right, the data do not say.
     """

@@ -6,7 +6,12 @@ from typing import Any, Literal, TypeAlias, final
 import torch
 from torch import Tensor, nn
 
-from selective_backprop._batches.losses import check_losses, error_norms
+from selective_backprop._batches.losses import (
+    ExampleLosses,
+    check_losses,
+    error_norms,
+    is_plainly_torchs,
+)
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.isolation import (
     KeptBuffers,
@@ -103,6 +108,9 @@ class _RunningForward(Stateless):
         self._model, self._losses, self._device = model, losses, device
         self._training = training
         self._buffers = KeptBuffers(model)
+        # The next replay of a CUDA graph would overwrite losses that the model itself returns, and
+        # not those that a loss of torch's makes of its outputs.
+        self._new = isinstance(losses, ExampleLosses) and is_plainly_torchs(losses.loss_fn)
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
         model, modules = self._model, list_modules(self._model)
@@ -115,5 +123,4 @@ class _RunningForward(Stateless):
         ):
             losses = self._losses(model, batch)
         scores = check_losses(losses, None if indices is None else indices.shape[0])
-        # The next replay of a CUDA graph would overwrite losses that the model itself returns.
-        return scores.clone() if scores.is_cuda else scores
+        return scores.clone() if scores.is_cuda and not self._new else scores

@@ -80,7 +80,7 @@ class Terms:
             probability that the model gives the true class.
 
     Raises:
-        ConfigurationError: if a number is out of its range, or the type is no subclass of `History`.
+        ConfigurationError: if a number is out of its range, or the type is not a `History`.
     """
 
     rate: float

@@ -20,9 +20,10 @@ from selective_backprop._sampling.draws import (
     draw_exactly_on_host,
     draw_uniformly,
     draw_windows_on_host,
+    tilt_on_device,
     tilt_on_host,
     tilt_windows_on_host,
-    tilted_odds,
+    with_room,
 )
 from selective_backprop.selectors._abstract import (
     AbstractSelector,
@@ -193,8 +194,18 @@ class Percentile(AbstractSelector):
                 wanted = history.percentiles_on_host(scores) ** self.beta
                 odds = tilt_on_host(wanted, count)
                 return Choice(torch.from_numpy(draw_exactly_on_host(odds, count, generator)))
-            odds = tilted_odds(history.percentiles(scores).pow(self.beta), count)
+            odds = tilt_on_device(wanted_on_device(scores, history), count)
             return Choice(draw_exactly(odds, count, generator))
+
+        table: list[Tensor] = []  # shares, and what is wanted of each with its room
+
+        def wanted_on_device(scores: Scores, history: History) -> Tensor:
+            if not len(history):
+                return with_room(history.percentiles(scores))
+            places, shares = history.places(scores)
+            if not table or table[0] is not shares:
+                table[:] = shares, with_room(shares.pow(self.beta))
+            return table[1].index_select(1, places)
 
         def windows(
             scores: Tensor, history: History, generators: Sequence[torch.Generator]

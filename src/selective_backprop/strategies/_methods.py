@@ -340,7 +340,7 @@ def kath18(
 def infobatch(
     prune: float = 0.5, *, longer_steps: bool = True, schedule: Schedule = Schedule(end=0.875)
 ) -> Strategy:
-    """Skip examples below the mean loss at random, and weight the rest of them higher.
+    """Skip some examples below the mean loss at random, and weight the kept ones below it higher.
 
     Losses are recorded in training: there is no selection pass, and skipped examples are
     not loaded. The loop takes its loss from `SelectiveLoader.loss_fn`, or records losses and

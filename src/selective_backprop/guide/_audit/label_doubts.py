@@ -150,7 +150,7 @@ class Doubts:
         """Go on from `state_dict()`.
 
         Raises:
-            ConfigurationError: if the state is of a data set of another size, or damaged; what
+            ConfigurationError: if the state is damaged or of a data set of another size; what
                 was noted then stays as it was.
         """
         examples, columns = Saved(state).fields("examples", "columns")

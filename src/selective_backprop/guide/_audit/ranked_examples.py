@@ -178,8 +178,8 @@ class Suspects:
         """Return the indices of the most suspicious examples.
 
         Args:
-            share: fraction of the data set to return, in [0, 1], as far as examples were looked at. None for
-                all that are `suspicious`.
+            share: fraction of the data set to return, in [0, 1], as far as examples were looked at.
+                None for all that are `suspicious`.
 
         Raises:
             ConfigurationError: if the share is out of its range.
