@@ -15,8 +15,6 @@ from selective_backprop_lab.cli.main import app
 
 PAGE = Path(__file__).with_name("command.md")
 MARK = "<!-- What follows is written by docs/commands.py: change the command, not this page. -->\n"
-NAME = "selective-backprop"
-ANCHOR = "options-of-several-commands"
 
 
 def describe(app: typer.Typer) -> str:
@@ -35,9 +33,10 @@ def describe(app: typer.Typer) -> str:
     lines: list[str] = []
     for name, command in commands.items():
         own = [line for line, names in takers.items() if names == [name]]
-        lines += [*_usage(name, command), *_table("option | meaning", own), ""]
-        if any(name in names and len(names) > 1 for names in takers.values()):
-            lines += [f"The [options of several commands](#{ANCHOR}) marked {name} apply too.", ""]
+        lines += [f"## {name}", ""]
+        for paragraph in command.help.split("\n\n"):
+            lines += [_wrapped(paragraph), ""]
+        lines += [*_table("option | meaning", own), ""]
     shared = (
         line.replace(" | ", f" | {', '.join(names)} | ", 1)
         for line, names in takers.items()
@@ -53,15 +52,6 @@ def rewrite(page: str, app: typer.Typer) -> str:
     return f"{above}{MARK}\n{describe(app)}"
 
 
-def _usage(name: str, command: Any) -> Iterator[str]:
-    arguments = [each for each in command.params if each.param_type_name == "argument"]
-    names = (each.metavar + "..." * (each.nargs < 0) for each in arguments)
-    usage = " ".join([NAME, name, *names, "[OPTIONS]"])
-    yield from (f"## {name}", "", "```console", f"$ {usage}", "```", "")
-    for paragraph in command.help.split("\n\n"):
-        yield from (_wrapped(paragraph), "")
-
-
 def _table(heads: str, lines: Sequence[str]) -> Iterator[str]:
     """Return a table of parameters."""
     sides = " | ".join(":--" for _ in heads.split(" | "))
@@ -71,7 +61,8 @@ def _table(heads: str, lines: Sequence[str]) -> Iterator[str]:
 def _parameter(command: str, each: Any) -> str:
     """Return the two cells of a parameter."""
     is_argument = each.param_type_name == "argument"
-    names = [each.metavar] if is_argument else [*each.opts, *each.secondary_opts]
+    repeated = "..." * (is_argument and each.nargs < 0)
+    names = [each.metavar + repeated] if is_argument else [*each.opts, *each.secondary_opts]
     if not each.help:
         raise ValueError(f"{command} {names[0]} does not say what it is for")
     value = "" if is_argument or each.is_flag else f" {each.metavar}"

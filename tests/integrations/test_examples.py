@@ -18,15 +18,12 @@ FRAMEWORKS = {
     "transformers": ("transformers_text_plain", "transformers_text", (3, 1), None, 0.85, 20.0),
     "accelerate": ("accelerate_digits_plain", "accelerate_digits", (4, 0), None, 0.6, 12.0),
     "lightning": ("lightning_plain", "lightning_digits", (10, 3), 8 * 44, 0.6, 8.0),
-    "keras": (None, "keras_digits", (3, 1), 8 * 44, 0.55, 13.0),  # the plain one is on its page
+    "keras": ("keras_digits_plain", "keras_digits", (3, 1), 8 * 44, 0.55, 13.0),
 }
 
 
 def program(name):
-    if name is not None:
-        return (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
-    page = (ROOT / "docs" / "keras.md").read_text(encoding="utf-8")
-    return re.search(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE)[1]
+    return (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
 
 
 def code(name):
