@@ -255,6 +255,19 @@ def ranks(rows: Rows) -> Told:
     return what.format(**rows[0]), grid(heads, lines)
 
 
+def exchange(rows: Rows) -> Told:
+    """Return what messages of several ranks take, and how long ranks wait between steps."""
+    waits = [row for row in rows if "awaited" in row]
+    lines = []
+    for size in each_of(rows, "ranks"):
+        message = where(rows, ranks=size, quantity="exchange")[1]
+        own = where(waits, ranks=size)
+        lines.append(" | ".join([f"{size}", *(spread(row, 1, 1e3) for row in (message, *own))]))
+    what = "gloo on one machine · windows of {window} · steps of {step:.1f} s that only sleep · wall clock"
+    heads = "ranks | a message, ms | between steps, ms: alone | with others | overlap=True"
+    return what.format(**waits[0]), grid(heads, lines)
+
+
 def traits(rows: Rows) -> Told:
     """Return what `data_traits` found beside what data were made up of, a row for each data set."""
 
@@ -478,6 +491,7 @@ SHAPES = (
     losses,
     choice,
     ranks,
+    exchange,
     traits,
     audit,
     issues,

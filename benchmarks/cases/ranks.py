@@ -14,7 +14,6 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -45,19 +44,10 @@ def exchange(
     scores: tuple[int, ...] = (0, 384, 3072),
     rounds: int = 200,
 ) -> Iterator[Once]:
-    """What one message of each rank takes, by ranks and scores in it, and a line through that."""
-    found: list[Row] = []
+    """What one message of each rank takes, by ranks and scores in it."""
     for size in ranks:
         about = {"ranks": size, "backend": "gloo", "clock": "wall clock of the slowest rank"}
-
-        def find(size: int = size) -> list[Row]:
-            rows = in_processes(exchange_scores, size, (scores, rounds))
-            found.extend(rows)
-            return rows
-
-        yield Once(about, find)
-    if found:
-        yield Once({"backend": "gloo"}, lambda: [line_through(found, ranks)])
+        yield Once(about, lambda size=size: in_processes(exchange_scores, size, (scores, rounds)))
 
 
 @case("src/selective_backprop/_distributed", "src/selective_backprop/_pipeline/lockstep.py")
@@ -71,18 +61,6 @@ def overlap(
             about | {"step": step},
             lambda size=size: in_processes(between_steps, size, (step, rounds)),
         )
-
-
-def line_through(rows: list[Row], ranks: tuple[int, ...]) -> Row:
-    """Return the seconds of a hop and of a byte, least squares over what was measured.
-
-    Gloo passes messages around a ring: of P ranks, each sends P - 1 times.
-    """
-    sizes = np.repeat(ranks, len(rows) // len(ranks))
-    sent = np.array([row["message_bytes"] for row in rows])
-    hops = np.stack([sizes - 1, (sizes - 1) * sent], axis=1)
-    (hop, byte), *_ = np.linalg.lstsq(hops, np.array([row["median"] for row in rows]))
-    return value("a hop", float(hop), "seconds") | {"seconds_per_byte": float(byte)}
 
 
 def measured(rounds: int) -> list[Row]:
