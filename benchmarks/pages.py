@@ -263,7 +263,7 @@ def exchange(rows: Rows) -> Told:
         message = where(rows, ranks=size, quantity="exchange")[1]
         own = where(waits, ranks=size)
         lines.append(" | ".join([f"{size}", *(spread(row, 1, 1e3) for row in (message, *own))]))
-    what = "gloo on one machine · windows of {window} · steps of {step:.1f} s that only sleep · wall clock"
+    what = "gloo, one machine · windows of {window} · steps that sleep {step:.1f} s · wall clock"
     heads = "ranks | a message, ms | between steps, ms: alone | with others | overlap=True"
     return what.format(**waits[0]), grid(heads, lines)
 
