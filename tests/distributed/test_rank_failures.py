@@ -69,7 +69,7 @@ def test_a_killed_rank_ends_the_others_with_a_message(tmp_path):
         pair.send(tasks.die, [(1, 3)] * 2)
         answer = pair.receive(0)
         assert answer.kind == "LoaderError"
-        assert re.search("rank 0.* exchange 3 of epoch 0.* rank 1 .*died", answer.message)
+        assert re.search("rank 0.* exchange 3 of epoch 0.* rank 1.*died", answer.message)
         pair.processes[1].join()
         assert pair.processes[1].exitcode == -9
 

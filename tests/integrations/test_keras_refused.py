@@ -182,7 +182,7 @@ def test_arguments_that_a_loader_has_its_say_on(given, message):
         (digits(), {"validation_split": 1.0}, "leaves none"),
         (digits(), {"validation_split": "0.2"}, "write validation_split=0.2"),
         (digits(), {"batch_size": "16"}, "batch_size='16'.*write batch_size=16"),
-        (digits(), {"shuffle": "batch"}, "True and False"),
+        (digits(), {"shuffle": "batch"}, "True or False"),
         (digits(), {"callbacks": keras.callbacks.CallbackList([])}, "list of callbacks"),
     ],
 )

@@ -95,7 +95,8 @@ def without_selection(name):
 def test_every_example_is_run_here_or_where_its_framework_is():
     ranked = {f"{name}_ddp.py" for name in ("accelerate", "lightning", "ray", "torchrun")}
     framed = {"accelerate_digits", "lightning_digits", "keras_digits", "transformers_text", "sft"}
-    plain = {"accelerate_digits_plain", "lightning_plain", "transformers_text_plain"}
+    plain = {"accelerate_digits_plain", "keras_digits_plain", "lightning_plain"}
+    plain |= {"transformers_text_plain"}
     elsewhere = ranked | {f"{name}.py" for name in framed | plain}
     assert {path.name for path in EXAMPLES.glob("*.py")} - elsewhere == {
         *("plain.py", "selective.py", "no_gain.py", "grpo.py"),

@@ -32,5 +32,6 @@ def test_the_learning_rates_of_the_saturated_scale_are_the_best_of_its_tuning():
     evidence = gather(FIGURES["tuning"], committed(RECORDS / "papers" / "saturated"), {})
     for panel in evidence.panels:
         found = tuned(panel)
+        found = found[found.groupby("key").rate.transform("nunique") > 1]  # more than one tried
         best = found.loc[found.groupby("key").error.idxmin()].set_index("key").rate
         assert best.to_dict() == TUNED[panel.setting.recipe.data]
