@@ -49,7 +49,7 @@ class Stats:
 
     @property
     def rate(self) -> float:
-        """The share of the candidates that was kept, from 0 to 1; those that wait do not count.
+        """The share of candidates that was kept, from 0 to 1, without waiting ones.
 
         NaN while all candidates wait.
         """

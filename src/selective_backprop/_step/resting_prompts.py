@@ -15,7 +15,7 @@ from selective_backprop._step.rollouts import informative
 
 
 class RestingPrompts(Sampler[int]):
-    """Draw prompts in random order, those that taught nothing lately less often.
+    """Draw prompts in random order; if a prompt taught nothing lately, draw it less often.
 
     A prompt whose answers all had equal rewards will probably get equal rewards again. Each such
     visit in a row multiplies the odds that the prompt comes in a pass by `explore`, down to

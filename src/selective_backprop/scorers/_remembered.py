@@ -193,8 +193,8 @@ class Recorded(AbstractScorer):
             whether they recover. Giving up begins once half of the examples have a loss of at most
             ln 2, and in each class once half of its own have. Mislabelled examples do not recover,
             hard ones do. None: no example is given up.
-        fades: number of visits after the first over which selection ends, in the mean of the
-            examples that were trained on. If the error `1 - exp(-loss)` is below 1/2, twice the
+        fades: selection ends once the examples that were trained on have had so many visits after
+            the first, on average. If the error `1 - exp(-loss)` is below 1/2, twice the
             error is raised to a power that falls from 1 to 0, so low scores rise to 1/2. None:
             scores stay.
         prior: whether errors `1 - exp(-loss)` below 1/2 rise in a class with more than half of the
