@@ -10,6 +10,7 @@ from reproductions.auto.protocol import (
     ADDED,
     ARMS,
     INSTEAD,
+    NETS,
     NOBODY,
     NULL,
     OURS,
@@ -41,7 +42,7 @@ BOUNDS = (
 )
 CHANGE = "change in points: median, from, to"
 POINTS = "%"  # the unit of an error
-ORDER = tuple(dict.fromkeys((*ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD)))
+ORDER = tuple(dict.fromkeys((*ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD, *NETS)))
 """All strategies of the study, as tables have them."""
 
 

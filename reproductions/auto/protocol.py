@@ -5,7 +5,7 @@ other record has, and is run once. In both, every strategy has its own learning 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,6 +45,13 @@ ADDED = (
     *("rho-loss", "rho-loss-shared"),
 )
 """What else may add up, tried on few workloads."""
+BRIEF = "auto-brief"  # whose selection ends after a sixth of the visits
+NETS = (
+    *(BASELINE, NOBODY, OURS, BRIEF),
+    *(f"{base}+smoothing-{by}" for by in (0.1, 0.3, 0.5) for base in (BASELINE, OURS)),
+    *(GIVES_UP, f"{BRIEF}+smoothing-0.3"),
+)
+"""How strong smoothing should be beside `auto`, and what else should end selection."""
 TUNING_SEEDS = (900, 901, 902)  # that nothing else has
 KINDS = {"table": "tables", "clicks": "tables", "breast-cancer": "tables", "adult": "tables"}
 FAMILIAR = ("digits", "mnist", "mnist1d", "fashion-mnist", "clicks")  # on which rules were tried
@@ -351,6 +358,33 @@ _JUDGED = (
     _perceptron("Fashion-MNIST, skewed", _FASHION, at=_EARLY, **_SKEWED, **_ANEW),
     _convolutional("Fashion-MNIST, convolutional", _FASHION, limit=4000, **_ANEW),
 )
+_GROUNDS: Mapping[str, dict[str, Any]] = {
+    "": {},
+    ", skewed": _SKEWED,
+    ", 20 % wrong": {"noise": 0.2},
+    ", 40 % wrong": {"noise": 0.4},
+}
+_THREE: Mapping[str, tuple[str, str, Lengths, int]] = {
+    "perceptron": ("MNIST", "perceptron", ((1.0, 2.0, 4.0, 8.0), (4.0, 8.0)), _PLACES),
+    "convolutional": ("MNIST", "tiny_cnn", ((1.0, 2.0, 4.0, 8.0), (4.0, 8.0)), _PLACES),
+    "residual": ("Digits", "resnet9_narrow", ((2.0, 4.0, 8.0, 16.0), (8.0, 16.0)), 1000),
+}
+"""Of each net the data, its name, lengths, and training examples."""
+
+
+def _three_nets() -> Iterator[Workload]:
+    for title, (data, model, at, examples) in _THREE.items():
+        for ground, made in _GROUNDS.items():
+            size = {"places" if made else "limit": examples}
+            fields = {**made, **size, "anew": True, "held_out": True, "tuning_seeds": 1}
+            own = _perceptron(f"{data}, {title}{ground}", data.lower(), at=at, **fields)
+            yield replace(own, recipe=replace(own.recipe, model=model))
+    fields = {"limit": _PLACES, "anew": True, "held_out": True, "tuning_seeds": 1}
+    at = (3.0, 6.0, 12.0), (12.0,)
+    own = _perceptron("Fashion-MNIST, narrow convolutional", _FASHION, at=at, **fields)
+    yield replace(own, recipe=replace(own.recipe, model="tiny_cnn"))
+
+
 STAGES: Mapping[str, Stage] = {
     "develop": Stage("Development", _DEVELOPMENT, first_seed=0, arms=RIVALS),
     "confirm": Stage("Confirmation", _CONFIRMATION, first_seed=200),
@@ -358,4 +392,5 @@ STAGES: Mapping[str, Stage] = {
     "instead": Stage(
         "What a person would do instead", _JUDGED, first_seed=600, arms=(*INSTEAD, *ADDED)
     ),
+    "nets": Stage("Three nets", (*_three_nets(),), first_seed=1000, arms=NETS),
 }

@@ -99,6 +99,7 @@ class LabStrategy:
 TREATMENTS: Mapping[str, Mapping[str, Any]] = {
     "smoothing-0.1": {"smoothing": 0.1},
     "smoothing-0.3": {"smoothing": 0.3},
+    "smoothing-0.5": {"smoothing": 0.5},
     "robust-loss": {"loss": partial(generalised, q=0.3), "classifies": True},
     "trimming": {"loss": partial(trimmed, share=0.2), "classifies": True},
     "progressive": {"halved": 1 / 3},
@@ -180,6 +181,12 @@ def _sb(given: StrategyOptions) -> sb.Strategy:
 def _auto(given: StrategyOptions, *, trim: bool = False) -> sb.Strategy:
     # A run of an epoch or two is no longer than its first epoch and what that leaves unknown.
     return sb.auto(trim=trim, schedule=sb.Schedule(warmup_epochs=int(given.warmup < 0.5)))
+
+
+def _brief(given: StrategyOptions) -> sb.Strategy:
+    usual = _auto(given)
+    assert isinstance(usual.scorer, sb.scorers.Recorded)
+    return replace(usual, name="auto-brief", scorer=replace(usual.scorer, fades=1.5))
 
 
 def _crossing(rate: float, **more: Any) -> sb.Strategy:
@@ -285,6 +292,8 @@ STRATEGIES: Mapping[str, LabStrategy] = {
     # Of revision 1 it never ended, weighed rows, and waited for two losses of each example.
     "auto": replace(_simple(_auto), revision=2),
     "auto-trim": _simple(partial(_auto, trim=True)),
+    # Its selection ends after two and a half visits of the average example, not after ten.
+    "auto-brief": _simple(_brief),
     # At the rate of Rho-1. Images are of one token each, so it takes the hardest of a batch; the
     # head of a language model is trained by `TokenLoss`.
     "token-selection": replace(

@@ -29,7 +29,7 @@ KEPT = PRUNED | {"oracle", "cleaned", "unique"}
 UNWARMED = {"traditional", "random-backprop", "random-scored", "el2n", "el2n-random", "grand"}
 UNWARMED |= {"token-selection", "reseeded", "oracle", "cleaned", "unique", "stale-sb-released"}
 OWN_SCHEDULE = {"kath18", "kath18-loss-gated", "kath18-published", "infobatch", "easy-skip"}
-OWN_SCHEDULE |= {"auto", "auto-trim"}
+OWN_SCHEDULE |= {"auto", "auto-trim", "auto-brief"}
 
 
 def strategy(name, chosen=CHOSEN):

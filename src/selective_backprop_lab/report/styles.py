@@ -54,6 +54,7 @@ _OWN = {
     "unique": "#3906e3",
     "auto": "#35b835",
     "auto-trim": "#0f5132",
+    "auto-brief": "#4b8a08",
 }
 _PALETTE = ("#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0072b2", "#b8a200")
 BANDED = 3  # curves whose bands can be told apart; of more there are none
