@@ -33,9 +33,15 @@ def rewarded(answer: Callable[[str], str]) -> Callable[..., list[float]]:
     return reward
 
 
+def added(prompt: str) -> str:
+    """Return the sum of the digits, to base 4."""
+    return f"{sum(map(int, prompt)) // 4}{sum(map(int, prompt)) % 4}"
+
+
 TASKS = {
     "reverse": rewarded(lambda prompt: prompt[::-1]),
     "sort": rewarded(lambda prompt: "".join(sorted(prompt))),
+    "add": rewarded(added),
 }
 TRAINERS = {"GRPOTrainer": "trl", "NonzeroGRPOTrainer": "selective_backprop.integrations.trl"}
 SOLVED = 0.95  # mean reward of an answer to each prompt
@@ -90,7 +96,7 @@ def rates(
 def sampled(
     *, tasks: tuple[str, ...] = tuple(TASKS), seeds: int = 5, digits: int = 4, most: int = 400
 ) -> Iterator[Once]:
-    """Reversing and sorting three digits until it is solved: tokens generated, rows, seconds."""
+    """Reversing, sorting and adding three digits until it is solved: tokens generated, rows, seconds."""
     for seed, task, arm in itertools.product(range(1, seeds + 1), tasks, ARMS):
         about = {"arm": arm, "task": task, "lr": RATES[arm], "seed": seed}
         yield Once(about, lambda about=about: [until_solved(**about, digits=digits, most=most)])
