@@ -54,7 +54,7 @@ class History:
         return min(self.filed, self.capacity)
 
     def file(self, scores: Scores) -> None:
-        """Take in new scores, of any number, in their order."""
+        """Add new scores, of any number, in their order."""
         if not self.kept:
             self.kept = {name: scores.new_zeros(self.capacity) for name in self.columns}
         self.remember(scores.detach())

@@ -11,7 +11,7 @@ from selective_backprop._core.types import LossesOf, OutputsOf
 
 @dataclass(frozen=True)
 class Context:
-    """The training that a scorer or a selector is started for.
+    """The training in which a scorer or a selector works.
 
     Attributes:
         batch_size: rows of a full training batch.

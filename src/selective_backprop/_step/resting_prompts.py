@@ -81,7 +81,7 @@ class RestingPrompts(Sampler[int]):
         odds are 1.
 
         Args:
-            prompts: their numbers, `[prompt]`.
+            prompts: the prompts' numbers, `[prompt]`.
             rewards: `[prompt, answer]`, as `informative` takes them: a prompt taught something if
                 they differ. Or Booleans, `[prompt]`, that say whether each prompt taught something.
 

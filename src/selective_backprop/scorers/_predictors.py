@@ -76,7 +76,7 @@ class Average(AbstractPredictor):
 @final
 @dataclass(frozen=True)
 class GaussianProcess(AbstractPredictor):
-    """Predict the next score by a Gaussian process over the last ones and the epochs between.
+    """Predict the next score by a Gaussian process, from the last scores and their epochs.
 
     At each epoch's start it learns how far the newest score of an example lies from the one before,
     and predicts the next step in the same way. If an example has fewer than `depth - 1` scores, its
@@ -90,8 +90,8 @@ class GaussianProcess(AbstractPredictor):
     Needs scikit-learn: `pip install 'selective-backprop[predict]'`.
 
     Args:
-        points: it learns from at most so many examples, at least 8, evenly spread over the ranks
-            of their scores.
+        points: the most examples to learn from, at least 8, evenly spread over the ranks of
+            their scores.
         depth: number of scores that are remembered, including the one to predict; at least 2.
 
     Raises:
@@ -166,8 +166,8 @@ class Crossing(AbstractPredictor):
     Args:
         rate: share of the examples that counts as the highest, in (0, 1]; the strategy's own.
         depth: number of scores that are remembered, including the one to predict; at least 2.
-        points: it learns from at most so many examples, at least 8, evenly spread over the ranks
-            of their scores.
+        points: the most examples to learn from, at least 8, evenly spread over the ranks of
+            their scores.
 
     Raises:
         ConfigurationError: if a value is out of its range or scikit-learn is not installed.

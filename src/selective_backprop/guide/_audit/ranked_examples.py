@@ -206,7 +206,7 @@ class Suspects:
 
         Args:
             wrong: which examples of the data set are mislabelled.
-            shares: of the data set, each in [0, 1].
+            shares: shares of the data set, each in [0, 1].
 
         Raises:
             ConfigurationError: if a share is out of its range, or `wrong` is of another data set.
