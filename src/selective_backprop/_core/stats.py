@@ -93,7 +93,7 @@ class Tally(dict[str, Any]):
 
 @dataclass(frozen=True)
 class ScoreStats:
-    """A summary of the finite ones among many scores.
+    """A summary of many scores, without any that are not finite.
 
     Attributes:
         count: how many finite scores there are, at least 1.
@@ -119,7 +119,7 @@ class StepStats:
             forwards, where activations are reused.
         reused: heavy operations that were not computed again.
         products: multiplications that all heavy operations take.
-        spared: multiplications of the reused ones.
+        spared: multiplications of the reused operations.
         strayed: training forwards that called other operations than their selection pass; from
             there on they were computed.
         held_bytes: the most memory that a selection pass kept for its training forward.
@@ -138,5 +138,5 @@ class StepStats:
 
     @property
     def reused_share(self) -> float:
-        """The share of the heavy operations' work that was spared; 0 before there was any."""
+        """The share of the heavy operations' work that was saved; 0 before any work."""
         return self.spared / self.products if self.products else 0.0

@@ -65,8 +65,8 @@ class History:
         """Put new scores into `kept`, which holds zeros at first. `filed` does not count them yet.
 
         By default, scores beyond the capacity are forgotten, the oldest first. A subclass that
-        needs random numbers takes them from a generator seeded with `filed`. It must not make the
-        host wait.
+        needs random numbers takes them from a generator seeded with `filed`. `remember` must not
+        make the host wait.
         """
         ring, newest = _writable(self.kept["ring"], scores)
         size = len(newest)
@@ -182,7 +182,7 @@ class History:
         return {"capacity": self.capacity, **columns, "filed": filed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`.
+        """Continue from `state_dict()`.
 
         Raises:
             ConfigurationError: if the state is of a history of another capacity, or damaged; this

@@ -114,7 +114,7 @@ class LabelNoise:
         return WrongShare(min(1.0, max(0.0, share)), _TWO_SIDED * math.sqrt(spread) / room)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that is needed to go on later."""
+        """Return everything that is needed to continue later."""
         sums, totals = self._sums, self.totals
         return {
             "sums": None if sums is None else sums.clone(),
@@ -124,7 +124,7 @@ class LabelNoise:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`; a state that is refused changes nothing."""
+        """Continue from `state_dict()`; a state that is refused changes nothing."""
         sums, every, batches, totals = Saved(state).fields("sums", "every", "batches", "totals")
         found, ended = (
             each.maybe(lambda sums, shape=shape: _finite(sums, shape))

@@ -221,7 +221,7 @@ class Column:
         return {name: _copied(column) for name, column in columns.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`.
+        """Continue from `state_dict()`.
 
         Raises:
             ConfigurationError: if the state is of a data set of another size, of another depth,
@@ -308,7 +308,7 @@ class AwaitedLosses:
         return _copied(self._flags)
 
     def load(self, saved: Saved) -> None:
-        """Go on from `state_dict()`; a state that is refused changes nothing."""
+        """Continue from `state_dict()`; a state that is refused changes nothing."""
         if not self._tracks:
             saved.nothing()
         shape = (self._examples,)
@@ -319,7 +319,7 @@ class AwaitedLosses:
 
 
 class Ledger:
-    """Per example: its last scores by source, their age, and how often it was trained on.
+    """The last scores of each example by source, their age, and how often it was trained on.
 
     Scores of selection passes and losses of training are kept apart, because the model was in
     another mode and the example may have been augmented differently. An example takes 6 bytes for
@@ -328,7 +328,7 @@ class Ledger:
     bytes.
 
     Args:
-        examples: examples in the data set.
+        examples: number of examples in the data set.
         depth: how many scores of each example and source are remembered; at least 1.
         first: whether the first recorded loss of each example is remembered too, which takes 4
             bytes more.
@@ -459,7 +459,7 @@ class Ledger:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`.
+        """Continue from `state_dict()`.
 
         Raises:
             ConfigurationError: if the state is of a data set of another size, of another depth,

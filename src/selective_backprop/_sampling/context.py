@@ -22,7 +22,7 @@ class Context:
             if nothing is scored.
         outputs: returns `(outputs, targets)` of a batch; None if only losses are available.
         device: where candidates are moved to, or None if they stay where the loader put them.
-        examples: examples in the data set, or None for a stream.
+        examples: number of examples in the data set, or None for a stream.
         rate: the share of the candidates that selection is meant to keep; None if unknown.
         checks: whether a cheap scorer may check itself against an exact one; False inside another
             cheap scorer, which checks itself.

@@ -40,11 +40,11 @@ class RunningGate(ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that the gate needs to go on later."""
+        """Return everything that the gate needs to continue later."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`."""
+        """Continue from `state_dict()`."""
 
 
 class AbstractGate(ABC):

@@ -107,7 +107,7 @@ class Subset:
         """Write a file that `Subset.load` reads. It is written whole or not at all.
 
         Args:
-            path: of the file; its folder is made if it is missing.
+            path: path of the file; its folder is made if it is missing.
         """
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)

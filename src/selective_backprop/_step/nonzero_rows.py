@@ -187,7 +187,7 @@ class NonzeroRows:
         return {"buffer": pack_batch(self._buffer.state), "came": self._came}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()` of one that was built alike.
+        """Continue from `state_dict()` of one that was built alike.
 
         Raises:
             ConfigurationError: if the state is damaged, or was saved with `backfill` and this

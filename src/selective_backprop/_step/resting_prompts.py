@@ -109,7 +109,7 @@ class RestingPrompts(Sampler[int]):
         return {"visits": self._visits.clone(), "passes": self._passes}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`, with the next pass.
+        """Continue from `state_dict()`, with the next pass.
 
         Raises:
             ConfigurationError: if the state is damaged, or of another number of prompts; nothing

@@ -12,7 +12,7 @@ from selective_backprop._core.options import check_number, check_whole
 
 
 def informative(rewards: Tensor, *, pass_rate: tuple[float, float] | None = None) -> Tensor:
-    """Return which answers belong to a prompt whose answers differ in their rewards.
+    """Return which answers are of a prompt whose answers got different rewards.
 
     Rewards are compared exactly. Advantages would not do: the mean of eight rewards of 0.1 may
     differ from 0.1 in its last bit, and then the advantages are not 0.

@@ -211,7 +211,7 @@ class SelectiveStep:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()` of a step of the same strategy.
+        """Continue from `state_dict()` of a step of the same strategy.
 
         Raises:
             ConfigurationError: if the state is of another version or of other parts, or damaged;

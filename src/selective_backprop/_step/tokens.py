@@ -213,7 +213,7 @@ class TokenSelection:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()` of a selection that was built alike.
+        """Continue from `state_dict()` of a selection that was built alike.
 
         Raises:
             ConfigurationError: if the state is of another selection, or damaged; this one then

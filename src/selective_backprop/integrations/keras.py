@@ -192,7 +192,7 @@ class SelectiveFit:
         return self._watched.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next `fit` go on from `state_dict()`, if it begins with the state's epoch.
+        """Let the next `fit` continue from `state_dict()`, if it begins with the state's epoch.
 
         Raises:
             ConfigurationError: if it is no such state; its contents are checked by `fit`.

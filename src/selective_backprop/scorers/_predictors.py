@@ -64,7 +64,7 @@ class Average(AbstractPredictor):
         settle(self, check_whole, "depth")
 
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
-        """Return the average of what there is."""
+        """Return the average of the scores that each example has."""
         scores = observed.scores
         weights = self.decay ** np.arange(len(scores), dtype=np.float64)[:, None]
         known = ~np.isnan(scores)
@@ -184,7 +184,7 @@ class Crossing(AbstractPredictor):
         _check_installed("Crossing")
 
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
-        """Return the probabilities, or shares of lower scores where they cannot be learned."""
+        """Return the probabilities, or shares of lower scores if they cannot be learned."""
         scores, epochs = observed.scores[: self.depth], observed.epochs[: self.depth]
         shares = np.stack([_shares_of_lower(lag) for lag in scores])
         pairs = _pick_pairs(scores, self.depth, self.points)

@@ -42,7 +42,7 @@ class RunningSelector(ABC):
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`."""
+        """Continue from `state_dict()`."""
 
 
 class Paced(ABC):

@@ -378,8 +378,8 @@ def kakurenbo(
         schedule: when to hide; by default from the second epoch on.
 
     Source:
-        Nguyen et al. 2023, arXiv:2310.10102. Its learning rate, divided by the share that is
-        trained on, is left to the loop.
+        Nguyen et al. 2023, arXiv:2310.10102. The paper also divides the learning rate by the share
+        that is trained on; this is left to the loop.
     """
     return Strategy("kakurenbo", Recorded(rescore=scorer), Hide(share, confidence), schedule)
 

@@ -72,8 +72,8 @@ def advise(
 
     It looks at the data as `data_traits` does. Then it trains a copy of the model, plain and with
     `auto` in turn, for a few epochs or as long as `seconds` allows. The model, its optimiser and
-    gradients, the loader and all random streams stay as they were. Only counters that a data set
-    keeps itself move on, and so does a stream that cannot start again.
+    gradients, the loader and all random streams stay as they were. Two things change: counters that
+    a data set keeps itself, and a stream that cannot start again.
 
     Args:
         model: the model in training; its copy takes as much memory again.

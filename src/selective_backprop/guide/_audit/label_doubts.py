@@ -72,7 +72,7 @@ class Doubts:
     bytes on the device of the outputs.
 
     Args:
-        examples: examples in the data set, at least 1.
+        examples: number of examples in the data set, at least 1.
 
     Raises:
         ConfigurationError: if `examples` is not a whole number of at least 1.
@@ -142,11 +142,11 @@ class Doubts:
         return {name: column.to("cpu", copy=True) for name, column in columns.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was noted, to go on in another process."""
+        """Return what was noted, to continue in another process."""
         return {"examples": self.examples, "columns": self.on_host()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`.
+        """Continue from `state_dict()`.
 
         Raises:
             ConfigurationError: if the state is damaged or of a data set of another size. Nothing is

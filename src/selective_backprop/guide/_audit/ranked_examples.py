@@ -23,8 +23,8 @@ class Cut:
 
     Attributes:
         share: the share of the data set that is inspected, from the top of the list.
-        inspected: how many examples that is.
-        found: how many of them are mislabelled.
+        inspected: number of inspected examples.
+        found: number of mislabelled examples among them.
         precision: `found` as a share of the inspected ones, in [0, 1]; NaN if there are none.
         recall: `found` as a share of all mislabelled ones, in [0, 1]; NaN if there are none.
     """
@@ -41,7 +41,8 @@ class Suspects:
     """Examples that may be mislabelled, the most suspicious first; arrays of one length.
 
     Attributes:
-        examples: examples in the data set; arrays leave out any that were never looked at.
+        examples: number of examples in the data set. Arrays leave out those that were never looked
+            at.
         indices: the examples' indices in the data set.
         suspicion: from −1, sure of the label at every look, to 1, sure of another class. Above 0,
             the model believed another class more than the label. See `audit`.
@@ -240,7 +241,7 @@ class Suspects:
         If labels are known, the column `likely` holds what `likely()` returns.
 
         Args:
-            path: of the file.
+            path: path of the file.
             limit: how many examples at most; None for all.
             class_names: the names of the labels; without them, numbers are written. An unknown
                 prediction is left empty, and so is its confidence.

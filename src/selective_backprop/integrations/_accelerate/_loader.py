@@ -140,7 +140,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`.
+        """Continue from `state_dict()`.
 
         Raises:
             ConfigurationError: if the state is damaged, or of a loader that was built differently.

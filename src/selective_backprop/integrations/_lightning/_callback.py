@@ -157,7 +157,7 @@ class SelectionCallback(Callback):
         return {"ranks": ranks}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from `state_dict()` once the loader makes its passes.
+        """Continue from `state_dict()` once the loader makes its passes.
 
         Raises:
             ConfigurationError: if it is of another number of ranks, or damaged.
