@@ -71,7 +71,7 @@ class NonzeroRollouts:
             of prompts whose completions have no gradient; 0 or more. If the batch is not full then,
             it is trained on as it is.
         rest: draws the prompts: `RestingPrompts(len(train_dataset))`. A prompt whose completions
-            had no gradient lately comes less often. It gets all rewards, and is saved in
+            had no gradient lately comes less often. The object gets all rewards, and is saved in
             checkpoints.
         options: as for TRL's trainer, by name.
 
