@@ -37,7 +37,7 @@ class Stopwatch:
             self._phase = "other"
 
     def stop(self) -> None:
-        """Stop counting, so that what follows (an evaluation, say) is charged to no phase."""
+        """Stop counting. What follows, such as an evaluation, is charged to no phase."""
         self._charge()
         self._phase = None
 

@@ -299,7 +299,7 @@ class SelectiveLoader:
 
     @property
     def class_visits(self) -> ClassVisits | None:
-        """How often each class was trained on, where the strategy notes classes; else None.
+        """How often each class was trained on; None if the strategy notes no classes.
 
         `auto` notes classes if the targets of `loss_fn` are class indices, or yes or no. Reads the
         device. With several processes, losses of the running epoch are not yet counted. If the

@@ -21,7 +21,7 @@ class History:
 
     Scores are sorted once between two filings, however many windows are ranked.
 
-    A subclass can weigh scores (`weights`), or remember others (`remember`). Only `kept` and
+    A subclass can weigh scores (`weights`), or remember other scores (`remember`). Only `kept` and
     `filed` are saved, loaded and shared among ranks.
 
     Args:

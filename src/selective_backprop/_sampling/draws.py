@@ -61,8 +61,8 @@ def inclusion_odds(weights: Odds, count: int) -> Odds:
     spread evenly over the other rows.
 
     Args:
-        weights: what each candidate's odds are proportional to; at least 0, on any scale between
-            1e-280 and 1e300. Lower weights count as 0.
+        weights: one per candidate, to which its odds are proportional; at least 0, on any scale
+            between 1e-280 and 1e300. Lower weights count as 0.
         count: how many rows are to be drawn; at most the number of candidates.
 
     Returns:

@@ -81,8 +81,8 @@ class VarianceGate(AbstractGate):
         ConfigurationError: if a value is out of its range.
 
     Source:
-        Katharopoulos and Fleuret 2018, arXiv:1803.00942, algorithm 1 and section 3.3. The
-        smoothing, and the formula where no threshold is given, are as in the authors' code.
+        Katharopoulos and Fleuret 2018, arXiv:1803.00942, algorithm 1 and section 3.3. The smoothing
+        and the formula for the threshold are as in the authors' code.
     """
 
     smoothing: float = 0.9

@@ -95,8 +95,8 @@ class Schedule:
 
         Args:
             epoch: the epoch's number, from 0.
-            progress: fraction of training done, or None if unknown (only where no fraction is
-                used).
+            progress: fraction of training done; None if unknown, which is allowed if neither
+                `start` nor `end` is used.
         """
         if epoch < self.warmup_epochs:
             return False

@@ -27,9 +27,9 @@ def rows_only(kept: Tensor, *modules: nn.Module) -> Generator[None]:
 
     Use it in the last block of a transformer, which only the loss follows: for the MLP, the output
     projection of the attention, and the norms after it. Each module gets the kept positions alone,
-    as `[1, kept, feature]`. Its output is 0 at all others, so a residual connection leaves them
-    unchanged. Values and gradients at the kept positions are as in the whole model. Do not pass a
-    module of an earlier block, because later attention reads all of its positions.
+    as `[1, kept, feature]`. Its output is 0 at all other positions, so a residual connection leaves
+    them unchanged. Values and gradients at the kept positions are as in the whole model. Do not
+    pass a module of an earlier block, because later attention reads all of its positions.
 
     The modules get hooks, which are removed when the context ends. With gradient checkpointing,
     call `backward()` inside the context, because the block runs again there. Dropout inside the

@@ -204,7 +204,7 @@ class TokenSelection:
         return self._history
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a selector needs to go on: recent scores, and its place in its draws."""
+        """Return what a selector needs to continue: recent scores and the state of its draws."""
         return {
             "seed": self._seed,
             "draws": self._draws,

@@ -110,7 +110,7 @@ class GaussianProcess(AbstractPredictor):
         _check_installed("GaussianProcess")
 
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
-        """Return the score expected in `epoch`, or the last one where none can be predicted."""
+        """Return the score expected in `epoch`, or the last one if none can be predicted."""
         scores, epochs = observed.scores[: self.depth], observed.epochs[: self.depth]
         predicted = scores[0].copy()
         pairs = _pick_pairs(scores, self.depth, self.points)

@@ -110,7 +110,7 @@ class SelectiveTrainer(Trainer):
         return (loss, outputs) if return_outputs else loss
 
     def log(self, logs: dict[str, float], *args: Any, **options: Any) -> None:
-        """Log; add selection's counts where the training loss is logged."""
+        """Log, and add selection's counts if the training loss is logged."""
         if logs.keys() & {"loss", "train_loss"}:
             logs.update(self.selection.counts())
         super().log(logs, *args, **options)
