@@ -5,7 +5,6 @@ Run it when a command or an option has changed: `python docs/commands.py`. A tes
 
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,31 +17,29 @@ MARK = "<!-- What follows is written by docs/commands.py: change the command, no
 
 
 def describe(app: typer.Typer) -> str:
-    """Return what every command does, each of its options, and those of several commands once.
+    """Return what every command does and takes, and a table of all options, each once.
 
     Raises:
         ValueError: if a command, an option or an argument does not say what it is for.
     """
     commands: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
-    takers: dict[str, list[str]] = {}  # of each line that describes a parameter
+    takers: dict[tuple[str, str], list[str]] = {}  # the commands with an option of this meaning
+    lines = ["## The commands", ""]
     for name, command in commands.items():
         if not command.help:
             raise ValueError(f"the command {name} does not say what it does")
+        names, said = [f"- **{name}**"], [command.help]
         for each in command.params:
-            takers.setdefault(_parameter(name, each), []).append(name)
-    lines: list[str] = []
-    for name, command in commands.items():
-        own = [line for line, names in takers.items() if names == [name]]
-        lines += [f"## {name}", ""]
-        for paragraph in command.help.split("\n\n"):
-            lines += [_wrapped(paragraph), ""]
-        lines += [*_table("option | meaning", own), ""]
-    shared = (
-        line.replace(" | ", f" | {', '.join(names)} | ", 1)
-        for line, names in takers.items()
-        if len(names) > 1
-    )
-    lines += ["## Options of several commands", "", *_table("option | of | meaning", [*shared])]
+            shown, meaning = _parameter(name, each)
+            if each.param_type_name == "argument":
+                names.append(shown)
+                said.append(f"{shown}: {meaning}")
+            else:
+                takers.setdefault((shown, meaning), []).append(name)
+        lines.append(_wrapped(f"{' '.join(names)}: {' '.join(said)}"))
+    lines += ["", "## All options", "", "| option | of | meaning |", "| :-- | :-- | :-- |"]
+    own_first = sorted(takers.items(), key=lambda option: len(option[1]) > 1)
+    lines += [f"| {shown} | {', '.join(of)} | {said} |" for (shown, said), of in own_first]
     return "\n".join([*lines, ""])
 
 
@@ -52,14 +49,8 @@ def rewrite(page: str, app: typer.Typer) -> str:
     return f"{above}{MARK}\n{describe(app)}"
 
 
-def _table(heads: str, lines: Sequence[str]) -> Iterator[str]:
-    """Return a table of parameters."""
-    sides = " | ".join(":--" for _ in heads.split(" | "))
-    return (f"| {line} |" for line in (heads, sides, *lines))
-
-
-def _parameter(command: str, each: Any) -> str:
-    """Return the two cells of a parameter."""
+def _parameter(command: str, each: Any) -> tuple[str, str]:
+    """Return a parameter as it is written, and what it means."""
     is_argument = each.param_type_name == "argument"
     repeated = "..." * (is_argument and each.nargs < 0)
     names = [each.metavar + repeated] if is_argument else [*each.opts, *each.secondary_opts]
@@ -69,7 +60,7 @@ def _parameter(command: str, each: Any) -> str:
     if "None" in value:
         raise ValueError(f"{command} {names[0]} does not say what its value stands for: metavar=")
     shown = ", ".join(f"`{name}{value}`".replace("|", "\\|") for name in names)
-    return f"{shown} | {_coded(each.help + _default(each))}"
+    return shown, _coded(each.help + _default(each))
 
 
 def _default(each: Any) -> str:
@@ -86,7 +77,9 @@ def _coded(text: str) -> str:
 
 
 def _wrapped(text: str) -> str:
-    return textwrap.fill(_coded(text), 130, break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(
+        _coded(text), 150, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 if __name__ == "__main__":

@@ -79,12 +79,12 @@ def excess_losses(
 ) -> Float[Tensor, "*position"]:
     """Return by how much losses exceed the lowest that their targets allow, weights divided out.
 
-    That is the Kullback-Leibler divergence of the model from the target: of a cross-entropy with
-    label smoothing, class weights or probabilities as targets what a plain cross-entropy is of
-    classes, 0 where the model could not do better. Other losses are returned as they are.
+    For a cross-entropy with label smoothing, class weights or probabilities as targets, this is the
+    Kullback-Leibler divergence of the model from the target: 0 if the model could not do better.
+    Other losses are returned unchanged.
 
-    Yes-or-no labels of a row, `[row, label]`, count together: the sum over them is to the row what
-    a plain cross-entropy is to classes, with `exp(-loss)` for the probability of all its labels.
+    Losses of a row's yes-or-no labels, `[row, label]`, are summed: `exp(-loss)` is then the
+    probability that the model gives to all labels of the row.
 
     Args:
         loss_fn: gave the losses.
@@ -146,13 +146,13 @@ def _excess_of_labels(
 def check_entropies(losses: Any, targets: Any, lowest: Tensor | float = 0.0) -> None:
     """Refuse losses and targets of which `exp(-loss)` cannot be the probability of the target.
 
-    Those are targets that are no probabilities, and losses below the lowest of a cross-entropy.
-    Waits for the device.
+    It refuses targets that are no probabilities, and losses below the lowest possible
+    cross-entropy. Waits for the device.
 
     Args:
         losses: one per example; anything else is left to `check_losses`.
         targets: theirs, or None. Those that are NaN, as unknown labels are, pass.
-        lowest: what a cross-entropy of these targets is at least, less in rounding.
+        lowest: the lowest cross-entropy that these targets allow; losses may be lower by rounding.
     """
     found = None
     soft = isinstance(targets, Tensor) and targets.is_floating_point()
@@ -379,10 +379,8 @@ class UnreducedLoss:
         A mean of cross-entropies has torch's divisor: the number of positions that are not
         ignored, or the sum of their class weights. Where all are ignored, it is 0 and not NaN.
 
-        Rows may be weighted before. The divisor stays as without weights, as in
-        `(weights * losses).mean()`: dividing by the sum of the weights would undo them.
-        So the rows count in the proportion of their weights, whatever the divisor: it scales the
-        step of a batch, as it does without weights.
+        Rows may be weighted before. The divisor is the same as without weights, as in `(weights *
+        losses).mean()`. Dividing by the sum of the weights would undo them.
         """
         match self.reduction:
             case "mean":
@@ -440,9 +438,9 @@ class ExampleLosses:
 
     The loss function is called with `reduction="none"`; if it is a module, a copy of it is. A loss
     without a `reduction` is called unchanged; the first batch shows what it returns. The copy is
-    reused until the module's attributes change, which they may between batches. With `excess`, an
-    example's loss is what it exceeds the lowest by, as `excess_losses` says; at the first batch
-    the loss is refused if it can be no cross-entropy.
+    made anew if the module's attributes change between batches. With `excess`, losses are as
+    `excess_losses` returns them. At the first batch, a loss that cannot be a cross-entropy is then
+    refused.
     """
 
     loss_fn: LossFunction

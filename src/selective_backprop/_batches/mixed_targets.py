@@ -14,8 +14,8 @@ SLACK = 1e-2  # error of a sum of many probabilities in half precision
 def warn_of_mixtures(batch: Any) -> None:
     """Warn where a batch that was loaded by index looks like MixUp or CutMix.
 
-    Not detected are targets given as two class numbers with a share, and mixtures that show only
-    in the inputs.
+    Targets given as two class numbers with a share are not detected, nor are mixtures that show
+    only in the inputs.
     """
     if any(_is_mixed(leaf) for leaf in list_leaves(batch) if isinstance(leaf, Tensor)):
         warn(

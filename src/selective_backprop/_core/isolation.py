@@ -94,8 +94,8 @@ def kept_random_streams(device: torch.device | None) -> Generator[None]:
 class NumpyStream:
     """NumPy's random stream at one moment.
 
-    Reading it takes 40 microseconds and writing it 50, so that it is read only if it has moved
-    since it was read last, and written only if it has moved since: that is seen in its memory.
+    Reading it takes 40 microseconds and writing it 50. So it is read or written only if it has
+    moved, which its memory shows.
     """
 
     latest: ClassVar["NumpyStream | None"] = None  # as it was read last
@@ -180,15 +180,14 @@ def _refill(container: Any, content: Any) -> None:
 class KeptBuffers:
     """Save the buffers of a model before a forward pass, and put back the ones that it changed.
 
-    Put back are their values, their shapes, and which tensors hang in the model. If a pass hangs
-    another tensor in a module, that module's attributes are put back too, since they may describe
-    it, such as the length of a cached table. Buffers that a lazy module makes in its first pass
-    stay.
+    Their values and shapes are put back, and the tensors themselves. If a pass replaces a tensor of
+    a module, that module's attributes are put back too, since they may describe it, such as the
+    length of a cached table. Buffers that a lazy module makes in its first pass stay.
 
-    Buffers of up to 1 MiB are saved before every pass. Larger ones are all saved until one pass
-    has run to its end; after that, only the ones whose values a pass was seen to change. A larger
-    buffer that first changes later keeps its new values, and a warning says so. A change through
-    `.data` is seen only in buffers that are saved.
+    Buffers of up to 1 MiB are saved before every pass. Larger ones are all saved until one pass has
+    ended. After that, only those that a pass has changed are saved. If a larger buffer changes for
+    the first time later, it keeps its new values, and a warning says so. A change through `.data`
+    is seen only in buffers that are saved.
     """
 
     def __init__(self, model: nn.Module) -> None:

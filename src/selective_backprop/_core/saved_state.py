@@ -168,11 +168,11 @@ class Stateful(Protocol):
     """An object that can be saved and can go on from its saved state."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that the object needs to go on."""
+        """Return everything that the object needs to continue."""
         ...
 
     def load_state_dict(self, state: dict[str, Any], /) -> None:
-        """Go on from `state_dict()`."""
+        """Continue from `state_dict()`."""
         ...
 
 

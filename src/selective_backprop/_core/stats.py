@@ -19,7 +19,7 @@ class Stats:
         scored: examples that were scored by a forward pass.
         checked: scored examples that were scored a second time, exactly, to check a cheap scorer.
         observed: examples whose scores a gate took from training, without a scoring pass.
-        expired: candidates whose remembered score was too old or missing, so that they were scored.
+        expired: candidates that were scored because their remembered score was too old or missing.
         kept: examples handed out in training batches.
         batches: training batches handed out.
         waiting: candidates that wait for a full window, rows that wait for a full batch, and a
@@ -60,8 +60,8 @@ class Stats:
     def cost(self) -> int:
         """What scoring and training took, in forward passes of one example.
 
-        A score counts as one, even from a cheap scorer. Training on an example counts as three:
-        its forward, and a backward of twice that.
+        A score counts as one, even from a cheap scorer. Training on an example counts as three: one
+        for the forward pass, two for the backward pass.
         """
         return self.scored + self.checked + TRAINED * self.kept
 
@@ -93,7 +93,7 @@ class Tally(dict[str, Any]):
 
 @dataclass(frozen=True)
 class ScoreStats:
-    """A summary of the finite ones among many scores.
+    """A summary of many scores, without any that are not finite.
 
     Attributes:
         count: how many finite scores there are, at least 1.
@@ -119,9 +119,9 @@ class StepStats:
             forwards, where activations are reused.
         reused: heavy operations that were not computed again.
         products: multiplications that all heavy operations take.
-        spared: multiplications of the reused ones.
-        strayed: training forwards that called other operations than their selection pass did,
-            and were computed from there on.
+        spared: multiplications of the reused operations.
+        strayed: training forwards that called other operations than their selection pass; from
+            there on they were computed.
         held_bytes: the most memory that a selection pass kept for its training forward.
     """
 
@@ -138,5 +138,5 @@ class StepStats:
 
     @property
     def reused_share(self) -> float:
-        """The share of the heavy operations' work that was spared; 0 before there was any."""
+        """The share of the heavy operations' work that was saved; 0 before any work."""
         return self.spared / self.products if self.products else 0.0

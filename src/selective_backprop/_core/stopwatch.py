@@ -14,9 +14,9 @@ class Stopwatch:
     one. So the seconds of all phases always add up to the seconds that the stopwatch ran.
 
     Args:
-        device: where the work runs. On CUDA the device is synchronised at every change of
-            phase, so that work is charged to the phase that asked for it; that costs speed, so
-            leave the stopwatch out where only the result matters.
+        device: where the work runs. On CUDA the device is synchronised at every change of phase, so
+            that work is charged to the phase that asked for it. This slows training down: leave the
+            stopwatch out if only the result matters.
         clock: returns seconds that never decrease; `time.process_time` counts this process's
             CPU seconds instead of wall-clock seconds.
     """
@@ -37,7 +37,7 @@ class Stopwatch:
             self._phase = "other"
 
     def stop(self) -> None:
-        """Stop counting, so that what follows (an evaluation, say) is charged to no phase."""
+        """Stop counting. What follows, such as an evaluation, is charged to no phase."""
         self._charge()
         self._phase = None
 

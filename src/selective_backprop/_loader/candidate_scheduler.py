@@ -23,8 +23,8 @@ class CandidateScheduler:
     does, with the learning rate far too high. This wrapper steps it by the candidates that have
     come, so it runs its whole course. Write `scheduler.step()` after each training step, as before.
 
-    Its other attributes, such as `state_dict`, are the inner scheduler's. Some candidates may be
-    skipped after the last training batch; then the last few steps of the schedule are missing.
+    Its other attributes, such as `state_dict`, are the inner scheduler's. If candidates are skipped
+    after the last training batch, the last few steps of the schedule are missing.
 
     Args:
         scheduler: one of torch's, or another with `step()` and `last_epoch`, made for the batches
@@ -86,9 +86,9 @@ class CandidateScheduler:
                 )
 
     def step(self) -> None:
-        """Bring the scheduler to the number of the wrapped loader's batches that have come.
+        """Advance the scheduler to the number of the wrapped loader's batches that have come.
 
-        Beyond the steps that it is made for, it stays where it is, and a warning says so once.
+        At the end of its steps the scheduler stays where it is, and a warning says so once.
         """
         come = self._loader.candidate_batches
         assert come is not None  # checked when this was made

@@ -8,8 +8,8 @@ from selective_backprop._core.errors import PACKAGE, warn
 class LengthWatch:
     """Warn once if `len()` was asked before training, and an epoch then fell short of it.
 
-    A progress bar asks before every epoch, from one line of code. A line that asked before
-    training and never again may have made a schedule for that many steps an epoch.
+    A progress bar asks before every epoch. A line of code that asked before training and never
+    again may have made a schedule for that many steps an epoch.
     """
 
     def __init__(self) -> None:

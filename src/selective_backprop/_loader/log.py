@@ -25,20 +25,20 @@ class Log:
     - `rate`: the share of the candidates that was kept since the previous entry;
     - `cost` of scoring and training since training began, and `plain_cost`, the cost of training
       on every candidate, both in forward passes of one example;
-    - `least_class`, once an epoch, if the strategy notes classes: the least that a class has of its
-      share of visits (`SelectiveLoader.class_visits`);
-    - `wrong_labels`, once an epoch: the share that looks wrong (`SelectiveLoader.wrong_labels`);
+    - `least_class`, once an epoch, if the strategy notes classes: the lowest ratio of a class's
+      share of visits to its share of the data (`SelectiveLoader.class_visits`);
+    - `wrong_labels`, once an epoch: the share of labels that look wrong
+      (`SelectiveLoader.wrong_labels`);
     - `score_mean` and `score_p10` to `score_p90`: mean and deciles of the scores that candidates
       are ranked against, if there are any.
 
-    The step of an entry is the number of training batches so far. Of several processes, only rank
-    0 writes, about its own share of the data. The host knows the counts; the scores are read from
-    the device, once per entry.
+    The step of an entry is the number of training batches so far. In several processes only rank 0
+    writes, about its own share of the data. Scores are read from the device once per entry.
 
     Args:
-        to: a TensorBoard `SummaryWriter`, a Weights & Biases run, the `mlflow` module, any other
-            object with their `add_scalar`, or `log` and `define_metric`, or `log_metrics`, or a
-            `callable(values, step)` that takes a mapping of numbers by name. None is allowed on
+        to: a TensorBoard `SummaryWriter`, a Weights & Biases run, or the `mlflow` module; any other
+            object with their methods `add_scalar`, `log` and `define_metric`, or `log_metrics`; or
+            a `callable(values, step)` that takes a mapping of numbers by name. None is allowed on
             ranks other than 0. No package is imported for it.
         every: training batches from one entry to the next, at least 1.
 
@@ -68,8 +68,8 @@ class Log:
 
         Args:
             loader: the loader whose selection is logged.
-            now: write an entry now, if there was a batch since the last; for the end of an epoch or
-                of training.
+            now: write an entry now, if there was a batch since the last entry. Use it at the end of
+                an epoch or of training.
         """
         if not _writes():
             return

@@ -104,9 +104,9 @@ class SelectiveLoader:
         stopwatch: gets the seconds spent on `"load"`, `"score"` and `"select"`.
         process_group: the `torch.distributed` processes that share the data; by default all.
             They train on equally many batches, ranked against one shared history.
-        overlap: let the processes' messages travel while a batch is trained on, where all know
-            that they have equally many batches in an epoch. The choices are the same. A process
-            learns one batch later that another one failed.
+        overlap: send the processes' messages while a batch is trained on, in epochs in which all
+            know that they have equally many batches. The choices are the same. A process learns one
+            batch later that another one failed.
         quiet: print nothing. By default rank 0 prints a line on standard error at the first batch,
             with what is selected and how many steps to expect, and a line at the second epoch if
             labels look wrong.
@@ -225,21 +225,21 @@ class SelectiveLoader:
     def loss_fn(self) -> Callable[[Any, Any], Any]:
         """The given loss, which also weights and records the losses of rows; call it instead.
 
-        Take it before the loop, because it knows only batches that the loader hands out from then
-        on. The targets must belong to one of these batches, or to a part of one. A whole batch may
-        also be cast to another type, squeezed or unsqueezed. Other targets raise a `LossError`
-        that names the likeliest cause.
+        Take it before the loop: it knows only batches that the loader hands out after that. The
+        targets must belong to one of these batches, or to a part of one. A whole batch may also be
+        cast to another type, squeezed or unsqueezed. Other targets raise a `LossError` that names
+        the likeliest cause.
 
         The mean of weighted cross-entropies is the sum of each row's weight times its losses (of
         all tokens or pixels), divided as without weights: by the number that is not ignored, or the
         sum of their class weights. So if all weights are 1, value and gradient equal those of the
-        given loss; only a batch in which all is ignored gives 0 instead of NaN.
+        given loss. Only a batch in which everything is ignored differs: it gives 0 instead of NaN.
 
-        It records the mean over a row's tokens or pixels. For strategies that read confidence from
-        losses it records by how much the loss exceeds the lowest that label smoothing, class
-        weights or soft targets allow, and it refuses a loss that is no cross-entropy. With
-        gradients off it is the given loss, and so it is with strategies that neither weight nor
-        remember, apart from a gate that observes batches.
+        It records the mean over a row's tokens or pixels. Some strategies read confidence from
+        losses. For these it refuses a loss that is no cross-entropy, and records by how much the
+        loss exceeds the lowest that label smoothing, class weights or soft targets allow. With
+        gradients off it is the given loss. So it is if the strategy neither weights nor remembers,
+        unless a gate observes batches.
 
         Raises:
             ConfigurationError: if no loss was given.
@@ -299,11 +299,11 @@ class SelectiveLoader:
 
     @property
     def class_visits(self) -> ClassVisits | None:
-        """How often each class was trained on, where the strategy notes classes; else None.
+        """How often each class was trained on; None if the strategy notes no classes.
 
-        `auto` notes them, of losses from `loss_fn` whose targets are class indices, or yes or no.
-        Reads the device. With several processes, the running epoch's losses are not yet in
-        it; where these share out the ledger, it is about this process's part.
+        `auto` notes classes if the targets of `loss_fn` are class indices, or yes or no. Reads the
+        device. With several processes, losses of the running epoch are not yet counted. If the
+        ledger is split between processes, only this process's part is counted.
         """
         return None if self.ledger is None else self.ledger.class_visits
 
@@ -339,11 +339,12 @@ class SelectiveLoader:
     def __len__(self):  # no annotation: what checks it at run time would seem to be the caller
         """Return the number of batches of the running epoch, or else of the coming one.
 
-        It is exact, and differs from epoch to epoch. `auto` and other strategies that draw by what
-        is remembered know it once the epoch before has ended, of a loader without `drop_last`.
+        It is exact, and differs from epoch to epoch. Strategies that draw by remembered scores,
+        such as `auto`, know it once the epoch before has ended, if the wrapped loader has no
+        `drop_last`.
 
         Raises:
-            TypeError: if it cannot be known in advance of every epoch.
+            TypeError: if it is not known in advance.
         """
         handshake, state = self._parts.handshake, self._state
         with self._naming_strategy():
@@ -441,19 +442,20 @@ class SelectiveLoader:
     ) -> None:
         """Remember losses that training computed anyway, for strategies that select by them.
 
-        They count from the next epoch on. A shut gate judges by them, or by the outputs, and then
-        needs no scoring passes. Other strategies ignore them, so one loop serves all strategies.
+        They count from the next epoch on. A shut gate judges by them or by the outputs, and then
+        needs no scoring passes. Strategies that do not need losses ignore them, so one loop serves
+        all.
 
         Args:
             selection: the selection of a batch that this loader yielded, or of a part of it.
             losses: one loss per row of it, `[row]`, not yet weighted; their gradients are not
                 changed.
-            outputs: the model's outputs and the targets of these losses, for a gate that judges
-                by error norms, as `kath18`'s does, and for `wrong_labels`.
-            targets: of these losses, by default taken from `outputs`. If they are class indices,
-                or yes or no, `[row]`, they tell `auto` the class of each example.
-            smoothing: the label smoothing, in [0, 1), of the loss that the model trains on, which
-                `wrong_labels` takes into account; by default that of `loss_fn`.
+            outputs: the pair of the model's outputs and the targets of these losses. A gate that
+                judges by error norms needs it, as `kath18`'s does, and so does `wrong_labels`.
+            targets: the targets of these losses, by default taken from `outputs`. If they are class
+                indices, or yes or no, `[row]`, they tell `auto` the class of each example.
+            smoothing: label smoothing of the loss that the model trains on, in [0, 1), for
+                `wrong_labels`; by default the smoothing of `loss_fn`.
 
         Raises:
             ConfigurationError: if `smoothing` is out of its range.
@@ -486,12 +488,12 @@ class SelectiveLoader:
 
     @property
     def wrong_labels(self) -> WrongShare | None:
-        """The share of labels that look wrong, with its 95 % interval; None where it is not read.
+        """The share of labels that look wrong, with its 95 % interval; None if it is not estimated.
 
-        `auto` reads it in the second half of the first epoch, of outputs that `loss_fn` sees and
-        targets that are class indices, or yes or no; it is known from the second epoch on. It
-        counts labels that the model finds improbable. Wrong labels that the model finds plausible,
-        such as those of classes that look alike, are not among them.
+        `auto` estimates it in the second half of the first epoch, from the outputs that `loss_fn`
+        gets, if targets are class indices, or yes or no. It is known from the second epoch on. It
+        counts labels that the model finds improbable. It misses wrong labels that the model finds
+        plausible, such as those of classes that look alike.
         """
         return None if self.ledger is None else self.ledger.label_noise.found
 
@@ -588,13 +590,13 @@ class SelectiveLoader:
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the consumer of the batches, with the waiting rows.
 
-        If it is taken between two batches, the next iteration yields the rest of that epoch; what
-        came before is drawn again but not loaded. The next iteration begins a new epoch if the
-        state is taken after an epoch ended or was broken off, or of a stream whose loader does not
-        know its position. `torch.load(weights_only=True)` reads the state.
+        If it is taken between two batches, the next iteration yields the rest of that epoch;
+        earlier batches are drawn again but not loaded. If it is taken after an epoch ended or was
+        broken off, the next iteration begins a new epoch. So it does for a stream whose loader does
+        not know its position. `torch.load(weights_only=True)` reads the state.
 
         Raises:
-            BatchError: if rows wait that cannot be saved.
+            BatchError: if waiting rows cannot be saved.
         """
         return self._state.state_dict()
 
@@ -614,8 +616,8 @@ class Epoch(Iterator[Any]):
     """An iterator over one epoch, which begins at the first `next`.
 
     Only the thread `scores_in` may take batches, since scoring changes the model's modes and the
-    random streams for a moment. If it is None, nothing is scored, and it is the thread that takes
-    the first batch.
+    random streams for a moment. If it is None, nothing is scored, and the thread that takes the
+    first batch must take all.
     """
 
     def __init__(self, begin: Callable[["Epoch"], Generator[Any]], scores_in: int | None) -> None:

@@ -26,10 +26,10 @@ WIDE = (torch.float32, torch.float64)  # which a product with float32 weights of
 class WeighingLoss:
     """A loss that weights and records the rows of the batches that a loader hands out.
 
-    A batch is recognised by its targets, as `HandedBatches` says. With gradients off nothing is
-    trained on, and this is the plain loss. With `record=None` it always is. With `weighs=False` it
-    is the plain loss too, but what can be recorded is. With `confidence`, losses are recorded as
-    what they exceed the lowest possible loss by.
+    A batch is recognised by its targets, as `HandedBatches` says. This is the plain loss if
+    gradients are off, or with `record=None`. With `weighs=False` it returns the plain loss, but
+    records what it can. With `confidence` it records by how much losses exceed the lowest possible
+    loss.
     """
 
     def __init__(

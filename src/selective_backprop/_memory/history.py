@@ -19,9 +19,9 @@ Mark = tuple[dict[str, Tensor], int]  # what is kept, and how many scores were f
 class History:
     """A ring of the most recent scores, kept on the scores' own device.
 
-    It sorts its scores once, however many windows are ranked before the next filing.
+    Scores are sorted once between two filings, however many windows are ranked.
 
-    A subclass can weigh scores (`weights`), or remember others (`remember`). Only `kept` and
+    A subclass can weigh scores (`weights`), or remember other scores (`remember`). Only `kept` and
     `filed` are saved, loaded and shared among ranks.
 
     Args:
@@ -54,7 +54,7 @@ class History:
         return min(self.filed, self.capacity)
 
     def file(self, scores: Scores) -> None:
-        """Take in new scores, of any number, in their order."""
+        """Add new scores, of any number, in their order."""
         if not self.kept:
             self.kept = {name: scores.new_zeros(self.capacity) for name in self.columns}
         self.remember(scores.detach())
@@ -62,10 +62,11 @@ class History:
         self._sorted = self._sorted_on_host = self._below = self._mean = None
 
     def remember(self, scores: Scores) -> None:
-        """Put new scores into `kept`, which holds zeros at first; `filed` does not count them yet.
+        """Put new scores into `kept`, which holds zeros at first. `filed` does not count them yet.
 
-        By default, the oldest beyond the capacity are forgotten. A subclass that needs random
-        numbers takes them from a generator seeded with `filed`. It must not make the host wait.
+        By default, scores beyond the capacity are forgotten, the oldest first. A subclass that
+        needs random numbers takes them from a generator seeded with `filed`. `remember` must not
+        make the host wait.
         """
         ring, newest = _writable(self.kept["ring"], scores)
         size = len(newest)
@@ -93,9 +94,9 @@ class History:
             ties: count equal scores as lower too, instead of strictly lower ones alone.
 
         Returns:
-            Shares in [0, 1], float64; of the weight, if scores are weighed. Unless ties count, a
-            score that is itself remembered has less than 1. All are 1 where nothing is remembered:
-            nothing is known, so nothing is left out. Found without a host synchronisation.
+            Shares in [0, 1], float64; shares of the weight, if scores are weighed. Unless ties
+            count, a score that is itself remembered has less than 1. If nothing is remembered, all
+            are 1, so that nothing is left out. The host does not wait.
         """
         if not len(self):
             return torch.ones_like(scores, dtype=torch.float64)
@@ -107,10 +108,11 @@ class History:
     def places(
         self, scores: Scores, *, ties: bool = False
     ) -> tuple[Int64[Tensor, " candidate"], Float64[Tensor, " place"]]:
-        """Return how many remembered scores are lower than each, and the share of any such number.
+        """Return how many remembered scores are lower than each, and the share for each number.
 
-        As `percentiles`, which looks the shares up. While scores are not weighed and there are as
-        many, the shares are the same tensor. The history must not be empty.
+        `percentiles` looks up the second result, `[place]`, by the first, `[candidate]`. If scores
+        are not weighed, shares for as many scores are always the same tensor. The history must not
+        be empty.
         """
         if self._sorted is None:
             recent, weights = self.recent, self.weights
@@ -143,8 +145,8 @@ class History:
         """Return the mean of the remembered scores that are finite, weighed if scores are.
 
         Returns:
-            A float64 scalar on the scores' device, NaN where no finite score is remembered;
-            found without a host synchronisation.
+            A float64 scalar on the scores' device; NaN if no finite score is remembered. The host
+            does not wait.
         """
         if self._mean is None:
             recent, weights = self.recent.detach().double(), self.weights
@@ -180,7 +182,7 @@ class History:
         return {"capacity": self.capacity, **columns, "filed": filed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`.
+        """Continue from `state_dict()`.
 
         Raises:
             ConfigurationError: if the state is of a history of another capacity, or damaged; this

@@ -27,11 +27,11 @@ _TWO_SIDED = 1.96  # standard errors of a 95 % interval
 
 
 class WrongShare(NamedTuple):
-    """The share of labels that look wrong, as drawn at random, with a 95 % interval.
+    """The estimated share of labels that were drawn at random, with a 95 % interval.
 
     Attributes:
         share: in [0, 1].
-        half_width: of the interval.
+        half_width: half the width of the interval.
     """
 
     share: float
@@ -39,7 +39,7 @@ class WrongShare(NamedTuple):
 
     @property
     def is_clear(self) -> bool:
-        """Whether the share is too high for labels that are all right, and no chance finding."""
+        """Whether the share is high enough to be reported, and its interval excludes 0."""
         return self.share >= max(LEAST_WRONG, self.half_width)
 
     def __str__(self) -> str:
@@ -49,9 +49,9 @@ class WrongShare(NamedTuple):
 class LabelNoise:
     """Reads the share of wrong labels in the second half of the first pass.
 
-    In the first half the model is too young. What it cannot see are wrong labels that the model
-    finds plausible, such as those of classes that look alike. Of a long pass only some batches are
-    looked at, of which 512 are enough. Nothing makes the host wait before the pass ends.
+    In the first half the model is too young. It cannot see wrong labels that the model finds
+    plausible, such as those of classes that look alike. In a long pass it looks at no more than 256
+    batches. The host does not wait before the pass ends.
     """
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class LabelNoise:
         return WrongShare(min(1.0, max(0.0, share)), _TWO_SIDED * math.sqrt(spread) / room)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that is needed to go on later."""
+        """Return everything that is needed to continue later."""
         sums, totals = self._sums, self.totals
         return {
             "sums": None if sums is None else sums.clone(),
@@ -124,7 +124,7 @@ class LabelNoise:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`; a state that is refused changes nothing."""
+        """Continue from `state_dict()`; a state that is refused changes nothing."""
         sums, every, batches, totals = Saved(state).fields("sums", "every", "batches", "totals")
         found, ended = (
             each.maybe(lambda sums, shape=shape: _finite(sums, shape))

@@ -44,8 +44,8 @@ class ClassVisits(NamedTuple):
 
     Attributes:
         classes: the classes that were seen, ascending.
-        examples: how many examples of each are known.
-        visits: how often these were trained on, in all.
+        examples: how many examples of each class are known.
+        visits: how often the examples of each class were trained on.
     """
 
     classes: tuple[int, ...]
@@ -54,9 +54,9 @@ class ClassVisits(NamedTuple):
 
     @property
     def least(self) -> float:
-        """The least that a class has of its share of visits: 1 if all have their whole share.
+        """The lowest ratio of a class's visits to its size; 1 if all are visited in proportion.
 
-        A class's share of visits is divided by its share of the examples.
+        It is the class's share of all visits, divided by its share of the examples.
         """
         mean = sum(self.visits) / sum(self.examples)
         if not mean:
@@ -157,7 +157,7 @@ class Column:
 
     @property
     def last_needed(self) -> int | None:
-        """How many of an example's new scores must be filed, the last ones; None for all."""
+        """How many of an example's newest scores must be filed; None for all."""
         return None if self._keeps_first else self.depth
 
     @property
@@ -221,7 +221,7 @@ class Column:
         return {name: _copied(column) for name, column in columns.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`.
+        """Continue from `state_dict()`.
 
         Raises:
             ConfigurationError: if the state is of a data set of another size, of another depth,
@@ -308,7 +308,7 @@ class AwaitedLosses:
         return _copied(self._flags)
 
     def load(self, saved: Saved) -> None:
-        """Go on from `state_dict()`; a state that is refused changes nothing."""
+        """Continue from `state_dict()`; a state that is refused changes nothing."""
         if not self._tracks:
             saved.nothing()
         shape = (self._examples,)
@@ -319,16 +319,16 @@ class AwaitedLosses:
 
 
 class Ledger:
-    """Per example: its last scores by source, their age, and how often it was trained on.
+    """The last scores of each example by source, their age, and how often it was trained on.
 
     Scores of selection passes and losses of training are kept apart, because the model was in
     another mode and the example may have been augmented differently. An example takes 6 bytes for
-    each score and 2 for the count, so 8 bytes for one score of one source. If several losses are
-    remembered, one more byte marks the first loss after a hand-out. If classes are noted, a class
-    takes 6 more bytes.
+    each score and 2 for the count, so 8 bytes with one score of one source. Several remembered
+    losses take one more byte, which marks the first loss after a hand-out. A class takes 6 more
+    bytes.
 
     Args:
-        examples: examples in the data set.
+        examples: number of examples in the data set.
         depth: how many scores of each example and source are remembered; at least 1.
         first: whether the first recorded loss of each example is remembered too, which takes 4
             bytes more.
@@ -337,11 +337,11 @@ class Ledger:
         examples: as given.
         scored: scores taken by selection passes.
         recorded: losses that the user recorded from training.
-        classes: the class index that each example's target is, as a float32, exact up to 2^24.
-        label_noise: reads the share of wrong labels in the first pass.
+        classes: the class index of each example, as a float32, exact up to 2^24.
+        label_noise: estimates the share of wrong labels in the first pass.
 
     Raises:
-        ConfigurationError: if either is not a whole number, or the depth is below 1.
+        ConfigurationError: if a number is not whole, or the depth is below 1.
     """
 
     def __init__(self, examples: int, depth: int = 1, *, first: bool = False) -> None:
@@ -369,8 +369,8 @@ class Ledger:
     def record(self, indices: RowIndices, losses: Tensor, epoch: int) -> None:
         """Remember losses that training computed.
 
-        An example's first loss since it was last handed out is added to its earlier ones. Any
-        further loss, which the same step computes after it, replaces it.
+        An example's first loss since it was last handed out is added to its earlier ones. If the
+        same step computes further losses, the last one replaces it.
 
         Args:
             indices: the examples, on any device.
@@ -459,7 +459,7 @@ class Ledger:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`.
+        """Continue from `state_dict()`.
 
         Raises:
             ConfigurationError: if the state is of a data set of another size, of another depth,

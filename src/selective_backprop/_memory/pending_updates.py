@@ -132,7 +132,7 @@ class PendingUpdates:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`; a state that is refused changes nothing."""
+        """Continue from `state_dict()`; a state that is refused changes nothing."""
         scored, recorded, classes, awaited, counted = Saved(state).fields(
             "scored", "recorded", "classes", "awaited", "counted"
         )

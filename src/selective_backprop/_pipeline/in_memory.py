@@ -67,18 +67,18 @@ def in_memory_loader(loader: DataLoader[Any], collate_fn: Collate | None = None)
     """Return a copy of a loader that gathers the rows of tensors in memory, which is faster.
 
     torch's loader takes the examples of a `TensorDataset` one by one and stacks them. The copy
-    takes the rows of a batch by one index call; order, random streams and batches stay the same,
-    bit for bit. `SelectiveLoader` does so by itself where there are no workers and the loader's
+    takes the rows of a batch by one index call. Order, random streams and batches stay the same,
+    bit for bit. `SelectiveLoader` does so by itself if there are no workers and the loader's
     collate function is torch's own.
 
     Args:
         loader: a loader of a `TensorDataset`, or of a `Subset` of one, that yields batches.
-        collate_fn: `callable(tensors)` that makes a batch of the gathered tensors, in place of
-            the loader's own collate function, which takes a list of examples.
+        collate_fn: `callable(tensors)` that makes a batch of the gathered tensors. It replaces the
+            loader's own collate function, which takes a list of examples.
 
     Raises:
-        LoaderError: if the loader has another data set, no batches, or a collate function of its
-            own that `collate_fn` does not replace.
+        LoaderError: if the loader has another data set or no batches, or has its own collate
+            function and `collate_fn` is not given.
 
     Example:
         >>> import torch, selective_backprop as sb

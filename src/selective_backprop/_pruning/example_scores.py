@@ -44,8 +44,8 @@ class ExampleScores:
         scores: the mean over the models, on the CPU.
         spread: the standard deviation between the models; 0 if there is one model.
         source: where the scores come from, in a few words.
-        cost: what they cost, in passes of traditional training over the data set (three forwards
-            per example): training, as far as it was charged, and scoring.
+        cost: cost of scoring, and of training if `train` returned it, in passes of traditional
+            training over the data set (three forwards per example).
         uncharged: whether `cost` lacks the training of any of the models.
     """
 
@@ -68,12 +68,13 @@ def el2n_scores(
 
     The score is the L2 norm of the error vector, averaged over the models. The error vector is
     the predicted class probabilities less the target's; for a cross-entropy it is the gradient
-    with respect to the logits. The score is 0 if all models are sure and right, √2 if all are
-    sure and wrong. You make the models and train them for a few epochs in your own loop; each then
+    with respect to the logits. The score is 0 if all models are sure and right, and √2 if all are
+    sure and wrong. You make the models and train them for a few epochs in your own loop. Then each
     scores every example once, in eval mode.
 
-    Scoring leaves the random streams as they were; draws of `make_model` and `train` do not. A
-    few examples are loaded, and scored with the untrained first model, before any training.
+    Scoring leaves the random streams as they were; `make_model` and `train` move them. Before any
+    training, a few examples are loaded and scored with the untrained first model, to find errors
+    early.
 
     Args:
         loader: a `DataLoader` of the data set in order, without augmentation.
@@ -117,9 +118,9 @@ def grand_scores(
     """Score every example by the norm of its own gradient early in training.
 
     The score is the L2 norm of the gradient of the example's loss with respect to all trainable
-    parameters, averaged over the models. It takes a backward pass, and gradients of as many
-    examples at once as fit into 256 MiB; `el2n_scores` approximates it from forward passes alone,
-    and is usually preferred. Gradients are taken in eval mode, in which examples do not depend on
+    parameters, averaged over the models. It takes a backward pass. Gradients of as many examples as
+    fit into 256 MiB are computed at once. `el2n_scores` approximates the norm from forward passes
+    alone, and is usually preferred. Gradients are taken in eval mode, so examples do not depend on
     one another (BatchNorm) or on chance (dropout).
 
     Args:
@@ -164,14 +165,13 @@ def example_losses(
 ) -> Float32[Tensor, " example"]:
     """Return a model's loss of every example, by one forward pass over the data set.
 
-    Pass the losses of the untrained model to `tail_sft(initial=…)`, and those of a model that was
-    trained on other examples to `rho_loss`. The model is in eval mode meanwhile, and left as it
-    was.
+    Pass losses of the untrained model to `tail_sft(initial=…)`, and losses of a model that was
+    trained on other examples to `rho_loss`. The model runs in eval mode, and stays as it was.
 
     Args:
         loader: a `DataLoader` of the data set in order, without augmentation.
         model: its losses are returned; batches are moved to its device.
-        loss_fn: computes one loss per example, whatever its `reduction`; of a text the mean over
+        loss_fn: computes one loss per example, whatever its `reduction`; for a text, the mean over
             its tokens.
         losses: `callable(model, batch)` that returns one loss per example, in place of a loss
             function.

@@ -17,8 +17,8 @@ def prune(
 ) -> Subset:
     """Keep the part of a data set whose scores are highest.
 
-    The choice is deterministic: of examples that tie at the edge, the lower indices are kept.
-    To keep the lowest, pass `-scores.scores`.
+    The choice is deterministic: if examples tie at the edge, the lower indices are kept. To keep
+    the lowest scores, pass `-scores.scores`.
 
     Args:
         scores: of every example, from `el2n_scores`, `grand_scores` or anything else.

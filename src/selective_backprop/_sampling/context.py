@@ -11,21 +11,21 @@ from selective_backprop._core.types import LossesOf, OutputsOf
 
 @dataclass(frozen=True)
 class Context:
-    """The training that a scorer or a selector is started for.
+    """The training in which a scorer or a selector works.
 
     Attributes:
         batch_size: rows of a full training batch.
-        window: candidates from which an exact draw takes a full training batch; None where
-            rows are drawn from each candidate batch by itself.
-        model: the user's model, or None where nothing is scored.
-        losses: returns one loss per example of a batch, `[candidate]`, on the model's device;
-            None where nothing is scored.
-        outputs: returns `(outputs, targets)` of a batch; None where only losses can be had.
+        window: candidates from which an exact draw takes a full training batch; None if rows are
+            drawn from each candidate batch by itself.
+        model: the user's model, or None if nothing is scored.
+        losses: returns one loss per example of a batch, `[candidate]`, on the model's device; None
+            if nothing is scored.
+        outputs: returns `(outputs, targets)` of a batch; None if only losses are available.
         device: where candidates are moved to, or None if they stay where the loader put them.
-        examples: examples in the data set, or None for a stream.
+        examples: number of examples in the data set, or None for a stream.
         rate: the share of the candidates that selection is meant to keep; None if unknown.
-        checks: whether a cheap scorer may check itself against an exact one; False inside
-            another cheap scorer that does so.
+        checks: whether a cheap scorer may check itself against an exact one; False inside another
+            cheap scorer, which checks itself.
 
     Raises:
         ConfigurationError: if a number is out of its range.

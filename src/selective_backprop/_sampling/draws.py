@@ -32,7 +32,7 @@ class Choice(NamedTuple):
     Attributes:
         rows: positions within the window, ascending, none twice unless the selector draws with
             replacement.
-        weights: one weight per kept row, or None where every row weighs 1.
+        weights: one weight per kept row, or None if every row weighs 1.
     """
 
     rows: RowIndices
@@ -42,12 +42,12 @@ class Choice(NamedTuple):
 class Selection(NamedTuple):
     """Where the rows of a training batch came from, and what they weigh.
 
-    Use the weights as `(selection.weights * losses).mean()`: the mean over the batch is what
-    keeps a reweighting strategy unbiased.
+    Use the weights as `(selection.weights * losses).mean()`. Only with this mean over the batch
+    does a strategy that reweights stay unbiased.
 
     Attributes:
         indices: each row's index in the data set, int64 `[row]`; None for a stream.
-        weights: each row's weight, float32 `[row]`; all 1 where the strategy does not reweight.
+        weights: each row's weight, float32 `[row]`; all 1 if the strategy does not reweight.
     """
 
     indices: RowIndices | None
@@ -57,16 +57,16 @@ class Selection(NamedTuple):
 def inclusion_odds(weights: Odds, count: int) -> Odds:
     """Return the odds `min(1, c * weights)`, with `c` such that they sum to `count`.
 
-    Where fewer than `count` weights are positive, those rows are certain and the rest of the
-    count is spread evenly over the others.
+    If fewer than `count` weights are positive, these rows are certain, and the rest of the count is
+    spread evenly over the other rows.
 
     Args:
-        weights: what each candidate's odds are proportional to; at least 0, on any scale between
-            1e-280 and 1e300. Lower weights count as 0.
+        weights: one per candidate, to which its odds are proportional; at least 0, on any scale
+            between 1e-280 and 1e300. Lower weights count as 0.
         count: how many rows are to be drawn; at most the number of candidates.
 
     Returns:
-        Odds in [0, 1] on the weights' device, found without a host synchronisation.
+        Odds in [0, 1] on the weights' device. The host does not wait.
 
     Raises:
         ConfigurationError: if the count is not a whole number from 0 to the number of candidates.
@@ -95,18 +95,17 @@ def _up_to(count: int, device: torch.device) -> Odds:
 def tilted_odds(probabilities: Odds, count: int) -> Odds:
     """Return odds that sum to `count` and stay as near to the given probabilities as they can.
 
-    The probabilities `p` are tilted to `p + d * p * (1 - p)`, which hardly changes a `p` near 0
-    or 1. Averaged over windows of 128 rows, the odds stay within 0.01 of the probabilities in
-    every decile; scaling them all would take up to 0.014 from the highest. If their sum is too
-    far from `count` for a tilt (`abs(d) > 1`), they are scaled after all, as `inclusion_odds`
-    does.
+    A probability `p` becomes `p + d * p * (1 - p)`, which hardly changes a `p` near 0 or 1.
+    Averaged over windows of 128 rows, the odds stay within 0.01 of the probabilities in every
+    decile. (Scaling all of them would take up to 0.014 from the highest.) If the sum is too far
+    from `count` for this (`abs(d) > 1`), the probabilities are scaled, as by `inclusion_odds`.
 
     Args:
-        probabilities: with which each row would be kept on its own, in [0, 1].
+        probabilities: the probability of keeping each row on its own, in [0, 1].
         count: how many rows are to be drawn; at most the number of rows.
 
     Returns:
-        Odds in [0, 1] on the probabilities' device; on CUDA without a host synchronisation.
+        Odds in [0, 1] on the probabilities' device. On CUDA the host does not wait.
 
     Raises:
         ConfigurationError: if the count is not a whole number from 0 to the number of rows.
@@ -157,8 +156,8 @@ def tilt_on_device(both: Float64[Tensor, "2 candidate"], count: int) -> Odds:
 def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndices:
     """Draw exactly `count` distinct rows, each with its own odds of being among them.
 
-    Systematic sampling over a random order of the rows: points at distance 1 are laid over the
-    cumulative odds, and each point takes the row it falls on.
+    This is systematic sampling: rows are put in random order, points at distance 1 are laid over
+    their cumulative odds, and each point takes the row it falls on.
 
     Args:
         odds: each row's inclusion odds in [0, 1], summing to `count`.

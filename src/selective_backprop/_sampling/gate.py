@@ -17,9 +17,9 @@ from selective_backprop._sampling.context import Context
 class RunningGate(ABC):
     """A gate at work in one training. While it is shut, everything is trained on.
 
-    It observes the scores of candidate batches: all of them while it is open, and while it is shut
-    the batches that `probes` asks for. If the loop hands the loader what training computes, it
-    also observes the batches that nothing was selected from.
+    It observes the scores of candidate batches. While it is open, it observes all of them; while it
+    is shut, those that `probes` asks for. If the loop hands the loader what training computes, it
+    also observes the batches from which nothing was selected.
     """
 
     @property
@@ -31,20 +31,20 @@ class RunningGate(ABC):
     def probes(self) -> bool:
         """Return whether to score the next candidate batch although the gate is shut.
 
-        The loader asks for each batch, also if the loop hands over what it computes.
+        The loader asks before each batch, also if the loop hands over what it computes.
         """
 
     @abstractmethod
     def observe(self, scores: Scores) -> None:
-        """Take in the scores of a batch that nothing was selected from."""
+        """Take in the scores of a batch from which nothing was selected."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that the gate needs to go on later."""
+        """Return everything that the gate needs to continue later."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`."""
+        """Continue from `state_dict()`."""
 
 
 class AbstractGate(ABC):
@@ -65,14 +65,14 @@ class VarianceGate(AbstractGate):
     are scored for a batch of b, and a backward pass costs two forward passes.
 
     If the loop takes its loss from `SelectiveLoader.loss_fn` or calls `record`, the shut gate
-    observes what training computes anyway, and costs nothing. Otherwise it pays for scoring passes.
-    A batch's tau counts when the next batch arrives, on CUDA one batch later, so that the host does
-    not wait for the device.
+    observes what training computes anyway, and costs nothing. Otherwise it needs scoring passes. A
+    batch's tau counts when the next batch arrives; on CUDA it counts one batch later, so that the
+    host does not wait.
 
     Args:
-        smoothing: share of the moving average of tau that each observation keeps, in [0, 1). The
-            average starts at 0, so one high tau does not open the gate.
-        probe_every: while the gate is shut, one of so many candidate batches is scored, counted
+        smoothing: weight of the old value in the moving average of tau, in [0, 1). The average
+            starts at 0, so one high tau does not open the gate.
+        probe_every: while the gate is shut, one in this many candidate batches is scored, counted
             from the last one that the loop handed over; at least 1. It is trained on like the
             others.
         threshold: the tau to exceed; None for the formula above.
@@ -81,8 +81,8 @@ class VarianceGate(AbstractGate):
         ConfigurationError: if a value is out of its range.
 
     Source:
-        Katharopoulos and Fleuret 2018, arXiv:1803.00942, algorithm 1 and section 3.3. The
-        smoothing, and the formula where no threshold is given, are as in the authors' code.
+        Katharopoulos and Fleuret 2018, arXiv:1803.00942, algorithm 1 and section 3.3. The smoothing
+        and the formula for the threshold are as in the authors' code.
     """
 
     smoothing: float = 0.9

@@ -26,8 +26,8 @@ class Phase(Enum):
 class Schedule:
     """Selection acts from `start` to `end` of training, after the warm-up epochs.
 
-    Candidates are counted, never optimiser steps, so that a strategy which takes fewer steps
-    does not stretch its own warm-up.
+    Candidates are counted, never optimiser steps. So a strategy that takes fewer steps does not
+    stretch its own warm-up.
 
     Args:
         warmup_epochs: whole epochs at the beginning that train on everything.
@@ -95,8 +95,8 @@ class Schedule:
 
         Args:
             epoch: the epoch's number, from 0.
-            progress: fraction of training done, or None if unknown (only where no fraction is
-                used).
+            progress: fraction of training done; None if unknown, which is allowed if neither
+                `start` nor `end` is used.
         """
         if epoch < self.warmup_epochs:
             return False

@@ -24,17 +24,17 @@ VERSION = 1
 class Subset:
     """A kept part of a data set.
 
-    Two subsets are equal if they hold the same, even if two processes made them. The tensors are
-    copies on the CPU.
+    Two subsets with equal contents are equal, also in different processes. The tensors are copies
+    on the CPU.
 
     Args:
         indices: the kept examples, none twice, in any order; held in int64, ascending.
         examples: the size of the whole data set.
-        scores: the numbers that the examples were chosen by, one finite number for each example
-            of the whole data set, held in float32 or float64; or None.
+        scores: the scores by which examples were chosen, one finite number for each example of the
+            whole data set, held in float32 or float64; or None.
         source: where the choice comes from, in a few words.
-        cost: what finding the scores cost, in passes of traditional training over the data set
-            (three forwards per example); 0 where that is unknown.
+        cost: cost of the scores, in passes of traditional training over the data set (three
+            forwards per example); 0 if unknown.
 
     Attributes:
         digest: twelve hexadecimal digits that stand for all of the above.
@@ -104,10 +104,10 @@ class Subset:
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file that `Subset.load` reads; whatever happens, it is never half written.
+        """Write a file that `Subset.load` reads. It is written whole or not at all.
 
         Args:
-            path: of the file; its folder is made if it is missing.
+            path: path of the file; its folder is made if it is missing.
         """
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,11 +127,10 @@ class Subset:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Subset":
-        """Return the subset that `save` wrote; code in the file is never run.
+        """Return the subset that `save` wrote. Code in the file is never run.
 
         Raises:
-            DataError: if the file is missing, truncated, damaged, of another version, or
-                something else.
+            DataError: if the file is missing, truncated, damaged, of another version, or no subset.
         """
         content, names = _read(Path(path)), [each.name for each in fields(cls)]
         try:

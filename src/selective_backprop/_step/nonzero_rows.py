@@ -29,33 +29,32 @@ from selective_backprop.selectors import Nonzero
 class NonzeroRows:
     """Leave out of each batch the rows whose gradient is exactly zero.
 
-    Such are rows of advantage 0, as all rows of a GRPO group with equal rewards; rows of which no
-    token counts; rows whose hinge loss is 0; and rows that PPO clips at every token. The loop says
-    which they are, by any numbers that are 0 in them.
+    Examples are rows of advantage 0, as in a GRPO group with equal rewards; rows in which no token
+    counts; rows whose hinge loss is 0; and rows that PPO clips at every token. Your loop says which
+    rows these are, by numbers that are 0 in them.
 
     By default each batch loses its zero rows, and `(selection.weights * losses).mean()` is still
-    the mean over all of its rows: loss and gradient equal the whole batch's, to rounding. If
-    all rows are zero, one of them is kept. Its gradients are zeros, so momentum and weight decay
-    do what they do in training without selection, and under DDP each rank takes every step.
+    the mean over all of its rows. So loss and gradient equal the whole batch's, to rounding. If all
+    rows are zero, one of them is kept. Its gradients are zeros, so momentum and weight decay act as
+    in training without selection, and under DDP each rank takes every step.
 
-    With `backfill`, rows wait until there are so many of them: steps are fewer, each on a full
-    batch, and its mean is over its own rows. Several ranks step together: each is handed a batch
-    when all have one, and rows of the others wait. So every rank must call it equally often.
+    With `backfill`, rows wait until they fill a batch of this size. Steps are fewer, and the mean
+    is over the rows of the full batch. Ranks step together: each gets a batch when all have one. So
+    every rank must call it equally often.
 
-    Nothing but the gradient is the same: BatchNorm in training sees fewer rows, and dropout draws
-    other masks. A row that has another loss as well, such as a KL penalty or the loss of a mixture
-    of experts' router, is not zero.
+    Only the gradient is the same: BatchNorm in training sees fewer rows, and dropout draws other
+    masks. A row with a second loss, such as a KL penalty or the loss of a mixture of experts'
+    router, is not zero.
 
     Args:
-        backfill: rows of each batch that is trained on, at least 1; None for each batch without
-            its zero rows.
-        refills: with `backfill`, batches after which those rows that wait are trained on though
-            they are fewer, at least 1: a limit of what is generated for one training batch. On
-            several ranks the mean is over the rows of all; a rank without any is handed a row of
-            weight 0. None waits for as many as it takes.
+        backfill: rows of a training batch, at least 1. None hands out each batch without its zero
+            rows.
+        refills: with `backfill`, the most batches to wait for a full training batch, at least 1.
+            After these, the waiting rows are trained on though they are fewer. On several ranks the
+            mean is then over the rows of all, and a rank without any gets a row of weight 0. None
+            sets no limit.
         whole: paths in the batch that belong to it as a whole, not row by row.
-        pad: right-padding value by path, for tensors of varying trailing length that `backfill`
-            joins.
+        pad: right-padding value by path, if `backfill` joins tensors of different trailing lengths.
 
     Raises:
         ConfigurationError: if an option is out of its range, or `refills` has no `backfill` to
@@ -101,20 +100,21 @@ class NonzeroRows:
     def __call__(self, batch: Any, values: Tensor) -> list[tuple[Any, Selection]]:
         """Return the batches to train on now, without rows that are zero.
 
-        On CUDA the host waits for the device, since the number of rows is a shape.
+        On CUDA the host waits for the device, because it must know the number of rows.
 
         Args:
-            batch: tensors, arrays or lists of one row per example, in any containers; data, and
-                no results of the model, since rows are copied without their gradients.
-            values: numbers or Booleans, `[row]` or `[row, ...]`: a row is zero if all its values
-                are. Advantages, a mask of the tokens that count, or losses. Taken as they are: an
-                advantage of 1e-9 is not 0, so tell groups of equal rewards by
-                `rewards != rewards[:, :1]` where means are rounded.
+            batch: tensors, arrays or lists of one row per example, in any containers. They must be
+                data, not results of the model, since rows are copied without their gradients.
+            values: numbers or Booleans, `[row]` or `[row, ...]`, such as advantages, a mask of the
+                tokens that count, or losses. A row is zero if all its values are exactly 0. An
+                advantage of 1e-9 is not. If means are rounded, find groups of equal rewards by
+                `rewards != rewards[:, :1]`.
 
         Returns:
             Pairs of a batch and its `Selection`: the rows' places in the batches they came from,
-            and their weights. One pair by default; with `backfill` as many as are full, often
-            none, and all weights are 1, unless `refills` ends the wait of several ranks.
+            and their weights. By default there is one pair. With `backfill` there is one for each
+            full batch, often none; all weights are 1, unless `refills` ends the wait of several
+            ranks.
 
         Raises:
             BatchError: if the batch's rows cannot be told apart, or hold gradients.
@@ -187,11 +187,11 @@ class NonzeroRows:
         return {"buffer": pack_batch(self._buffer.state), "came": self._came}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()` of one that was built alike.
+        """Continue from `state_dict()` of one that was built alike.
 
         Raises:
-            ConfigurationError: if the state is damaged, or was saved with `backfill` and this has
-                none. Then nothing has changed.
+            ConfigurationError: if the state is damaged, or was saved with `backfill` and this
+                object has none. Then nothing has changed.
         """
         if self._buffer is None:
             Saved(state).fields()

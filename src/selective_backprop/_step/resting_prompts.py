@@ -17,17 +17,17 @@ from selective_backprop._step.rollouts import informative
 class RestingPrompts(Sampler[int]):
     """Draw prompts in random order; if a prompt taught nothing lately, draw it less often.
 
-    A prompt whose answers all had equal rewards will probably get equal rewards again. Each such
-    visit in a row multiplies the odds that the prompt comes in a pass by `explore`, down to
-    `least`, so every prompt comes back. A visit with different rewards sets its odds back to 1.
-    Give it to the loader of the prompts as its `sampler`.
+    If all answers to a prompt had equal rewards, they will probably have equal rewards again. Each
+    such visit in a row multiplies the prompt's odds of being drawn in a pass by `explore`, down to
+    `least`. So every prompt comes back. A visit with different rewards sets the odds back to 1.
+    Pass the object as `sampler` to the loader of the prompts.
 
-    Each pass over it draws anew. On several ranks, build it alike and record what all ranks found,
-    and deal its prompts out.
+    Each pass over it draws anew. On several ranks, build it alike on each, record what all ranks
+    found, and give each rank its part of the prompts.
 
     Args:
-        prompts: how many there are.
-        explore: what each visit in a row that taught nothing multiplies the odds by, in (0, 1].
+        prompts: number of prompts.
+        explore: factor of the odds for each visit in a row that taught nothing, in (0, 1].
         least: lowest odds, in (0, 1].
         seed: of the order and the draws.
 
@@ -35,8 +35,9 @@ class RestingPrompts(Sampler[int]):
         ConfigurationError: if an option is out of its range.
 
     Source:
-        Zheng et al. 2025, arXiv:2506.02177 (GRESO), which tells prompts that are always solved from
-        those that never are, and sets the factor of each as training goes. Here both have one.
+        Zheng et al. 2025, arXiv:2506.02177 (GRESO). It has one factor for prompts that are always
+        solved and one for those that never are, and adapts both during training. Here there is one
+        fixed factor.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -60,11 +61,11 @@ class RestingPrompts(Sampler[int]):
 
     @property
     def odds(self) -> Tensor:
-        """With which odds each prompt comes in the next pass, `[prompt]`."""
+        """The odds that each prompt is drawn in the next pass, `[prompt]`."""
         return (self._explore**self._visits).clamp(min=self._least)
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the prompts of one pass; if all rest, that with the highest odds."""
+        """Yield the prompts of one pass; if none is drawn, the one with the highest odds."""
         generator = torch.Generator().manual_seed(mix_seeds(self._seed, self._passes))
         self._passes += 1
         odds = self.odds
@@ -74,18 +75,18 @@ class RestingPrompts(Sampler[int]):
         yield from (drawn if len(drawn) else odds.argmax()[None]).tolist()
 
     def record(self, prompts: Tensor, rewards: Tensor) -> None:
-        """Note what the answers to some prompts got.
+        """Note the rewards of the answers to some prompts.
 
-        A prompt that comes several times counts as visited so often; if it taught something once,
-        its odds are 1.
+        A prompt that comes several times has as many visits. If one of them taught something, its
+        odds are 1.
 
         Args:
-            prompts: their numbers, `[prompt]`.
-            rewards: `[prompt, answer]`, as `informative` takes them; a prompt taught something
-                if they differ. Or Booleans, `[prompt]`: whether each taught something.
+            prompts: the prompts' numbers, `[prompt]`.
+            rewards: `[prompt, answer]`, as `informative` takes them: a prompt taught something if
+                they differ. Or Booleans, `[prompt]`, that say whether each prompt taught something.
 
         Raises:
-            ConfigurationError: if a number is none of the prompts'.
+            ConfigurationError: if a number is not of a prompt.
             LossError: if there is not one row of rewards for each prompt.
         """
         told = rewards.dtype == torch.bool and rewards.ndim == 1
@@ -104,11 +105,11 @@ class RestingPrompts(Sampler[int]):
         self._visits = visits.masked_fill(learned, 0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how often each prompt has taught nothing in a row, and the passes begun."""
+        """Return how often each prompt taught nothing in a row, and how many passes began."""
         return {"visits": self._visits.clone(), "passes": self._passes}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`, with the next pass.
+        """Continue from `state_dict()`, with the next pass.
 
         Raises:
             ConfigurationError: if the state is damaged, or of another number of prompts; nothing

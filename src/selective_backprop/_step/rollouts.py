@@ -12,21 +12,21 @@ from selective_backprop._core.options import check_number, check_whole
 
 
 def informative(rewards: Tensor, *, pass_rate: tuple[float, float] | None = None) -> Tensor:
-    """Return which answers belong to a prompt whose answers differ in their rewards.
+    """Return which answers are of a prompt whose answers got different rewards.
 
-    Rewards are compared exactly, unlike advantages: the mean of eight rewards of 0.1 may differ
-    from 0.1 in its last bit, and the advantages then are not 0.
+    Rewards are compared exactly. Advantages would not do: the mean of eight rewards of 0.1 may
+    differ from 0.1 in its last bit, and then the advantages are not 0.
 
     Args:
-        rewards: numbers, `[prompt, answer]`; NaN where an answer has no reward, which is not
+        rewards: numbers, `[prompt, answer]`; NaN if an answer has no reward. Such an answer is not
             trained on.
-        pass_rate: lowest and highest mean reward of the prompts to keep, such as `(0.2, 0.8)`,
-            to leave out prompts that are hardly ever or nearly always solved, too. That changes
-            training; leaving out equal rewards, as None does, does not.
+        pass_rate: lowest and highest mean reward of the prompts to keep, such as `(0.2, 0.8)`. This
+            leaves out prompts that are hardly ever or nearly always solved, too, and so changes
+            training. None leaves out equal rewards only, which changes nothing.
 
     Returns:
-        Booleans, `[prompt, answer]`, on the device of `rewards`; flattened they are the values that
-        `NonzeroRows` takes.
+        Booleans, `[prompt, answer]`, on the device of `rewards`. `NonzeroRows` takes them
+        flattened.
 
     Raises:
         LossError: if `rewards` is no tensor with two axes.
@@ -48,11 +48,11 @@ def informative(rewards: Tensor, *, pass_rate: tuple[float, float] | None = None
 
 
 def max_variance(rewards: Tensor, keep: int) -> Tensor:
-    """Return which `keep` answers to each prompt have the rewards of highest variance.
+    """Return the `keep` answers to each prompt whose rewards have the highest variance.
 
-    They are some of those with the highest and some of those with the lowest rewards. All answers
-    are generated and rewarded, and few are trained on, as PODS does. Take the means and deviations
-    for the advantages over the answers that are kept.
+    These are some answers with the highest and some with the lowest rewards. All answers are
+    generated and rewarded, and few are trained on, as in PODS. Compute the means and deviations of
+    the advantages over the answers that are kept.
 
     Args:
         rewards: finite numbers, `[prompt, answer]`.

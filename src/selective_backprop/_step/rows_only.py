@@ -25,9 +25,9 @@ MIXING = (
 def rows_only(kept: Tensor, *modules: nn.Module) -> Generator[None]:
     """Run modules on the kept positions only, while the context is open.
 
-    Use it in the last block of a transformer, after which only the loss comes: for its MLP, its
-    attention's output projection, and the norms after it. Each module gets the kept positions
-    alone, as `[1, kept, feature]`. Its output is 0 at all others, so a residual connection leaves
+    Use it in the last block of a transformer, which only the loss follows: for the MLP, the output
+    projection of the attention, and the norms after it. Each module gets the kept positions alone,
+    as `[1, kept, feature]`. Its output is 0 at all other positions, so a residual connection leaves
     them unchanged. Values and gradients at the kept positions are as in the whole model. Do not
     pass a module of an earlier block, because later attention reads all of its positions.
 
@@ -37,7 +37,7 @@ def rows_only(kept: Tensor, *modules: nn.Module) -> Generator[None]:
 
     Args:
         kept: a mask `[row, token]`, True at the positions to run on, as `TokenLoss.choose`
-            returns it. On CUDA the host waits for it once, unless it is in the host's memory; the
+            returns it. On CUDA the host waits for it once, unless it is in the host's memory. The
             `TokenLoss` whose `choose` returned it does not wait again.
         modules: each takes and returns `[row, token, feature]`, and treats each position by
             itself; several tensors may be passed and returned.

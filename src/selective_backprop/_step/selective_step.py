@@ -62,7 +62,7 @@ class SelectedLosses(NamedTuple):
 class SelectiveStep:
     """Select rows of a batch of candidates, and return their losses for training.
 
-    Use it if your loop makes its own batches; if they come from a data loader, use
+    Use it if your loop makes its own batches. If they come from a data loader, use
     `SelectiveLoader`. Each call scores the candidates, selects the strategy's share of them and
     runs the model forward on the selected rows. Your loop does the backward pass and the optimiser
     step. To warm up, train on whole batches without this.
@@ -74,11 +74,11 @@ class SelectiveStep:
         losses: `callable(model, batch)` that returns one loss per example, `[candidate]`: for
             batches other than pairs `(inputs, targets)`.
         outputs: `callable(model, batch)` that returns `(outputs, targets)` for `loss_fn`.
-        reuse: which activations of the selection pass the training forward uses again, such as
-            `sb.experimental.ReuseActivations()`; None if none.
+        reuse: lets the training forward use activations of the selection pass again, such as
+            `sb.experimental.ReuseActivations()`; None for no reuse.
         whole: paths in the batch that belong to it as a whole, not row by row.
-        generator: gives the seed of the draws, its initial seed; by default
-            `torch.initial_seed()` does. Neither random stream is moved.
+        generator: its initial seed seeds the draws; by default `torch.initial_seed()` does. Neither
+            random stream is moved.
         nonfinite: what to do with losses that are infinite or NaN: `"raise"`, `"skip"` such
             rows, or `"select"` them.
         process_group: the `torch.distributed` processes that step together; by default all.
@@ -199,7 +199,7 @@ class SelectiveStep:
         return SelectedLosses(loss, losses, chosen.indices, chosen.weights)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what resuming needs; activations and what is known of reuse are left out."""
+        """Return what resuming needs, without activations or what is known of their reuse."""
         return {
             "version": STATE_VERSION,
             "built": dict(self._built),
@@ -211,7 +211,7 @@ class SelectiveStep:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()` of a step of the same strategy.
+        """Continue from `state_dict()` of a step of the same strategy.
 
         Raises:
             ConfigurationError: if the state is of another version or of other parts, or damaged;
@@ -310,7 +310,8 @@ class JointHistory:
         """Return the history to use, and the seed; at the first step agree on sizes and seed.
 
         At least `terms.history` scores are remembered for each rank. A rank sends at most as many
-        scores as the largest first batch has candidates; of a larger batch it sends the last.
+        scores as the largest first batch has candidates. If its batch is larger, it sends the last
+        ones.
         """
         if self._exchange is None:
             filed, seed = 0 if history is None else history.filed, seed % 2**64

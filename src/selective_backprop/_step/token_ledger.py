@@ -1,4 +1,4 @@
-"""`TokenLedger`: a loss of each token of a data set, by document and position."""
+"""`TokenLedger`: one loss for each token of a data set, by document and position."""
 
 from collections import deque
 from typing import Any, final
@@ -15,7 +15,7 @@ from selective_backprop._step.latest import Latest
 
 @final
 class TokenLedger:
-    """Remember a loss of each token of a data set, by document and position.
+    """Remember one loss for each token of a data set, by document and position.
 
     Use the losses that it recalls in one of two ways. As a reference
     (`TokenLoss(…)(…, reference=…)`), they rank tokens by how little their loss has fallen since. As
@@ -23,9 +23,9 @@ class TokenLedger:
     A token without a loss is recalled as NaN, which ranks highest in both.
 
     A token takes 2 bytes in the host's memory: a float16, which holds three digits of a loss.
-    Losses on CUDA are filed once they have arrived, so that the host does not wait. The host waits
-    for documents' numbers that are on the device, once for each tensor, and if you recall losses
-    that are still on their way.
+    Losses on CUDA are filed when they have arrived, so that the host does not wait. The host waits
+    if documents' numbers are on the device, once for each tensor, and if you recall losses that
+    have not arrived.
 
     Args:
         documents: number of documents in the data set.
@@ -59,7 +59,7 @@ class TokenLedger:
             length: of the batch, in tokens.
 
         Returns:
-            float32 `[row, token]`, on the numbers' device; NaN where there is none.
+            float32 `[row, token]`, on the numbers' device; NaN where no loss is remembered.
 
         Raises:
             ConfigurationError: if a document is not in the data set, or too long.
@@ -74,7 +74,7 @@ class TokenLedger:
 
         Args:
             documents: int64 `[row]`, none twice.
-            losses: `[row, token]`; NaN where no loss was computed, as `TokenLoss` has it.
+            losses: `[row, token]`, as `TokenLoss` returns them; NaN where no loss was computed.
 
         Raises:
             ConfigurationError: as for `recall`, or if there is not one row per document.
@@ -118,7 +118,7 @@ class TokenLedger:
         return {"losses": self._losses.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`.
+        """Continue from `state_dict()`.
 
         Raises:
             ConfigurationError: if the state is of a ledger of another size, or damaged.

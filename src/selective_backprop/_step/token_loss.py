@@ -45,20 +45,20 @@ class TokenLoss:
     """Compute a language model's cross-entropy from its last hidden states, on chosen tokens.
 
     Call it in place of the head and the loss. The head computes all tokens' losses without
-    gradients, the selection chooses, and the head's forward and backward pass run over the kept
-    tokens. The gradients are exact for the mean of their losses, to within rounding. If all tokens
+    gradients, the selection chooses tokens, and the head's forward and backward pass run over the
+    kept tokens. Gradients of the mean of their losses are exact, to within rounding. If all tokens
     are kept, or you pass `kept`, the head runs once.
 
-    Logits are computed in chunks of tokens: at most `chunk` times the vocabulary of them, and as
+    Logits are computed in chunks of tokens, so that at most `[chunk, vocabulary]` logits, and as
     many probabilities, are in memory at once. Losses and sums are in float32 at least. Under
     autocast, products have its precision. On CUDA the host waits for the device once a call, to
-    learn how many tokens count. It does not wait if `rows_only` has waited for the same mask, or
-    if the labels (and `kept`) are in the host's memory and the selection has a rate.
+    learn how many tokens count. It does not wait if `rows_only` has waited for the same mask, or if
+    the labels (and `kept`) are in the host's memory and the selection has a rate.
 
     Args:
-        head: the model's last layer, `nn.Linear` from features to the vocabulary, with or without
-            a bias; its weight may be the embedding's. Only its weights are read, at each call. If
-            the model scales or caps logits after its head, the loss lacks that.
+        head: the model's last layer, `nn.Linear` from features to the vocabulary, with or without a
+            bias; its weight may be the embedding's. Only its weights are read, at each call. If the
+            model scales or caps logits after its head, the loss does not include this.
         selection: which tokens are kept; None keeps all that count.
         shift: compare each token's prediction with the next label, as models of Hugging Face do.
             Position `t` then stands for the prediction of label `t + 1`, here and in every mask
@@ -124,19 +124,22 @@ class TokenLoss:
 
         Args:
             hidden: the head's input, `[row, token, feature]`.
-            labels: token ids `[row, token]`, the selection's `ignored` where none counts.
-            reference: a loss per token, `[row, token]`, which is subtracted from what tokens are
-                chosen by. NaN, which stands for an unknown loss, ranks the token highest.
+            labels: token ids `[row, token]`; the selection's `ignored` marks tokens that do not
+                count.
+            reference: a loss per token, `[row, token]`, which is subtracted from the token's loss
+                or entropy before tokens are chosen. NaN, for an unknown loss, ranks the token
+                highest.
             kept: the tokens to train on, `[row, token]`, as `choose` returns it. The selection is
                 then not asked. Tokens that do not count are left out.
 
         Returns:
-            The loss, 0 if no token is kept; the mask of the tokens kept; and the losses that were
-            computed: of all tokens that count if they were chosen by them, else of the kept ones.
+            The loss, 0 if no token is kept; the mask of the kept tokens; and the losses that were
+            computed. These are of all tokens that count, if tokens were chosen by their losses,
+            else of the kept tokens.
 
         Raises:
-            LossError: if shapes do not fit each other and the head, labels are not token ids,
-                or there is a reference where nothing is chosen by scores.
+            LossError: if shapes do not fit each other and the head, labels are not token ids, or a
+                reference is given although tokens are not chosen by scores.
             ConfigurationError: if the head has changed to one that is refused.
         """
         rows, targets = self._counted(hidden, labels, kept)
@@ -206,16 +209,15 @@ class TokenLoss:
     def choose(
         self, labels: Tensor, scores: Tensor | None = None, *, reference: Tensor | None = None
     ) -> Tensor:
-        """Choose tokens before the model runs, by what is known of them already.
+        """Choose tokens before the model runs, by scores that are known already.
 
         Pass the mask to `rows_only` around the model's last layers, and as `kept` to the call.
 
         Args:
             labels: as for a call.
-            scores: one per token, `[row, token]`, such as a `TokenLedger` remembers; NaN, for
-                unknown, ranks highest. None keeps all tokens that count, or draws among them
-                if the selector needs no scores. Moved to the labels' device where they are on
-                another one, as the reference is.
+            scores: one per token, `[row, token]`, such as a `TokenLedger` recalls, on any device;
+                NaN, for unknown, ranks highest. None keeps all tokens that count, or draws among
+                them if the selector needs no scores.
             reference: as for a call.
 
         Returns:

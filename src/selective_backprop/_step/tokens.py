@@ -25,11 +25,10 @@ class SelectedTokens(NamedTuple):
 
     Attributes:
         loss: the mean of their losses, a scalar with gradients; 0 if no token is kept. Losses in
-            half precision are summed in float32. Where a selector reweights, each loss counts
-            with its weight.
+            half precision are summed in float32. If the selector reweights, each loss counts with
+            its weight.
         kept: a mask in the shape of the losses, True at the tokens that are trained on.
-        losses: one loss per token, without gradients. `TokenLoss` computes some of them only,
-            and has NaN elsewhere.
+        losses: one loss per token, without gradients; NaN where `TokenLoss` computed none.
     """
 
     loss: Tensor
@@ -59,8 +58,9 @@ class TokenSelection:
         rate: share of a batch's counted tokens to keep, in (0, 1]; of `n` counted tokens
             `round(rate * n)` are kept, at least one. 1 keeps all that count.
         ignored: the target of tokens that do not count, such as padding and prompts.
-        selector: takes the place of a rate. It remembers as many recent losses as its `history`, at
-            least those of the first batch. Its random stream begins at `torch.initial_seed()`.
+        selector: chooses tokens instead of a rate. It ranks them against as many recent losses as
+            its `history` says, at least those of the first batch. Its random stream begins at
+            `torch.initial_seed()`.
 
     Raises:
         ConfigurationError: if not exactly one of rate and selector is given, the rate is out of
@@ -130,9 +130,9 @@ class TokenSelection:
             reference: the losses of a reference model on the same tokens, in the same shape.
 
         Returns:
-            The loss, the mask of its tokens, and the losses as they came, without gradients. Of
-            equal losses a rate keeps the first. Among the tokens that count, a NaN ranks highest,
-            so that the loss shows it.
+            The loss, the mask of its tokens, and the given losses without gradients. If losses are
+            equal, a rate keeps the first. A NaN of a token that counts ranks highest, so the loss
+            is NaN too.
 
         Raises:
             LossError: if the losses are not one number per token, or targets or reference have
@@ -170,11 +170,11 @@ class TokenSelection:
         """Choose among tokens that all count.
 
         Args:
-            scores: one per token, the higher the likelier it is kept; zeros if they are not
+            scores: one per token; tokens with higher scores are preferred. Zeros if scores are not
                 needed. A NaN ranks highest.
 
         Returns:
-            The places of the tokens kept, ascending, and their weights, if the selector reweights.
+            The places of the kept tokens, ascending; and their weights if the selector reweights.
         """
         tokens = scores.shape[0]
         if not tokens:
@@ -204,7 +204,7 @@ class TokenSelection:
         return self._history
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a selector needs to go on: recent scores, and its place in its draws."""
+        """Return what a selector needs to continue: recent scores and the state of its draws."""
         return {
             "seed": self._seed,
             "draws": self._draws,
@@ -213,7 +213,7 @@ class TokenSelection:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()` of a selection that was built alike.
+        """Continue from `state_dict()` of a selection that was built alike.
 
         Raises:
             ConfigurationError: if the state is of another selection, or damaged; this one then

@@ -28,15 +28,16 @@ Both: TypeAlias = tuple[RunningScorer, RunningScorer]  # cheap, and the exact on
 @final
 @dataclass(frozen=True)
 class Check:
-    """When a cheap scorer is compared with the exact one, and which agreement is too low.
+    """When a cheap scorer is compared with the exact one, and when a warning is given.
 
-    The candidates of some batches are scored a second time, exactly, which costs what it costs
-    and is counted in `Stats.checked`. Training goes on with the cheap scores. What is found is in
-    `SelectiveLoader.agreement`: on the share of a batch that the training selects, or a third.
+    The candidates of some batches are scored a second time, exactly. `Stats.checked` counts them.
+    Training goes on with the cheap scores. `SelectiveLoader.agreement` has the result, for the
+    share of a batch that training selects, or a third if that is unknown.
 
     Args:
         batches: how many batches are scored both ways, at least 1, from the first scored one on.
-        least: a lower overlap of the highest scores is warned of, in [0, 1]; 0 never warns.
+        least: the overlap of the highest scores, in [0, 1], below which a warning is given; 0 never
+            warns.
 
     Raises:
         ConfigurationError: if a value is out of its range.

@@ -58,26 +58,27 @@ RELUS = (functional.relu, torch.relu, "relu", "relu_")
 class Int8(AbstractScorer):
     """Experimental: score as the scorer inside does, with a copy of the model in 8-bit integers.
 
-    Convolutions of images and linear layers compute in integers, all else as before. Each output
-    channel's weights have a scale of their own, inputs of a layer the range that was seen in the
-    last calibration. Calibrations come 1, 2, 4, 8 and so on scored batches apart, since a young
-    model's activations move fastest, and after training that went on unscored. Copying and
-    calibrating are part of the selection pass, and a calibration costs a pass in full precision.
-    Weights are copied whenever training has changed them; a change that torch keeps no count of,
-    as through `.data`, is noticed within 16 scored batches. The copy takes as much memory as the
-    model's parameters, and a quarter more.
+    Convolutions of images and linear layers compute in integers; all other layers compute as
+    before. Weights are scaled by output channel. Inputs of a layer are scaled by the range that the
+    last calibration saw. The distance between calibrations is 1, 2, 4, 8 and so on scored batches,
+    since a young model's activations move fastest; one more follows after training without scoring.
+    Copying and calibrating are part of the selection pass, and a calibration costs a pass in full
+    precision. Weights are copied whenever training has changed them. Torch does not count changes
+    through `.data`; these are noticed within 16 scored batches. The copy takes 1.25 times as much
+    memory as the model's parameters.
 
     Args:
-        scorer: scores with the copy; in eval mode, since BatchNorm becomes part of other layers.
-        recalibrate_every: scored batches from one calibration to the next, at least 1, once
-            they are no longer closer together; or as many changes of a weight.
+        scorer: scores with the copy. It must score in eval mode, since BatchNorm becomes part of
+            other layers.
+        recalibrate_every: the largest distance between calibrations, at least 1, in scored batches
+            or in changes of a weight.
         check: when to compare the scores with the model's own; None for never. The
             batches of a check are spread from one calibration to the next.
 
     Raises:
-        ConfigurationError: if a number is out of its range or the scorer cannot be wrapped; at the
-            start, if there is no model, it is not on a CPU, torch has no operations in integers
-            here, or the model cannot be copied or has nothing to quantise.
+        ConfigurationError: if a number is out of its range or the scorer cannot be wrapped. At the
+            start: if there is no model, it is not on a CPU, it cannot be copied or has nothing to
+            quantise, or torch has no integer operations here.
 
     Source:
         Jacob et al. 2018, arXiv:1712.05877, section 2, for inference in integers.

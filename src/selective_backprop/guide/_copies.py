@@ -29,11 +29,11 @@ class Copies:
     """Which examples of a data set repeat an earlier one that has the same target.
 
     Attributes:
-        first: for each example, the one that is kept for it: itself, or the first that it repeats.
-        exact: True if an example is bit for bit the one it repeats; False for a near copy, and for
-            what is kept.
-        conflicts: pairs of examples, the earlier first, whose inputs repeat each other and whose
-            targets differ. Both are kept: which target is right, the data do not say.
+        first: for each example, the index of the example that is kept for it: its own, or of the
+            first example that it repeats.
+        exact: True for an exact copy; False for a near copy, and for a kept example.
+        conflicts: pairs of examples, the earlier first, with repeated inputs and different targets.
+            Both are kept, because the data do not say which target is right.
     """
 
     first: Int64[Tensor, " example"]
@@ -42,7 +42,7 @@ class Copies:
 
     @property
     def pairs(self) -> Int64[Tensor, "copy 2"]:
-        """Each copy after the example that is kept for it, in the order of the copies."""
+        """Pairs of the kept example and its copy, in the order of the copies."""
         own = torch.arange(len(self.first))
         return torch.stack([self.first, own], 1)[self.first != own]
 
@@ -58,10 +58,10 @@ class Copies:
 
     @property
     def weights(self) -> Float[Tensor, " example"]:
-        """How often the data set has each kept example, divided by the mean; 0 for its copies.
+        """How often each kept example occurs, divided by the mean over kept examples; 0 for copies.
 
-        The mean over kept examples is 1. So `(weights[selection.indices] * losses).mean()` in
-        training on `subset` estimates the mean loss of the whole data set.
+        If you train on `subset`, `(weights[selection.indices] * losses).mean()` therefore estimates
+        the mean loss of the whole data set.
         """
         counts = self.first.bincount(minlength=len(self.first))
         return counts * (len(self.subset) / len(self.first))
@@ -80,15 +80,15 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
     """Find examples that repeat an earlier one, so that training can leave them out.
 
     Each example is read once, in order, and no model is needed. Two examples are exact copies if
-    the tensors of their inputs have the same bytes, but for the zeros that texts are padded with.
-    Two images are near copies if they correlate by at least `near` at the best of the shifts of up
-    to a twelfth of a side; light and contrast do not matter. Images of more than 32 pixels a side
-    are compared at 32, so that scaling and compression hardly matter either.
+    the tensors of their inputs have the same bytes, apart from zeros at the end that pad texts. Two
+    images are near copies if their correlation is at least `near` after the best shift of up to a
+    twelfth of a side. Light and contrast do not matter. Larger images are compared at 32 pixels a
+    side, so scaling and compression hardly matter either.
 
-    It does not see mirrored, rotated, cropped or further shifted images, near copies of anything
-    but images, or copies that augmentation changes with each reading. An image is compared
-    with the few that look most similar, so some near copies are missed. Very simple images can be
-    taken for near copies though they are not: look at `pairs`.
+    It does not find mirrored, rotated, cropped or further shifted images, or near copies of
+    anything but images. An image is compared with the few that look most similar, so some near
+    copies are missed. Very simple images can be taken for near copies though they are not: look at
+    `pairs`.
 
     An image takes at most 3,600 bytes of memory per three channels, any other example about 100.
     The loader, its data set and all random streams stay as they were, except for counters that a
@@ -98,11 +98,11 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
         data: examples are tuples `(inputs, targets, …)`, mappings with `labels`, `label`,
             `targets`, `target` or `y`, or inputs alone. A loader must go through the whole data set
             in order.
-        near: the correlation from which images are near copies, above 0, at most 1; at 0.99 they
-            share 98 % of their variance. None finds exact copies alone.
+        near: the least correlation of near copies, above 0, at most 1; at 0.99 they share 98 % of
+            their variance. None finds exact copies only.
 
     Returns:
-        The copies. If inputs are repeated with other targets, they are `conflicts`, not copies.
+        The copies. Examples with repeated inputs and different targets are `conflicts`, not copies.
 
     Raises:
         ConfigurationError: if `near` is out of its range.

@@ -49,9 +49,9 @@ class SelectiveFit:
     `selection_cost`, the cost of scoring and training as a share of the cost of training on
     everything.
 
-    If `keras.callbacks.BackupAndRestore` is among the callbacks, each epoch's end saves the state
-    of selection, the random streams and the layers' seeds in its folder. Interrupted training
-    then goes on as if it had not been interrupted.
+    If `keras.callbacks.BackupAndRestore` is among the callbacks, the state of selection, the random
+    streams and the layers' seeds are saved in its folder at each epoch's end. Interrupted training
+    then continues as if it had not been interrupted.
 
     Args:
         model: a compiled `keras.Model`, with one output and one loss unless `losses` is given.
@@ -127,7 +127,7 @@ class SelectiveFit:
             x: arrays, or a `torch.utils.data.DataLoader`, which keeps its workers and sampler.
             y: targets, beside arrays.
             batch_size: rows of a batch of arrays, 32 by default.
-            epochs: number of the epoch to end before.
+            epochs: number of the epoch before which training ends.
             verbose: as in Keras.
             callbacks: a list of callbacks.
             validation_split: share of the arrays, from their end, to validate on.
@@ -135,7 +135,7 @@ class SelectiveFit:
             shuffle: whether arrays are shuffled; a loader has its own order.
             class_weight: weights of losses by class number, beside arrays.
             sample_weight: weights of losses by example, beside arrays.
-            initial_epoch: number of the epoch to begin with. Above 0, selection goes on from
+            initial_epoch: number of the epoch to begin with. Above 0, selection continues from
                 `load_state_dict`, or from the last `fit`.
             steps_per_epoch: steps of an epoch, or None.
             validation_steps: as in Keras.
@@ -147,7 +147,7 @@ class SelectiveFit:
 
         Raises:
             ConfigurationError: if the model, an argument or their combination cannot work.
-            LoaderError: if `x` cannot be selected from, or not with this strategy.
+            LoaderError: if selection from `x` is impossible, at all or with this strategy.
         """
         check_model(self._model, callbacks)
         source, split = _open(
@@ -192,7 +192,7 @@ class SelectiveFit:
         return self._watched.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next `fit` go on from `state_dict()`, if it begins with the state's epoch.
+        """Let the next `fit` continue from `state_dict()`, if it begins with the state's epoch.
 
         Raises:
             ConfigurationError: if it is no such state; its contents are checked by `fit`.

@@ -19,13 +19,13 @@ from selective_backprop.scorers._agreement import Agreement
 class RunningScorer(ABC):
     """A scorer at work in one training.
 
-    `recall`, `learn` and `begin` have defaults. A scorer that overrides `recall` says so in its
-    `Needs`, since what remembers is checked before it is started.
+    `recall`, `learn` and `begin` have defaults. A scorer that overrides `recall` must say
+    `remembers=True` in its `Needs`, which are checked before it is started.
     """
 
     @abstractmethod
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        """Score the candidates of one batch; a higher score is more worth training on.
+        """Score the candidates of one batch; a higher score means more useful to train on.
 
         Args:
             batch: the candidates as training will see them, on their device.
@@ -37,11 +37,11 @@ class RunningScorer(ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Return what the scorer needs to go on later."""
+        """Return what the scorer needs to continue later."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`."""
+        """Continue from `state_dict()`."""
 
     def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
         """Return every example's score as of the start of an epoch, before any is loaded.
@@ -51,8 +51,9 @@ class RunningScorer(ABC):
             epoch: the number of the epoch that starts.
 
         Returns:
-            Scores on the host: NaN if an example must be loaded and scored anew, infinity if
-            nothing is known and the example is to be trained on. None if all would be NaN.
+            Scores on the host. NaN means that an example must be loaded and scored anew; infinity
+            means that nothing is known, and the example is to be trained on. None if all would be
+            NaN.
         """
         return None
 
@@ -72,8 +73,8 @@ class RunningScorer(ABC):
             indices: as for `score`.
 
         Returns:
-            A function that waits for the scores and returns them. Batches are scored in the
-            order in which they were begun; scores that are never waited for are dropped.
+            A function that waits for the scores and returns them. Batches are scored in the order
+            in which they were begun. Scores are dropped if nothing waits for them.
         """
         scores = self.score(batch, indices)
         return lambda: scores
@@ -108,16 +109,16 @@ class Needs:
             `SelectiveLoader.record`.
         depth: how many scores of each example must be remembered.
         first: whether each example's first recorded loss must be remembered.
-        classes: whether it asks for each example's class; known if targets are class indices, or
-            yes or no.
-        rescores: whether it scores the examples that an epoch left out, at its end.
+        classes: whether it asks for each example's class. Classes are known if targets are class
+            indices, or yes or no.
+        rescores: whether it scores, at an epoch's end, the examples that the epoch left out.
         model: whether it scores with the model in training; False if it has a model of its own.
-        plain_forward: whether each call of `score` is exactly one forward pass of the whole,
-            unchanged model in training. Under FSDP, or with SyncBatchNorm in training mode, a
+        plain_forward: whether each call of `score` is exactly one forward pass of the model in
+            training, whole and unchanged. Under FSDP, or with SyncBatchNorm in training mode, a
             forward pass waits for all ranks, so other scorers are refused there. False for a scorer
             that uses a part or a copy of the model.
-        fresh: the share of an epoch's candidates that `score` is called for, in (0, 1], as a mean
-            over epochs; below 1 if the scorer answers some from memory.
+        fresh: the mean share of an epoch's candidates that `score` is called for, in (0, 1]; below
+            1 if the scorer answers some from memory.
 
     Raises:
         ConfigurationError: if a number is out of its range.
@@ -155,7 +156,7 @@ class AbstractScorer(ABC):
 
 
 class Delegating(RunningScorer):
-    """A running scorer around others; it leaves remembering and learning to them.
+    """A running scorer around another one, to which it leaves remembering and learning.
 
     Args:
         inner: the wrapped scorer.

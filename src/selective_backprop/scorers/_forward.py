@@ -31,7 +31,7 @@ class Measure(NamedOption):
     """What a forward pass measures of a candidate.
 
     `LOSS` is its loss. `ERROR_NORM` is the distance between the predicted probabilities and the
-    target, `||softmax(outputs) - onehot(target)||`: for cross-entropy, the norm of the loss's
+    target, `||softmax(outputs) - onehot(target)||`. For a cross-entropy this is the norm of the
     gradient with respect to the outputs, which bounds the norm of the whole gradient.
     """
 
@@ -48,8 +48,8 @@ class Forward(AbstractScorer):
     """Score each candidate by its loss, from a forward pass of the model as it is.
 
     The pass leaves each module's mode, the buffers, and the random streams of torch, NumPy and
-    Python as they were, and records nothing for gradients. The model's forward hooks do run. It
-    computes in the precision in force where the loop runs; autocast in `losses=` sets another.
+    Python as they were, and records nothing for gradients. The model's forward hooks do run. The
+    pass computes in the precision in force where the loop runs; autocast in `losses=` sets another.
 
     Args:
         measure: `"loss"`, or `"error-norm"`, which needs outputs `[candidate, class]` and
@@ -58,8 +58,8 @@ class Forward(AbstractScorer):
             (dropout on, batch statistics), instead of eval mode.
 
     Raises:
-        ConfigurationError: if the measure is unknown, a flag is no bool, or, at the start, the
-            training has no model, no losses or, where they are needed, no outputs.
+        ConfigurationError: if the measure is unknown or a flag is no bool. At the start: if the
+            training has no model, no losses, or no outputs although they are needed.
 
     Source:
         The norm: Katharopoulos and Fleuret 2018, arXiv:1803.00942, equation 20; Paul et al.

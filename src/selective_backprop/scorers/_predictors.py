@@ -21,12 +21,12 @@ _CHUNK = 1024  # examples; 2 MiB of a kernel with 256 points
 
 
 class AbstractPredictor(ABC):
-    """A way to tell an example's score from its last ones: immutable, without a memory."""
+    """A way to predict an example's score from its last ones: immutable, without a memory."""
 
     @property
     @abstractmethod
     def depth(self) -> int:
-        """How many of the last scores of each example it looks at; at least 1."""
+        """How many of each example's last scores it uses; at least 1."""
 
     @abstractmethod
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
@@ -37,8 +37,8 @@ class AbstractPredictor(ABC):
             epoch: the epoch to predict for, later than all of them.
 
         Returns:
-            A higher score is more worth training on; of any unit, since only ranks count. NaN
-            where nothing was observed.
+            Predicted scores; a higher one means more useful to train on. The unit does not matter,
+            since only ranks count. NaN if nothing was observed.
         """
 
 
@@ -64,7 +64,7 @@ class Average(AbstractPredictor):
         settle(self, check_whole, "depth")
 
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
-        """Return the average of what there is."""
+        """Return the average of the scores that each example has."""
         scores = observed.scores
         weights = self.decay ** np.arange(len(scores), dtype=np.float64)[:, None]
         known = ~np.isnan(scores)
@@ -76,22 +76,22 @@ class Average(AbstractPredictor):
 @final
 @dataclass(frozen=True)
 class GaussianProcess(AbstractPredictor):
-    """Predict the next score by a Gaussian process over the last ones and the epochs between.
+    """Predict the next score by a Gaussian process, from the last scores and their epochs.
 
-    At each epoch's start it learns how far the newest score of an example lies from the one
-    before, and predicts the next step in the same way. If an example has fewer than `depth - 1`
-    scores, its last score is the prediction; if fewer than 8 examples have `depth` scores, this
-    holds for all. The number of epochs between scores is a feature; it says nothing if all examples
-    were scored in the same epochs.
+    At each epoch's start it learns how far the newest score of an example lies from the one before,
+    and predicts the next step in the same way. If an example has fewer than `depth - 1` scores, its
+    last score is the prediction. If fewer than 8 examples have `depth` scores, this holds for all.
+    The number of epochs between scores is a feature, useful if examples were scored in different
+    epochs.
 
-    An epoch costs some dozens of times `O(points ** 3)` to learn, and `O(examples * points)` to
-    predict. Predictions are made in pieces and take little memory.
+    In each epoch, learning costs some dozens of times `O(points ** 3)`, and predicting `O(examples
+    * points)`. Predictions are made in pieces and take little memory.
 
     Needs scikit-learn: `pip install 'selective-backprop[predict]'`.
 
     Args:
-        points: it learns from at most so many examples, at least 8, evenly spread over the ranks
-            of their scores.
+        points: the most examples to learn from, at least 8, evenly spread over the ranks of
+            their scores.
         depth: number of scores that are remembered, including the one to predict; at least 2.
 
     Raises:
@@ -110,7 +110,7 @@ class GaussianProcess(AbstractPredictor):
         _check_installed("GaussianProcess")
 
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
-        """Return the score expected in `epoch`, or the last one where none can be predicted."""
+        """Return the score expected in `epoch`, or the last one if none can be predicted."""
         scores, epochs = observed.scores[: self.depth], observed.epochs[: self.depth]
         predicted = scores[0].copy()
         pairs = _pick_pairs(scores, self.depth, self.points)
@@ -154,20 +154,20 @@ class Crossing(AbstractPredictor):
     """Predict the probability that an example's next score is among the highest.
 
     At each epoch's start a logistic regression learns which of the newest scores are among the
-    highest `rate`, from the earlier ranks of the same examples and their epochs. An example without
-    an earlier score counts as if it had moved like the average one. The prediction is the share of
-    lower last scores instead if fewer than 8 examples have `depth` scores, or if all or none of
-    them are among the highest.
+    highest `rate`, from the earlier ranks of the same examples and their epochs. If an example has
+    no earlier score, it is taken to have moved like the average example. If fewer than 8 examples
+    have `depth` scores, or all or none of them are among the highest, the prediction is the share
+    of lower last scores.
 
-    An epoch costs `O(examples * log(examples))` to rank, and `O(points)` to learn.
+    In each epoch, ranking costs `O(examples * log(examples))`, and learning `O(points)`.
 
     Needs scikit-learn: `pip install 'selective-backprop[predict]'`.
 
     Args:
         rate: share of the examples that counts as the highest, in (0, 1]; the strategy's own.
         depth: number of scores that are remembered, including the one to predict; at least 2.
-        points: it learns from at most so many examples, at least 8, evenly spread over the ranks
-            of their scores.
+        points: the most examples to learn from, at least 8, evenly spread over the ranks of
+            their scores.
 
     Raises:
         ConfigurationError: if a value is out of its range or scikit-learn is not installed.
@@ -184,7 +184,7 @@ class Crossing(AbstractPredictor):
         _check_installed("Crossing")
 
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
-        """Return the probabilities, or shares of lower scores where they cannot be learned."""
+        """Return the probabilities, or shares of lower scores if they cannot be learned."""
         scores, epochs = observed.scores[: self.depth], observed.epochs[: self.depth]
         shares = np.stack([_shares_of_lower(lag) for lag in scores])
         pairs = _pick_pairs(scores, self.depth, self.points)

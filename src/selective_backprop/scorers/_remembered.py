@@ -39,15 +39,15 @@ from selective_backprop.scorers._predictors import AbstractPredictor, Average
 class Stale(AbstractScorer):
     """Score each example only every few epochs, and select by the last score in between.
 
-    In between, examples are selected before anything is loaded. A score is used in at most
-    `epochs` epochs, including the one in which it was taken. The few examples that wait for a full
-    window keep theirs longer. An example without a valid score is loaded and scored.
+    In between, examples are selected before anything is loaded. A score is used in at most `epochs`
+    epochs, including the one in which it was taken. Only examples that wait for a full window keep
+    theirs longer. An example without a valid score is loaded and scored.
 
     Args:
         scorer: scores the examples.
         epochs: number of epochs, n, in which a score is used; with 1, every epoch scores anew.
-        spread: whether each epoch scores an n-th of the examples (by index), so that every
-            epoch costs the same; by default all are scored in the same epoch, as in the paper.
+        spread: whether each epoch scores an n-th of the examples (by index), so that every epoch
+            costs the same. By default all are scored in the same epoch, as in the paper.
         recorded: whether the losses that `SelectiveLoader.record` gets count as scores too. They
             come from the model in training mode.
 
@@ -122,8 +122,8 @@ def _forget(scores: np.ndarray, lost: np.ndarray) -> Float32[Tensor, " example"]
 class Predicted(AbstractScorer):
     """Score each example only every few epochs, and select by a predicted score in between.
 
-    Like `Stale`, except that scores are predicted from the last ones. Predictions are made once,
-    at an epoch's start, for all examples. An example whose last score is too old is loaded and
+    It works like `Stale`, but scores are predicted from the last ones. Predictions are made once,
+    at an epoch's start, for all examples. If an example's last score is too old, it is loaded and
     scored.
 
     Args:
@@ -171,39 +171,39 @@ class Predicted(AbstractScorer):
 class Recorded(AbstractScorer):
     """Score each example by the last loss that training recorded of it.
 
-    The loop hands its losses to `SelectiveLoader.record`. Examples are selected before anything
-    is loaded. An example without a known loss scores infinity, so it is trained on. A loss comes
-    from the model in training mode when it last trained on the example, which may be long ago.
+    The loop hands its losses to `SelectiveLoader.record`. Examples are selected before anything is
+    loaded. An example without a known loss scores infinity, so it is trained on. A loss is from the
+    last training on the example, which may be long ago, and from the model in training mode.
 
     `give_up`, `fades` and `prior` need plain cross-entropies. `give_up` and `prior` know classes if
     the recorded targets are class indices, or yes or no.
 
     Args:
-        max_age: a loss counts for so many epochs after the one in which it was recorded; then the
-            example is trained on again. None: for ever.
-        rescore: scores the examples that an epoch left out, at its end; these passes are charged
-            as scoring. None leaves them with their old loss.
-        highest_of: score an example by the highest of so many of its last recorded losses, or of
-            all if there are fewer. More than 1 guards against lucky guesses.
+        max_age: number of epochs that a loss counts after the epoch in which it was recorded. Then
+            the example is trained on again. None: for ever.
+        rescore: a scorer that scores, at an epoch's end, the examples that the epoch left out.
+            These passes are charged as scoring. None leaves the examples with their old loss.
+        highest_of: number of last recorded losses; the highest of them is the example's score. More
+            than 1 guards against lucky guesses.
         give_up: a share in (0, 1). An example recovers if its next loss is at most ln 2 (the model
-            gives its target at least 1/2); the higher its loss, the fewer do. The limit is the
-            lowest loss above which fewer than this share recover. An example whose last
-            `highest_of` losses all reach the limit scores minus infinity, the lowest rank. If
+            gives its target at least 1/2). The higher the loss, the fewer examples recover. The
+            limit is the lowest loss above which fewer than this share recover. An example whose
+            last `highest_of` losses all reach the limit scores minus infinity, the lowest rank. If
             `max_age` is set, each epoch takes back another `max_age`-th of these examples, to see
             whether they recover. Giving up begins once half of the examples have a loss of at most
             ln 2, and in each class once half of its own have. Mislabelled examples do not recover,
             hard ones do. None: no example is given up.
-        fades: selection ends once the examples that were trained on have had so many visits after
-            the first, on average. If the error `1 - exp(-loss)` is below 1/2, twice the
-            error is raised to a power that falls from 1 to 0, so low scores rise to 1/2. None:
+        fades: number of visits, after the first, at which selection ends, as a mean over the
+            examples that were trained on. If the error `1 - exp(-loss)` is below 1/2, twice the
+            error is raised to a power that falls from 1 to 0, so low errors rise to 1/2. None:
             scores stay.
-        prior: whether errors `1 - exp(-loss)` below 1/2 rise in a class with more than half of the
-            examples. They are multiplied so that the error of always guessing this class,
-            `1 - share`, becomes 1/2.
+        prior: whether errors `1 - exp(-loss)` below 1/2 are raised in a class with more than half
+            of the examples. The factor is such that the error of always guessing this class, `1 -
+            share`, becomes 1/2.
         trim: whether to give up the estimated share of wrong labels too
-            (`SelectiveLoader.wrong_labels`), if its interval excludes 0: from the second epoch on,
-            the examples of the highest last losses, in each class once half of its right labels are
-            learned.
+            (`SelectiveLoader.wrong_labels`), if its interval excludes 0. From the second epoch on,
+            the examples with the highest last losses are given up, in each class once half of its
+            right labels are learned.
 
     Raises:
         ConfigurationError: if `max_age` or `highest_of` is no whole number from 1, `rescore`

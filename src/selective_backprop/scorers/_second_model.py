@@ -81,14 +81,14 @@ class ReferenceLosses:
 @final
 @dataclass(frozen=True)
 class Excess(AbstractScorer):
-    """Score each candidate by how far its score is above a reference loss of the same example.
+    """Score each candidate by its score minus a reference loss of the same example.
 
-    Examples that a well-trained reference finds hard too, such as noisy or ambiguous ones, score
-    low. Examples that the reference has learned and the model has not score high.
+    Examples score low if a well-trained reference finds them hard too, as noisy or ambiguous ones.
+    They score high if the reference has learned them and the model has not.
 
-    `Excess(reference, Recorded())` compares the losses that training recorded, before anything is
-    loaded. Then `reference=None` is possible: each example is compared with its own first recorded
-    loss, so the further its loss has fallen, the lower it scores.
+    `Excess(reference, Recorded())` uses the losses that training recorded, before anything is
+    loaded. Then `reference=None` is possible, too: each example is compared with its own first
+    recorded loss. The further its loss has fallen, the lower it scores.
 
     Args:
         reference: one loss per example, from a reference model. Train that model on other
@@ -97,8 +97,8 @@ class Excess(AbstractScorer):
         scorer: scores the candidates.
 
     Raises:
-        ConfigurationError: if there are no reference losses, the scorer cannot be wrapped, or, at
-            the start, the data set has another number of examples.
+        ConfigurationError: if there are no reference losses, or the scorer cannot be wrapped. At
+            the start: if the data set has another number of examples.
 
     Source:
         Mindermann et al. 2022, arXiv:2206.07137 (reducible holdout loss).
@@ -183,15 +183,15 @@ class _RunningExcess(Delegating):
 class Proxy(AbstractScorer):
     """Score each candidate by its loss under a small model that learns beside the large one.
 
-    The proxy takes one step on every training batch that the loader yields, warm-up included,
-    on the mean of its own losses. Its passes take time too: measure them.
+    The proxy takes one step on every training batch that the loader yields, warm-up included. It
+    trains on the mean of its own losses. Its passes take time too: measure them.
 
     Args:
-        make_model: returns the proxy, which takes the batches that the model takes.
+        make_model: returns the proxy, which takes the same batches as the model.
         make_optimizer: returns an optimiser of the parameters it is given.
 
     Raises:
-        ConfigurationError: if a factory is no function, or, at the start, the training has no
+        ConfigurationError: if a factory is no function. At the start: if the training has no
             losses.
 
     Source:

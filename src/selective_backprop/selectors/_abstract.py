@@ -25,28 +25,28 @@ class RunningSelector(ABC):
         """Choose rows of one window of candidates.
 
         Args:
-            scores: one score per candidate, never NaN; zeros where the strategy has no scorer,
-                +inf for a candidate of which nothing is known yet.
-            history: recent scores, including those of these candidates; where candidates are
-                drawn by remembered scores, all remembered scores.
+            scores: one score per candidate, never NaN; zeros if the strategy has no scorer, +inf
+                for a candidate of which nothing is known yet.
+            history: recent scores, including those of these candidates. If candidates are drawn by
+                remembered scores, it holds all remembered scores.
             generator: the only source of randomness, on the scores' device.
 
         Returns:
-            Row positions, ascending, at most one per candidate unless drawn with replacement,
-            and their weights. An exact selector returns `context.quota(candidates)` rows.
+            Row positions, ascending, and their weights. A candidate comes at most once, unless rows
+            are drawn with replacement. An exact selector returns `context.quota(candidates)` rows.
         """
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that the selector needs to go on later."""
+        """Return everything that the selector needs to continue later."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`."""
+        """Continue from `state_dict()`."""
 
 
 class Paced(ABC):
-    """A second base of running selectors whose rule changes as training goes on."""
+    """A second base class of running selectors whose rule changes during training."""
 
     @abstractmethod
     def begin(self, progress: float) -> None:
@@ -64,8 +64,8 @@ class Terms:
     Attributes:
         rate: the share of candidates that is kept, in (0, 1]; windows are sized by it.
         draw: whether a window yields a fixed number of rows. If not, a row's odds must not depend
-            on the window's other rows, because the window is then a candidate batch or, if all
-            scores are remembered, up to a million examples of the data set.
+            on the window's other rows. (The window is then a candidate batch or, if all scores are
+            remembered, up to a million examples of the data set.)
         history: how many recent scores the selector ranks against; 0 if it ranks none.
         history_type: the class of that history. Scores that are remembered for each example are
             ranked in a plain `History`, because they have no order.
@@ -73,11 +73,11 @@ class Terms:
         keeps_everything: whether candidate batches pass through unchanged.
         reweights: whether rows carry weights that the loss must use.
         promises: whether about `rate` is kept whatever the scores are, ties aside. If not, the
-            share depends on the scores, and `rate` is a usual one.
+            share depends on the scores, and `rate` is a typical share.
         paced: whether the length of training must be known, because the rule changes during it;
             the running selector is then `Paced`.
-        confidence: whether it takes scores for cross-entropies, and so `exp(-score)` for the
-            probability that the model gives the true class.
+        confidence: whether it takes scores for cross-entropies, and so reads `exp(-score)` as the
+            probability of the true class.
 
     Raises:
         ConfigurationError: if a number is out of its range, or the type is not a `History`.
@@ -121,9 +121,9 @@ class Stateless(RunningSelector):
 
     Args:
         rule: `(scores, history, generator) -> Choice`.
-        windows: draws from several windows in the host's memory at once, where that is faster:
-            `(scores, history, generators) -> rows`, of scores `[window, candidate]` and a
-            generator for each window, the rows `[window, row]` that `rule` would draw from each.
+        windows: `(scores, history, generators) -> rows` draws from several windows in the host's
+            memory at once, if that is faster. It takes scores `[window, candidate]` and a generator
+            for each window, and returns the rows `[window, row]` that `rule` would draw from each.
     """
 
     rule: Callable[[Scores, History, torch.Generator], Choice]

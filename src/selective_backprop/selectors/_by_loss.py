@@ -27,21 +27,21 @@ FALLS = ((0.3, 0.8), (0.6, 0.6), (0.8, 0.4))  # fractions of training, and KAKUR
 @final
 @dataclass(frozen=True)
 class Confident(AbstractSelector):
-    """Keep each candidate with odds that fall only where the model is confident of its class.
+    """Keep each candidate with odds that fall only if the model is confident of its class.
 
     Losses are read as cross-entropies: the model gives the true class the probability
     `exp(-loss)`. If that is at most a half, the candidate is kept. Otherwise its odds of being kept
     are twice the probability of all other classes, but at least `floor`. High losses have no
     advantage over middling ones, because the highest are often noise.
 
-    An example of score minus infinity is not kept: `Recorded` may have given it up.
+    An example that scores minus infinity is not kept: `Recorded` has given it up.
 
     Args:
         floor: the lowest odds, in (0, 1].
-        correction: a kept row weighs `odds ** -correction`, in [0, 1]. With 1,
-            `(weights * losses).sum()` over the kept rows is an unbiased estimate of the sum over
-            all, but single rows count up to `1 / floor` times. With 0, all kept rows weigh the
-            same, and learned ones count less than without selection.
+        correction: exponent in [0, 1]; a kept row weighs `odds ** -correction`. With 1, `(weights *
+            losses).sum()` over the kept rows is an unbiased estimate of the sum over all, but
+            single rows count up to `1 / floor` times. With 0, all kept rows weigh the same, and
+            learned examples count less than without selection.
 
     Raises:
         ConfigurationError: if a value is out of its range.
@@ -85,7 +85,7 @@ class Nonzero(AbstractSelector):
     """Keep every candidate that does not score exactly 0.
 
     If a score of 0 means a gradient of 0, as with a hinge loss, the model would have learned
-    nothing from what is left out.
+    nothing from the examples left out.
     """
 
     @property
@@ -105,15 +105,15 @@ class BelowMean(AbstractSelector):
     A candidate below the mean is left out with probability `prune` and weighs `1 / (1 - prune)`
     if it stays; all others stay and weigh 1. If nothing is remembered, everything stays.
 
-    So kept rows weigh more than 1 on average: the paper takes longer steps, and fewer of them. By
-    default the weights are scaled by the share of rows that is kept if candidates score like the
-    remembered ones. Then `(weights * losses).mean()` is unbiased.
+    With the paper's weights, kept rows weigh more than 1 on average, so steps are longer. By
+    default the weights are multiplied by the share of rows that is kept if candidates score like
+    the remembered ones. Then `(weights * losses).mean()` is unbiased.
 
     Args:
         prune: probability of being left out below the mean, in [0, 1); the paper's r.
-        longer_steps: leave the weights as the paper has them.
-        history: how many recent scores the mean is taken over, at least 1, where each window is
-            scored. Where losses are remembered by example, the mean is taken over all of them.
+        longer_steps: use the paper's weights.
+        history: how many recent scores the mean is taken over, at least 1. If losses are remembered
+            by example, it is taken over all of them instead.
 
     Raises:
         ConfigurationError: if a value is out of range.
@@ -158,14 +158,14 @@ class BelowMean(AbstractSelector):
 class Hide(AbstractSelector):
     """Leave out the candidates of lowest loss, unless the model is not sure of them.
 
-    A candidate is hidden if fewer than `share` of the remembered losses are lower than its own,
-    and if the model predicted it correctly with a confidence of at least `confidence`. If more
-    equal losses than fit in the share are at its limit, such as losses that underflowed to 0, a
-    coin decides each of them, so that at most the share is hidden on average.
+    A candidate is hidden if less than `share` of the remembered losses are lower than its own, and
+    the model predicted it correctly with a confidence of at least `confidence`. Many equal losses
+    may lie at the limit of the share, such as losses that underflowed to 0. Then a coin decides
+    each of them, so that at most the share is hidden on average.
 
-    The prediction is read from the loss: if the true class has half of the probability or more, it
-    is the class predicted, and its probability is the confidence. So "correct and confident" is
-    exactly `exp(-loss) >= confidence`. Losses must be plain cross-entropies in nats, without label
+    The prediction is read from the loss: if the true class has at least half of the probability, it
+    is the predicted class, and its probability is the confidence. So "correct and confident" means
+    `exp(-loss) >= confidence`. Losses must be plain cross-entropies in nats, without label
     smoothing or class weights.
 
     Args:
@@ -179,9 +179,9 @@ class Hide(AbstractSelector):
         ConfigurationError: if a value is out of range.
 
     Source:
-        Nguyen et al. 2023, arXiv:2310.10102, section 3; the falls are as in its ImageNet
-        trainings. The paper also divides the learning rate by the share that is trained on,
-        which is left to the training loop.
+        Nguyen et al. 2023, arXiv:2310.10102, section 3; the share falls as in its ImageNet
+        trainings. The paper also divides the learning rate by the share that is trained on, which
+        is left to the training loop.
     """
 
     share: float = 0.3

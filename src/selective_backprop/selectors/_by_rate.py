@@ -161,7 +161,7 @@ class Percentile(AbstractSelector):
     Args:
         beta: selectivity, at least 0. 0 keeps everything, 1 about a half, 2 about a third.
         draw: `"exact"` keeps a fixed number of each window, with odds as near to `q ** beta` as
-            that allows; `"bernoulli"` tosses a coin per candidate, as the paper does, and keeps a
+            that allows. `"bernoulli"` tosses a coin per candidate, as the paper does, and keeps a
             varying number.
         history: how many recent losses are ranked against, R; at least 1.
 
@@ -228,8 +228,8 @@ def selection_probability(
     """Return the probability with which Selective-Backprop keeps each candidate.
 
     A candidate whose loss exceeds a share `q` of the recent losses is kept with probability
-    `q ** beta`. Where losses are distributed as the history is, `q` is uniform and a share
-    `1 / (beta + 1)` is kept.
+    `q ** beta`. If losses are distributed as the history is, `q` is uniform and a share `1 / (beta
+    + 1)` is kept.
 
     Args:
         losses: one loss per candidate; any unit and sign, since only ranks count.
@@ -237,8 +237,8 @@ def selection_probability(
         beta: selectivity, at least 0. 0 keeps everything, 1 about a half, 2 about a third.
 
     Returns:
-        Probabilities in [0, 1]. All are 1 where `history` is empty (the loader files a batch
-        first, so only a direct caller meets this): nothing is known, so nothing is left out.
+        Probabilities in [0, 1]. If `history` is empty, all are 1, so that nothing is left out. (The
+        loader files a batch first, so this happens only in direct calls.)
 
     Raises:
         ConfigurationError: if `beta` is negative or not a finite number.
@@ -271,15 +271,15 @@ class Proportional(AbstractSelector):
     Args:
         presample: candidates per row of a training batch, more than 1; the paper's B / b. 3
             keeps a third.
-        bias: how much of the draw the weights undo, in [0, 1]. With 1 they undo all of it, and
-            the weighted mean loss is unbiased. 0 gives no weights, so that high scores count more.
+        bias: exponent of the weights, in [0, 1]. With 1 they undo the draw, and the weighted mean
+            loss is unbiased. 0 gives no weights, so that high scores count more.
 
     Raises:
         ConfigurationError: if a value is out of range.
 
     Source:
-        Katharopoulos & Fleuret 2018, arXiv:1803.00942, algorithm 1. Jiang et al. 2019,
-        arXiv:1910.00762, compare with it as `bias=0`.
+        Katharopoulos and Fleuret 2018, arXiv:1803.00942, algorithm 1. Jiang et al. 2019,
+        arXiv:1910.00762, compare with the form `bias=0`.
     """
 
     presample: float = 3.0

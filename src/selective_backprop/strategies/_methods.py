@@ -69,7 +69,7 @@ def random_backprop(
 def random_scored(
     rate: float, *, draw: Draw | DrawName = Draw.EXACT, schedule: Schedule = Schedule()
 ) -> Strategy:
-    """Score every example, then ignore the scores: a control that pays for them without a gain.
+    """Score every example and ignore the scores: a control that pays for scoring in vain.
 
     Args:
         rate: share of the examples to train on, in (0, 1].
@@ -148,10 +148,10 @@ def selective_backprop(
 ) -> Strategy:
     """Score every example with a forward pass, and train on examples whose loss ranks high.
 
-    An example whose loss exceeds a share `q` of recent losses is trained on with probability
-    `q ** beta`, which is a share `rate = 1 / (beta + 1)` of all examples. Each example costs a
-    forward pass and `rate` of a training step. If a backward pass costs two forward passes, a rate
-    of a third costs two forward passes an example instead of three.
+    An example whose loss exceeds a share `q` of recent losses is trained on with probability `q **
+    beta`. That keeps about a share `rate = 1 / (beta + 1)` of all examples. Each example costs a
+    forward pass and `rate` of a training step. If a backward pass costs two forward passes, an
+    example costs two forward passes instead of three at a rate of a third.
 
     Args:
         rate: share of the examples to train on, in (0, 1]; give this or `beta`.
@@ -201,8 +201,7 @@ def stale_sb(
 
     In between, the same share of examples is selected by their last scores, before anything is
     loaded. On average an example costs `1 / epochs` of a forward pass and `rate` of a training step
-    in each epoch.
-    `epochs=1` is `selective_backprop`, bit for bit.
+    in each epoch. `epochs=1` is `selective_backprop`, bit for bit.
 
     Args:
         rate: share of the examples to train on, in (0, 1].
@@ -211,8 +210,8 @@ def stale_sb(
         recorded: let losses that training recorded count as scores; needs
             `SelectiveLoader.record`.
         draw: as for `selective_backprop`.
-        history: recent losses that fresh scores are ranked against; remembered ones are ranked
-            against each other.
+        history: number of recent losses that fresh scores are ranked against. Remembered scores are
+            ranked against each other.
         schedule: when selection acts; by default from the second epoch on.
         scorer: how examples are scored.
 
@@ -256,9 +255,9 @@ def recorded_sb(
 ) -> Strategy:
     """Selective-Backprop's rule on the losses that training computed anyway.
 
-    There is no selection pass, and only selected examples are loaded, so an example costs `rate`
-    of a training step. It is judged by its loss when it was last trained on, however long ago.
-    The loop takes its loss from `SelectiveLoader.loss_fn`, or calls `record`.
+    There is no selection pass, and only selected examples are loaded, so an example costs `rate` of
+    a training step. Its score is its loss when it was last trained on, however long ago. The loop
+    takes its loss from `SelectiveLoader.loss_fn`, or calls `record`.
 
     Args:
         rate: share of the examples to train on, in (0, 1].
@@ -322,12 +321,12 @@ def kath18(
 
     Args:
         presample: candidates per row of a training batch, more than 1; the paper's B / b.
-        measure: what rows are drawn in proportion to: `"error-norm"`, the paper's bound of the
+        measure: rows are drawn in proportion to it: `"error-norm"`, the paper's bound of the
             gradient's norm, or `"loss"`.
-        bias: how much of the draw the weights undo, in [0, 1]. 1 makes the gradient unbiased; 0
-            gives no weights, as the Selective-Backprop paper ran it.
-        schedule: when to sample; by default whenever it saves more variance than its scoring
-            costs. On CIFAR, the paper is reported to have sampled 128 of 640 from a threshold (tau)
+        bias: exponent of the weights, in [0, 1]. 1 makes the gradient unbiased; 0 gives no weights,
+            as the Selective-Backprop paper ran it.
+        schedule: when to sample; by default while sampling saves more variance than its scoring
+            costs. The paper is reported to have sampled 128 of 640 on CIFAR, from a threshold (tau)
             of 1.5 on: `kath18(5, schedule=Schedule(gate=VarianceGate(threshold=1.5)))`.
 
     Source:
@@ -340,7 +339,7 @@ def kath18(
 def infobatch(
     prune: float = 0.5, *, longer_steps: bool = True, schedule: Schedule = Schedule(end=0.875)
 ) -> Strategy:
-    """Skip some examples below the mean loss at random, and weight the kept ones below it higher.
+    """Skip some examples below the mean loss at random; other examples below it weigh more.
 
     Losses are recorded in training: there is no selection pass, and skipped examples are
     not loaded. The loop takes its loss from `SelectiveLoader.loss_fn`, or records losses and
@@ -348,8 +347,8 @@ def infobatch(
 
     Args:
         prune: probability of being skipped below the mean, in [0, 1); the paper's r.
-        longer_steps: use the published weights. Their mean exceeds 1, which makes up for the
-            fewer steps of an epoch. False makes `(weights * losses).mean()` unbiased.
+        longer_steps: use the published weights. Their mean is above 1, so the fewer steps of an
+            epoch are longer. False makes `(weights * losses).mean()` unbiased.
         schedule: when to skip; by default until seven eighths of training are done, as in the
             paper. Its length must be known.
 
@@ -368,20 +367,19 @@ def kakurenbo(
 ) -> Strategy:
     """Hide the examples of lowest loss that are predicted correctly and with confidence.
 
-    At an epoch's end, the examples hidden in it are scored by a forward pass, so that they come
-    back when the model forgets them. The loop takes its loss from `SelectiveLoader.loss_fn`, or
-    calls `record`.
+    At an epoch's end, hidden examples are scored by a forward pass, so that they come back when the
+    model forgets them. The loop takes its loss from `SelectiveLoader.loss_fn`, or calls `record`.
 
     Args:
-        share: at most this share is hidden, in (0, 1); it falls to 0.8, 0.6 and 0.4 of this after
-            0.3, 0.6 and 0.8 of training.
+        share: the largest share to hide, in (0, 1). It falls to 0.8, 0.6 and 0.4 times this value
+            after 0.3, 0.6 and 0.8 of training.
         confidence: the least confidence of a hidden example, in [1/2, 1).
         scorer: scores the hidden examples.
         schedule: when to hide; by default from the second epoch on.
 
     Source:
-        Nguyen et al. 2023, arXiv:2310.10102. Its learning rate, divided by the share that is
-        trained on, is left to the loop.
+        Nguyen et al. 2023, arXiv:2310.10102. The paper also divides the learning rate by the share
+        that is trained on; this is left to the loop.
     """
     return Strategy("kakurenbo", Recorded(rescore=scorer), Hide(share, confidence), schedule)
 
@@ -391,8 +389,8 @@ def easy_skip(
 ) -> Strategy:
     """Skip examples that are surely learned, each for at most four epochs in a row.
 
-    The odds of being kept are `2 * (1 - exp(-loss))` within [`floor`, 1], by the loss when the
-    example was last trained on; kept rows weigh `odds ** -0.5`. There is no selection pass, and
+    The odds of being kept are `2 * (1 - exp(-loss))` within [`floor`, 1], where `loss` is from the
+    last training on the example. Kept rows weigh `odds ** -0.5`. There is no selection pass, and
     skipped examples are not loaded. The loop takes its loss from `SelectiveLoader.loss_fn`, or
     records losses and applies the weights by hand.
 
@@ -411,13 +409,13 @@ def rho_loss(
     scorer: AbstractScorer = Forward(),
     schedule: Schedule = Schedule(),
 ) -> Strategy:
-    """Train on the share of each window whose loss most exceeds the loss of a reference model.
+    """Train on the examples of each window whose loss most exceeds a reference model's.
 
     Args:
         reference: one loss per example of the data set, `[example]`, from a model trained
             elsewhere.
         rate: share of each window to train on, in (0, 1].
-        scorer: how examples are scored; `Recorded()` takes the losses that training recorded, so
+        scorer: how examples are scored. `Recorded()` takes the losses that training recorded, so
             that examples are selected before they are loaded.
         schedule: when to select; all the time by default.
 
@@ -441,21 +439,21 @@ def tail_sft(
     What the model fits already is skipped, and training focuses on the rest. An example's score
     is its last recorded loss minus its first one. There is no selection pass, and skipped
     examples are not loaded: an example costs `rate` of a training step. The loop takes its
-    loss from `SelectiveLoader.loss_fn`, or calls `record`, with one loss per example: of a text,
+    loss from `SelectiveLoader.loss_fn`, or calls `record`, with one loss per example; for a text,
     the mean of its tokens' losses, so that length makes no difference.
 
     Args:
-        rate: share of each window to train on, in (0, 1]; the rest is what is left out.
+        rate: share of each window to train on, in (0, 1]; the rest is left out.
         initial: one loss per example of the data set, `[example]`, of the model before training;
-            `example_losses` computes them. None takes the first loss that training recorded of
-            each example, by then from a model that has learned from others.
-        max_age: an example is skipped for at most so many epochs in a row; None for any number.
+            `example_losses` computes them. None takes the first loss that training recorded of each
+            example. By then the model has learned from other examples.
+        max_age: the most epochs in a row for which an example is skipped; None sets no limit.
         schedule: when to skip; by default from the second epoch on, since the first one records.
 
     Source:
-        Malladi et al. 2026, arXiv:2608.25756 (TailSFT); a half is left out by default, as in
-        the example in TRL. There the losses come from the step's own forward pass, so only the
-        backward pass of what is dropped is spared.
+        Malladi et al. 2026, arXiv:2608.25756 (TailSFT); a half is left out by default, as in the
+        example in TRL. There the losses come from the step's own forward pass, so only backward
+        passes are saved.
     """
     if isinstance(initial, Tensor):
         initial = ReferenceLosses(initial)
@@ -466,25 +464,24 @@ def tail_sft(
 def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedule()) -> Strategy:
     """Leave out examples that score exactly 0, and fill batches up with the next ones.
 
-    Use it with a loss whose gradient is exactly 0 where the loss is, such as a hinge loss. Then
-    training loses only what momentum and weight decay do in the steps that are no longer taken.
+    Use it with a loss whose gradient is exactly 0 if the loss is 0, such as a hinge loss. Then
+    training loses only what momentum and weight decay do in the steps that are not taken.
 
     With `Recorded(max_age)` there is no selection pass: if training recorded a loss of 0, the
     example is not loaded for `max_age` epochs, and then tried again. This can skip prompts before
     answers are generated. If rewards are at most 1, record `1 - rewards.amin(1)`, which is 0 for
     a prompt whose answers were all right.
 
-    To keep the gradient of the whole batch, and only leave out its rows of gradient 0, use
-    `NonzeroRows`.
+    To leave out rows of gradient 0 and keep the gradient of the whole batch, use `NonzeroRows`.
 
     Args:
-        scorer: scores the examples; `Forward()` asks each candidate's loss, `Recorded(max_age=4)`
-            remembers what training recorded.
+        scorer: scores the examples. `Forward()` computes each candidate's loss;
+            `Recorded(max_age=4)` remembers what training recorded.
         schedule: when to leave out; all the time by default.
 
     Source:
         Zheng et al. 2025, arXiv:2506.02177 (GRESO), for skipping prompts by earlier rewards.
-        There the odds of a prompt fall with each visit that taught nothing; here `max_age` is a
+        There the odds of a prompt fall with each visit that taught nothing. Here `max_age` is a
         fixed limit.
     """
     return Strategy("drop-zero", scorer, Nonzero(), schedule)
@@ -494,25 +491,28 @@ def auto(*, trim: bool = False, schedule: Schedule = FIRST_EPOCH) -> Strategy:
     """Skip learned examples in the first passes, and wrong labels after; there is no rate to set.
 
     Training records losses. An example is kept with odds `2 * (1 - exp(-loss))` within [0.1, 1],
-    where `loss` is the higher of its last two. So an example is skipped only if the model gives
-    its class more than even chances. One that was skipped for ten epochs is trained on again.
+    where `loss` is the higher of its last two. So an example is skipped only if the model gives its
+    class a probability above 1/2. After ten epochs without training, an example is trained on
+    again.
 
-    Low losses count as higher in two cases. First, the more often the model has seen the examples,
-    because later it remembers them, and what it cannot remember is mostly noise. After nine visits
-    of the average example all are kept (`fades=` of `Recorded`). Second, in a class that has more
-    than half of the examples, because it is easily guessed (`prior=` of `Recorded`).
+    Low losses are raised in two cases. First, they rise with the number of visits, because a model
+    comes to remember its examples, and what it cannot remember is mostly noise. After nine visits
+    of the average example all are kept (`fades=` of `Recorded`). Second, they are raised in a class
+    that has more than half of the examples, because it is easily guessed (`prior=` of `Recorded`).
 
-    Some examples keep a loss from which hardly any example recovers, as mislabelled ones do. They
-    are left out (`give_up=` of `Recorded`), except in classes that are not half learned.
+    An example is left out if its loss stays so high that hardly any example recovers from it, as
+    for mislabelled examples (`give_up=` of `Recorded`). Classes that are not half learned are
+    spared.
 
     There is no selection pass, and skipped examples are not loaded. The loop takes its loss from
     `SelectiveLoader.loss_fn`, or records plain cross-entropies, with their targets. All kept rows
     weigh the same.
 
     Args:
-        trim: whether to leave out the highest losses from the second epoch on, as many as the first
-            epoch estimates to be labelled wrong (`trim=` of `Recorded`). Use it with label
-            smoothing, such as 0.3: without it a model learns wrong labels by heart.
+        trim: whether to leave out the examples with the highest losses from the second epoch on, as
+            many as seem to be labelled wrong in the first epoch (`trim=` of `Recorded`). Use it
+            with label smoothing, such as 0.3: without smoothing a model learns wrong labels by
+            heart.
         schedule: when to skip; by default from the second epoch on.
     """
     scorer = Recorded(10, highest_of=2, give_up=HOPELESS, fades=FADES, prior=True, trim=trim)

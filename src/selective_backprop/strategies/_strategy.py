@@ -17,7 +17,7 @@ class Strategy:
 
     Args:
         name: the strategy's name in figures, tables and messages.
-        scorer: gives one number per candidate; None where the selector needs none, so that
+        scorer: gives one number per candidate; None if the selector needs no scores, so that
             examples are selected before they are loaded.
         selector: chooses candidates by their scores.
         schedule: when selection acts.
@@ -68,7 +68,7 @@ class Strategy:
         return needs is not None and (needs.passes or needs.rescores)
 
     def within(self, subset: Subset) -> "Strategy":
-        """Return this strategy for only a part of the data set, such as `prune` returns.
+        """Return this strategy for a part of the data set, such as `prune` returns.
 
         Raises:
             ConfigurationError: if it is not a `Subset`.

@@ -38,8 +38,8 @@ def advise(
     """Say whether `auto` pays on your model, data and machine.
 
     Looks for copies, rare classes and wrong labels in the data. Trains a copy of the model for a
-    few epochs, plain and with auto in turn. Prints whether to select, why, what an epoch takes, and
-    the lines to write: five lines at most.
+    few epochs, plain and with auto in turn. Prints at most five lines: whether to select, why, what
+    an epoch takes, and the code to write.
     """
     limit_threads(measuring.threads)
     check_record(measuring.json)

@@ -25,8 +25,7 @@ def audit(
         list[Path],
         typer.Argument(
             metavar="RUNS",
-            help="Folders of records, as compare and train write them, or single records; all of "
-            "the same data.",
+            help="Folders of records, or single records, all of the same data.",
         ),
     ],
     top: Annotated[
@@ -48,8 +47,8 @@ def audit(
         Path | None,
         option(
             "FILE",
-            "Also write what is known of all examples, in the data set's order, to a .csv or "
-            ".parquet file with cleanlab's column names.",
+            "Also write a row for every example, in the data set's order, to a .csv or .parquet "
+            "file with cleanlab's column names.",
         ),
     ] = None,
     out: Annotated[
@@ -59,9 +58,8 @@ def audit(
 ) -> None:
     """Say which training examples look mislabelled.
 
-    Ranks them by what runs recorded of them; runs of the same data are combined. Writes
-    suspects.csv, the most suspicious first, and suspects.html with their pictures, into a folder
-    audit beside the records.
+    Ranks the examples by what runs recorded of them, over all runs of the same data. Writes
+    suspects.csv, the most suspicious first, and suspects.html with their pictures.
     """
     from selective_backprop_lab.report.audit import (
         audit_runs,

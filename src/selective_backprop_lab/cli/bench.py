@@ -29,8 +29,8 @@ def bench(
         float,
         option(
             "N",
-            "Start no more rounds after this many seconds, but run at least six. Rounds end "
-            "earlier once every ratio is known within 1 %.",
+            "Start no round after this many seconds, but run at least six. Measuring ends earlier "
+            "once every ratio is known within 1 %.",
             min=0,
         ),
     ] = 120.0,
@@ -41,9 +41,8 @@ def bench(
 ) -> None:
     """Measure what scoring and selecting cost on this machine.
 
-    Times every scorer, and loops of a few batches with several strategies, in interleaved rounds,
-    with your model if you name one. Prints what an epoch of each strategy costs beside the least
-    that it can cost, and draws a figure.
+    Times every scorer, and short loops with several strategies, in interleaved rounds. Prints what
+    an epoch of each strategy costs and the least that it can cost, and draws a figure.
     """
     from selective_backprop_lab.bench.figure import draw_bench
     from selective_backprop_lab.bench.tables import show_findings

@@ -42,24 +42,18 @@ def compare(
         ),
     ] = ",".join(DEFAULT_STRATEGIES),
     seeds: Seeds = 3,
-    budget: Annotated[
-        list[str] | None,
-        option(
-            "COST",
-            f"Give every strategy the same cost: {COST} Repeat the option for several budgets.",
-        ),
-    ] = None,
+    budget: Annotated[list[str] | None, option("COST", COST)] = None,
     out: Annotated[
         Path,
-        option("FOLDER", "Folder for the records, and for what is drawn from them."),
+        option("FOLDER", "Folder for records, table, figure and page."),
     ] = Path("runs/compare"),
     jobs: Annotated[
         int | None,
         option(
             "N",
-            "How many seeds and lengths to run at a time, each in its own process, in which the "
-            "strategies take turns. With more than one, runs compete for the machine and each is "
-            "slower. Default: 1; with --engine ray, what the cluster has room for.",
+            "How many seeds and lengths to run at a time, each in its own process. Its strategies "
+            "take turns. With more than one, runs compete for the machine and each is slower. "
+            "Default: 1; with --engine ray, what the cluster has room for.",
             min=1,
         ),
     ] = None,
@@ -75,7 +69,7 @@ def compare(
     """Train with several strategies, side by side and at equal cost.
 
     Writes a record per run, comparison.png, table.md and report.html into --out, and prints the
-    table. Repeat an interrupted command: it runs what is missing, and continues runs that had begun
+    table. If it is interrupted, repeat it: finished runs are read, and unfinished ones continue
     from their last checkpoints.
     """
     lengths = training.lengths(budget or [], otherwise="cost")

@@ -111,8 +111,8 @@ Noise = Annotated[
     float,
     option(
         "SHARE",
-        "Share of the training labels, in [0, 1), to replace by another class: the same labels "
-        "for every strategy and seed. The test set stays clean.",
+        "Share of the training labels, in [0, 1), to replace by another class. All strategies "
+        "and seeds get the same labels. The test set stays clean.",
         parser=parse_rate,
         show_default="0",
     ),
@@ -152,16 +152,21 @@ CheckpointEvery = Annotated[
     float | None,
     option(
         "SECONDS",
-        "Seconds of training between two checkpoints, or never. An interrupted run continues from "
-        "the last one. Default: 30, or more if writing would take over a hundredth of the time.",
+        "Seconds of training between two checkpoints, or never. Default: 30, or more if writing "
+        "would take over a hundredth of the time.",
         parser=parse_interval,
     ),
 ]
 COST = (
-    "10 is 10 passes, which cost as much as 10 epochs of traditional training; 60s is a minute. "
-    "Scoring an example costs a third of training on it."
+    "Cost of each run, instead of --epochs: 10 is 10 passes, as much as 10 epochs of traditional "
+    "training; 60s is a minute. Scoring an example costs a third of training on it. compare takes "
+    "the option several times."
 )
-DATA = f"Data set: {', '.join(RECIPES)}; or hub:NAME for one on the Hugging Face hub."
+DATA = (
+    f"Data set: {', '.join(RECIPES)}; or hub:NAME for one on the Hugging Face hub. mnist:5-9 is "
+    "mnist with classes 5 to 9 alone. bench and advise also take the shape of made-up images: "
+    "3x32x32, or 1x28x28/5 for 5 classes."
+)
 # The reproductions' own.
 FromRecords = Annotated[
     bool,
@@ -185,24 +190,22 @@ def _exponent(help: str) -> Any:
 class TrainingOptions:
     """What `train` and `compare` are told of training."""
 
-    data: Annotated[
-        str, option("NAME", f"{DATA} mnist:5-9 is mnist with classes 5 to 9 alone.")
-    ] = "digits"
+    data: Annotated[str, option("NAME", DATA)] = "digits"
     pretrained: Annotated[
         str | None,
         option(
             "NAME",
-            "Fine-tune: begin with a net that was trained traditionally on this data set, and give "
-            "it a new last layer. It is trained once for all runs of --out, at no cost to them.",
+            "Fine-tune: begin with a net trained traditionally on this data set, with a new last "
+            "layer. It is trained once for all runs of --out, and is not part of their cost.",
         ),
     ] = None
     epochs: Annotated[
         int | None,
         option(
             "N",
-            "Length of every run in epochs, whatever they cost. Without this and --budget, train "
-            f"runs the recipe's epochs ({RECIPES['digits'].epochs} for digits), and compare gives "
-            "every strategy the cost of as many traditional epochs.",
+            "Epochs of each run, whatever they cost. Without this and --budget, train runs the "
+            f"recipe's epochs ({RECIPES['digits'].epochs} for digits), and compare gives every "
+            "strategy the cost of as many traditional epochs.",
             min=1,
         ),
     ] = None
@@ -218,20 +221,20 @@ class TrainingOptions:
         float | None,
         option(
             "FRACTION",
-            "Fraction of a run, in [0, 1), that trains on everything before selection by score "
-            "begins. Default: one epoch (at most half the run), or a tenth of a budget.",
+            "Fraction of a run, in [0, 1), that trains on everything first, before selection by "
+            "score. Default: one epoch (at most half the run), or a tenth of a budget.",
             parser=parse_rate,
         ),
     ] = None
     stale: Annotated[
         int,
-        option("N", "Epochs for which a strategy that reuses or predicts scores uses each score."),
+        option("N", "Epochs for which stale-sb and predicted-sb use each score."),
     ] = 3
     keep: Annotated[
         float,
         option(
             "SHARE",
-            "Share of the data set, in (0, 1], that pruning strategies keep.",
+            "Share of the data set, in (0, 1], that el2n, el2n-random, grand and diet-sb keep.",
             parser=parse_rate,
             show_default="0.7",
         ),
@@ -250,8 +253,8 @@ class TrainingOptions:
         int,
         option(
             "PIXELS",
-            "With --copies: shift each copy but one by up to this many pixels, and change its "
-            "brightness.",
+            "With --copies: shift copies by up to this many pixels, and change their brightness. "
+            "One of each stays as it is.",
             show_default="0",
         ),
     ] = 0
@@ -259,8 +262,8 @@ class TrainingOptions:
         int | None,
         option(
             "N",
-            "Number of training examples, copies included. Default: as many as there are; with "
-            "--skew and without --copies, as many as the shares allow.",
+            "Number of training examples, copies included. Default: as many as there are. With "
+            "--skew and without --copies: as many as the shares allow.",
         ),
     ] = None
     noise: Noise = 0.0
@@ -268,7 +271,7 @@ class TrainingOptions:
         NoiseKind,
         option(
             "|".join(NoiseKind),
-            "What a wrong label names: any other class, the next one, or one that looks alike.",
+            "Which class a wrong label names: any other, the next one, or one that looks alike.",
         ),
     ] = NoiseKind.UNIFORM
     data_seed: Annotated[
@@ -304,9 +307,7 @@ class TrainingOptions:
     checkpoint_every: CheckpointEvery = None
     again: Annotated[
         bool,
-        typer.Option(
-            "--again", help="Run again what is recorded already. Old records stay beside the new."
-        ),
+        typer.Option("--again", help="Run again what is recorded already. Old records are kept."),
     ] = False
 
     @property
@@ -389,13 +390,7 @@ def usual_warmup(length: Budget) -> float:
 class MeasuringOptions:
     """What `bench` and `advise` are told of the training that they measure."""
 
-    data: Annotated[
-        str,
-        option(
-            "NAME",
-            f"{DATA} Or the shape of made-up images: 3x32x32, or 1x28x28/5 for 5 classes.",
-        ),
-    ] = "digits"
+    data: Annotated[str, option("NAME", DATA)] = "digits"
     model: Model = None
     root: Root = None
     batch_size: BatchSize = None

@@ -24,8 +24,8 @@ Into = Annotated[
 def pack(folders: Packed) -> None:
     """Move finished records of a folder into one compressed file.
 
-    The file is a tenth of their size. Everything that reads records also reads the file, and later
-    records of the folder join it.
+    The file is a tenth of their size. Whatever reads records also reads the file. Pack again to
+    add later records.
     """
     for folder in folders:
         count = pack_finished(folder)

@@ -15,8 +15,7 @@ def report(
         list[Path],
         typer.Argument(
             metavar="RUNS",
-            help="Folders of records, as compare and train write them, or single records; all of "
-            "one comparison.",
+            help="Folders of records, or single records, all of one comparison.",
         ),
     ],
     out: Annotated[
@@ -32,7 +31,7 @@ def report(
 ) -> None:
     """Draw table, figure and page from records, without training.
 
-    Names what is wrong with a record, here and on the page, and shows the rest.
+    If something is wrong with a record, a warning and the page say what.
     """
     from selective_backprop_lab.analysis.loading import read_comparable
 

@@ -15,8 +15,6 @@ from selective_backprop_lab.runner.grid import run_grid
 from selective_backprop_lab.runner.progress import RunProgress, judged, seconds_of
 from selective_backprop_lab.runner.run_store import RunStore
 from selective_backprop_lab.strategies import (
-    STRATEGIES,
-    TREATMENTS,
     StrategyOptions,
     parse_strategies,
     unused,
@@ -28,23 +26,20 @@ def train(
     training: TrainingOptions,
     strategy: Annotated[
         str,
-        option("NAME", f"One of {', '.join(STRATEGIES)}. You can add +{', +'.join(TREATMENTS)}."),
+        option("NAME", "One strategy, named as for compare, whose help lists all."),
     ] = "auto",
     seed: Annotated[
         int,
         option("N", "Seed of the weights, the order of the data, augmentation and draws.", min=0),
     ] = 0,
-    budget: Annotated[
-        str | None,
-        option("COST", f"Length by cost instead of epochs: {COST}"),
-    ] = None,
+    budget: Annotated[str | None, option("COST", COST)] = None,
     out: Annotated[Path, option("FOLDER", "Folder for the record.")] = Path("runs/train"),
     resume: Annotated[
         bool,
         typer.Option(
             "--resume",
-            help="Continue an interrupted run from its last checkpoint, with the same result as "
-            "without the interruption. Without a checkpoint, start.",
+            help="Continue an interrupted run from its last checkpoint, to the same result. "
+            "Without a checkpoint, start.",
         ),
     ] = False,
 ) -> None:

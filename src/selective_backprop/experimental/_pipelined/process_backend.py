@@ -434,7 +434,7 @@ class ProcessBackend:
         return self._process.wait_for(self._process.ask(Worker.report)).result()
 
     def resume(self, weights: dict[str, Tensor] | None, state: dict[str, Any] | None) -> None:
-        """Go on from `weights()` and `state_dict()`, before any batch; None leaves one as it is."""
+        """Continue from `weights()` and `state_dict()`, before any batch; None changes nothing."""
         if weights is not None:
             self._renew(weights)
         if state is not None:

@@ -48,8 +48,8 @@ class Pipelined(AbstractScorer):
     Some batches are always being scored: on a CPU in a second process, on CUDA on a second stream.
     This saves time if a core or a part of the device would be idle; it saves no work. The copy is
     updated from the model once in `every` scored batches, so scores lag behind training by fewer
-    than `every + ahead` batches. The number of a batch decides which weights score it; speed does
-    not.
+    than `every + ahead` batches. Which weights score a batch depends on the batch's number, not on
+    speed.
 
     The second process starts at the first scored batch. It sees the model's new weights, but
     nothing else that changes later, such as what `losses=` or `outputs=` take from elsewhere. It
@@ -67,13 +67,12 @@ class Pipelined(AbstractScorer):
             than `ahead`, an update may wait for batches in flight.
         ahead: candidate batches to begin before waiting for the first, at least 1; None for one
             window, so that a training batch is always being prepared.
-        check: when to compare the scores with exact ones at the time they are used; None for
+        check: when to compare the scores with exact ones, at the time when they are used; None for
             never. The batches of a check are spread over the whole interval.
 
     Raises:
-        ConfigurationError: if a value is out of its range or the scorer cannot be wrapped; at the
-            start, if there is no model, or it cannot be scored with on its device or in another
-            process.
+        ConfigurationError: if a value is out of its range or the scorer cannot be wrapped. At the
+            start: if there is no model, or it cannot score on its device or in another process.
     """
 
     scorer: AbstractScorer

@@ -20,11 +20,11 @@ class ReuseActivations(AbstractReuse):
 
     At a rate `s` a step then costs `1 + 2 s` forwards instead of `1 + 3 s`. Heavy operations are
     matrix products, convolutions and attention. Gradients equal the plain step's to within
-    rounding. A result is reused only if fingerprints show that the operation's inputs belong to
-    the selected rows; the first time, it is also computed, and compared. If anything differs,
-    the operation is computed, which costs only time. Operations too small to gain from reuse
-    (fewer than 64 multiplications per element they read) and fused recurrent layers are always
-    computed.
+    rounding. A result is reused only if fingerprints show that the operation's inputs belong to the
+    selected rows. The first time, it is also computed and compared. If anything differs, the
+    operation is computed, so the result is right and only time is lost. Operations too small to
+    gain from reuse (fewer than 64 multiplications per element they read) and fused recurrent layers
+    are always computed.
 
     The selection pass runs in the modes that the modules are in, not in eval mode, and must not
     draw random numbers. It holds the results of all candidates until the training forward, and on

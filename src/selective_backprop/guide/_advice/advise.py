@@ -36,8 +36,9 @@ class Advice:
 
     Attributes:
         strategy: name of the strategy to take; None if the advice is not to select.
-        verdict: that in a sentence.
-        reasons: at most three sentences, of what was measured or what docs/auto.md has on record.
+        verdict: the advice in a sentence.
+        reasons: at most three sentences about what was measured here, or what docs/auto.md has on
+            record.
         code: the lines to write; empty if the advice is not to select.
         traits: what the training data are made up of.
         cost: what an epoch takes; None if `auto` cannot work here, or the copy diverged.
@@ -69,10 +70,10 @@ def advise(
 ) -> Advice:
     """Say whether `auto` pays on a model and its data, and what an epoch costs on this machine.
 
-    It looks at the data like `data_traits`. Then it trains a copy of the model, plain and with
+    It looks at the data as `data_traits` does. Then it trains a copy of the model, plain and with
     `auto` in turn, for a few epochs or as long as `seconds` allows. The model, its optimiser and
-    gradients, the loader and all random streams stay as they were. Two things do not: counters
-    that a data set keeps itself, and a stream that cannot start again.
+    gradients, the loader and all random streams stay as they were. Two things change: counters that
+    a data set keeps itself, and a stream that cannot start again.
 
     Args:
         model: the model in training; its copy takes as much memory again.
@@ -81,7 +82,7 @@ def advise(
         optimizer: the model's, whose steps are timed on the copy; None for SGD.
         epochs: length of the whole training, at least 1; None if unknown.
         data: a loader or data set in which to look for copies, rare classes and wrong labels; None
-            for `loader`. Give the training data without augmentation, where the loader has some.
+            for `loader`. If the loader augments, give the training data without augmentation.
         seconds: about how long it may take, above 0; it takes a few steps in any case.
         losses: as for `SelectiveLoader`.
         device: where batches are moved to; by default where the model is.

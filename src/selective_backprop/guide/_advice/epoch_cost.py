@@ -27,9 +27,9 @@ class EpochCost:
 
     Attributes:
         plain: seconds of an epoch of plain training.
-        auto: seconds of an epoch with `auto`, which selects by losses of a short warm-up.
-        kept: share of the examples that `auto` trained on in it.
-        measured: examples of the epochs that were measured; seconds are scaled to all examples.
+        auto: seconds of an epoch with `auto`, which selects by the losses of a short warm-up.
+        kept: share of the examples that `auto` trained on in that epoch.
+        measured: examples in a measured epoch; seconds are scaled to all examples.
     """
 
     plain: float
@@ -39,7 +39,7 @@ class EpochCost:
 
     @property
     def per_example(self) -> float:
-        """How many times as long an example takes with `auto` as in plain training."""
+        """Time of a trained example with `auto`, divided by its time in plain training."""
         return self.auto / self.plain / self.kept
 
     def __str__(self) -> str:

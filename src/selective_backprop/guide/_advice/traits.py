@@ -35,15 +35,17 @@ class DataTraits:
 
     Attributes:
         sample: how many examples were looked at.
-        copies: share of them that repeats an earlier one exactly, inputs alone; None if inputs are
-            no tensors, or change at random as they are loaded. `find_copies` finds near ones, too.
-        classes: how many there are; None if targets are no class numbers.
-        effective_classes: the exponential of the classes' entropy: as many classes of equal size
-            would be as uncertain; None likewise.
+        copies: share of the sample whose inputs repeat an earlier example exactly; None if inputs
+            are no tensors, or change at random as they are loaded. `find_copies` finds near copies,
+            too.
+        classes: number of classes; None if targets are no class numbers.
+        effective_classes: the exponential of the classes' entropy, which is the number of classes
+            if all are equally large; None if targets are no class numbers.
         wrong_labels: share of the labels that look wrong; None if there are too few examples, or
             classes are too hard to tell apart.
-        wrong_labels_error: standard error of that, from sampling.
-        wrong_labels_at_most: what it hardly exceeds, also where it is None for hard classes.
+        wrong_labels_error: standard error of `wrong_labels`, from sampling.
+        wrong_labels_at_most: a share that wrong labels hardly exceed, also if `wrong_labels` is
+            None because classes are hard to tell apart.
     """
 
     sample: int
@@ -84,20 +86,21 @@ class DataTraits:
 def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) -> DataTraits:
     """Measure what training data are made up of, on the CPU and without a model.
 
-    Looks at up to 100,000 examples for copies and 10,000 for wrong labels, as many as can be read
-    in half of the time: a random part of what an epoch draws, or the first ones of a stream. The
-    loader, its data set and all random streams stay as they were, but for counters that a data set
-    keeps itself. Copies are of the sample: among all there may be more. Wrong labels are taken to
-    be as frequent among easy examples as among hard ones, and not to be copied with their examples.
+    It looks at up to 100,000 examples for copies and 10,000 for wrong labels, or at as many as can
+    be read in half of the time. They are a random part of what an epoch draws, or the first
+    examples of a stream. The loader, its data set and all random streams stay as they were, except
+    for counters that a data set keeps itself. Copies are counted within the sample: the whole data
+    set may have more. The estimate of wrong labels assumes that they are as frequent among easy
+    examples as among hard ones, and that they are not copied with their examples.
 
     Args:
-        data: what training draws from; batches are `(inputs, targets)`, or mappings with
-            `labels`, `label`, `targets`, `target` or `y`.
+        data: the training loader or data set. Batches or examples are `(inputs, targets)`, or
+            mappings with `labels`, `label`, `targets`, `target` or `y`.
         seconds: about how long it may take, above 0.
 
     Raises:
         ConfigurationError: if `seconds` is out of its range.
-        LoaderError: if it is neither, or yields nothing.
+        LoaderError: if `data` is neither a loader nor a data set, or yields nothing.
     """
     seconds = check_number("seconds", seconds, "60 is a minute", above=0)
     end = time.perf_counter() + READING * seconds

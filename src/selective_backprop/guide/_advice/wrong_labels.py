@@ -32,11 +32,12 @@ def estimate_wrong_labels(
 ) -> WrongLabels | None:
     """Estimate how many labels are wrong, from inputs as numbers and their labels.
 
-    Where a classifier is as sure as can be, what disagrees with it is wrong, if wrong labels are
-    as frequent there as elsewhere. The classifier is a ridge regression on random features, which
-    predicts each example without having seen it. Where more examples, of which it is less sure,
-    disagree much more often, hard ones cannot be separated from wrong ones: there is only a bound;
-    likewise where even the surest are hardly better than one guess for all.
+    The classifier is a ridge regression on random features, which predicts each example without
+    having seen it. Among the examples of which it is surest, labels that disagree with it are taken
+    for wrong, and wrong labels are taken to be as frequent elsewhere. If a larger part, of which it
+    is less sure, disagrees much more often, hard examples cannot be told from wrong labels, and
+    there is only a bound. There is only a bound, too, if even the surest predictions are hardly
+    better than one guess for all.
 
     None is returned for fewer than two classes or more than `MOST_CLASSES`, or fewer than
     `LEAST_EXAMPLES` examples.

@@ -16,18 +16,18 @@ from selective_backprop.guide._audit.ranked_examples import Suspects
 def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
     """Rank training examples by how mislabelled they look, the most suspicious first.
 
-    Each time the model sees an example (a look), it doubts the label by some amount from −1 to 1.
-    Take only the probabilities of the label and of the likeliest other class: the doubt is the
-    other's share of their sum minus the label's. A network learns what most labels say before it
-    memorises single exceptions. So it doubts a wrong label in many epochs, but perhaps no longer in
-    the last.
+    Each time the model sees an example (a look), it doubts the label by an amount from −1 to 1. The
+    doubt uses two probabilities: of the label and of the likeliest other class. It is their
+    difference, other class minus label, divided by their sum. A network learns what most labels say
+    before it memorises single exceptions. So it doubts a wrong label in many epochs, but perhaps no
+    longer in the last.
 
     The suspicion is the mean doubt over all looks. The k-th look weighs k, because young models
-    know little. One look that is sure of the label is added, because few looks are little
-    evidence, and a strategy that keeps choosing an example looks at it often. Above 0, the model
-    believed another class more than the label.
+    know little. One look that is sure of the label is added, because few looks are little evidence.
+    If the suspicion is above 0, the model believed another class more than the label.
 
-    Hard but correctly labelled examples are doubted too: look before you relabel or remove.
+    Hard but correctly labelled examples are doubted too: look at an example before you relabel or
+    remove it.
 
     Args:
         evidence: what is known of each example.
@@ -36,8 +36,8 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
             - Losses, `[look, example]` from the first look to the last, or `[example]`; NaN if
               the model did not see the example. They must be at least 0 and on the scale of a
               cross-entropy: exp(−loss) is taken for the probability of the label, and the rest for
-              that of one other class. Divide other losses by the loss of a practically wrong
-              example.
+              the probability of one other class. Divide other losses by the loss of an example that
+              is clearly wrong.
             - A loader's `ledger`: only the last losses, which is the weakest evidence. Recorded
               losses and scores of selection passes count as separate looks.
 
@@ -46,8 +46,8 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
 
     Source:
         Pleiss et al. 2020, arXiv:2001.10528, "area under the margin": how far the label lies below
-        the best other class, as a mean over training. They take it in unbounded logits, and weigh
-        all looks alike.
+        the best other class, as a mean over training. Theirs is in unbounded logits, and all looks
+        weigh the same.
     """
     if isinstance(evidence, Doubts):
         return rank_doubts(evidence.on_host())

@@ -17,27 +17,27 @@ Table = Mapping[str, np.ndarray | Sequence[object]]
 
 
 def example_table(evidence: Doubts | Suspects | Ledger | Tensor | np.ndarray) -> Table:
-    """Return what is known of each example, a column each, in the data set's order.
+    """Return what is known of each example as columns, in the data set's order.
 
-    Of doubts the columns are what cleanlab's `CleanLearning` takes as `label_issues`, and
-    more: `suspicion` as `audit` has it; `label_quality`, (1 − suspicion) / 2, in [0, 1], the lower
-    the likelier wrong; `is_label_issue`, whether it is among the `suspicious` (of an audit, whether
-    its quality is below ½); `looks`; and where classes are known `given_label`, `predicted_label`
-    and the last look's `confidence`. `pred_probs` are not among them: cleanlab wants them for
-    examples that were not trained on.
+    For doubts, the columns are `suspicion`, as in `audit`; `label_quality`, (1 − suspicion) / 2, in
+    [0, 1], lower if the label is likelier wrong; `is_label_issue`, whether the example is among the
+    `suspicious` (in an audit: whether its quality is below ½); and `looks`. If classes are known,
+    there are also `given_label`, `predicted_label` and the last look's `confidence`. cleanlab's
+    `CleanLearning` takes this table as `label_issues`. There are no `pred_probs`, because cleanlab
+    needs them for examples that were not trained on.
 
     Args:
         evidence: what is known.
 
             - `Doubts`, or the `Suspects` that `audit` or `find_label_issues` found.
-            - A loader's `ledger`: the last `loss` that was recorded and its `loss_epoch`, the last
-              `score` of a selection pass and its `score_epoch`, the `label` where it is known, and
+            - A loader's `ledger`: the last recorded `loss` and its `loss_epoch`, the last `score`
+              of a selection pass and its `score_epoch`, the `label` if it is known, and
               `times_trained`.
             - Losses, `[look, example]`, or `[example]` for one look: columns `loss_0`, `loss_1`, …
 
     Returns:
-        Arrays `[example]` by name, the first of them `index`. NaN, or −1 where a column holds
-        whole numbers, stands where nothing is known.
+        Arrays `[example]` by name, the first of them `index`. If nothing is known, the value is
+        NaN, or −1 in a column of whole numbers.
 
     Raises:
         ConfigurationError: if it is none of these, or losses have another shape.
@@ -75,12 +75,12 @@ def write_table(table: Table, path: str | Path) -> None:
 
     Args:
         table: columns by name, as `example_table` returns them, with more of your own.
-        path: of the file. `.csv` is written without further packages: numbers to seven digits,
-            nothing where they are NaN. `.parquet` keeps types, and needs pandas and pyarrow.
+        path: path of the file. `.csv` needs no further packages: it has numbers to seven digits,
+            and nothing for NaN. `.parquet` keeps types, and needs pandas and pyarrow.
 
     Raises:
-        ConfigurationError: if the name ends otherwise, columns differ in length, or a package is
-            missing.
+        ConfigurationError: if the file name has another ending, columns differ in length, or a
+            package is missing.
     """
     path, lengths = Path(path), {name: len(column) for name, column in table.items()}
     if len(set(lengths.values())) > 1:

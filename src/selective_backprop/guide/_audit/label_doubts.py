@@ -15,10 +15,9 @@ class Look(NamedTuple):
     """A model's doubts and predictions of some examples at one moment.
 
     Attributes:
-        doubts: between only the label and the likeliest other class, the probability of that
-            class minus the label's: from −1, sure of the label, to 1, sure of the other.
+        doubts: from −1, sure of the label, to 1, sure of another class, as `audit` defines them.
         predictions: the likeliest class.
-        confidences: its probability.
+        confidences: the probability of that class.
     """
 
     doubts: Float32[Tensor, " row"]
@@ -27,7 +26,7 @@ class Look(NamedTuple):
 
     @property
     def known(self) -> Bool[Tensor, " row"]:
-        """Which rows hold numbers; rows whose outputs are not finite do not."""
+        """Which rows have doubts; a row has none if its outputs are not finite."""
         return self.doubts.isfinite() & self.confidences.isfinite()
 
 
@@ -67,13 +66,13 @@ def look_at(outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"]) 
 class Doubts:
     """Note, during training, how much a classifier doubts the label of each example.
 
-    Call `note` with the outputs that the loop computes anyway, at each batch; that takes no extra
-    pass and does not wait for a GPU. Then `audit(doubts)` ranks the examples. The k-th look at
-    an example weighs k times as much as the first, at which the model knew little. Takes 24 bytes
-    per example, on the device of the outputs.
+    At each batch, call `note` with the outputs that the loop computes anyway. It takes no extra
+    pass and does not wait for a GPU. Then `audit(doubts)` ranks the examples. The k-th look at an
+    example weighs k times as much as the first, at which the model knew little. An example takes 24
+    bytes on the device of the outputs.
 
     Args:
-        examples: examples in the data set, at least 1.
+        examples: number of examples in the data set, at least 1.
 
     Raises:
         ConfigurationError: if `examples` is not a whole number of at least 1.
@@ -102,8 +101,8 @@ class Doubts:
         Rows whose outputs are not finite are skipped.
 
         Args:
-            indices: of the rows in the data set, such as `selection.indices`, on any device. Rows
-                of the same example in one batch weigh the same.
+            indices: the rows' indices in the data set, such as `selection.indices`, on any device.
+                Rows of the same example in one batch weigh the same.
             outputs: logits of the rows.
             labels: their class numbers, from 0.
 
@@ -135,23 +134,23 @@ class Doubts:
         """Return what was noted, as tensors `[example]` on the CPU; waits for the device.
 
         Returns:
-            `total`: weighted sum of the doubts; `weight`: sum of their weights; `looks`: number of
-            looks; `label`, `prediction` and `confidence` of the last look, the last two −1 and NaN
-            if there was none.
+            `total`, the weighted sum of the doubts; `weight`, the sum of their weights; `looks`,
+            their number; and `label`, `prediction` and `confidence` of the last look. Without a
+            look, `prediction` is −1 and `confidence` is NaN.
         """
         columns = self._columns or _empty(self.examples)
         return {name: column.to("cpu", copy=True) for name, column in columns.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was noted, to go on in another process."""
+        """Return what was noted, to continue in another process."""
         return {"examples": self.examples, "columns": self.on_host()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`.
+        """Continue from `state_dict()`.
 
         Raises:
-            ConfigurationError: if the state is damaged or of a data set of another size; what
-                was noted then stays as it was.
+            ConfigurationError: if the state is damaged or of a data set of another size. Nothing is
+                changed then.
         """
         examples, columns = Saved(state).fields("examples", "columns")
         if examples.whole() != self.examples:

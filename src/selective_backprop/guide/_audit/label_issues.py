@@ -39,30 +39,32 @@ def find_label_issues(
 ) -> Suspects:
     """Rank the labels of a data set by how wrong they look to a trained classifier.
 
-    Each example is passed forward once, in eval mode and in the data set's order, whatever the
-    loader draws: a third of a pass of training. Model, loader and random streams stay as they were.
+    Each example goes through the model once, in eval mode and in the data set's order, whatever the
+    loader draws. This costs a third of a pass of training. Model, loader and random streams stay as
+    they were.
 
-    A label is a suspect if the model predicts another class, and gives it at least the probability
-    that this class has on average where it is the label. The number of such labels is the estimate,
-    `suspicious`. A suspicion is the model's doubt, from −1 to 1 as in `audit`. It is higher if more
-    examples of the same label are taken for the same other class.
+    A label is a suspect if the model predicts another class with a high probability: at least the
+    mean probability of this class over the examples that have it as label. The number of suspects
+    is the estimate, `suspicious`. A suspicion is the model's doubt, from −1 to 1 as in `audit`. It
+    is higher if more examples of the same label are taken for the same other class.
 
     **Take a model that was not trained on these labels**, such as one trained on the other half of
-    the data. A model does not find the wrong labels that it has learned. A warning says so if the
-    labels are likelier than the model's own probabilities promise. No model finds a mistake that
-    most labels of a kind share. If classes are hard to tell apart, many suspects have right labels.
+    the data. A model does not find wrong labels that it has learned. You get a warning if labels
+    are likelier than the model's own probabilities predict. No model finds a mistake that most
+    labels of a kind share. If classes are hard to tell apart, many suspects have right labels.
 
     Args:
         model: the trained classifier.
-        loader: of the labels to judge, without augmentation.
-        loss_fn: what the model was trained with, a cross-entropy. Labels that equal its
+        loader: yields the examples with the labels to judge, without augmentation.
+        loss_fn: the cross-entropy that the model was trained with. Labels that equal its
             `ignore_index` are not judged.
         outputs: `(model, batch) -> (outputs, targets)`: logits `[row, class]` and class numbers
             `[row]`. By default `(model(inputs), targets)` of a batch `(inputs, targets)`.
         device: where batches are moved to; by default where the model is.
 
     Returns:
-        `top()` are the suspects, and `rest()` is the data set without them, for `sb.pruned`.
+        The ranked examples: `top()` are the suspects, and `rest()` is the data set without them,
+        for `sb.pruned`.
 
     Raises:
         ConfigurationError: if this is no classification by a cross-entropy.

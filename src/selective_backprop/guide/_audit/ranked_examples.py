@@ -23,8 +23,8 @@ class Cut:
 
     Attributes:
         share: the share of the data set that is inspected, from the top of the list.
-        inspected: how many examples that is.
-        found: how many of them are mislabelled.
+        inspected: number of inspected examples.
+        found: number of mislabelled examples among them.
         precision: `found` as a share of the inspected ones, in [0, 1]; NaN if there are none.
         recall: `found` as a share of all mislabelled ones, in [0, 1]; NaN if there are none.
     """
@@ -38,19 +38,20 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class Suspects:
-    """Examples by how mislabelled they look, the most suspicious first; arrays of one length.
+    """Examples that may be mislabelled, the most suspicious first; arrays of one length.
 
     Attributes:
-        examples: examples in the data set; arrays leave out any that were never looked at.
+        examples: number of examples in the data set. Arrays leave out those that were never looked
+            at.
         indices: the examples' indices in the data set.
-        suspicion: from −1, sure of the label at every look, to 1, sure of another class; above 0
+        suspicion: from −1, sure of the label at every look, to 1, sure of another class. Above 0,
             the model believed another class more than the label. See `audit`.
         looks: how many looks at each example are known.
         labels: as trained on. This and the next two are None if only losses are known.
         predictions: the class that the model last found likeliest; −1 where that is not known.
         confidences: the probability that it gave that class; NaN where that is not known.
         estimated: how many labels, from the top, are estimated to be wrong; None without an
-            estimate. With one, no look is added to the suspicion.
+            estimate. With an estimate, no look is added to the suspicion.
     """
 
     examples: int
@@ -112,17 +113,17 @@ class Suspects:
     def suspicious(self) -> int:
         """How many examples, from the top, are suspects.
 
-        The estimated number; without an estimate, all that the model believed to be of another
-        class.
+        This is the estimated number. Without an estimate, it is the number of examples with a
+        suspicion above 0.
         """
         return int((self.suspicion > 0).sum()) if self.estimated is None else self.estimated
 
     def likely(self, count: int | None = None) -> list[str]:
-        """Say of the most suspicious examples what they likely are.
+        """Say what the most suspicious examples likely are.
 
-        The model doubts a wrong label as strongly as it believes right ones, because it knows the
-        example's class. It doubts the right labels of a class it knows little of less strongly. An
-        example counts as learned if it is not among the `suspicious`.
+        The model doubts a wrong label about as strongly as it believes right ones, because it knows
+        the example's class. If it knows little of a class, it doubts right labels of this class
+        less strongly. An example counts as learned if it is not among the `suspicious`.
 
         Args:
             count: examples, from the top of the list; None for all that are `suspicious`.
@@ -133,14 +134,14 @@ class Suspects:
             - "wrong": its mean doubt is above the mean belief (the doubt, negated) in the labels of
               all learned examples;
             - "rare class: 12 of 20 learned": it is not, and the label's class has less than half of
-              the examples that it would have if all classes had equally many;
+              the mean number of examples per class;
             - "hard": it is not, and the class is not rare;
             - "unknown: 0 of 8 learned": the model has learned nothing of the label's class, so it
               doubts right labels of this class like wrong ones;
             - "", if it is not suspicious.
 
         Raises:
-            ConfigurationError: if the labels are not known, as of losses alone.
+            ConfigurationError: if the labels are not known, because only losses are.
 
         Source:
             Northcutt et al. 2021, arXiv:1911.00068, for the comparison with the belief in right
@@ -178,8 +179,8 @@ class Suspects:
         """Return the indices of the most suspicious examples.
 
         Args:
-            share: fraction of the data set to return, in [0, 1], as far as examples were looked at.
-                None for all that are `suspicious`.
+            share: fraction of the data set to return, in [0, 1]; examples that were never looked at
+                are left out. None for all that are `suspicious`.
 
         Raises:
             ConfigurationError: if the share is out of its range.
@@ -206,7 +207,7 @@ class Suspects:
 
         Args:
             wrong: which examples of the data set are mislabelled.
-            shares: of the data set, each in [0, 1].
+            shares: shares of the data set, each in [0, 1].
 
         Raises:
             ConfigurationError: if a share is out of its range, or `wrong` is of another data set.
@@ -240,7 +241,7 @@ class Suspects:
         If labels are known, the column `likely` holds what `likely()` returns.
 
         Args:
-            path: of the file.
+            path: path of the file.
             limit: how many examples at most; None for all.
             class_names: the names of the labels; without them, numbers are written. An unknown
                 prediction is left empty, and so is its confidence.

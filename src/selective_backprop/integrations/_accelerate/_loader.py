@@ -28,26 +28,26 @@ _taken: "weakref.WeakKeyDictionary[Accelerator, set[str]]" = weakref.WeakKeyDict
 class AcceleratedLoader(DataLoaderStateMixin):
     """Select in a loader that Accelerate has prepared, and act as a prepared loader.
 
-    Each process trains on its own part of the data, on equally many batches. Like prepared loaders
-    it fetches one batch ahead of the loop, to know which batch is the last; so the model scores a
+    Each process trains on its own part of the data, on equally many batches. Like a prepared loader
+    it fetches one batch ahead of the loop, to know which batch is the last. So the model scores a
     batch one step earlier. `accelerator.save_state` and `load_state` include its state, in a file
-    for each process: `<name>-<process>-of-<processes>.pt`, which `torch.load(weights_only=True)`
-    reads.
+    for each process, `<name>-<process>-of-<processes>.pt`. `torch.load(weights_only=True)` reads
+    the file.
 
     Args:
         accelerator: the accelerator that prepared the model.
-        loader: prepared by `accelerator.prepare` or not; with several processes a stream must be
+        loader: prepared by `accelerator.prepare` or not. With several processes, a stream must be
             prepared.
         model: the model in training, as in `SelectiveLoader`.
         loss_fn: as in `SelectiveLoader`.
         strategy: what to select and when, such as `selective_backprop(rate=1/3)`.
-        name: names the files in a saved state; each loader of an accelerator needs its own.
+        name: name of the files in a saved state; each loader of an accelerator needs its own.
         options: of `SelectiveLoader`, by name.
 
     Raises:
         ConfigurationError: if an option, of Accelerate's or of selection's, cannot work.
-        LoaderError: if the loader cannot be wrapped or dealt out to several processes, or not
-            with this strategy.
+        LoaderError: if the loader cannot be wrapped, or not dealt out to several processes, with
+            this strategy.
     """
 
     def __init__(
@@ -140,11 +140,11 @@ class AcceleratedLoader(DataLoaderStateMixin):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`.
+        """Continue from `state_dict()`.
 
         Raises:
-            ConfigurationError: if the state is of a loader that was built otherwise, or damaged;
-                nothing is changed in that case.
+            ConfigurationError: if the state is damaged, or of a loader that was built differently.
+                Nothing is changed then.
         """
         loader, over, ahead, chosen = Saved(state).fields("loader", "over", "ahead", "selection")
         waits = [] if ahead.value is None else [self._unpack(each) for each in ahead.items(1)]

@@ -118,8 +118,8 @@ class Recording:
     """Record the losses of training in a loader, from the outputs that training computed.
 
     Inside its `with` block, a torch hook keeps the model's outputs of the current step. With
-    `excess`, losses are recorded as what they exceed the lowest by. With `classes`, predictions
-    and labels are shown too, where they are of classes.
+    `excess`, it records by how much losses exceed the lowest that their targets allow. With
+    `classes`, it also passes on predictions and labels of classes.
     """
 
     def __init__(self, model: Any, loss: CompiledLoss, *, excess: bool, classes: bool) -> None:

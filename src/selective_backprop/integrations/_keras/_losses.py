@@ -83,9 +83,9 @@ class CompiledLoss:
     ) -> Tensor:
         """Return the losses of outputs that were computed before, `[candidate]`.
 
-        With `excess`, they are what they exceed the lowest by that label smoothing or soft
-        targets allow, and of yes-or-no labels the sum over them, of which Keras takes the mean;
-        at the first batch a loss is refused that can be no cross-entropy.
+        With `excess`, they say by how much the losses exceed the lowest that label smoothing or
+        soft targets allow. Losses of yes-or-no labels are summed, where Keras takes the mean. At
+        the first batch, a loss that cannot be a cross-entropy is refused.
         """
         outputs, targets = the_only(outputs, "output"), self.labels(targets)
         losses = self._loss(targets, outputs)  # a masked position's is 0

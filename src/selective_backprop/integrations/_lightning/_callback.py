@@ -23,20 +23,20 @@ class SelectionCallback(Callback):
 
     At the end of each epoch it logs, through `self.log`:
 
-    - `selection/rate`: the share of the epoch's candidates that was trained on, without candidates
-      that wait for the next epoch, and with the ones that had waited for this one;
+    - `selection/rate`: the share of candidates that was trained on. Candidates that wait for the
+      next epoch count there;
     - `selection/cost`, the cost of scoring and training since training began, and
-      `selection/plain_cost`, what training on every candidate would have cost; the unit is a
-      forward pass of one example, and a backward pass counts as two;
-    - `selection/score_mean`: the mean of the scores that candidates are held against.
+      `selection/plain_cost`, the cost of training on every candidate. The unit is a forward pass of
+      one example; a backward pass counts as two;
+    - `selection/score_mean`: the mean of the scores that candidates are compared with.
 
     Lightning's checkpoints include the state of selection and each rank's random streams, which
-    Lightning itself leaves out. `trainer.fit(..., ckpt_path=...)` goes on from there, within an
-    epoch too: on a CPU the weights are bit for bit as in an uninterrupted run.
+    Lightning itself leaves out. `trainer.fit(..., ckpt_path=...)` resumes from there, also in the
+    middle of an epoch. On a CPU the weights are then bit for bit as in an uninterrupted run.
 
-    A learning-rate schedule with `interval="step"` that is made for as many steps as there are
-    without selection, by its `total_steps` or `T_max`, goes by candidates (`CandidateScheduler`),
-    so that it comes to its end with the last epoch.
+    Make a learning-rate schedule with `interval="step"` for all steps without selection, by its
+    `total_steps` or `T_max`. It is then stepped by candidates (`CandidateScheduler`), and ends with
+    the last epoch.
 
     If the number of batches differs from epoch to epoch, Lightning calls `train_dataloader()`
     again before the next epoch, to learn the new length.
@@ -157,7 +157,7 @@ class SelectionCallback(Callback):
         return {"ranks": ranks}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from `state_dict()` once the loader makes its passes.
+        """Continue from `state_dict()` once the loader makes its passes.
 
         Raises:
             ConfigurationError: if it is of another number of ranks, or damaged.

@@ -37,15 +37,15 @@ from selective_backprop.strategies._collective import check_loss, check_strategy
 class LightningLoader:
     """Wrap a data loader so that Lightning trains on the examples worth training on.
 
-    Return it from `train_dataloader()`, or give it to `Trainer.fit`, and add a
-    `SelectionCallback` to the trainer. Batches are as the wrapped loader makes them. Candidates
-    are scored on the module's device and in the trainer's precision, as `training_step` would see
-    them, after the hooks for the transfer of batches. With several devices, each gets its own
-    part of the data, as without selection. The trainer tells how long training is.
+    Return it from `train_dataloader()`, or give it to `Trainer.fit`, and add a `SelectionCallback`
+    to the trainer. Batches are as the wrapped loader makes them. Candidates are scored as
+    `training_step` would see them: on the module's device, in the trainer's precision, and after
+    the hooks for the transfer of batches. With several devices, each gets its own part of the data,
+    as without selection. The length of training is the trainer's.
 
     `len()` is exact in every epoch for strategies that draw an exact number by fresh scores or
-    without scores. For others it is unknown, and Lightning fetches one batch ahead, as for an
-    iterable data set: the next batch is then scored before the current step.
+    without scores. For others it is unknown. Then Lightning fetches one batch ahead, as for an
+    iterable data set, and the next batch is scored before the current step.
 
     Args:
         loader: a `torch.utils.data.DataLoader`, of any data set, sampler and collate function.
@@ -94,7 +94,7 @@ class LightningLoader:
 
     @property
     def selective(self) -> SelectiveLoader:
-        """The selective loader that makes the batches, with its `stats`; made once fit runs."""
+        """The `SelectiveLoader` that makes the batches; it exists once `fit` runs."""
         return self._passes().loader
 
     def __len__(self) -> int:
@@ -110,7 +110,7 @@ class LightningLoader:
         return self._passes().batches()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return nothing: the callback keeps the state, for all ranks and at any time.
+        """Return nothing; the callback keeps the state, for all ranks and at any time.
 
         Lightning would keep it for one rank, and only within epochs. The presence of this method
         tells Lightning that the loader can resume within an epoch.
@@ -168,23 +168,24 @@ def selected_loss(
 ) -> Tensor:
     """Return the loss of a training batch from the losses of its rows, and record these.
 
-    End `training_step` with it if the strategy reweights rows or selects by recorded losses. With
+    If the strategy reweights rows or selects by recorded losses, end `training_step` with it. With
     other strategies, and without a `LightningLoader`, it returns the mean.
 
     Args:
         module: the module in training.
         losses: one loss per row of the batch, `[row]`, with their gradients.
-        targets: their targets; as for `SelectiveLoader.record`.
-        outputs: the model's outputs, `[row, class]`. With them the losses may be those of the
-            `LightningLoader`'s `loss_fn`, with label smoothing, class weights or probabilities
-            as targets, for strategies that read confidence from losses too. `wrong_labels` and
-            gates that judge by error norms need them.
+        targets: targets of the losses, as for `SelectiveLoader.record`.
+        outputs: the model's outputs, `[row, class]`. With them, the loss may have label smoothing,
+            class weights or probabilities as targets, also if the strategy reads confidence from
+            losses; it must then be the `LightningLoader`'s `loss_fn`. `wrong_labels` and gates that
+            judge by error norms need the outputs.
 
     Returns:
-        The mean of the losses, each times its row's weight.
+        The mean of the losses, each multiplied by its row's weight.
 
     Raises:
-        LossError: if they are not one loss per row, or not finite where that is to raise.
+        LossError: if there is not one loss per row, or a loss is not finite with
+            `nonfinite="raise"`.
     """
     found = [part for part in module.trainer.callbacks if isinstance(part, SelectionCallback)]
     if not found or found[0].running is None or not module.trainer.training:

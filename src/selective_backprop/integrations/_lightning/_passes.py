@@ -243,7 +243,7 @@ class Passes:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`.
+        """Continue from `state_dict()`.
 
         A stream that cannot resume within an epoch begins a new one after the fetched batches.
 

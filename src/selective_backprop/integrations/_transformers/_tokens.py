@@ -17,25 +17,25 @@ from selective_backprop.integrations._transformers._trainer import SelectiveTrai
 class TokenLossTrainer(Trainer):
     """Train a causal language model on a share of each batch's tokens, with logits in chunks.
 
-    It takes the Trainer's arguments and the options below. To do so in another Trainer, derive from
-    both: `class Mine(TokenLossTrainer, SFTTrainer)`. Of TRL's it leaves out the training metrics
-    that need all tokens (entropy, accuracy).
+    It takes the Trainer's arguments and the options below. To use it with another Trainer, derive
+    from both: `class Mine(TokenLossTrainer, SFTTrainer)`. TRL's training metrics that need all
+    tokens (entropy, accuracy) are then left out.
 
-    With a rate of 1 the loss is the Trainer's to rounding. Below, it is the mean of the kept
-    tokens' losses, and batches of an update still weigh as their tokens that count, kept or not. In
-    evaluation the Trainer's own loss is taken.
+    With a rate of 1 the loss equals the Trainer's to rounding. With a lower rate it is the mean of
+    the kept tokens' losses. Batches of an update weigh in proportion to all their tokens that
+    count, kept or not. Evaluation uses the Trainer's own loss.
 
     Args:
         args: as for the Trainer, by position.
-        rate: share of each batch's tokens that count to train on, in (0, 1]: those with the highest
-            losses.
+        rate: share of the tokens to train on, among those of a batch that count, in (0, 1]. The
+            tokens with the highest losses are kept.
         entropy: choose by the entropies of the predictions instead of their losses.
-        chunk: the most tokens whose logits are held at once, as for `TokenLoss`.
+        chunk: number of tokens whose logits are held at once, as for `TokenLoss`.
         options: as for the Trainer, by name.
 
     Raises:
-        ConfigurationError: if the model is no causal language model with a plain head, an option
-            is out of its range, or the Trainer has another loss; at the first batch, if the model
+        ConfigurationError: if the model is no causal language model with a plain head, an option is
+            out of its range, or the Trainer has another loss. At the first batch: if the model
             changes its logits after its head.
     """
 

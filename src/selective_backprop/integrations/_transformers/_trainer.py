@@ -24,22 +24,22 @@ class SelectiveTrainer(Trainer):
 
     `num_train_epochs` counts passes over the data set, so training takes fewer steps than without
     selection. While training runs, `args.max_steps` holds their number, and the learning rate
-    decays by it. If it cannot be known ahead, as with `auto`, `args.max_steps` holds the number
-    without selection, the learning rate decays by the candidates that have come, and training ends
-    with its last epoch. An update always has
-    `gradient_accumulation_steps` full batches; batches left over go first in the next epoch.
+    decays over it. If the number cannot be known ahead, as with `auto`, `args.max_steps` holds the
+    number without selection, the learning rate decays by the candidates that have come, and
+    training ends with its last epoch. An update always has `gradient_accumulation_steps` full
+    batches; batches left over come first in the next epoch.
 
-    Checkpoints hold the state of selection, and `train(resume_from_checkpoint=…)` goes on from it.
-    Logs say how many examples were candidates, scored and kept since training began, and the cost
+    Checkpoints hold the state of selection, and `train(resume_from_checkpoint=…)` resumes from it.
+    Logs say how many examples came up, were scored and were kept since training began, and the cost
     so far as a share of training on every candidate.
 
     Args:
         args: as for the Trainer, by position.
         strategy: what to select and when, such as `selective_backprop(rate=1/3)`.
         losses: `callable(outputs, batch)` that returns one loss per row from the model's outputs
-            for a batch; by default the model's own loss of its labels.
-        pad: right-padding value by key, for tensors whose width differs from batch to batch; the
-            usual keys have defaults.
+            for a batch; by default the model's own loss is used.
+        pad: right-padding value by key, for tensors whose width differs from batch to batch. Usual
+            keys have defaults.
         nonfinite: what to do with losses that are not finite, as in `SelectiveLoader`.
         options: as for the Trainer, by name.
 
@@ -71,7 +71,7 @@ class SelectiveTrainer(Trainer):
     def train(
         self, resume_from_checkpoint: str | bool | None = None, *args: Any, **options: Any
     ) -> Any:
-        """Train, or go on from a checkpoint; as the Trainer's.
+        """Train, or resume from a checkpoint, as the Trainer's `train` does.
 
         Raises:
             ConfigurationError: if the checkpoint was saved without selection.
@@ -110,7 +110,7 @@ class SelectiveTrainer(Trainer):
         return (loss, outputs) if return_outputs else loss
 
     def log(self, logs: dict[str, float], *args: Any, **options: Any) -> None:
-        """Log; add selection's counts where the training loss is logged."""
+        """Log, and add selection's counts if the training loss is logged."""
         if logs.keys() & {"loss", "train_loss"}:
             logs.update(self.selection.counts())
         super().log(logs, *args, **options)

@@ -118,7 +118,7 @@ class Updates:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`.
+        """Continue from `state_dict()`.
 
         Raises:
             ConfigurationError: if the state is of a loader that was built otherwise, or damaged;

@@ -64,7 +64,7 @@ class PromptStream(Sampler[int]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`; the next epoch begins with the batches that it had.
+        """Continue from `state_dict()`; the next epoch begins with the batches that it had.
 
         Raises:
             ConfigurationError: if the state is damaged, or of other prompts; nothing has changed

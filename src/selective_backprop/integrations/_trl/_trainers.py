@@ -38,22 +38,21 @@ SAVED = "prompts.pt"  # in a checkpoint
 class NonzeroRollouts:
     """Train as TRL's GRPOTrainer or RLOOTrainer does, without completions that have no gradient.
 
-    Such are the completions of a prompt whose rewards are all equal, those that no reward function
-    scores, and those of which no token counts. They are found by their rewards, which are compared
-    exactly: where TRL's mean of equal rewards is rounded, its advantages are not quite 0, and here
-    they are.
+    A completion has no gradient if all rewards of its prompt are equal, if no reward function
+    scores it, or if none of its tokens counts. Rewards are compared exactly. In TRL, the mean of
+    equal rewards may be rounded, so that its advantages are not quite 0; here they are 0.
 
-    An update's other completions are dealt out over as few of its micro-batches as they fill, and
-    the rest of its micro-batches cost nothing. If none has a gradient, one is trained on, so that
-    momentum and weight decay act as they do without. Weights are those of TRL's trainer to
-    rounding; with dropout they are not, since other masks are drawn. On several processes each
-    trains on as many completions as the one that has most.
+    The other completions of an update fill as few of its micro-batches as possible, and the
+    remaining micro-batches cost nothing. If no completion has a gradient, one is trained on, so
+    that momentum and weight decay act as in TRL. Weights equal those of TRL's trainer to rounding.
+    With dropout they differ, since other masks are drawn. With several processes, each trains on as
+    many completions as the process that has most.
 
-    Logged metrics of the loss (entropy, clipped shares) are those of the completions that are
-    trained on, and are called `trained/…`, as are the means of what corrects vLLM's
-    log-probabilities. Four counts, over all processes since training began or was resumed, are
-    added: `rollouts/tokens` and `rollouts/generated`, the policy's own tokens and completions;
-    `rollouts/forwarded`, completions of which old log-probabilities were computed; and
+    Logged metrics of the loss (entropy, clipped shares) cover the completions that are trained on,
+    and are called `trained/…`. So are the means of the factors that correct vLLM's
+    log-probabilities. Four counts are added, over all processes since training began or was
+    resumed: `rollouts/tokens` and `rollouts/generated`, the policy's own tokens and completions;
+    `rollouts/forwarded`, completions whose old log-probabilities were computed; and
     `rollouts/trained`, completions trained on, once per iteration.
 
     The options below change training; without them it is TRL's. `NonzeroGRPOTrainer` and
@@ -62,23 +61,24 @@ class NonzeroRollouts:
 
     Args:
         args: as for TRL's trainer, by position.
-        keep: completions of each prompt to train on, from 2 to `num_generations`: those whose
-            rewards have the highest variance. Advantages and the loss are taken over them alone.
-            None keeps all.
+        keep: completions of each prompt to train on, from 2 to `num_generations`; their rewards
+            have the highest variance. Advantages and the loss are computed over them alone. None
+            keeps all.
         pass_rate: lowest and highest mean reward of the prompts to train on, such as
             `(0.2, 0.8)`, as `informative` takes it. The completions of others get an advantage of
             0. None sets no limit.
-        refills: the most times that further prompts are answered for one generation batch, in place
-            of those whose completions have no gradient, 0 or more. Where that does not fill the
-            batch, it is trained on as it is.
-        rest: draws the prompts, `RestingPrompts(len(train_dataset))`: those whose completions had
-            no gradient lately come seldom. It is told of all rewards, and saved in checkpoints.
+        refills: how often, at most, further prompts are answered for one generation batch, in place
+            of prompts whose completions have no gradient; 0 or more. If the batch is not full then,
+            it is trained on as it is.
+        rest: draws the prompts: `RestingPrompts(len(train_dataset))`. A prompt whose completions
+            had no gradient lately comes less often. The object gets all rewards, and is saved in
+            checkpoints.
         options: as for TRL's trainer, by name.
 
     Raises:
         ConfigurationError: if a term of the loss needs every completion (a KL penalty, entropy, a
-            router's auxiliary loss), with DeepSpeed or FSDP, and at the first rollouts if they hold
-            images; or if an option is out of its range, or cannot be combined with one of TRL's.
+            router's auxiliary loss); with DeepSpeed or FSDP; if an option is out of its range, or
+            cannot be combined with one of TRL's. At the first rollouts: if they hold images.
     """
 
     def __init__(
@@ -375,5 +375,5 @@ class NonzeroGRPOTrainer(NonzeroRollouts, GRPOTrainer):
 class NonzeroRLOOTrainer(NonzeroRollouts, RLOOTrainer):
     """TRL's `RLOOTrainer` without completions that have no gradient; see `NonzeroRollouts`.
 
-    Its KL penalty is a part of the rewards, so that hardly two are equal: `beta=0.0` is needed.
+    RLOO's KL penalty is a part of the rewards, so hardly any two are equal. Set `beta=0.0`.
     """
