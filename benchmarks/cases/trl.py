@@ -34,8 +34,8 @@ def rewarded(answer: Callable[[str], str]) -> Callable[..., list[float]]:
 
 
 def added(prompt: str) -> str:
-    """Return the sum of the digits, to base 4."""
-    return f"{sum(map(int, prompt)) // 4}{sum(map(int, prompt)) % 4}"
+    """Return each digit plus one, modulo 4."""
+    return "".join(str((int(digit) + 1) % 4) for digit in prompt)
 
 
 TASKS = {
@@ -96,7 +96,7 @@ def rates(
 def sampled(
     *, tasks: tuple[str, ...] = tuple(TASKS), seeds: int = 5, digits: int = 4, most: int = 400
 ) -> Iterator[Once]:
-    """Reversing, sorting and adding three digits until it is solved: tokens generated, rows, seconds."""
+    """Reversing, sorting, and adding to digits until it is solved: tokens, rows, seconds."""
     for seed, task, arm in itertools.product(range(1, seeds + 1), tasks, ARMS):
         about = {"arm": arm, "task": task, "lr": RATES[arm], "seed": seed}
         yield Once(about, lambda about=about: [until_solved(**about, digits=digits, most=most)])

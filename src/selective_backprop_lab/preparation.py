@@ -196,6 +196,9 @@ def prepare_reference(setup: TrainingSetup, *, share: float) -> Preparation:
     """Take every example's loss from a model that was trained on the other half of the data.
 
     Each half trains a model like the run's for a share of the run's epochs, over its half.
+
+    Raises:
+        LossError: if a model diverged.
     """
     examples = len(setup.data.train_labels)
     order = torch.randperm(examples, generator=torch.Generator().manual_seed(setup.seed))
@@ -206,6 +209,8 @@ def prepare_reference(setup: TrainingSetup, *, share: float) -> Preparation:
         # An epoch of a half is half an epoch.
         cost += setup.within(mine).train(model, number, epochs=share * setup.epochs) / 2
         losses[other] = example_losses(model, setup.within(other).data, setup.device)
+    if not losses.isfinite().all():
+        raise sb.LossError("a reference model diverged: its losses are not finite")
     return Preparation(reference=sb.scorers.ReferenceLosses(losses), cost=cost)
 
 

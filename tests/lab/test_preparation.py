@@ -76,6 +76,11 @@ def test_a_reference_costs_what_both_halves_trained_and_a_look_at_everything(sha
     assert prepare_reference(task(), share=share).cost == pytest.approx(passes + 1 / 3)
 
 
+def test_a_reference_that_diverges_fails_as_a_run_that_diverges():
+    with pytest.raises(sb.LossError, match="reference model diverged"):
+        prepare_reference(task(recipe=PLAIN | {"learning_rate": 1e9}), share=1 / 2)
+
+
 @pytest.mark.parametrize("keep", [0.8, 0.9, 1.0])
 def test_pruning_keeps_the_share_that_scores_highest(keep):
     outfit = prepare_pruned(task(), keep=keep, models=2, share=1 / 2)
