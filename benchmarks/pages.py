@@ -239,22 +239,6 @@ def choice(rows: Rows) -> Told:
     return what.format(**rows[0]), grid(heads, lines)
 
 
-def ranks(rows: Rows) -> Told:
-    """Return what ranks exchange beside what DDP does."""
-    lines = []
-    for net in each_of(rows, "net"):
-        own = where(rows, net=net)
-        exchange, reduce, step = (spread(row, 2, 1e3) for row in own)
-        message, sums = (own[0][f"{name}_bytes"] / 1e3 for name in ("message", "gradient"))
-        lines.append(f"{net} | {message:.1f} kB | {exchange} | {sums:.1f} kB | {reduce} | {step}")
-    heads = "net | message | exchange, ms | gradients | their sum, ms | training step, ms"
-    what = (
-        "{ranks} processes with {backend} · batch {batch_size} each from windows of {window} · "
-        "{clock}, {rounds}"
-    )
-    return what.format(**rows[0]), grid(heads, lines)
-
-
 def exchange(rows: Rows) -> Told:
     """Return what messages of several ranks take, and how long ranks wait between steps."""
     waits = [row for row in rows if "awaited" in row]
@@ -300,22 +284,21 @@ def traits(rows: Rows) -> Told:
 
 
 def copies(rows: Rows) -> Told:
-    """Return what `find_copies` found, beside the copies that were made."""
+    """Return what `find_copies` found in data as published, and of the copies that were made."""
     lines = []
-    for row in rows:
-        near = "near_copies" in row["settings"]
-        made = ("near copies" if near else "copies") if "made" in row else "as published"
-        known = ["–"] * 3
-        if "made" in row:
+    for data in each_of(rows, "data"):
+        published, *made = where(rows, data=data)
+        found = f"{published['found']:,} of {published['examples']:,}"
+        cells = [data, found, f"{published['median']:.1f}"]
+        for row in made:
             right = row["of_one"] / max(1, row["found"])
-            known = [f"{row['made']:,}", f"{row['recalled'] / row['made']:.1%}", f"{right:.1%}"]
-        cells = f"{row['data']}, {made} | {row['examples']:,} | {row['found']:,}"
-        lines.append(f"{cells} | {' | '.join(known)} | {row['median']:.1f}")
-    heads = (
-        "data | examples | copies found | copies made | found of those made | right of those "
-        "found | CPU s"
-    )
-    return "one thread", grid(heads, lines)
+            cells += [f"{row['recalled'] / row['made']:.1%}", f"{right:.1%}"]
+        lines.append(" | ".join([*cells, *["–"] * (7 - len(cells))]))
+    heads = "data | as published: copies | CPU s"
+    for kind in ("exact", "near"):
+        heads += f" | {kind} copies: found of those made | right of those found"
+    sizes = {row["examples"] for row in rows if "made" in row}
+    return f"one thread · copies made in {max(sizes):,} examples", grid(heads, lines)
 
 
 def frequent(rows: Rows) -> Told:
@@ -490,7 +473,6 @@ SHAPES = (
     tokens,
     losses,
     choice,
-    ranks,
     exchange,
     traits,
     audit,

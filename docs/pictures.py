@@ -195,7 +195,6 @@ PICTURES: dict[str, Callable[[Figure], None]] = {
     "kakurenbo": _rastered(_ORANGE, own=sb.kakurenbo()),
     "auto": _auto,
     "auto-given-up": _given_up,
-    "tail-sft": _rastered(_ORANGE, own=sb.tail_sft()),
 }
 
 if __name__ == "__main__":

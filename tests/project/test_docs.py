@@ -94,6 +94,7 @@ def test_strategies_that_bring_models_along_are_made_as_the_page_says():
         "labels": data.tensors[1],
         "train_loader": torch.utils.data.DataLoader(data, batch_size=8, shuffle=True),
         "make_model": lambda: torch.nn.Linear(64, 10),
+        "train": lambda model, seed: 0,  # epochs
         "model": torch.nn.Linear(64, 10),
         "reference": torch.nn.Linear(64, 10),
         "loss_fn": torch.nn.CrossEntropyLoss(),
@@ -105,23 +106,19 @@ def test_strategies_that_bring_models_along_are_made_as_the_page_says():
         batches = sum(1 for _ in loader)
         assert batches == loader.stats.batches > 0
         made.append(loader.strategy.name)
-    assert made == ["proxy-sb", "pruned", "rho-loss"]
+    assert made == ["pruned", "rho-loss"]
     assert len(names["subset"]) == 48
 
 
-def test_loops_without_copies_and_with_their_weights_run(capsys):
-    functional = torch.nn.functional
+def test_a_loop_without_copies_trains_on_each_example_once(capsys):
     inputs = torch.randn(20, 4)[torch.arange(60) % 20]
     data = torch.utils.data.TensorDataset(inputs, torch.arange(60) % 20 % 3)
-    names = {"sb": sb, "data": data, "functional": functional, "model": torch.nn.Linear(4, 3)}
+    names = {"sb": sb, "data": data, "model": torch.nn.Linear(4, 3)}
     names |= {"loss_fn": torch.nn.CrossEntropyLoss()}
     names |= {"train_loader": torch.utils.data.DataLoader(data, 5, shuffle=True)}
-    for example in examples_of("copies"):
-        exec(example, names)
-        if names["loader"].stats.batches == 0:
-            assert sum(len(targets) for _, targets in names["loader"]) == 20
-    assert names["loader"].stats.kept == 20
-    assert names["model"].weight.grad.abs().sum() > 0
+    (example,) = examples_of("copies")
+    exec(example, names)
+    assert sum(len(targets) for _, targets in names["loader"]) == 20
     assert "40 of 60" in capsys.readouterr().out
 
 
@@ -149,7 +146,7 @@ def test_a_loop_that_notes_doubts_names_the_examples_that_look_wrong(tmp_path, m
 
 def test_a_loop_that_saves_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    save, load, loop, _ = examples_of("long-runs")
+    save_and_load, loop = examples_of("long-runs")
     data = torch.utils.data.TensorDataset(torch.randn(960, 4), torch.arange(960) % 2)
 
     def begin() -> dict:
@@ -163,7 +160,7 @@ def test_a_loop_that_saves_goes_on_where_it_was_interrupted(tmp_path, monkeypatc
             names["loss_fn"],
             sb.selective_backprop(rate=1 / 2),
         )
-        exec(save + load, names)
+        exec(save_and_load, names)
         return names
 
     whole, resumed = begin(), begin()
@@ -195,10 +192,8 @@ def shown_on(page: str) -> list[str]:
     return [name for _, name in shown]
 
 
-def test_how_to_choose_shows_every_picture_once_and_says_what_is_seen():
-    given_up = "auto-given-up"
-    assert sorted([*shown_on("choose"), given_up]) == sorted(drawing().PICTURES)
-    assert shown_on("auto") == ["auto", given_up]
+def test_two_pages_show_every_picture_once_and_say_what_is_seen():
+    assert sorted([*shown_on("choose"), *shown_on("auto")]) == sorted(drawing().PICTURES)
 
 
 def test_the_loop_of_auto_runs_and_skips_what_is_learned():

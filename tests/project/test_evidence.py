@@ -124,3 +124,13 @@ def test_what_is_said_of_sampling_rollouts_is_on_record():
     assert min(arms, key=lambda arm: share(arm, "rows")).startswith("max variance")
     assert "generate several times the tokens" in page
     assert all(share(arm, "tokens") > 2 for arm in ("prompts rest", "all three"))
+
+
+def test_what_is_said_of_two_ranks_is_on_record():
+    page = " ".join((ROOT / "docs" / "processes.md").read_text(encoding="utf-8").split())
+    record = json.loads((ROOT / "records/bench/ranks.json").read_text(encoding="utf-8"))
+    small = [row for row in record["rows"] if row["net"] == "resnet9, width 8"]
+    exchange, sums, step = (1e3 * row["median"] for row in small)
+    assert f"exchange their messages in {exchange:.1f} ms" in page
+    assert f"needs {sums:.1f} ms" in page
+    assert f"a training step {step:.0f} ms" in page
