@@ -114,7 +114,7 @@ def rollouts(folder: Path) -> None:
     saved = {"save_strategy": "steps", "save_steps": 2}
     made = []
     for resume in (None, f"{folder}/checkpoint-2"):
-        ours = {"keep": 2, "refills": 2, "rest": sb.RestingPrompts(48, explore=0.1)}
+        ours = {"keep": 2, "refills": 2, "rest": sb.RestingPrompts(48, explore=0.1, least=0.05)}
         each = grpo.prepare(grpo.FewerGRPO, folder, ours=ours, **options, **saved)
         each.train(resume_from_checkpoint=resume)
         made.append(each)

@@ -128,7 +128,7 @@ def test_what_rests_is_saved_and_training_goes_on_from_it(tmp_path):
     options = {"num_iterations": 1, "max_steps": 4, "save_strategy": "steps", "save_steps": 2}
     made = []
     for resume in (None, f"{tmp_path}/checkpoint-2"):
-        rest = sb.RestingPrompts(48, explore=0.1)
+        rest = sb.RestingPrompts(48, explore=0.1, least=0.05)
         each = prepare(FewerGRPO, tmp_path, ours={"rest": rest, "refills": 1}, **options)
         each.train(resume_from_checkpoint=resume)
         made.append((each, rest))

@@ -110,7 +110,7 @@ def test_prompts_that_taught_nothing_come_less_often_and_always_come_back():
 
 
 def test_all_results_of_a_prompt_that_comes_twice_count():
-    resting = sb.RestingPrompts(4)
+    resting = sb.RestingPrompts(4, least=0.05)
     taught = torch.tensor([False, False, True, False, False, True])
     resting.record(torch.tensor([1, 1, 2, 2, 3, 3]), taught)
     assert resting.odds.tolist() == [1, 0.25, 1, 1]

@@ -50,7 +50,7 @@ class RestingPrompts(Sampler[int]):
     """
 
     def __init__(
-        self, prompts: int, *, explore: float = 0.5, least: float = 0.05, seed: int = 0
+        self, prompts: int, *, explore: float = 0.5, least: float = 0.5, seed: int = 0
     ) -> None:
         count = int(check_whole("prompts", prompts))
         self._explore = float(check_number("explore", explore, above=0, most=1))
