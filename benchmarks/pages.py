@@ -159,28 +159,31 @@ def examples(rows: Rows) -> Told:
 def rollouts(rows: Rows) -> Told:
     """Return what ways to sample took in TRL's trainer until a task was solved."""
 
-    def more(key: str, unit: float, runs: Rows) -> str:
-        plain = {row["seed"]: row[key] for row in where(rows, arm=rows[0]["arm"])}
-        apart = [(run[key] - plain[run["seed"]]) / unit for run in runs]
-        return with_interval(estimate(apart), signed=True)
+    def more(key: str, unit: float, runs: Rows, plain: Rows) -> str:
+        pairs = zip(runs, plain, strict=True)
+        return with_interval(estimate((a[key] - b[key]) / unit for a, b in pairs), signed=True)
 
     lines = []
-    for arm in each_of(rows, "arm"):
-        runs = where(rows, arm=arm)
-        tokens, passes, trained, seconds = (
-            fmean(run[key] for run in runs) for key in ("tokens", "passes", "rows", "cpu_seconds")
-        )
-        lines.append(
-            f"{arm} | {runs[0]['lr']:g} | {sum(run['solved'] for run in runs)} of {len(runs)} | "
-            f"{tokens / 1e3:.1f} | {more('tokens', 1e3, runs)} | {passes:,.0f} | {trained:,.0f} | "
-            f"{seconds:.1f} | {more('cpu_seconds', 1, runs)}"
-        )
+    for task in each_of(rows, "task"):
+        plain = where(rows, task=task, arm=rows[0]["arm"])
+        for arm in each_of(rows, "arm"):
+            runs = where(rows, task=task, arm=arm)
+            tokens, passes, trained, seconds = (
+                fmean(run[key] for run in runs)
+                for key in ("tokens", "passes", "rows", "cpu_seconds")
+            )
+            lines.append(
+                f"{task} | {arm} | {runs[0]['lr']:g} | "
+                f"{sum(run['solved'] for run in runs)} of {len(runs)} | {tokens / 1e3:.1f} | "
+                f"{more('tokens', 1e3, runs, plain)} | {passes:,.0f} | {trained:,.0f} | "
+                f"{seconds:.1f} | {more('cpu_seconds', 1, runs, plain)}"
+            )
     heads = (
-        "sampling | learning rate | solved | thousands of tokens generated | more than the first | "
-        "rows for old log-probabilities | rows trained on | CPU seconds | more than the first"
+        "task | sampling | learning rate | solved | thousands of tokens generated | more than the "
+        "first | rows for old log-probabilities | rows trained on | CPU seconds | more than the "
+        "first"
     )
-    what = f"{rows[0]['task']} three digits, until a mean reward of 0.95 · 95 % intervals"
-    return what, grid(heads, lines)
+    return "until a mean reward of 0.95 · 95 % intervals", grid(heads, lines)
 
 
 def grpo(rows: Rows) -> Told:

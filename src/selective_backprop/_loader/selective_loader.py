@@ -1,7 +1,6 @@
 """`SelectiveLoader`: yields full batches of the examples worth training on."""
 
 import copy
-import inspect
 import sys
 import threading
 import weakref
@@ -34,6 +33,7 @@ from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._core.types import LossesOf, OutputsOf
 from selective_backprop._loader.assembly import assemble
 from selective_backprop._loader.checkpoint import LoaderState
+from selective_backprop._loader.epoch import Epoch
 from selective_backprop._loader.length_watch import LengthWatch
 from selective_backprop._loader.summary import summarise
 from selective_backprop._loader.validation import (
@@ -497,7 +497,7 @@ class SelectiveLoader:
         """
         return None if self.ledger is None else self.ledger.label_noise.found
 
-    def _begin(self, epoch: "Epoch | None") -> Generator[Any]:
+    def _begin(self, epoch: Epoch | None) -> Generator[Any]:
         """Make `epoch` the only live pass, and return its batches."""
         live = None if self._live is None else self._live()
         if live is not None:
@@ -610,51 +610,3 @@ class SelectiveLoader:
         """
         self._state.load_state_dict(state, lambda: self._begin(None))
         self._said = max(self._said, 1)  # the summary is of a training's first batch
-
-
-class Epoch(Iterator[Any]):
-    """An iterator over one epoch, which begins at the first `next`.
-
-    Only the thread `scores_in` may take batches, since scoring changes the model's modes and the
-    random streams for a moment. If it is None, nothing is scored, and the thread that takes the
-    first batch must take all.
-    """
-
-    def __init__(self, begin: Callable[["Epoch"], Generator[Any]], scores_in: int | None) -> None:
-        self._begin = begin
-        self._batches: Generator[Any] | None = None
-        self._scores_in = scores_in
-        self._thread = 0
-        self._superseded = False
-
-    def __next__(self) -> Any:
-        if self._superseded:
-            raise LoaderError(
-                "another iteration of this SelectiveLoader has begun since. Two at a time would "
-                "share waiting rows. Wrap the loader twice to iterate it twice."
-            )
-        thread = threading.get_ident()
-        if self._scores_in not in (None, thread):
-            raise LoaderError(
-                f"thread {threading.current_thread().name!r} asked for a batch, but the loader was "
-                "built in another one. This strategy scores with the model, which would switch "
-                "modes and random streams under the thread that trains. To read ahead, give the "
-                "data loader workers (num_workers=, prefetch_factor=) in place of a thread. To "
-                "train in another thread, build the SelectiveLoader in it."
-            )
-        if self._batches is None:
-            self._thread = thread
-            self._batches = self._begin(self)
-        elif thread != self._thread:
-            raise LoaderError(
-                "next() was called from a second thread, but one thread must take all batches of "
-                "an epoch"
-            )
-        return next(self._batches)
-
-    def close(self) -> None:
-        """End the pass, because another begins."""
-        if self._batches is not None:
-            # a pass that ended by itself goes on raising StopIteration, not an error
-            self._superseded = inspect.getgeneratorstate(self._batches) != inspect.GEN_CLOSED
-            self._batches.close()

@@ -25,7 +25,8 @@ from selective_backprop._batches.serialization import pack_batch
 from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.stats import STATS_RANGES, Stats
-from selective_backprop._loader.selective_loader import Epoch, SelectiveLoader
+from selective_backprop._loader.epoch import Epoch
+from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._loader.validation import warn_of_loss
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.integrations._saved import unpack_selected
