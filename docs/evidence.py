@@ -9,6 +9,7 @@ and of the papers redone are drawn when the documentation is built.
 
 import re
 import shutil
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -20,7 +21,7 @@ import selective_backprop as sb
 import selective_backprop_lab as lab
 from benchmarks.pages import TABLES as OF_BENCHMARKS
 from benchmarks.pages import files_of, made_by
-from reproductions.auto.page import adds_up, by_kind, compose, counts
+from reproductions.auto.page import adds_up, by_job, by_kind, compose, counts, made_of
 from reproductions.auto.protocol import STAGES
 from reproductions.auto.results import Results, judged, read_results
 from reproductions.drawing import save
@@ -94,40 +95,25 @@ def results_of(stage: str) -> list[Results]:
     return read_results(STAGES[stage], ROOT / "records/study" / stage)
 
 
-def study(folder: str) -> str:
-    """Return the page of a stage of the study."""
-    return compose(results_of(Path(folder).name))
-
-
-def strategies(folder: str) -> str:
-    """Return the gain of each strategy in each job of a stage, and what it was made of."""
-    parts = compose(results_of(Path(folder).name)).split("\n\n")
-    heads = [place for place, part in enumerate(parts) if part.startswith("**Gain of every")]
-    return "\n\n".join([*parts[heads[0] : heads[0] + 2], parts[-1]])
-
-
-def pays(folder: str) -> str:
-    """Return in how many jobs of a stage `auto` gains, is level and loses, by kind of data."""
-    return f"{by_kind(results_of(Path(folder).name)).to_markdown().rstrip()}\n"
-
-
-def rivals(folder: str) -> str:
-    """Return in how many jobs of a stage each strategy gains, is level and loses."""
-    return f"{counts(results_of(Path(folder).name)).to_markdown().rstrip()}\n"
-
-
-def instead(folder: str) -> str:
-    """Return the same of `auto`, of what a person would do instead, and of both."""
-    table = counts(results_of(Path(folder).name))
+def instead(results: list[Results]) -> Table:
+    """Return how often `auto` gains, what a person would do instead, and both."""
+    table = counts(results)
     said = {row[0]: row[1:] for row in table.rows}
     rows = [(words, *said[arm]) for arm, words in INSTEAD.items() if arm in said]
     title = "What auto gains, what you could do instead, and both"
-    return f"{Table(('you train with', *table.columns[1:]), rows, title).to_markdown().rstrip()}\n"
+    return Table(("you train with", *table.columns[1:]), rows, title)
 
 
-def adds(folder: str) -> str:
-    """Return what a stage has of what adds up."""
-    return f"{adds_up(results_of(Path(folder).name)).to_markdown().rstrip()}\n"
+def of_stage(*parts: Callable[[list[Results]], Table | str]) -> Callable[[str], str]:
+    """Return what writes tables and sentences of a stage of the study, given its folder."""
+
+    def write(folder: str) -> str:
+        found = results_of(Path(folder).name)
+        said = (part(found) for part in parts)
+        texts = (each.to_markdown() if isinstance(each, Table) else each for each in said)
+        return "\n\n".join(text.rstrip() for text in texts) + "\n"
+
+    return write
 
 
 def draw_gains(path: Path) -> None:
@@ -157,12 +143,12 @@ def draw_gains(path: Path) -> None:
 TABLES = {
     "compare": comparison,
     "methods": methods,
-    "study": study,
-    "strategies": strategies,
-    "pays": pays,
-    "rivals": rivals,
-    "instead": instead,
-    "adds": adds,
+    "study": of_stage(compose),
+    "strategies": of_stage(by_job, made_of),
+    "pays": of_stage(by_kind),
+    "rivals": of_stage(counts, made_of),
+    "instead": of_stage(instead),
+    "adds": of_stage(adds_up),
     **OF_BENCHMARKS,
 }
 

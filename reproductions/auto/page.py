@@ -6,39 +6,20 @@ from statistics import median
 
 import pandas as pd
 
-from reproductions.auto.protocol import (
-    ADDED,
-    ARMS,
-    INSTEAD,
-    NETS,
-    NOBODY,
-    NULL,
-    OURS,
-    TEXT_ARMS,
-)
+from reproductions.auto.protocol import ADDED, ARMS, INSTEAD, NETS, NULL, OURS, TEXT_ARMS
 from reproductions.auto.results import Judged, Results, judged
-from selective_backprop_lab.analysis.estimates import VERDICTS, estimate, holm
+from selective_backprop_lab.analysis.estimates import VERDICTS, holm
 from selective_backprop_lab.analysis.facts import listed, seeds_of
 from selective_backprop_lab.analysis.queries import BASELINE
 from selective_backprop_lab.analysis.tables import Table, escaped, with_interval
 from selective_backprop_lab.strategies import TREATMENTS
 
 HOW = (
-    f"The *gain* is the final error less that of the best {BASELINE} training of any length up to "
-    "the same cost, paired by seed, with its 95 % interval. The jobs of a strategy are judged "
-    "together, with Holm's correction, so that in 19 of 20 tables without any difference nothing "
-    "*gains* or *loses*: all is *level*. Learning rates and the length of the best plain training "
-    "were chosen on other seeds. Test classes are about as "
-    "frequent as each other; where training classes are skewed, the gain with each class weighed "
-    "by its share of the training data stands beside."
-)
-BOUNDS = (
-    f"*{NULL}* is {BASELINE} training with other seeds, at its own best length up to the cost and "
-    "judged as the others are: what chance does. The *oracle* trains on the right labels alone, "
-    "and on what is there several times once, for as many updates. The *share* is what a strategy "
-    "gains of what the oracle gains; jobs in which that gains nothing are left out. *Passes* "
-    f"is how many times as long {BASELINE} training takes to the same error, said where a strategy "
-    "gains."
+    f"A *gain* is a final error less that of the best {BASELINE} training of any length up to the "
+    "same cost, paired by seed, with its 95 % interval. Bold ones gain or lose, all jobs of a "
+    "strategy judged together by Holm's correction. *As classes come* weighs each test class by "
+    f"its share of the training data. *Passes* is how many times as long {BASELINE} training takes "
+    f"to the error of {OURS}, where {OURS} gains."
 )
 CHANGE = "change in points: median, from, to"
 POINTS = "%"  # the unit of an error
@@ -52,51 +33,36 @@ def compose(results: Sequence[Results]) -> str:
     absent = [each.workload.title for each in results if not len(each.runs)]
     parts = [f"Not on record yet: {'; '.join(absent)}."] if absent else []
     if shown:
-        arms = _arms(shown)
-        tables = [gains(shown)]
-        for part in (False, True):
-            chosen = [arm for arm in arms if _adds(arm) is part]
-            tables += [others(shown, chosen)] if chosen else []
-        tables += [shares(shown)] if NOBODY in arms else []
-        tables += [counts(shown)] + ([added(shown)] if any("+" in arm for arm in arms) else [])
-        text = [HOW, *([BOUNDS] if NULL in arms else [])]
-        parts += [*text, *(table.to_markdown().rstrip() for table in tables), made_of(shown)]
+        tables = [by_job(shown), counts(shown), added(shown)]
+        parts += [table.to_markdown().rstrip() for table in tables if table.rows]
+        parts.append(made_of(shown))
     return "\n\n".join(parts) + "\n"
 
 
-def gains(results: Sequence[Results]) -> Table:
-    """Return where plain training and `auto` end in each job, and the gain."""
+def by_job(results: Sequence[Results]) -> Table:
+    """Return where the best plain training of each job ends, and what each strategy gains.
+
+    Where they say something, two columns are added: the gain of `auto` as classes come, and how
+    many times as long plain training takes to the same error.
+    """
+    found = {arm: {job.title: job for job in judged(results, arm)} for arm in _arms(results)}
     rows = []
-    for job in judged(results):
-        each, length = job.results, job.length
-        rival = each.rival(length)
-        assert rival is not None  # or the length would not be there
-        skewed = each.workload.composition.skew
-        as_they_come = each.gain_as_classes_come(length) if skewed else estimate([])
-        rows.append(
-            (
-                job.title,
-                each.workload.unit,
-                f"{with_interval(each.error(BASELINE, rival))} ({rival:g})",
-                with_interval(each.error(OURS, length)),
-                with_interval(job.gain, signed=True),
-                job.verdict,
-                with_interval(as_they_come, signed=True) if skewed else "",
-                passes_in_words(job),
-            )
-        )
-    head = ("job, at a cost in passes", "unit", f"best {BASELINE}, after passes", OURS, "gain")
-    head += ("verdict", "gain as classes come", "passes")
-    return Table(head, rows, f"Final error of {BASELINE} training and of {OURS}")
-
-
-def passes_in_words(job: Judged, arm: str = OURS) -> str:
-    """Return how many times as long plain training takes to the same error, of a job that gains."""
-    if job.verdict != "gains":
-        return ""
-    found = job.results.passes(arm, job.length)
-    longest = job.results.workload.lengths[-1]
-    return f"not within {longest:g}" if found is None else f"{found:.1f}"
+    for each in results:
+        unit = "" if each.workload.unit == POINTS else f", {each.workload.unit}"
+        for length in each.lengths:
+            title, rival = f"{each.workload.title} at {length:g}", each.rival(length)
+            assert rival is not None  # or the length would not be there
+            best = f"{with_interval(each.error(BASELINE, rival))} ({rival:g})"
+            own = found.get(OURS, {}).get(title)
+            more = ("", "") if own is None else (_as_classes_come(own), _passes(own))
+            cells = (_in_bold(jobs.get(title)) for jobs in found.values())
+            rows.append((f"{title}{unit}", best, *cells, *more))
+    head = ("job, at a cost in passes", f"best {BASELINE} (after passes)", *found)
+    head += (f"{OURS}, as classes come", "passes")
+    kept = [place for place in range(len(head)) if any(row[place] for row in rows)]
+    cells = [[row[place] for place in kept] for row in rows]
+    title = f"Final error of {BASELINE} training, and gains; in bold where one gains or loses"
+    return Table([head[place] for place in kept], cells, title)
 
 
 def by_kind(results: Sequence[Results]) -> Table:
@@ -116,37 +82,6 @@ def by_kind(results: Sequence[Results]) -> Table:
         rows.append((name, *_counted(chance), _change(chance)))
     head = ("data", "jobs", "gains", "level", "loses", CHANGE)
     return Table(head, rows, f"What {OURS} gains by kind of data")
-
-
-def others(results: Sequence[Results], arms: Sequence[str]) -> Table:
-    """Return the gain of some strategies in each job; in bold where it is no tie."""
-    found = {arm: {job.title: job for job in judged(results, arm)} for arm in arms}
-    with_ours = all(map(_adds, arms))
-    title = f"Gain of {OURS} with each treatment" if with_ours else "Gain of every strategy"
-    titles = [f"{each.workload.title} at {at:g}" for each in results for at in each.lengths]
-    rows = [(title, *(_in_bold(found[arm].get(title)) for arm in arms)) for title in titles]
-    return Table(("gain of", *arms), rows, f"{title}, in bold where it gains or loses")
-
-
-def shares(results: Sequence[Results]) -> Table:
-    """Return what each strategy gains of the oracle's gain, in each job where the oracle gains."""
-    oracle = {job.title: job for job in judged(results, NOBODY) if job.verdict == "gains"}
-    arms = [arm for arm in _arms(results) if arm != NOBODY]
-    found = {arm: {job.title: job for job in judged(results, arm)} for arm in arms}
-    rows = [
-        (
-            title,
-            with_interval(most.gain, signed=True),
-            *(
-                f"{_whole(100.0 * own[title].gain.mean / most.gain.mean)} %"
-                if title in own
-                else "–"
-                for own in found.values()
-            ),
-        )
-        for title, most in oracle.items()
-    ]
-    return Table(("share of", "the oracle's gain", *arms), rows, "Share of what the oracle gains")
 
 
 def counts(results: Sequence[Results]) -> Table:
@@ -211,9 +146,20 @@ def _in_bold(job: Judged | None) -> str:
     return f"**{said}**" if job.verdict in {"gains", "loses"} else said
 
 
-def _adds(arm: str) -> bool:
-    """Return whether an arm is `auto` with a treatment."""
-    return arm.startswith(OURS) and "+" in arm
+def _as_classes_come(job: Judged) -> str:
+    """Return what `auto` gains with each class weighed by its share of skewed training data."""
+    if not job.results.workload.composition.skew:
+        return ""
+    return with_interval(job.results.gain_as_classes_come(job.length), signed=True)
+
+
+def _passes(job: Judged) -> str:
+    """Return how many times as long plain training takes to the same error, of a job that gains."""
+    if job.verdict != "gains":
+        return ""
+    found = job.results.passes(OURS, job.length)
+    longest = job.results.workload.lengths[-1]
+    return f"not within {longest:g}" if found is None else f"{found:.1f}"
 
 
 def _arms(results: Sequence[Results]) -> list[str]:
@@ -234,7 +180,3 @@ def _change(jobs: Sequence[Judged]) -> str:
     return ", ".join(
         f"{mean:+.2f}".replace("-", "−") for mean in (median(means), min(means), max(means))
     )
-
-
-def _whole(number: float) -> str:
-    return f"{number:.0f}".replace("-", "−")

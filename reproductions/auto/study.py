@@ -6,7 +6,7 @@ from dataclasses import replace
 from rich.console import Console
 
 import selective_backprop as sb
-from reproductions.auto.page import adds_up, compose, counts
+from reproductions.auto.page import HOW, adds_up, compose, counts
 from reproductions.auto.protocol import Stage, Workload
 from reproductions.auto.results import RUNS, find_rates, read_finished, read_results
 from reproductions.training import Order, absent_data, train_missing
@@ -46,7 +46,7 @@ def run_study(
     if not shown:
         raise sb.RecordError(f"{order.out / RUNS} has no finished run of {stage.title.lower()}")
     page = order.out / "index.md"
-    text = f"# {stage.title}\n\n{compose(results)}"
+    text = f"# {stage.title}\n\n{HOW}\n\n{compose(results)}"
     if any(each.workload.adds for each in shown):
         text += f"\n{adds_up(shown).to_markdown()}"
     page.write_text(text, encoding="utf-8")

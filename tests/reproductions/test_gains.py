@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from fixture_runs import fixture_run
 
-from reproductions.auto.page import added, by_kind, compose, counts, gains, others, shares
+from reproductions.auto.page import added, by_job, by_kind, compose, counts
 from reproductions.auto.protocol import STAGES
 from reproductions.auto.results import Results, judged
 from reproductions.auto.tuning import Tuned
@@ -30,6 +30,13 @@ def results(workload, curve, **arms):
     return Results(workload, frame_of(runs), frame_of([]), rates, 0)
 
 
+def column(name, *found):
+    """A column of the table of jobs, by its heading."""
+    table = by_job(found)
+    place = [each.name for each in table.set_columns].index(name)
+    return [row[place] for row in table.rows]
+
+
 def verdicts(*found, arm="auto"):
     return [job.verdict for job in judged(found, arm)]
 
@@ -41,7 +48,7 @@ def test_the_rival_is_the_best_traditional_training_up_to_the_same_cost():
     assert found.gain("auto", 16.0).mean == pytest.approx(-1.0)
     assert verdicts(found) == ["loses", "gains"]
     assert found.change(16.0).mean == pytest.approx(-20.0)
-    assert [row[2] for row in gains([found]).rows] == ["5.00 ± 0.25 (4)", "5.00 ± 0.25 (4)"]
+    assert column("best traditional (after passes)", found) == ["5.00 ± 0.25 (4)"] * 2
 
 
 def test_the_rival_is_chosen_by_the_tuning_seeds_and_not_by_those_that_are_judged():
@@ -63,7 +70,7 @@ def test_a_difference_within_its_interval_is_level_and_two_seeds_tell_nothing():
 def test_log_loss_is_taken_times_a_hundred():
     found = results(CLICKS, {2: 5, 8: 3}, auto={2: 4, 8: 4})
     assert found.error("auto", 2.0).mean == pytest.approx(20.0)
-    assert gains([found]).rows[0][1] == "100 × log-loss"
+    assert by_job([found]).rows[0][0] == "Clicks at 2, 100 × log-loss"
 
 
 def test_tables_count_by_kind_and_by_strategy_and_show_what_is_resolved_in_bold():
@@ -77,9 +84,9 @@ def test_tables_count_by_kind_and_by_strategy_and_show_what_is_resolved_in_bold(
         ("all", "4", "2", "1", "1"),
     ]
     assert [row[0:2] for row in counts(shown).rows] == [("infobatch", "2"), ("auto", "4")]
-    rows = {row[0]: row[1:] for row in others(shown, ["infobatch", "auto"]).rows}
-    assert rows["MNIST, 20 % wrong at 4"] == ("+0.00", "**+0.50**")
-    assert rows["MNIST at 16"] == ("–", "+0.00")
+    rows = {row[0]: row[2:4] for row in by_job(shown).rows}
+    assert rows["MNIST, 20 % wrong at 4"] == ["+0.00", "**+0.50**"]
+    assert rows["MNIST at 16"] == ["–", "+0.00"]
 
 
 def test_where_classes_are_skewed_the_gain_as_they_come_stands_beside():
@@ -87,10 +94,10 @@ def test_where_classes_are_skewed_the_gain_as_they_come_stands_beside():
     errors = [(error, 9.0) for error in found.runs.error]
     shares = [{"class_shares": [0.75, 0.25]}] * len(errors)
     runs = found.runs.assign(class_errors=errors, meters=shares)
-    rows = gains([replace(found, runs=runs)]).rows
-    assert [row[6] for row in rows] == ["−0.75", "+0.00"]
     plain = results(PLAIN, {4: 5, 16: 3}, auto={4: 5, 16: 3})
-    assert gains([plain]).rows[0][6] == ""
+    both = replace(found, runs=runs), plain
+    assert column("auto, as classes come", *both) == ["−0.75", "+0.00", "", ""]
+    assert "as classes come" not in compose([plain])
 
 
 def noisy(workload, curve, own):
@@ -120,19 +127,16 @@ def test_jobs_of_a_page_are_judged_together():
 
 def test_passes_are_said_of_a_job_that_gains_and_never_beyond_the_curve():
     found = results(PLAIN, {1: 9, 4: 7, 16: 5, 32: 5}, auto={4: 6, 16: 4})
-    assert [row[7] for row in gains([found]).rows] == ["2.0", "not within 32"]  # 8 passes for 4
     level = results(PLAIN, {4: 5, 16: 3}, auto={4: 5, 16: 3})
-    assert [row[7] for row in gains([level]).rows] == ["", ""]
+    assert column("passes", found, level) == ["2.0", "not within 32", "", ""]  # 8 passes for 4
+    assert "| passes |" not in compose([level])
 
 
 def test_what_chance_does_and_what_the_oracle_gains_stand_beside():
     arms = {"auto": {4: 5.5, 16: 4}, "reseeded": {4: 5, 16: 9}, "oracle": {4: 5, 16: 1}}
     found = results(WRONG, {4: 5, 16: 9}, **arms)
-    rows = {row[0]: row[1:] for row in others([found], ["reseeded", "oracle"]).rows}
-    assert rows["MNIST, 20 % wrong at 16"] == ("+0.00", "**−4.00**")  # its best length is 4, too
-    assert [(row[0], row[3]) for row in shares([found]).rows] == [
-        ("MNIST, 20 % wrong at 16", "25 %")
-    ]
+    assert column("reseeded", found)[1] == "+0.00"  # its best length is 4, too
+    assert column("oracle", found)[1] == "**−4.00**"
     assert by_kind([found]).rows[-1][1:5] == ("2", "0", "2", "0")
     assert "what chance does" in by_kind([found]).rows[-1][0]
     assert "what chance does" not in compose([results(PLAIN, {4: 5}, auto={4: 4})])
@@ -142,11 +146,9 @@ def test_auto_with_a_rival_is_held_against_that_rival_alone():
     arms = {"traditional+trimming": {4: 4, 16: 4}, "auto+trimming": {4: 3, 16: 4}, "auto": {4: 5}}
     found = results(WRONG, {4: 5, 16: 9}, **arms)
     assert added([found]).rows == [("trimming", "2", "1", "1", "0")]
-    page = compose([found])
-    alone, both = page.split("| gain of |")[1:]
-    assert "traditional+trimming" in alone.split("\n")[0]
-    assert "auto+trimming" in both.split("\n")[0]
-    assert "auto+trimming" not in alone.split("\n")[0]
+    assert column("traditional+trimming", found) == ["**−1.00**"] * 2
+    assert column("auto+trimming", found) == ["**−2.00**", "**−1.00**"]
+    assert "against the treatment alone" in compose([found])
 
 
 def test_what_is_not_on_record_is_named():
