@@ -33,7 +33,7 @@ def compose(results: Sequence[Results]) -> str:
     absent = [each.workload.title for each in results if not len(each.runs)]
     parts = [f"Not on record yet: {'; '.join(absent)}."] if absent else []
     if shown:
-        tables = [by_job(shown), counts(shown), added(shown)]
+        tables = [by_job(shown), added(shown)]
         parts += [table.to_markdown().rstrip() for table in tables if table.rows]
         parts.append(made_of(shown))
     return "\n\n".join(parts) + "\n"
@@ -42,8 +42,8 @@ def compose(results: Sequence[Results]) -> str:
 def by_job(results: Sequence[Results]) -> Table:
     """Return where the best plain training of each job ends, and what each strategy gains.
 
-    Where they say something, two columns are added: the gain of `auto` as classes come, and how
-    many times as long plain training takes to the same error.
+    The first row counts the jobs. Where they say something, two columns are added: the gain of
+    `auto` as classes come, and how many times as long plain training takes to the same error.
     """
     found = {arm: {job.title: job for job in judged(results, arm)} for arm in _arms(results)}
     rows = []
@@ -59,6 +59,9 @@ def by_job(results: Sequence[Results]) -> Table:
             rows.append((f"{title}{unit}", best, *cells, *more))
     head = ("job, at a cost in passes", f"best {BASELINE} (after passes)", *found)
     head += (f"{OURS}, as classes come", "passes")
+    if rows:
+        sums = (", ".join(_counted([*jobs.values()])[1:]) for jobs in found.values())
+        rows.insert(0, ("jobs: gains, level, loses", "", *sums, "", ""))
     kept = [place for place in range(len(head)) if any(row[place] for row in rows)]
     cells = [[row[place] for place in kept] for row in rows]
     title = f"Final error of {BASELINE} training, and gains; in bold where one gains or loses"

@@ -34,7 +34,7 @@ def column(name, *found):
     """A column of the table of jobs, by its heading."""
     table = by_job(found)
     place = [each.name for each in table.set_columns].index(name)
-    return [row[place] for row in table.rows]
+    return [row[place] for row in table.rows[1:]]
 
 
 def verdicts(*found, arm="auto"):
@@ -70,7 +70,7 @@ def test_a_difference_within_its_interval_is_level_and_two_seeds_tell_nothing():
 def test_log_loss_is_taken_times_a_hundred():
     found = results(CLICKS, {2: 5, 8: 3}, auto={2: 4, 8: 4})
     assert found.error("auto", 2.0).mean == pytest.approx(20.0)
-    assert by_job([found]).rows[0][0] == "Clicks at 2, 100 × log-loss"
+    assert column("job, at a cost in passes", found)[0] == "Clicks at 2, 100 × log-loss"
 
 
 def test_tables_count_by_kind_and_by_strategy_and_show_what_is_resolved_in_bold():
@@ -85,6 +85,7 @@ def test_tables_count_by_kind_and_by_strategy_and_show_what_is_resolved_in_bold(
     ]
     assert [row[0:2] for row in counts(shown).rows] == [("infobatch", "2"), ("auto", "4")]
     rows = {row[0]: row[2:4] for row in by_job(shown).rows}
+    assert rows["jobs: gains, level, loses"] == ["0, 2, 0", "2, 1, 1"]
     assert rows["MNIST, 20 % wrong at 4"] == ["+0.00", "**+0.50**"]
     assert rows["MNIST at 16"] == ["–", "+0.00"]
 

@@ -88,7 +88,7 @@ def test_the_page_has_the_gain_of_each_job_and_what_it_is_made_of(made):
     assert page.startswith("# Tiny\n")
     for job in ("Few digits at 1", "Few digits at 2", "Few digits, skewed at 2"):
         assert page.count(f"| {job} | ") == 1
-    assert "| auto | 3 | " in page
+    assert "| jobs: gains, level, loses | " in page
     assert f"{2 * CELLS} runs of seeds 7 and 8, and {2 * CELLS} that found learning rates" in page
     assert "infobatch" in said
 
