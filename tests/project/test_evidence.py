@@ -10,12 +10,8 @@ from pathlib import Path
 import pytest
 
 from reproductions.auto.results import judged
-from selective_backprop_lab.analysis.queries import final_difference
-from selective_backprop_lab.analysis.tables import with_interval
-from selective_backprop_lab.records.frame import frame
 
 ROOT = Path(__file__).parents[2]
-GATED = "records/cifar10-gate"
 spec = importlib.util.spec_from_file_location("evidence", ROOT / "docs" / "evidence.py")
 assert spec is not None
 assert spec.loader is not None
@@ -92,15 +88,6 @@ def test_what_is_said_of_single_jobs_is_on_record():
     hundred = [f"{-job.gain.mean:.1f}" for job in on_cifar if "100" in job.title]
     assert f"{hundred[0]} and {hundred[1]} points on CIFAR-100" in page
     assert {job.verdict for job in both if job.results is coloured} == {"level"}
-
-
-def test_what_kath18_cost_once_its_gate_had_opened_is_what_the_page_says():
-    page = (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")
-    runs = frame(ROOT / GATED)
-    for arm in ("kath18", "kath18-published"):
-        more = final_difference(runs[runs.arm == arm], runs[runs.arm == "traditional"])
-        said = with_interval(more, signed=True)
-        assert re.search(rf"`{arm}` (ended )?{re.escape(said)}", page)
 
 
 def test_what_is_said_of_sampling_rollouts_is_on_record():
