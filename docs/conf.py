@@ -31,7 +31,7 @@ myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True}
+autodoc_default_options = {"members": True, "special-members": "__call__"}
 autodoc_preserve_defaults = True  # as written, not as repr() has it
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
