@@ -46,7 +46,7 @@ def by_job(results: Sequence[Results]) -> Table:
     `auto` as classes come, and how many times as long plain training takes to the same error.
     """
     found = {arm: {job.title: job for job in judged(results, arm)} for arm in _arms(results)}
-    rows = []
+    rows = list[tuple[str, ...]]()
     for each in results:
         unit = "" if each.workload.unit == POINTS else f", {each.workload.unit}"
         for length in each.lengths:
@@ -63,9 +63,9 @@ def by_job(results: Sequence[Results]) -> Table:
         sums = (", ".join(_counted([*jobs.values()])[1:]) for jobs in found.values())
         rows.insert(0, ("jobs: gains, level, loses", "", *sums, "", ""))
     kept = [place for place in range(len(head)) if any(row[place] for row in rows)]
-    cells = [[row[place] for place in kept] for row in rows]
+    chosen = [[row[place] for place in kept] for row in rows]
     title = f"Final error of {BASELINE} training, and gains; in bold where one gains or loses"
-    return Table([head[place] for place in kept], cells, title)
+    return Table([head[place] for place in kept], chosen, title)
 
 
 def by_kind(results: Sequence[Results]) -> Table:
