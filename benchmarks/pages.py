@@ -161,7 +161,7 @@ def rollouts(rows: Rows) -> Told:
 
     def more(key: str, unit: float, runs: Rows, plain: Rows) -> str:
         pairs = zip(runs, plain, strict=True)
-        return with_interval(estimate((a[key] - b[key]) / unit for a, b in pairs), signed=True)
+        return with_interval(estimate([(a[key] - b[key]) / unit for a, b in pairs]), signed=True)
 
     lines = []
     for task in each_of(rows, "task"):

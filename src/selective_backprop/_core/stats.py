@@ -71,7 +71,7 @@ class Stats:
         return TRAINED * self.candidates
 
     def since(self, earlier: "Stats") -> "Stats":
-        """Return the counts since an earlier snapshot; `waiting` is how many more wait.
+        """Return how much each count has grown since an earlier snapshot.
 
         `epoch` and `ties` keep their present values.
         """

@@ -46,7 +46,7 @@ class Stopwatch:
         self._seconds = dict(seconds)
 
     def phase(self, name: str) -> AbstractContextManager[None]:
-        """Return a context that charges its body to `name`, each time that it is entered.
+        """Return a context manager that adds the time its body takes to `name`.
 
         Outside `start` and `stop` nothing is charged.
         """

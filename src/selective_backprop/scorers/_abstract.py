@@ -156,7 +156,7 @@ class AbstractScorer(ABC):
 
 
 class Delegating(RunningScorer):
-    """A running scorer around another one, to which it leaves remembering and learning.
+    """A running scorer that wraps another one. The wrapped one remembers and learns.
 
     Args:
         inner: the wrapped scorer.

@@ -78,11 +78,11 @@ class Average(AbstractPredictor):
 class GaussianProcess(AbstractPredictor):
     """Predict the next score by a Gaussian process, from the last scores and their epochs.
 
-    At each epoch's start it learns how far the newest score of an example lies from the one before,
-    and predicts the next step in the same way. If an example has fewer than `depth - 1` scores, its
-    last score is the prediction. If fewer than 8 examples have `depth` scores, this holds for all.
-    The number of epochs between scores is a feature, useful if examples were scored in different
-    epochs.
+    When an epoch starts, it learns how the last score of an example follows from its earlier ones.
+    It predicts the next score from the last ones in the same way. If an example has fewer than
+    `depth - 1` scores, its last score is the prediction. If fewer than 8 examples have `depth`
+    scores, this holds for all. The number of epochs between scores is a feature, useful if examples
+    were scored in different epochs.
 
     In each epoch, learning costs some dozens of times `O(points ** 3)`, and predicting `O(examples
     * points)`. Predictions are made in pieces and take little memory.
@@ -164,7 +164,7 @@ class Crossing(AbstractPredictor):
     Needs scikit-learn: `pip install 'selective-backprop[predict]'`.
 
     Args:
-        rate: share of the examples that counts as the highest, in (0, 1]; the strategy's own.
+        rate: share of the examples whose scores count as high, in (0, 1]. Use the strategy's rate.
         depth: number of scores that are remembered, including the one to predict; at least 2.
         points: the most examples to learn from, at least 8, evenly spread over the ranks of
             their scores.

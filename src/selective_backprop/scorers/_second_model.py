@@ -83,8 +83,9 @@ class ReferenceLosses:
 class Excess(AbstractScorer):
     """Score each candidate by its score minus a reference loss of the same example.
 
-    Examples score low if a well-trained reference finds them hard too, as noisy or ambiguous ones.
-    They score high if the reference has learned them and the model has not.
+    An example that is hard for the model scores low if a well-trained reference finds it hard, too.
+    Noisy and ambiguous examples are like that. Examples score high if the reference has learned
+    them and the model has not.
 
     `Excess(reference, Recorded())` uses the losses that training recorded, before anything is
     loaded. Then `reference=None` is possible, too: each example is compared with its own first

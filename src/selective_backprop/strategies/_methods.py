@@ -500,9 +500,9 @@ def auto(*, trim: bool = False, schedule: Schedule = FIRST_EPOCH) -> Strategy:
     of the average example all are kept (`fades=` of `Recorded`). Second, they are raised in a class
     that has more than half of the examples, because it is easily guessed (`prior=` of `Recorded`).
 
-    An example is left out if its loss stays so high that hardly any example recovers from it, as
-    for mislabelled examples (`give_up=` of `Recorded`). Classes that are not half learned are
-    spared.
+    An example is left out once its loss has stayed so high that hardly any example with such a loss
+    is learned later. Mislabelled examples are like that (`give_up=` of `Recorded`). Classes that
+    are not half learned are spared.
 
     There is no selection pass, and skipped examples are not loaded. The loop takes its loss from
     `SelectiveLoader.loss_fn`, or records plain cross-entropies, with their targets. All kept rows

@@ -68,7 +68,7 @@ class Strategy:
         return needs is not None and (needs.passes or needs.rescores)
 
     def within(self, subset: Subset) -> "Strategy":
-        """Return this strategy for a part of the data set, such as `prune` returns.
+        """Return a copy of this strategy for a part of the data set, such as what `prune` keeps.
 
         Raises:
             ConfigurationError: if it is not a `Subset`.
