@@ -13,9 +13,11 @@ from selective_backprop._core.types import LossesOf, OutputsOf
 class Context:
     """The training in which a scorer or a selector works.
 
+    Candidates are the examples that selection chooses from.
+
     Attributes:
         batch_size: rows of a full training batch.
-        window: candidates from which an exact draw takes a full training batch; None if rows are
+        window: number of candidates from which one full training batch is chosen; None if rows are
             drawn from each candidate batch by itself.
         model: the user's model, or None if nothing is scored.
         losses: returns one loss per example of a batch, `[candidate]`, on the model's device; None
@@ -24,8 +26,8 @@ class Context:
         device: where candidates are moved to, or None if they stay where the loader put them.
         examples: number of examples in the data set, or None for a stream.
         rate: the share of the candidates that selection is meant to keep; None if unknown.
-        checks: whether a cheap scorer may check itself against an exact one; False inside another
-            cheap scorer, which checks itself.
+        checks: whether a cheap scorer may check itself against an exact one. False inside another
+            cheap scorer, because the outer one checks itself.
 
     Raises:
         ConfigurationError: if a number is out of its range.
@@ -48,7 +50,7 @@ class Context:
         settle(self, check_number, "rate", above=0, most=1, optional=True)
 
     def quota(self, candidates: int) -> int:
-        """Return how many of `candidates` rows an exact draw takes: in proportion, at least 1."""
+        """Return how many candidates to keep: a share `batch_size / window` of them, at least 1."""
         if self.window is None:
             return candidates
         return min(candidates, max(1, round(candidates * self.batch_size / self.window)))

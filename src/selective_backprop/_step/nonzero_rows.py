@@ -29,36 +29,36 @@ from selective_backprop.selectors import Nonzero
 class NonzeroRows:
     """Leave out of each batch the rows whose gradient is exactly zero.
 
-    Examples are rows of advantage 0, as in a GRPO group with equal rewards; rows in which no token
-    counts; rows whose hinge loss is 0; and rows that PPO clips at every token. Your loop says which
-    rows these are, by numbers that are 0 in them.
+    For example, such a row has an advantage of 0 (as in a GRPO group with equal rewards), a hinge
+    loss of 0, no token that counts, or only tokens that PPO clips. Your loop passes numbers that
+    are all 0 in such rows.
 
-    By default each batch loses its zero rows, and `(selection.weights * losses).mean()` is still
-    the mean over all of its rows. So loss and gradient equal the whole batch's, to rounding. If all
-    rows are zero, one of them is kept. Its gradients are zeros, so momentum and weight decay act as
-    in training without selection, and under DDP each rank takes every step.
+    By default, zero rows are removed from each batch, and `(selection.weights * losses).mean()` is
+    still the mean over all rows of the batch. So loss and gradient equal those of the whole batch,
+    to rounding. If all rows are zero, one of them is kept, with a gradient of zero. So momentum and
+    weight decay act as in training without selection, and under DDP each rank takes every step.
 
-    With `backfill`, rows wait until they fill a batch of this size. Steps are fewer, and the mean
-    is over the rows of the full batch. Ranks step together: each gets a batch when all have one. So
-    every rank must call it equally often.
+    With `backfill`, rows wait until they fill a batch of this size. There are fewer steps, and the
+    mean is over the rows of the full batch. Ranks step together: each gets a batch when every rank
+    has one. So every rank must call this object equally often.
 
-    Only the gradient is the same: BatchNorm in training sees fewer rows, and dropout draws other
-    masks. A row with a second loss, such as a KL penalty or the loss of a mixture of experts'
-    router, is not zero.
+    Only the gradient is as without selection: BatchNorm in training sees fewer rows, and dropout
+    draws other masks. A row is not zero if it has a second loss, such as a KL penalty or a router
+    loss in a mixture of experts.
 
     Args:
         backfill: rows of a training batch, at least 1. None hands out each batch without its zero
             rows.
-        refills: with `backfill`, the most batches to wait for a full training batch, at least 1.
-            After these, the waiting rows are trained on though they are fewer. On several ranks the
-            mean is then over the rows of all, and a rank without any gets a row of weight 0. None
-            sets no limit.
+        refills: with `backfill`, how many batches to wait at most for a full training batch, at
+            least 1. After these, the waiting rows form a smaller batch. On several ranks the mean
+            is then over the rows of all ranks, and a rank without waiting rows gets a row of weight
+            0. None sets no limit.
         whole: paths in the batch that belong to it as a whole, not row by row.
         pad: right-padding value by path, if `backfill` joins tensors of different trailing lengths.
 
     Raises:
-        ConfigurationError: if an option is out of its range, or `refills` has no `backfill` to
-            limit.
+        ConfigurationError: if an option is out of its range, or `refills` is given without
+            `backfill`.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -187,11 +187,11 @@ class NonzeroRows:
         return {"buffer": pack_batch(self._buffer.state), "came": self._came}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()` of one that was built alike.
+        """Continue from the `state_dict()` of an object built with the same arguments.
 
         Raises:
             ConfigurationError: if the state is damaged, or was saved with `backfill` and this
-                object has none. Then nothing has changed.
+                object has none. This object then stays as it was.
         """
         if self._buffer is None:
             Saved(state).fields()

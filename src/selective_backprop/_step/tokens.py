@@ -24,9 +24,9 @@ class SelectedTokens(NamedTuple):
     """The tokens of one batch that are trained on.
 
     Attributes:
-        loss: the mean of their losses, a scalar with gradients; 0 if no token is kept. Losses in
-            half precision are summed in float32. If the selector reweights, each loss counts with
-            its weight.
+        loss: the mean loss of these tokens, a scalar with gradients; 0 if no token is kept. Losses
+            in half precision are summed in float32. If the selector reweights, each loss counts
+            with its weight.
         kept: a mask in the shape of the losses, True at the tokens that are trained on.
         losses: one loss per token, without gradients; NaN where `TokenLoss` computed none.
     """
@@ -42,25 +42,25 @@ class TokenSelection:
     """Choose the tokens of a batch that a language model trains on.
 
     With a `rate`, keep the tokens of the batch that have the highest losses. With a `selector`,
-    keep what it takes: `sb.selectors.Percentile(beta=2, history=65536)` ranks tokens against the
-    losses of recent batches, and `sb.selectors.Uniform(rate=1/4)` takes them at random.
+    keep the tokens that it chooses. `sb.selectors.Percentile(beta=2, history=65536)` ranks tokens
+    against the losses of recent batches. `sb.selectors.Uniform(rate=1/4)` chooses tokens at random.
 
     If the losses of a reference model are given, tokens are ranked by how far their losses exceed
-    the reference's. This leaves out tokens that the reference finds hard too, such as noise.
+    the reference's losses. This leaves out tokens that the reference finds hard too, such as noise.
 
-    If you call it on losses that you have computed, it saves no compute: the forward and backward
-    pass run over all tokens, and the tokens left out have a gradient of exactly 0. `TokenLoss`
-    computes the losses itself, and does not run the head's backward pass over tokens left out. With
-    a rate, the host never waits for the device, shapes never change, and `torch.compile` makes one
-    graph of the call.
+    If you compute the losses yourself, selection saves no compute, because the forward and the
+    backward pass run over all tokens. Tokens left out have a gradient of exactly 0. `TokenLoss`
+    computes the losses for you, and does not run the head's backward pass over tokens left out.
+    With a rate, the host never waits for the device, shapes never change, and `torch.compile` makes
+    one graph of the call.
 
     Args:
         rate: share of a batch's counted tokens to keep, in (0, 1]; of `n` counted tokens
-            `round(rate * n)` are kept, at least one. 1 keeps all that count.
+            `round(rate * n)` are kept, at least one. A rate of 1 keeps all tokens that count.
         ignored: the target of tokens that do not count, such as padding and prompts.
-        selector: chooses tokens instead of a rate. It ranks them against as many recent losses as
-            its `history` says, at least those of the first batch. Its random stream begins at
-            `torch.initial_seed()`.
+        selector: chooses tokens instead of a rate. It ranks them against recent losses: as many as
+            its `history` says, but at least as many as the first batch has. Its random stream
+            begins at `torch.initial_seed()`.
 
     Raises:
         ConfigurationError: if not exactly one of rate and selector is given, the rate is out of
@@ -68,7 +68,7 @@ class TokenSelection:
 
     Source:
         Lin et al. 2024, arXiv:2404.07965 (Rho-1, selective language modelling), if the losses
-        of a reference are given. As there, a rate ranks tokens within the batch.
+        of a reference are given. As in this paper, a rate ranks tokens within the batch.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -170,8 +170,8 @@ class TokenSelection:
         """Choose among tokens that all count.
 
         Args:
-            scores: one per token; tokens with higher scores are preferred. Zeros if scores are not
-                needed. A NaN ranks highest.
+            scores: one per token; tokens with higher scores are preferred. Pass zeros if the
+                selector needs no scores. A NaN ranks highest.
 
         Returns:
             The places of the kept tokens, ascending; and their weights if the selector reweights.
@@ -213,11 +213,11 @@ class TokenSelection:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()` of a selection that was built alike.
+        """Continue from the `state_dict()` of a selection built with the same arguments.
 
         Raises:
-            ConfigurationError: if the state is of another selection, or damaged; this one then
-                stays as it was.
+            ConfigurationError: if the state is damaged, or comes from a different selection. This
+                selection then stays as it was.
         """
         seed, draws, past, selector = Saved(state).fields("seed", "draws", "history", "selector")
         numbers = seed.whole(0, SEEDS - 1), draws.whole()

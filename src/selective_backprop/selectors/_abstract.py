@@ -22,18 +22,19 @@ class RunningSelector(ABC):
 
     @abstractmethod
     def select(self, scores: Scores, history: History, generator: torch.Generator) -> Choice:
-        """Choose rows of one window of candidates.
+        """Choose which candidates of one window to train on.
 
         Args:
-            scores: one score per candidate, never NaN; zeros if the strategy has no scorer, +inf
-                for a candidate of which nothing is known yet.
+            scores: one score per candidate, never NaN. All are 0 if the strategy has no scorer. A
+                candidate without a known score has +inf.
             history: recent scores, including those of these candidates. If candidates are drawn by
                 remembered scores, it holds all remembered scores.
             generator: the only source of randomness, on the scores' device.
 
         Returns:
             Row positions, ascending, and their weights. A candidate comes at most once, unless rows
-            are drawn with replacement. An exact selector returns `context.quota(candidates)` rows.
+            are drawn with replacement. If a window yields a fixed number of rows, this number is
+            `context.quota(candidates)`.
         """
 
     @abstractmethod
@@ -62,25 +63,26 @@ class Terms:
     """What a selector needs and promises.
 
     Attributes:
-        rate: the share of candidates that is kept, in (0, 1]; windows are sized by it.
-        draw: whether a window yields a fixed number of rows. If not, a row's odds must not depend
-            on the window's other rows. (The window is then a candidate batch or, if all scores are
-            remembered, up to a million examples of the data set.)
-        history: how many recent scores the selector ranks against; 0 if it ranks none.
-        history_type: the class of that history. Scores that are remembered for each example are
-            ranked in a plain `History`, because they have no order.
-        needs_scores: whether it chooses by score; if not, it can choose before loading.
+        rate: the share of candidates that is kept, in (0, 1]; the window size follows from it.
+        draw: whether a window yields a fixed number of rows. If not, the chance of a row must not
+            depend on other rows of the window. (The window is then a candidate batch or, if all
+            scores are remembered, up to a million examples of the data set.)
+        history: how many recent scores the selector ranks against; 0 if it needs none.
+        history_type: the class that holds these recent scores. Scores that are remembered for each
+            example are ranked in a plain `History`, because they have no order.
+        needs_scores: whether it chooses by score. If not, it can choose before rows are loaded.
         keeps_everything: whether candidate batches pass through unchanged.
         reweights: whether rows carry weights that the loss must use.
-        promises: whether about `rate` is kept whatever the scores are, ties aside. If not, the
-            share depends on the scores, and `rate` is a typical share.
-        paced: whether the length of training must be known, because the rule changes during it;
-            the running selector is then `Paced`.
-        confidence: whether it takes scores for cross-entropies, and so reads `exp(-score)` as the
+        promises: whether a share of about `rate` is kept whatever the scores are, except for ties.
+            If not, the share depends on the scores, and `rate` is a typical share.
+        paced: whether the rule changes during training, so that the length of training must be
+            known. The running selector is then `Paced`.
+        confidence: whether the selector treats scores as cross-entropies, with `exp(-score)` as the
             probability of the true class.
 
     Raises:
-        ConfigurationError: if a number is out of its range, or the type is not a `History`.
+        ConfigurationError: if a number is out of its range, or `history_type` is no subclass of
+            `History`.
     """
 
     rate: float
@@ -112,7 +114,7 @@ class AbstractSelector(ABC):
 
     @abstractmethod
     def start(self, context: Context) -> RunningSelector:
-        """Return the selector at work in the training that `context` describes."""
+        """Start the selector for the training that `context` describes."""
 
 
 @dataclass(frozen=True)
@@ -121,9 +123,10 @@ class Stateless(RunningSelector):
 
     Args:
         rule: `(scores, history, generator) -> Choice`.
-        windows: `(scores, history, generators) -> rows` draws from several windows in the host's
-            memory at once, if that is faster. It takes scores `[window, candidate]` and a generator
-            for each window, and returns the rows `[window, row]` that `rule` would draw from each.
+        windows: `(scores, history, generators) -> rows` draws from several windows at once, in the
+            host's memory; None if this is not faster. It takes scores `[window, candidate]` and a
+            generator for each window, and returns the rows `[window, row]` that `rule` would draw
+            from each.
     """
 
     rule: Callable[[Scores, History, torch.Generator], Choice]

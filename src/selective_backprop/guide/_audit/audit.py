@@ -17,14 +17,14 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
     """Rank training examples by how mislabelled they look, the most suspicious first.
 
     Each time the model sees an example (a look), it doubts the label by an amount from −1 to 1. The
-    doubt uses two probabilities: of the label and of the likeliest other class. It is their
-    difference, other class minus label, divided by their sum. A network learns what most labels say
-    before it memorises single exceptions. So it doubts a wrong label in many epochs, but perhaps no
-    longer in the last.
+    doubt is `(q − p) / (q + p)`, where `p` is the probability of the label and `q` the probability
+    of the likeliest other class. A network learns what most labels say before it memorises single
+    exceptions. So it doubts a wrong label in many epochs, though perhaps not in the last.
 
-    The suspicion is the mean doubt over all looks. The k-th look weighs k, because young models
-    know little. One look that is sure of the label is added, because few looks are little evidence.
-    If the suspicion is above 0, the model believed another class more than the label.
+    The suspicion is the mean doubt over all looks. The k-th look weighs k, because the model knows
+    little at first. One made-up look that is sure of the label is added, because few looks are
+    little evidence. If the suspicion is above 0, the model believed another class more than the
+    label.
 
     Hard but correctly labelled examples are doubted too: look at an example before you relabel or
     remove it.
@@ -42,12 +42,12 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
               losses and scores of selection passes count as separate looks.
 
     Raises:
-        ConfigurationError: if it is none of these, empty, or a loss is negative.
+        ConfigurationError: if `evidence` is empty or none of these, or a loss is negative.
 
     Source:
         Pleiss et al. 2020, arXiv:2001.10528, "area under the margin": how far the label lies below
-        the best other class, as a mean over training. Theirs is in unbounded logits, and all looks
-        weigh the same.
+        the best other class, as a mean over training. That measure is in unbounded logits, and all
+        looks weigh the same.
     """
     if isinstance(evidence, Doubts):
         return rank_doubts(evidence.on_host())
