@@ -64,12 +64,12 @@ class GatheredRows(Dataset[Any]):
 
 
 def in_memory_loader(loader: DataLoader[Any], collate_fn: Collate | None = None) -> DataLoader[Any]:
-    """Return a copy of a loader that gathers the rows of tensors in memory, which is faster.
+    """Return a copy of a loader that takes batches from tensors in memory, which is faster.
 
     torch's loader takes the examples of a `TensorDataset` one by one and stacks them. The copy
-    takes the rows of a batch by one index call. Order, random streams and batches stay the same,
-    bit for bit. `SelectiveLoader` does so by itself if there are no workers and the loader's
-    collate function is torch's own.
+    takes all rows of a batch by one index call. Order, random streams and batches stay the same,
+    bit for bit. `SelectiveLoader` takes batches in this way by itself, if there are no workers and
+    the loader's collate function is torch's own.
 
     Args:
         loader: a loader of a `TensorDataset`, or of a `Subset` of one, that yields batches.
@@ -77,8 +77,8 @@ def in_memory_loader(loader: DataLoader[Any], collate_fn: Collate | None = None)
             loader's own collate function, which takes a list of examples.
 
     Raises:
-        LoaderError: if the loader has another data set or no batches, or has its own collate
-            function and `collate_fn` is not given.
+        LoaderError: if the loader has another kind of data set or yields no batches. Also if it has
+            its own collate function and `collate_fn` is not given.
 
     Example:
         >>> import torch, selective_backprop as sb

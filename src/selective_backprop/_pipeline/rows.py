@@ -14,10 +14,10 @@ COUNT = attrgetter("count")
 
 
 class Leftovers(NamedOption):
-    """What happens to an incomplete window or batch at the end of an epoch.
+    """What happens at an epoch's end to an incomplete batch, or window of candidates.
 
-    `CARRY` keeps it for the next epoch, `FLUSH` draws a proportionally short batch, `DROP`
-    discards it.
+    `CARRY` keeps the rows for the next epoch. `FLUSH` draws a proportionally short batch. `DROP`
+    discards the rows.
     """
 
     CARRY = "carry"

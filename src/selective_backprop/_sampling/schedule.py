@@ -24,10 +24,10 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class Schedule:
-    """Selection acts from `start` to `end` of training, after the warm-up epochs.
+    """When selection acts: after the warm-up epochs, and from `start` to `end` of training.
 
-    Candidates are counted, never optimiser steps. So a strategy that takes fewer steps does not
-    stretch its own warm-up.
+    Training is measured in candidates, not in optimiser steps. So a strategy that takes fewer steps
+    does not stretch its own warm-up.
 
     Args:
         warmup_epochs: whole epochs at the beginning that train on everything.
@@ -64,11 +64,11 @@ class Schedule:
         """Refuse a training in which selection would never act.
 
         Args:
-            epochs: how many it will take, or None if that is unknown.
-            batches: candidate batches per epoch, or None if that is unknown.
+            epochs: length of the training, or None if unknown.
+            batches: candidate batches per epoch, or None if unknown.
 
         Raises:
-            ConfigurationError: if selection acts on none of its batches.
+            ConfigurationError: if selection acts on none of the training's batches.
         """
         if epochs is None:
             return

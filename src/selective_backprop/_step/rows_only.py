@@ -25,27 +25,28 @@ MIXING = (
 def rows_only(kept: Tensor, *modules: nn.Module) -> Generator[None]:
     """Run modules on the kept positions only, while the context is open.
 
-    Use it in the last block of a transformer, which only the loss follows: for the MLP, the output
-    projection of the attention, and the norms after it. Each module gets the kept positions alone,
-    as `[1, kept, feature]`. Its output is 0 at all other positions, so a residual connection leaves
-    them unchanged. Values and gradients at the kept positions are as in the whole model. Do not
-    pass a module of an earlier block, because later attention reads all of its positions.
+    Use it for modules in the last block of a transformer: the output projection of the attention,
+    the norms after the attention, and the MLP. Only the loss may follow this block. Each module
+    gets the kept positions alone, as `[1, kept, feature]`. Its output is 0 at all other positions,
+    so a residual connection leaves them unchanged. At the kept positions, values and gradients are
+    the same as without `rows_only`. Do not pass a module of an earlier block, because later
+    attention reads all of its positions.
 
     The modules get hooks, which are removed when the context ends. With gradient checkpointing,
     call `backward()` inside the context, because the block runs again there. Dropout inside the
-    modules draws fewer random numbers.
+    modules draws random numbers for the kept positions only.
 
     Args:
-        kept: a mask `[row, token]`, True at the positions to run on, as `TokenLoss.choose`
-            returns it. On CUDA the host waits for it once, unless it is in the host's memory. The
-            `TokenLoss` whose `choose` returned it does not wait again.
-        modules: each takes and returns `[row, token, feature]`, and treats each position by
-            itself; several tensors may be passed and returned.
+        kept: a mask `[row, token]`, True at the positions to run on, usually from
+            `TokenLoss.choose`. On CUDA the host waits for the mask once, unless the mask is in the
+            host's memory. The `TokenLoss` that made the mask does not wait again.
+        modules: each module takes and returns one or several tensors `[row, token, feature]`, and
+            treats each position by itself.
 
     Raises:
         ConfigurationError: if `kept` is not a mask, or a module holds a layer that mixes positions.
         BatchError: while the context is open, if a module gets no tensor of the mask's shape, or
-            returns one of another shape.
+            returns a tensor of another shape.
 
     Example:
         >>> import torch, selective_backprop as sb

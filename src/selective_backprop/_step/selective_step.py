@@ -62,27 +62,27 @@ class SelectedLosses(NamedTuple):
 class SelectiveStep:
     """Select rows of a batch of candidates, and return their losses for training.
 
-    Use it if your loop makes its own batches. If they come from a data loader, use
-    `SelectiveLoader`. Each call scores the candidates, selects the strategy's share of them and
-    runs the model forward on the selected rows. Your loop does the backward pass and the optimiser
-    step. To warm up, train on whole batches without this.
+    Use a `SelectiveStep` if your loop makes its own batches. If a data loader makes them, use
+    `SelectiveLoader` instead. Each call scores the candidates, selects the strategy's share of them
+    and runs the model forward on the selected rows. Your loop does the backward pass and the
+    optimiser step. To warm up, train on whole batches without a `SelectiveStep`.
 
     Args:
         model: the model in training.
         loss_fn: as for `SelectiveLoader`; may be None if `losses` is given.
         strategy: what to select; its schedule must be plain (`warmup_epochs=0`).
-        losses: `callable(model, batch)` that returns one loss per example, `[candidate]`: for
-            batches other than pairs `(inputs, targets)`.
+        losses: `callable(model, batch)` that returns one loss per example, `[candidate]`. Use it if
+            batches are not pairs `(inputs, targets)`.
         outputs: `callable(model, batch)` that returns `(outputs, targets)` for `loss_fn`.
-        reuse: lets the training forward use activations of the selection pass again, such as
+        reuse: how the training forward uses activations of the selection pass again, for example
             `sb.experimental.ReuseActivations()`; None for no reuse.
-        whole: paths in the batch that belong to it as a whole, not row by row.
-        generator: its initial seed seeds the draws; by default `torch.initial_seed()` does. Neither
-            random stream is moved.
+        whole: paths of the parts of a batch that are not divided into rows.
+        generator: its initial seed seeds the draws; by default, `torch.initial_seed()` does. The
+            draws do not change the state of either generator.
         nonfinite: what to do with losses that are infinite or NaN: `"raise"`, `"skip"` such
             rows, or `"select"` them.
-        process_group: the `torch.distributed` processes that step together; by default all.
-            They rank against one history.
+        process_group: the `torch.distributed` processes that step together; by default all. These
+            processes share one history of scores, against which they rank.
 
     Raises:
         ConfigurationError: if an option, or a combination of them, cannot work.
@@ -158,7 +158,7 @@ class SelectiveStep:
 
     @property
     def agreement(self) -> Agreement | None:
-        """What the last check of a cheap scorer found; None before a check, or if there is none."""
+        """What the last check of a cheap scorer found; None before a check or without one."""
         return None if self._scorer is None else self._scorer.agreement
 
     def __call__(self, batch: Any) -> SelectedLosses:
@@ -199,7 +199,7 @@ class SelectiveStep:
         return SelectedLosses(loss, losses, chosen.indices, chosen.weights)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what resuming needs, without activations or what is known of their reuse."""
+        """Return the state for resuming, without activations and findings about their reuse."""
         return {
             "version": STATE_VERSION,
             "built": dict(self._built),
@@ -214,8 +214,8 @@ class SelectiveStep:
         """Continue from `state_dict()` of a step of the same strategy.
 
         Raises:
-            ConfigurationError: if the state is of another version or of other parts, or damaged;
-                the message names what differs, and the step is unchanged.
+            ConfigurationError: if the state is damaged, or comes from another version or a step
+                with other parts. The message names what differs, and the step is unchanged.
         """
         check_state("step", state, STATE_VERSION, self._built)
         _, _, seed, stats, past, selector, scorer = Saved(state).fields(

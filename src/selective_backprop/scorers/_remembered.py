@@ -40,20 +40,21 @@ class Stale(AbstractScorer):
     """Score each example only every few epochs, and select by the last score in between.
 
     In between, examples are selected before anything is loaded. A score is used in at most `epochs`
-    epochs, including the one in which it was taken. Only examples that wait for a full window keep
-    theirs longer. An example without a valid score is loaded and scored.
+    epochs, including the epoch that computed it. Only examples that wait for a full window of
+    candidates keep their score longer. An example without a valid score is loaded and scored.
 
     Args:
         scorer: scores the examples.
-        epochs: number of epochs, n, in which a score is used; with 1, every epoch scores anew.
+        epochs: number of epochs, n, in which a score is used; with 1, every epoch computes new
+            scores.
         spread: whether each epoch scores an n-th of the examples (by index), so that every epoch
-            costs the same. By default all are scored in the same epoch, as in the paper.
-        recorded: whether the losses that `SelectiveLoader.record` gets count as scores too. They
-            come from the model in training mode.
+            costs the same. By default all examples are scored in the same epoch, as in the paper.
+        recorded: whether losses passed to `SelectiveLoader.record` count as scores too. These
+            losses come from the model in training mode.
 
     Raises:
-        ConfigurationError: if `epochs` is no whole number from 1, or `scorer` is no scorer or
-            remembers scores itself.
+        ConfigurationError: if `epochs` is not a whole number of at least 1, or if `scorer` is not a
+            scorer or remembers scores itself.
 
     Source:
         Jiang et al. 2019, arXiv:1910.00762, section 3.3 (StaleSB).
@@ -122,19 +123,19 @@ def _forget(scores: np.ndarray, lost: np.ndarray) -> Float32[Tensor, " example"]
 class Predicted(AbstractScorer):
     """Score each example only every few epochs, and select by a predicted score in between.
 
-    It works like `Stale`, but scores are predicted from the last ones. Predictions are made once,
-    at an epoch's start, for all examples. If an example's last score is too old, it is loaded and
-    scored.
+    It works like `Stale`, but predicts each score from the example's last scores. Predictions are
+    made once, at an epoch's start, for all examples. If an example's last score is too old, it is
+    loaded and scored.
 
     Args:
         scorer: scores the examples.
-        predictor: predicts a score from the last ones.
-        epochs: number of epochs in which a score is used, including the one in which it was taken;
-            at least 2, since with 1 nothing would be predicted.
+        predictor: predicts a score from the example's last scores.
+        epochs: number of epochs in which a score is used, including the epoch that computed it. At
+            least 2: with 1, nothing would be predicted.
 
     Raises:
-        ConfigurationError: if a value is out of its range, `scorer` is no scorer or remembers
-            scores itself, or `predictor` is no predictor.
+        ConfigurationError: if a value is out of its range, `scorer` is not a scorer or remembers
+            scores itself, or `predictor` is not a predictor.
     """
 
     scorer: AbstractScorer
@@ -169,46 +170,48 @@ class Predicted(AbstractScorer):
 @final
 @dataclass(frozen=True)
 class Recorded(AbstractScorer):
-    """Score each example by the last loss that training recorded of it.
+    """Score each example by the last loss that training recorded for it.
 
-    The loop hands its losses to `SelectiveLoader.record`. Examples are selected before anything is
-    loaded. An example without a known loss scores infinity, so it is trained on. A loss is from the
-    last training on the example, which may be long ago, and from the model in training mode.
+    Your training loop passes its losses to `SelectiveLoader.record`. Examples are selected before
+    anything is loaded. An example without a known loss scores infinity, so it is trained on. A loss
+    dates from the last time the example was trained on, which may be long ago. It was computed by
+    the model in training mode.
 
-    `give_up`, `fades` and `prior` need plain cross-entropies. `give_up` and `prior` know classes if
-    the recorded targets are class indices, or yes or no.
+    `give_up`, `fades` and `prior` need plain cross-entropies. `give_up` and `prior` tell classes
+    apart only if the recorded targets are class indices or binary.
 
     Args:
-        max_age: number of epochs that a loss counts after the epoch in which it was recorded. Then
-            the example is trained on again. None: for ever.
-        rescore: a scorer that scores, at an epoch's end, the examples that the epoch left out.
-            These passes are charged as scoring. None leaves the examples with their old loss.
+        max_age: for how many epochs a loss counts, after the epoch that recorded it. Then the
+            example is trained on again. None: for ever.
+        rescore: a scorer for the examples that an epoch left out, used at the epoch's end. Its
+            passes count as scoring cost. With None, these examples keep their old loss.
         highest_of: number of last recorded losses; the highest of them is the example's score. More
             than 1 guards against lucky guesses.
-        give_up: a share in (0, 1). An example recovers if its next loss is at most ln 2 (the model
-            gives its target at least 1/2). The higher the loss, the fewer examples recover. The
-            limit is the lowest loss above which fewer than this share recover. An example whose
-            last `highest_of` losses all reach the limit scores minus infinity, the lowest rank. If
-            `max_age` is set, each epoch takes back another `max_age`-th of these examples, to see
-            whether they recover. Giving up begins once half of the examples have a loss of at most
-            ln 2, and in each class once half of its own have. Mislabelled examples do not recover,
-            hard ones do. None: no example is given up.
-        fades: number of visits, after the first, at which selection ends, as a mean over the
-            examples that were trained on. If the error `1 - exp(-loss)` is below 1/2, twice the
-            error is raised to a power that falls from 1 to 0, so low errors rise to 1/2. None:
-            scores stay.
+        give_up: a share in (0, 1), which sets the loss from which examples are given up. An example
+            recovers if its next loss is at most ln 2 (the model gives its target at least 1/2). The
+            higher the loss, the fewer examples recover. The limit is the lowest loss above which
+            fewer than this share recover. An example whose last `highest_of` losses all reach the
+            limit scores minus infinity, the lowest rank. If `max_age` is set, each epoch takes back
+            another `max_age`-th of these examples, to see whether they recover. Giving up begins
+            once half of the examples have a loss of at most ln 2, and in each class once half of
+            its own have. Mislabelled examples do not recover, hard ones do. None: no example is
+            given up.
+        fades: selection ends after this mean number of visits, not counting each example's first. A
+            visit is one training on an example; examples without any are left out of the mean. If
+            the error `1 - exp(-loss)` is below 1/2, twice the error is raised to a power that falls
+            from 1 to 0, so low errors rise to 1/2. None: scores stay.
         prior: whether errors `1 - exp(-loss)` below 1/2 are raised in a class with more than half
-            of the examples. The factor is such that the error of always guessing this class, `1 -
-            share`, becomes 1/2.
+            of the examples. These errors are multiplied so that the error of always guessing this
+            class, `1 - share`, becomes 1/2.
         trim: whether to give up the estimated share of wrong labels too
             (`SelectiveLoader.wrong_labels`), if its interval excludes 0. From the second epoch on,
             the examples with the highest last losses are given up, in each class once half of its
             right labels are learned.
 
     Raises:
-        ConfigurationError: if `max_age` or `highest_of` is no whole number from 1, `rescore`
-            cannot be wrapped, `give_up` or `fades` is out of its range, `prior` or `trim` is no
-            bool, or `highest_of` is below 2 with `give_up`.
+        ConfigurationError: if `max_age` or `highest_of` is not a whole number of at least 1,
+            `give_up` or `fades` is out of its range, or `prior` or `trim` is not a bool. Also if
+            `rescore` cannot be wrapped, or if `highest_of` is below 2 with `give_up`.
     """
 
     max_age: int | None = None
@@ -237,7 +240,7 @@ class Recorded(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """Indices and recorded losses; with `rescore`, also what that scorer needs."""
+        """Indices and recorded losses; with `rescore`, also the needs of that scorer."""
         inner = Needs() if self.rescore is None else self.rescore.needs
         return replace(
             inner,

@@ -27,21 +27,22 @@ FALLS = ((0.3, 0.8), (0.6, 0.6), (0.8, 0.4))  # fractions of training, and KAKUR
 @final
 @dataclass(frozen=True)
 class Confident(AbstractSelector):
-    """Keep each candidate with odds that fall only if the model is confident of its class.
+    """Keep each candidate, with lower odds only where the model is confident of the true class.
 
     Losses are read as cross-entropies: the model gives the true class the probability
-    `exp(-loss)`. If that is at most a half, the candidate is kept. Otherwise its odds of being kept
-    are twice the probability of all other classes, but at least `floor`. High losses have no
-    advantage over middling ones, because the highest are often noise.
+    `exp(-loss)`. If this probability is at most a half, the candidate is kept. Otherwise its odds
+    of being kept are twice the probability of all other classes together, but at least `floor`.
+    High losses have no advantage over middling ones, because the highest are often noise.
 
-    An example that scores minus infinity is not kept: `Recorded` has given it up.
+    An example that scores minus infinity is never kept. `Recorded` gives this score to examples
+    whose labels look wrong.
 
     Args:
         floor: the lowest odds, in (0, 1].
         correction: exponent in [0, 1]; a kept row weighs `odds ** -correction`. With 1, `(weights *
-            losses).sum()` over the kept rows is an unbiased estimate of the sum over all, but
-            single rows count up to `1 / floor` times. With 0, all kept rows weigh the same, and
-            learned examples count less than without selection.
+            losses).sum()` over the kept rows is an unbiased estimate of the sum over all
+            candidates, but single rows count up to `1 / floor` times. With 0, all kept rows weigh
+            the same, and learned examples count less than without selection.
 
     Raises:
         ConfigurationError: if a value is out of its range.
@@ -57,7 +58,7 @@ class Confident(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """Keep all when training starts, and at least `floor` later; the rate is the midpoint."""
+        """Keep all at first and at least `floor` later; the rate is the mean of 1 and `floor`."""
         rate = (1.0 + self.floor) / 2.0
         reweights = self.correction > 0
         return Terms(rate, Draw.BERNOULLI, reweights=reweights, promises=False, confidence=True)
@@ -90,7 +91,7 @@ class Nonzero(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """Keep all that do not score 0; the rate says that most are expected to be kept."""
+        """Keep all that do not score 0; the rate of 1 says that most are expected to be kept."""
         return Terms(1.0, Draw.BERNOULLI, promises=False)
 
     def start(self, context: Context) -> RunningSelector:
@@ -102,18 +103,19 @@ class Nonzero(AbstractSelector):
 class BelowMean(AbstractSelector):
     """Prune candidates that score below the mean of the remembered scores, each by a coin toss.
 
-    A candidate below the mean is left out with probability `prune` and weighs `1 / (1 - prune)`
-    if it stays; all others stay and weigh 1. If nothing is remembered, everything stays.
+    A candidate below the mean is left out with probability `prune` and weighs `1 / (1 - prune)` if
+    it stays. All other candidates stay and weigh 1. If no scores are remembered, all candidates
+    stay.
 
     With the paper's weights, kept rows weigh more than 1 on average, so steps are longer. By
-    default the weights are multiplied by the share of rows that is kept if candidates score like
-    the remembered ones. Then `(weights * losses).mean()` is unbiased.
+    default the weights are multiplied by the expected share of kept rows, assuming that candidates
+    score like the remembered examples. Then `(weights * losses).mean()` is unbiased.
 
     Args:
         prune: probability of being left out below the mean, in [0, 1); the paper's r.
         longer_steps: use the paper's weights.
-        history: how many recent scores the mean is taken over, at least 1. If losses are remembered
-            by example, it is taken over all of them instead.
+        history: number of recent scores in the mean, at least 1. If losses are remembered by
+            example, the mean is over all of them instead.
 
     Raises:
         ConfigurationError: if a value is out of range.
@@ -133,7 +135,7 @@ class BelowMean(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """Keep `1 - prune / 2`, if half of the scores are below the mean; often more are."""
+        """Keep `1 - prune / 2` if half of the scores are below the mean; often it is more."""
         rate = 1.0 - self.prune / 2.0
         return Terms(rate, Draw.BERNOULLI, self.history, reweights=True, promises=False)
 
@@ -156,32 +158,34 @@ class BelowMean(AbstractSelector):
 @final
 @dataclass(frozen=True)
 class Hide(AbstractSelector):
-    """Leave out the candidates of lowest loss, unless the model is not sure of them.
+    """Leave out the candidates of lowest loss, if the model is sure of them.
 
-    A candidate is hidden if less than `share` of the remembered losses are lower than its own, and
-    the model predicted it correctly with a confidence of at least `confidence`. Many equal losses
-    may lie at the limit of the share, such as losses that underflowed to 0. Then a coin decides
-    each of them, so that at most the share is hidden on average.
+    A candidate is hidden on two conditions. Less than `share` of the remembered losses are lower
+    than its own, and the model predicted it correctly with a confidence of at least `confidence`.
+    Many equal losses may lie at the limit of the share, for example losses that underflowed to 0.
+    Then a coin toss decides about each of these candidates, so that at most the share is hidden on
+    average.
 
-    The prediction is read from the loss: if the true class has at least half of the probability, it
-    is the predicted class, and its probability is the confidence. So "correct and confident" means
+    The prediction is read from the loss. If the true class has at least half of the probability, it
+    is the predicted class. Its probability is then the confidence. So "correct and confident" means
     `exp(-loss) >= confidence`. Losses must be plain cross-entropies in nats, without label
     smoothing or class weights.
 
     Args:
-        share: at most this share is hidden, in (0, 1); the paper's F. It falls to 0.8, 0.6 and 0.4
-            of this in the first epochs that start after 0.3, 0.6 and 0.8 of training.
+        share: the largest share to hide, in (0, 1); the paper's F. Epochs that start after 0.3 of
+            training use 0.8 of this share. After 0.6 of training they use 0.6 of it, and after 0.8
+            of training 0.4 of it.
         confidence: the least confidence of a hidden example, in [1/2, 1); the paper's τ.
-        history: number of recent losses that are ranked against, at least 1. If losses are
-            remembered by example, all of them are ranked against instead.
+        history: number of recent losses to rank against, at least 1. If losses are remembered by
+            example, candidates are ranked against all of them instead.
 
     Raises:
         ConfigurationError: if a value is out of range.
 
     Source:
         Nguyen et al. 2023, arXiv:2310.10102, section 3; the share falls as in its ImageNet
-        trainings. The paper also divides the learning rate by the share that is trained on, which
-        is left to the training loop.
+        trainings. The paper also divides the learning rate by the share that is trained on. Here
+        your training loop has to do so.
     """
 
     share: float = 0.3
@@ -196,7 +200,7 @@ class Hide(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """Keep `1 - share` once the model is sure of enough; more before, and as it falls."""
+        """Keep `1 - share`; more until the model is sure of enough, or as `share` falls."""
         return Terms(
             1.0 - self.share,
             Draw.BERNOULLI,

@@ -32,16 +32,15 @@ SMOOTHED = "nn.CrossEntropyLoss(label_smoothing=0.3)"  # adds to what `auto` gai
 
 @dataclass(frozen=True)
 class Advice:
-    """Whether to select, and why; printed, it is at most five lines.
+    """Whether to select, and why; `print` shows this in at most five lines.
 
     Attributes:
         strategy: name of the strategy to take; None if the advice is not to select.
         verdict: the advice in a sentence.
-        reasons: at most three sentences about what was measured here, or what docs/auto.md has on
-            record.
+        reasons: at most three sentences about measurements, made here or reported in docs/auto.md.
         code: the lines to write; empty if the advice is not to select.
-        traits: what the training data are made up of.
-        cost: what an epoch takes; None if `auto` cannot work here, or the copy diverged.
+        traits: what `data_traits` found in the training data.
+        cost: seconds of an epoch; None if `auto` cannot work here, or the trained copy diverged.
     """
 
     strategy: str | None
@@ -70,22 +69,22 @@ def advise(
 ) -> Advice:
     """Say whether `auto` pays on a model and its data, and what an epoch costs on this machine.
 
-    It looks at the data as `data_traits` does. Then it trains a copy of the model, plain and with
-    `auto` in turn, for a few epochs or as long as `seconds` allows. The model, its optimiser and
-    gradients, the loader and all random streams stay as they were. Two things change: counters that
-    a data set keeps itself, and a stream that cannot start again.
+    First, `advise` looks at the data with `data_traits`. Then it trains a copy of the model, plain
+    and with `auto` in turn, for a few epochs or as long as `seconds` allows. The model, its
+    optimiser and gradients, the loader and all random streams stay as they were. Two things are not
+    restored: counters inside a data set, and a stream that cannot start again.
 
     Args:
         model: the model in training; its copy takes as much memory again.
-        loader: of its training data.
+        loader: the loader of the training data.
         loss_fn: as for `SelectiveLoader`.
-        optimizer: the model's, whose steps are timed on the copy; None for SGD.
+        optimizer: the model's optimiser; a copy of it trains the copied model. None for SGD.
         epochs: length of the whole training, at least 1; None if unknown.
         data: a loader or data set in which to look for copies, rare classes and wrong labels; None
             for `loader`. If the loader augments, give the training data without augmentation.
-        seconds: about how long it may take, above 0; it takes a few steps in any case.
+        seconds: about how long `advise` may run, above 0. It trains a few steps in any case.
         losses: as for `SelectiveLoader`.
-        device: where batches are moved to; by default where the model is.
+        device: the device to move batches to; by default the model's.
 
     Raises:
         ConfigurationError: if the model cannot be copied, or an option cannot work.
