@@ -17,14 +17,17 @@ Write: TypeAlias = Callable[[Mapping[str, float], int], object]
 
 
 class Log:
-    """Write what selection does into the experiment log that you have.
+    """Write what selection does into your experiment log.
 
-    Call it with the loader after each training step; every `every` batches it writes one entry:
+    Call it with the loader after each training step. After every `every` batches it writes one
+    entry:
 
-    - `epoch`, and `candidates`, `loaded`, `scored` and `kept`: counts since training began;
+    - `epoch`: the number of the epoch;
+    - `candidates`, `loaded`, `scored` and `kept`: examples, counted since training began;
     - `rate`: the share of the candidates that was kept since the previous entry;
-    - `cost` of scoring and training since training began, and `plain_cost`, the cost of training
-      on every candidate, both in forward passes of one example;
+    - `cost`: the cost of scoring and training, counted since training began;
+    - `plain_cost`: the cost of training on every candidate; both costs are in forward passes of one
+      example;
     - `least_class`, once an epoch, if the strategy notes classes: the lowest ratio of a class's
       share of visits to its share of the data (`SelectiveLoader.class_visits`);
     - `wrong_labels`, once an epoch: the share of labels that look wrong
@@ -32,14 +35,15 @@ class Log:
     - `score_mean` and `score_p10` to `score_p90`: mean and deciles of the scores that candidates
       are ranked against, if there are any.
 
-    The step of an entry is the number of training batches so far. In several processes only rank 0
-    writes, about its own share of the data. Scores are read from the device once per entry.
+    The step of an entry is the number of training batches so far. With several processes only rank
+    0 writes, and its entries cover its own share of the data. Scores are read from the device once
+    per entry.
 
     Args:
         to: a TensorBoard `SummaryWriter`, a Weights & Biases run, or the `mlflow` module; any other
-            object with their methods `add_scalar`, `log` and `define_metric`, or `log_metrics`; or
-            a `callable(values, step)` that takes a mapping of numbers by name. None is allowed on
-            ranks other than 0. No package is imported for it.
+            object with the methods of one of these (`add_scalar`; `log` and `define_metric`; or
+            `log_metrics`); or a `callable(values, step)` that takes a mapping of numbers by name.
+            None is allowed on ranks other than 0. No package is imported for it.
         every: training batches from one entry to the next, at least 1.
 
     Raises:

@@ -15,8 +15,8 @@ from selective_backprop._core.types import Float64, Odds, RowIndices, RowWeights
 class Draw(NamedOption):
     """How many rows a draw yields.
 
-    `EXACT` takes a fixed number from each window of candidates; `BERNOULLI` tosses a coin for
-    each candidate, so that the number varies.
+    `EXACT` takes a fixed number from each window of candidates. `BERNOULLI` tosses a coin for each
+    candidate, so the number varies.
     """
 
     EXACT = "exact"
@@ -40,10 +40,10 @@ class Choice(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Where the rows of a training batch came from, and what they weigh.
+    """The indices and the weights of a training batch's rows.
 
-    Use the weights as `(selection.weights * losses).mean()`. Only with this mean over the batch
-    does a strategy that reweights stay unbiased.
+    Use the weights as `(selection.weights * losses).mean()`. A strategy that reweights is unbiased
+    only with this mean over the batch.
 
     Attributes:
         indices: each row's index in the data set, int64 `[row]`; None for a stream.
@@ -55,13 +55,13 @@ class Selection(NamedTuple):
 
 
 def inclusion_odds(weights: Odds, count: int) -> Odds:
-    """Return the odds `min(1, c * weights)`, with `c` such that they sum to `count`.
+    """Return the odds `min(1, c * weights)`, where `c` makes the odds sum to `count`.
 
-    If fewer than `count` weights are positive, these rows are certain, and the rest of the count is
-    spread evenly over the other rows.
+    If fewer than `count` weights are positive, the odds of these rows are 1, and the rest of the
+    count is spread evenly over the other rows.
 
     Args:
-        weights: one per candidate, to which its odds are proportional; at least 0, on any scale
+        weights: one per candidate, proportional to the candidate's odds; at least 0, on any scale
             between 1e-280 and 1e300. Lower weights count as 0.
         count: how many rows are to be drawn; at most the number of candidates.
 
@@ -95,13 +95,14 @@ def _up_to(count: int, device: torch.device) -> Odds:
 def tilted_odds(probabilities: Odds, count: int) -> Odds:
     """Return odds that sum to `count` and stay as near to the given probabilities as they can.
 
-    A probability `p` becomes `p + d * p * (1 - p)`, which hardly changes a `p` near 0 or 1.
-    Averaged over windows of 128 rows, the odds stay within 0.01 of the probabilities in every
-    decile. (Scaling all of them would take up to 0.014 from the highest.) If the sum is too far
-    from `count` for this (`abs(d) > 1`), the probabilities are scaled, as by `inclusion_odds`.
+    A probability `p` becomes `p + d * p * (1 - p)`, with one `d` for all rows. A `p` near 0 or 1
+    hardly changes. Averaged over windows of 128 rows, the odds stay within 0.01 of the
+    probabilities in every decile. (Scaling all probabilities would lower the highest by up to
+    0.014.) If the sum of the probabilities is too far from `count` (`abs(d) > 1`), the
+    probabilities are scaled instead, as by `inclusion_odds`.
 
     Args:
-        probabilities: the probability of keeping each row on its own, in [0, 1].
+        probabilities: each row's own probability of being kept, in [0, 1].
         count: how many rows are to be drawn; at most the number of rows.
 
     Returns:
@@ -156,8 +157,8 @@ def tilt_on_device(both: Float64[Tensor, "2 candidate"], count: int) -> Odds:
 def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndices:
     """Draw exactly `count` distinct rows, each with its own odds of being among them.
 
-    This is systematic sampling: rows are put in random order, points at distance 1 are laid over
-    their cumulative odds, and each point takes the row it falls on.
+    This is systematic sampling. Rows are put in random order on a line, and the length of a row is
+    its odds. Points at distance 1 are laid on this line, and each point takes the row it falls on.
 
     Args:
         odds: each row's inclusion odds in [0, 1], summing to `count`.
@@ -165,7 +166,7 @@ def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndic
         generator: the only source of randomness, on the odds' device.
 
     Returns:
-        Row positions, ascending; exactly `count`, however the sum of the odds is rounded.
+        Exactly `count` row positions, ascending, however the sum of the odds is rounded.
 
     Raises:
         ConfigurationError: if the count is not a whole number from 0 to the number of rows.

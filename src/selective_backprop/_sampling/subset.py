@@ -28,16 +28,16 @@ class Subset:
     on the CPU.
 
     Args:
-        indices: the kept examples, none twice, in any order; held in int64, ascending.
+        indices: the kept examples, none twice, in any order. They are held in int64, ascending.
         examples: the size of the whole data set.
         scores: the scores by which examples were chosen, one finite number for each example of the
             whole data set, held in float32 or float64; or None.
         source: where the choice comes from, in a few words.
-        cost: cost of the scores, in passes of traditional training over the data set (three
-            forwards per example); 0 if unknown.
+        cost: cost of the scores, in epochs of traditional training (three forward passes per
+            example); 0 if unknown.
 
     Attributes:
-        digest: twelve hexadecimal digits that stand for all of the above.
+        digest: a hash of all of the above, in twelve hexadecimal digits.
 
     Raises:
         ConfigurationError: if no index is given, if one is given twice or is outside of the
@@ -86,10 +86,10 @@ class Subset:
         return mask
 
     def check(self, examples: int | None) -> None:
-        """Check that this is a part of a data set of that many examples.
+        """Check that this is a part of a data set with `examples` examples.
 
         Args:
-            examples: the size of the data set it is to be used with; None for a stream, whose
+            examples: the size of the data set to use this subset with; None for a stream, whose
                 examples have no indices.
 
         Raises:
@@ -104,7 +104,7 @@ class Subset:
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file that `Subset.load` reads. It is written whole or not at all.
+        """Write a file that `Subset.load` reads. The file is written whole or not at all.
 
         Args:
             path: path of the file; its folder is made if it is missing.
@@ -127,7 +127,7 @@ class Subset:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Subset":
-        """Return the subset that `save` wrote. Code in the file is never run.
+        """Return the subset that `save` wrote. No code in the file is run.
 
         Raises:
             DataError: if the file is missing, truncated, damaged, of another version, or no subset.

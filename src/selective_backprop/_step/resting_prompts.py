@@ -17,27 +17,28 @@ from selective_backprop._step.rollouts import informative
 class RestingPrompts(Sampler[int]):
     """Draw prompts in random order; if a prompt taught nothing lately, draw it less often.
 
-    If all answers to a prompt had equal rewards, they will probably have equal rewards again. Each
-    such visit in a row multiplies the prompt's odds of being drawn in a pass by `explore`, down to
-    `least`. So every prompt comes back. A visit with different rewards sets the odds back to 1.
-    Pass the object as `sampler` to the loader of the prompts.
+    A prompt teaches nothing if all answers to it get equal rewards, and this will probably happen
+    again. Each visit in a row that taught nothing multiplies the prompt's odds of being drawn in a
+    pass by `explore`. The odds never fall below `least`, so every prompt comes back. A visit with
+    different rewards sets the odds back to 1. Pass the object as `sampler` to the loader of the
+    prompts.
 
-    Each pass over it draws anew. On several ranks, build it alike on each, record what all ranks
-    found, and give each rank its part of the prompts.
+    Each pass over the sampler draws anew. On several ranks, build it with the same arguments on
+    each, and record the rewards of all ranks. Then give each rank its part of the prompts.
 
     Args:
         prompts: number of prompts.
         explore: factor of the odds for each visit in a row that taught nothing, in (0, 1].
         least: lowest odds, in (0, 1].
-        seed: of the order and the draws.
+        seed: seed of the order and the draws.
 
     Raises:
         ConfigurationError: if an option is out of its range.
 
     Source:
-        Zheng et al. 2025, arXiv:2506.02177 (GRESO). It has one factor for prompts that are always
-        solved and one for those that never are, and adapts both during training. Here there is one
-        fixed factor.
+        Zheng et al. 2025, arXiv:2506.02177 (GRESO). GRESO has one factor for prompts that are
+        always solved and one for prompts that are never solved. It adapts both factors during
+        training. Here there is one fixed factor.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -77,8 +78,8 @@ class RestingPrompts(Sampler[int]):
     def record(self, prompts: Tensor, rewards: Tensor) -> None:
         """Note the rewards of the answers to some prompts.
 
-        A prompt that comes several times has as many visits. If one of them taught something, its
-        odds are 1.
+        If a prompt comes several times, each time counts as a visit. If one of these visits taught
+        something, the prompt's odds are 1.
 
         Args:
             prompts: the prompts' numbers, `[prompt]`.
@@ -86,7 +87,7 @@ class RestingPrompts(Sampler[int]):
                 they differ. Or Booleans, `[prompt]`, that say whether each prompt taught something.
 
         Raises:
-            ConfigurationError: if a number is not of a prompt.
+            ConfigurationError: if a number belongs to no prompt.
             LossError: if there is not one row of rewards for each prompt.
         """
         told = rewards.dtype == torch.bool and rewards.ndim == 1
@@ -109,10 +110,10 @@ class RestingPrompts(Sampler[int]):
         return {"visits": self._visits.clone(), "passes": self._passes}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`, with the next pass.
+        """Restore what `state_dict()` returned; continue with the next pass.
 
         Raises:
-            ConfigurationError: if the state is damaged, or of another number of prompts; nothing
+            ConfigurationError: if the state is damaged, or has another number of prompts. Nothing
                 has changed then.
         """
         visits, passes = Saved(state).fields("visits", "passes")

@@ -29,11 +29,11 @@ class Copies:
     """Which examples of a data set repeat an earlier one that has the same target.
 
     Attributes:
-        first: for each example, the index of the example that is kept for it: its own, or of the
-            first example that it repeats.
+        first: for each example, the index of the first example that it repeats. For a kept example,
+            this is its own index.
         exact: True for an exact copy; False for a near copy, and for a kept example.
-        conflicts: pairs of examples, the earlier first, with repeated inputs and different targets.
-            Both are kept, because the data do not say which target is right.
+        conflicts: pairs of examples with repeated inputs and different targets, the earlier example
+            first. Both examples are kept, because the data do not say which target is right.
     """
 
     first: Int64[Tensor, " example"]
@@ -42,7 +42,7 @@ class Copies:
 
     @property
     def pairs(self) -> Int64[Tensor, "copy 2"]:
-        """Pairs of the kept example and its copy, in the order of the copies."""
+        """Pairs of a kept example and its copy, in the order of the copies."""
         own = torch.arange(len(self.first))
         return torch.stack([self.first, own], 1)[self.first != own]
 
@@ -53,7 +53,7 @@ class Copies:
 
     @property
     def subset(self) -> Subset:
-        """Each example once, for `pruned`, or `within` of any strategy."""
+        """Each example once, for `pruned` or for `within`, a method of every strategy."""
         return Subset(self.first.unique(), len(self.first), source="each once, by find_copies")
 
     @property
@@ -82,24 +82,23 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
     Each example is read once, in order, and no model is needed. Two examples are exact copies if
     the tensors of their inputs have the same bytes, apart from zeros at the end that pad texts. Two
     images are near copies if their correlation is at least `near` after the best shift of up to a
-    twelfth of a side. Light and contrast do not matter. Larger images are compared at 32 pixels a
-    side, so scaling and compression hardly matter either.
+    twelfth of a side. Brightness and contrast do not matter. Larger images are compared at 32
+    pixels a side, so scaling and compression hardly matter either.
 
-    It does not find mirrored, rotated, cropped or further shifted images, or near copies of
-    anything but images. An image is compared with the few that look most similar, so some near
-    copies are missed. Very simple images can be taken for near copies though they are not: look at
-    `pairs`.
+    Mirrored, rotated, cropped or further shifted images are not found, and only images have near
+    copies. An image is compared with the few images that look most similar, so some near copies are
+    missed. Very simple images can be mistaken for near copies, so look at `pairs`.
 
-    An image takes at most 3,600 bytes of memory per three channels, any other example about 100.
-    The loader, its data set and all random streams stay as they were, except for counters that a
-    data set keeps itself.
+    An image takes at most 3,600 bytes of memory per three channels. Any other example takes about
+    100 bytes. The loader, its data set and all random streams stay as they were, except for
+    counters that a data set keeps itself.
 
     Args:
         data: examples are tuples `(inputs, targets, …)`, mappings with `labels`, `label`,
             `targets`, `target` or `y`, or inputs alone. A loader must go through the whole data set
             in order.
-        near: the least correlation of near copies, above 0, at most 1; at 0.99 they share 98 % of
-            their variance. None finds exact copies only.
+        near: the least correlation of near copies, above 0, at most 1; at 0.99 two images share
+            98 % of their variance. None finds exact copies only.
 
     Returns:
         The copies. Examples with repeated inputs and different targets are `conflicts`, not copies.

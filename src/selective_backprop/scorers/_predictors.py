@@ -21,24 +21,24 @@ _CHUNK = 1024  # examples; 2 MiB of a kernel with 256 points
 
 
 class AbstractPredictor(ABC):
-    """A way to predict an example's score from its last ones: immutable, without a memory."""
+    """A way to predict an example's next score from its last ones. Immutable, without a memory."""
 
     @property
     @abstractmethod
     def depth(self) -> int:
-        """How many of each example's last scores it uses; at least 1."""
+        """How many of each example's last scores are used; at least 1."""
 
     @abstractmethod
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
-        """Return a score for every example that has one observation or more.
+        """Return a predicted score for every example that was scored at least once.
 
         Args:
             observed: the last scores of each example and their epochs, newest first.
-            epoch: the epoch to predict for, later than all of them.
+            epoch: the epoch to predict for, later than all observed ones.
 
         Returns:
             Predicted scores; a higher one means more useful to train on. The unit does not matter,
-            since only ranks count. NaN if nothing was observed.
+            since only ranks count. NaN for an example that was never scored.
         """
 
 
@@ -48,8 +48,8 @@ class Average(AbstractPredictor):
     """Predict an exponentially weighted average of the last scores.
 
     Args:
-        decay: weight of a score relative to the next newer one, in [0, 1); 0 is the last score
-            itself.
+        decay: weight of a score relative to the next newer one, in [0, 1). With 0, the last score
+            itself is predicted.
         depth: how many scores are averaged, at least 1.
 
     Raises:
@@ -64,7 +64,7 @@ class Average(AbstractPredictor):
         settle(self, check_whole, "depth")
 
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
-        """Return the average of the scores that each example has."""
+        """Return the weighted average of each example's scores."""
         scores = observed.scores
         weights = self.decay ** np.arange(len(scores), dtype=np.float64)[:, None]
         known = ~np.isnan(scores)
@@ -78,14 +78,14 @@ class Average(AbstractPredictor):
 class GaussianProcess(AbstractPredictor):
     """Predict the next score by a Gaussian process, from the last scores and their epochs.
 
-    When an epoch starts, it learns how the last score of an example follows from its earlier ones.
-    It predicts the next score from the last ones in the same way. If an example has fewer than
-    `depth - 1` scores, its last score is the prediction. If fewer than 8 examples have `depth`
-    scores, this holds for all. The number of epochs between scores is a feature, useful if examples
-    were scored in different epochs.
+    When an epoch starts, the process learns how an example's last score follows from its earlier
+    ones. In the same way, it predicts the next score from the last ones. If an example has fewer
+    than `depth - 1` scores, its last score is the prediction. If fewer than 8 examples have `depth`
+    scores, the last score is the prediction for all examples. The number of epochs between scores
+    is a feature, which helps if examples were scored in different epochs.
 
-    In each epoch, learning costs some dozens of times `O(points ** 3)`, and predicting `O(examples
-    * points)`. Predictions are made in pieces and take little memory.
+    In each epoch, learning takes some dozens of times `O(points ** 3)` operations. Predicting takes
+    `O(examples * points)`. Predictions are made in pieces and take little memory.
 
     Needs scikit-learn: `pip install 'selective-backprop[predict]'`.
 
@@ -110,7 +110,7 @@ class GaussianProcess(AbstractPredictor):
         _check_installed("GaussianProcess")
 
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
-        """Return the score expected in `epoch`, or the last one if none can be predicted."""
+        """Return the score expected in `epoch`, or the last score where none can be predicted."""
         scores, epochs = observed.scores[: self.depth], observed.epochs[: self.depth]
         predicted = scores[0].copy()
         pairs = _pick_pairs(scores, self.depth, self.points)
@@ -153,13 +153,14 @@ def _flatten(
 class Crossing(AbstractPredictor):
     """Predict the probability that an example's next score is among the highest.
 
-    At each epoch's start a logistic regression learns which of the newest scores are among the
-    highest `rate`, from the earlier ranks of the same examples and their epochs. If an example has
-    no earlier score, it is taken to have moved like the average example. If fewer than 8 examples
-    have `depth` scores, or all or none of them are among the highest, the prediction is the share
-    of lower last scores.
+    When an epoch starts, a logistic regression learns which examples have a newest score among the
+    highest `rate`. It learns this from the examples' earlier ranks and their epochs. If an example
+    has no earlier score, its rank is taken to have changed like that of the average example.
+    Nothing can be learned if fewer than 8 examples have `depth` scores, or if all or none of these
+    are among the highest. The prediction is then the share of examples with a lower last score.
 
-    In each epoch, ranking costs `O(examples * log(examples))`, and learning `O(points)`.
+    In each epoch, ranking takes `O(examples * log(examples))` operations. Learning takes
+    `O(points)`.
 
     Needs scikit-learn: `pip install 'selective-backprop[predict]'`.
 
@@ -184,7 +185,7 @@ class Crossing(AbstractPredictor):
         _check_installed("Crossing")
 
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
-        """Return the probabilities, or shares of lower scores if they cannot be learned."""
+        """Return the probabilities, or shares of lower scores if nothing can be learned."""
         scores, epochs = observed.scores[: self.depth], observed.epochs[: self.depth]
         shares = np.stack([_shares_of_lower(lag) for lag in scores])
         pairs = _pick_pairs(scores, self.depth, self.points)
