@@ -44,9 +44,9 @@ class ExampleScores:
         scores: the mean over the models, on the CPU.
         spread: the standard deviation between the models; 0 if there is one model.
         source: where the scores come from, in a few words.
-        cost: cost of scoring, and of training if `train` returned it, in passes of traditional
-            training over the data set (three forwards per example).
-        uncharged: whether `cost` lacks the training of any of the models.
+        cost: cost of scoring, and of training if `train` returned its cost. The unit is a pass of
+            traditional training over the data set (three forwards per example).
+        uncharged: whether `cost` leaves out the training of at least one model.
     """
 
     scores: Float64[Tensor, " example"]
@@ -66,22 +66,22 @@ def el2n_scores(
 ) -> ExampleScores:
     """Score every example by how far predictions early in training are from its target.
 
-    The score is the L2 norm of the error vector, averaged over the models. The error vector is
-    the predicted class probabilities less the target's; for a cross-entropy it is the gradient
-    with respect to the logits. The score is 0 if all models are sure and right, and √2 if all are
-    sure and wrong. You make the models and train them for a few epochs in your own loop. Then each
-    scores every example once, in eval mode.
+    The score is the L2 norm of the error vector, averaged over the models. The error vector is the
+    predicted class probabilities minus those of the target. For a cross-entropy it is the gradient
+    of the loss with respect to the logits. The score is 0 if all models are sure and right, and √2
+    if all are sure and wrong. You make the models and train them for a few epochs in your own loop.
+    Then each model scores every example once, in eval mode.
 
-    Scoring leaves the random streams as they were; `make_model` and `train` move them. Before any
-    training, a few examples are loaded and scored with the untrained first model, to find errors
-    early.
+    Scoring leaves the random streams as they were; `make_model` and `train` advance them. Before
+    any training, a few examples are loaded and scored with the untrained first model, to find
+    errors early.
 
     Args:
         loader: a `DataLoader` of the data set in order, without augmentation.
         make_model: returns a new, untrained model.
-        train: `train(model, seed)` trains the model in place, for as long as you want; may
-            return how many epochs of traditional training it spent, which is charged to `cost`.
-        models: how many models are averaged, with the seeds 0, 1, 2 and so on; at least 1.
+        train: `train(model, seed)` trains the model in place, for as long as you want. It may
+            return its cost in epochs of traditional training, which is added to `cost`.
+        models: how many models are averaged, at least 1; their seeds are 0, 1, 2 and so on.
         outputs: `(model, batch) -> (outputs, targets)`: logits `[candidate, class]`, and classes
             `[candidate]` or their probabilities `[candidate, class]`. By default it is
             `(model(inputs), targets)` for a batch `(inputs, targets)`.
@@ -118,19 +118,19 @@ def grand_scores(
     """Score every example by the norm of its own gradient early in training.
 
     The score is the L2 norm of the gradient of the example's loss with respect to all trainable
-    parameters, averaged over the models. It takes a backward pass. Gradients of as many examples as
-    fit into 256 MiB are computed at once. `el2n_scores` approximates the norm from forward passes
-    alone, and is usually preferred. Gradients are taken in eval mode, so examples do not depend on
-    one another (BatchNorm) or on chance (dropout).
+    parameters, averaged over the models. This needs a backward pass. As many gradients as fit into
+    256 MiB are computed at once. `el2n_scores` approximates the norm from forward passes alone, and
+    is usually preferred. Gradients are taken in eval mode, so examples do not depend on one another
+    (BatchNorm) or on chance (dropout).
 
     Args:
         loader: a `DataLoader` of the data set in order, without augmentation.
         make_model: returns a new, untrained model.
-        train: `train(model, seed)` trains the model in place, for as long as you want; may
-            return how many epochs of traditional training it spent, which is charged to `cost`.
+        train: `train(model, seed)` trains the model in place, for as long as you want. It may
+            return its cost in epochs of traditional training, which is added to `cost`.
         loss_fn: the loss the models are trained with; it is computed for one example at a time,
             whatever its `reduction`.
-        models: how many models are averaged, with the seeds 0, 1, 2 and so on; at least 1.
+        models: how many models are averaged, at least 1; their seeds are 0, 1, 2 and so on.
         outputs: `(model, batch) -> (outputs, targets)`; by default `(model(inputs), targets)` for
             a batch `(inputs, targets)`.
 
@@ -170,9 +170,9 @@ def example_losses(
 
     Args:
         loader: a `DataLoader` of the data set in order, without augmentation.
-        model: its losses are returned; batches are moved to its device.
-        loss_fn: computes one loss per example, whatever its `reduction`; for a text, the mean over
-            its tokens.
+        model: the model whose losses are returned. Batches are moved to its device.
+        loss_fn: computes one loss per example, whatever its `reduction`. The loss of a text is the
+            mean over its tokens.
         losses: `callable(model, batch)` that returns one loss per example, in place of a loss
             function.
         outputs: `(model, batch) -> (outputs, targets)`; by default `(model(inputs), targets)` for

@@ -17,14 +17,14 @@ def prune(
 ) -> Subset:
     """Keep the part of a data set whose scores are highest.
 
-    The choice is deterministic: if examples tie at the edge, the lower indices are kept. To keep
-    the lowest scores, pass `-scores.scores`.
+    The choice is deterministic: if scores tie at the limit, the examples with the lower indices are
+    kept. To keep the lowest scores, pass `-scores.scores`.
 
     Args:
-        scores: of every example, from `el2n_scores`, `grand_scores` or anything else.
+        scores: one per example, from `el2n_scores`, `grand_scores` or anything else.
         keep: the share to keep, in (0, 1]; at least one example is kept.
-        labels: the class of every example; if given, a warning names the classes of which no
-            example is kept.
+        labels: the class of every example; if given, a warning names each class without a kept
+            example.
 
     Returns:
         The kept part, with all scores and their cost.

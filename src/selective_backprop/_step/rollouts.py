@@ -12,25 +12,25 @@ from selective_backprop._core.options import check_number, check_whole
 
 
 def informative(rewards: Tensor, *, pass_rate: tuple[float, float] | None = None) -> Tensor:
-    """Return which answers are of a prompt whose answers got different rewards.
+    """Return which answers belong to prompts whose answers got different rewards.
 
-    Rewards are compared exactly. Advantages would not do: the mean of eight rewards of 0.1 may
-    differ from 0.1 in its last bit, and then the advantages are not 0.
+    Rewards are compared exactly. Comparing advantages would not work: the mean of eight rewards of
+    0.1 may differ from 0.1 in its last bit. Equal rewards then get advantages that are not 0.
 
     Args:
         rewards: numbers, `[prompt, answer]`; NaN if an answer has no reward. Such an answer is not
             trained on.
         pass_rate: lowest and highest mean reward of the prompts to keep, such as `(0.2, 0.8)`. This
-            leaves out prompts that are hardly ever or nearly always solved, too, and so changes
-            training. None leaves out equal rewards only, which changes nothing.
+            also leaves out prompts that are hardly ever or nearly always solved, which changes
+            training. None leaves out only prompts with equal rewards, which does not change
+            training.
 
     Returns:
-        Booleans, `[prompt, answer]`, on the device of `rewards`. `NonzeroRows` takes them
-        flattened.
+        Booleans, `[prompt, answer]`, on the device of `rewards`. Flatten them for `NonzeroRows`.
 
     Raises:
         LossError: if `rewards` is no tensor with two axes.
-        ConfigurationError: if `pass_rate` is no pair of finite numbers, the lower one first.
+        ConfigurationError: if `pass_rate` is no pair of finite numbers with the lower one first.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -48,18 +48,18 @@ def informative(rewards: Tensor, *, pass_rate: tuple[float, float] | None = None
 
 
 def max_variance(rewards: Tensor, keep: int) -> Tensor:
-    """Return the `keep` answers to each prompt whose rewards have the highest variance.
+    """Return, for each prompt, the `keep` answers whose rewards have the highest variance.
 
-    These are some answers with the highest and some with the lowest rewards. All answers are
-    generated and rewarded, and few are trained on, as in PODS. Compute the means and deviations of
-    the advantages over the answers that are kept.
+    These are some answers with the highest and some with the lowest rewards. As in PODS, all
+    answers are generated and rewarded, but only these are trained on. For the advantages, take the
+    mean and the deviation of the kept answers' rewards only.
 
     Args:
         rewards: finite numbers, `[prompt, answer]`.
-        keep: answers to keep of each prompt, from 1 to as many as there are.
+        keep: number of answers to keep per prompt, from 1 to the number of its answers.
 
     Returns:
-        Booleans, `[prompt, answer]`, on the device of `rewards`; `keep` of each row are True.
+        Booleans, `[prompt, answer]`, on the device of `rewards`; in each row `keep` are True.
 
     Raises:
         LossError: if `rewards` is not a finite tensor with two axes.

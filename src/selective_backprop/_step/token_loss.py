@@ -44,26 +44,27 @@ def _uncompiled(function: Callable[_Given, _Returned]) -> Callable[_Given, _Retu
 class TokenLoss:
     """Compute a language model's cross-entropy from its last hidden states, on chosen tokens.
 
-    Call it in place of the head and the loss. The head computes all tokens' losses without
-    gradients, the selection chooses tokens, and the head's forward and backward pass run over the
-    kept tokens. Gradients of the mean of their losses are exact, to within rounding. If all tokens
-    are kept, or you pass `kept`, the head runs once.
+    Call it in place of the head and the loss. The head first computes the losses of all tokens
+    without gradients, and the selection chooses tokens. The head's forward and backward pass then
+    run over the kept tokens only. The gradients of the mean loss of the kept tokens are exact, up
+    to rounding. If all tokens are kept, or you pass `kept`, the head runs once.
 
     Logits are computed in chunks of tokens, so that at most `[chunk, vocabulary]` logits, and as
     many probabilities, are in memory at once. Losses and sums are in float32 at least. Under
-    autocast, products have its precision. On CUDA the host waits for the device once a call, to
-    learn how many tokens count. It does not wait if `rows_only` has waited for the same mask, or if
-    the labels (and `kept`) are in the host's memory and the selection has a rate.
+    autocast, matrix products have the precision of autocast. On CUDA the host waits for the device
+    once per call, to learn how many tokens count. The host does not wait if `rows_only` has waited
+    for the same mask, or if the labels (and `kept`) are in the host's memory and the selection has
+    a rate.
 
     Args:
         head: the model's last layer, `nn.Linear` from features to the vocabulary, with or without a
             bias; its weight may be the embedding's. Only its weights are read, at each call. If the
             model scales or caps logits after its head, the loss does not include this.
-        selection: which tokens are kept; None keeps all that count.
+        selection: which tokens are kept; None keeps all tokens that count.
         shift: compare each token's prediction with the next label, as models of Hugging Face do.
             Position `t` then stands for the prediction of label `t + 1`, here and in every mask
             and loss that is given or returned; the last position does not count.
-        entropy: choose by the entropies of the predictions instead of their losses.
+        entropy: choose tokens by the entropy of their predictions, instead of by their losses.
         chunk: number of tokens whose logits or probabilities are held at once; None takes as many
             as fit into 128 MiB in float32, on CUDA 512 MiB, but at least 256. If all tokens that
             count fit, kept tokens are not computed twice.
@@ -185,17 +186,18 @@ class TokenLoss:
 
     @_uncompiled
     def losses(self, hidden: Tensor, labels: Tensor) -> Tensor:
-        """Return every counted token's loss, without gradients, as for a reference.
+        """Return the loss of every token that counts, without gradients, to use as a reference.
 
         Args:
-            hidden: as for a call.
-            labels: as for a call.
+            hidden: the head's input, `[row, token, feature]`.
+            labels: token ids `[row, token]`; the selection's `ignored` marks tokens that do not
+                count.
 
         Returns:
             `[row, token]`, float32 or float64; NaN where a token does not count.
 
         Raises:
-            LossError: as for a call.
+            LossError: if shapes do not fit each other and the head, or labels are not token ids.
         """
         rows, targets = self._counted(hidden, labels, None)
         flat = hidden.detach().flatten(0, -2)
@@ -209,16 +211,19 @@ class TokenLoss:
     def choose(
         self, labels: Tensor, scores: Tensor | None = None, *, reference: Tensor | None = None
     ) -> Tensor:
-        """Choose tokens before the model runs, by scores that are known already.
+        """Choose tokens before the model runs, by scores that are already known.
 
-        Pass the mask to `rows_only` around the model's last layers, and as `kept` to the call.
+        Pass the mask to `rows_only` around the model's last layers, and as `kept` when you call
+        this object.
 
         Args:
-            labels: as for a call.
-            scores: one per token, `[row, token]`, such as a `TokenLedger` recalls, on any device;
-                NaN, for unknown, ranks highest. None keeps all tokens that count, or draws among
-                them if the selector needs no scores.
-            reference: as for a call.
+            labels: token ids `[row, token]`; the selection's `ignored` marks tokens that do not
+                count.
+            scores: one per token, `[row, token]`, on any device; a `TokenLedger` can recall them.
+                NaN means unknown, and ranks highest. None keeps all tokens that count, or draws
+                among them if the selector needs no scores.
+            reference: a loss per token, `[row, token]`, which is subtracted from the score. NaN
+                ranks the token highest.
 
         Returns:
             A mask `[row, token]`, True at the tokens to train on; on the labels' device.

@@ -56,24 +56,24 @@ RELUS = (functional.relu, torch.relu, "relu", "relu_")
 @final
 @dataclass(frozen=True)
 class Int8(AbstractScorer):
-    """Experimental: score as the scorer inside does, with a copy of the model in 8-bit integers.
+    """Experimental: let another scorer score with a copy of the model in 8-bit integers.
 
     Convolutions of images and linear layers compute in integers; all other layers compute as
-    before. Weights are scaled by output channel. Inputs of a layer are scaled by the range that the
-    last calibration saw. The distance between calibrations is 1, 2, 4, 8 and so on scored batches,
-    since a young model's activations move fastest; one more follows after training without scoring.
-    Copying and calibrating are part of the selection pass, and a calibration costs a pass in full
-    precision. Weights are copied whenever training has changed them. Torch does not count changes
-    through `.data`; these are noticed within 16 scored batches. The copy takes 1.25 times as much
-    memory as the model's parameters.
+    before. Weights are scaled by output channel. A calibration, a pass over a batch in full
+    precision, finds the range of each layer's inputs, and the inputs are scaled by this range.
+    Calibrations are 1, 2, 4, 8 and so on scored batches apart, since activations change fastest
+    early in training. One more follows after training without scoring. Copying and calibrating are
+    part of the selection pass. Weights are copied whenever training has changed them. Torch does
+    not count changes through `.data`, so those are noticed only within 16 scored batches. The copy
+    takes 1.25 times as much memory as the model's parameters.
 
     Args:
-        scorer: scores with the copy. It must score in eval mode, since BatchNorm becomes part of
-            other layers.
-        recalibrate_every: the largest distance between calibrations, at least 1, in scored batches
-            or in changes of a weight.
-        check: when to compare the scores with the model's own; None for never. The
-            batches of a check are spread from one calibration to the next.
+        scorer: the scorer that uses the copy. It must score in eval mode, since BatchNorm becomes
+            part of other layers.
+        recalibrate_every: the most scored batches, or changes of a weight, between two
+            calibrations; at least 1.
+        check: when to compare the scores with exact ones; None for never. The batches of a check
+            are spread from one calibration to the next.
 
     Raises:
         ConfigurationError: if a number is out of its range or the scorer cannot be wrapped. At the
