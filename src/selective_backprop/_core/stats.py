@@ -10,26 +10,27 @@ PRESENT = ("epoch", "ties")  # describe the present and count nothing
 
 @dataclass(frozen=True)
 class Stats:
-    """Counts since training began, as the consumer of the batches has seen them.
+    """Counts since training began, up to the batch that the training loop received last.
 
     Attributes:
-        epoch: number of the epoch that runs or ran last, from 0; -1 before the first.
+        epoch: number of the current or last epoch, from 0; -1 before the first.
         candidates: examples that came up for training, loaded or not.
         loaded: examples that were loaded.
         scored: examples that were scored by a forward pass.
         checked: scored examples that were scored a second time, exactly, to check a cheap scorer.
-        observed: examples whose scores a gate took from training, without a scoring pass.
+        observed: examples without a scoring pass, whose scores a gate (which decides when to
+            select) took from training.
         expired: candidates that were scored because their remembered score was too old or missing.
         kept: examples handed out in training batches.
         batches: training batches handed out.
         waiting: candidates that wait for a full window, rows that wait for a full batch, and a
             batch that waits because another rank had none.
-        dropped: examples let go by `leftovers="drop"`, and by `"flush"` if another rank had no
+        dropped: examples discarded by `leftovers="drop"`, or by `"flush"` if another rank had no
             batch left.
-        beyond: examples of this rank's shard that never came up, because another rank's epoch
-            was over; in no other count, and 0 if the sampler has no length.
+        beyond: examples of this rank's shard that never came up, because another rank's epoch was
+            over. No other count includes them; 0 if the sampler has no length.
         nonfinite: examples skipped because their loss was not finite.
-        ties: share of the recent scores that equal another one, as of the last epoch's end.
+        ties: share of the recent scores that equal another recent score, at the last epoch's end.
     """
 
     epoch: int = -1
@@ -49,7 +50,7 @@ class Stats:
 
     @property
     def rate(self) -> float:
-        """The share of candidates that was kept, from 0 to 1, without waiting ones.
+        """The share of candidates that were kept, in [0, 1]; waiting candidates are left out.
 
         NaN while all candidates wait.
         """
@@ -60,8 +61,8 @@ class Stats:
     def cost(self) -> int:
         """What scoring and training took, in forward passes of one example.
 
-        A score counts as one, even from a cheap scorer. Training on an example counts as three: one
-        for the forward pass, two for the backward pass.
+        Scoring an example counts as one, even with a cheap scorer. Training on an example counts as
+        three: one for the forward pass, two for the backward pass.
         """
         return self.scored + self.checked + TRAINED * self.kept
 
@@ -93,12 +94,13 @@ class Tally(dict[str, Any]):
 
 @dataclass(frozen=True)
 class ScoreStats:
-    """A summary of many scores, without any that are not finite.
+    """A summary of many scores; scores that are not finite are left out.
 
     Attributes:
         count: how many finite scores there are, at least 1.
         mean: their mean.
-        deciles: the lowest, the nine that cut them into tenths, and the highest, `[11]`.
+        deciles: the lowest score, the nine values that cut the scores into tenths, and the highest
+            score, `[11]`.
     """
 
     count: int
@@ -115,13 +117,13 @@ class StepStats:
         candidates: rows that came up.
         kept: rows that were selected.
         nonfinite: rows skipped because their loss was not finite.
-        operations: heavy operations (matrix products, convolutions, attention) of training
-            forwards, where activations are reused.
+        operations: heavy operations (matrix products, convolutions, attention) in training
+            forwards; counted only if activations are reused.
         reused: heavy operations that were not computed again.
         products: multiplications that all heavy operations take.
         spared: multiplications of the reused operations.
-        strayed: training forwards that called other operations than their selection pass; from
-            there on they were computed.
+        strayed: training forwards that called other operations than their selection pass. From the
+            first difference on, nothing was reused.
         held_bytes: the most memory that a selection pass kept for its training forward.
     """
 

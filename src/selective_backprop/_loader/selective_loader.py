@@ -65,12 +65,12 @@ UNPINNED = (
 class SelectiveLoader:
     """Wrap a data loader so that it yields full batches of the examples worth training on.
 
-    Iterate it in the loader's place; the rest of the loop stays the same. The current model scores
-    each candidate batch, the strategy chooses examples, and chosen examples wait until they fill a
-    training batch. Strategies that need no scores choose before loading, so that skipped examples
-    are never read.
+    Iterate over it instead of your data loader; the rest of the loop stays the same. The current
+    model scores each candidate batch, the strategy chooses examples, and chosen examples wait until
+    they fill a training batch. Strategies that need no scores choose before loading, so that
+    skipped examples are never read.
 
-    Scoring leaves the model's modes and buffers and every random stream unchanged. The wrapped
+    Scoring leaves the model's modes, its buffers and all random streams unchanged. The wrapped
     loader is not changed and can be used beside this one. If the strategy scores, the thread that
     trains must both build this loader and take its batches.
 
@@ -84,36 +84,38 @@ class SelectiveLoader:
         losses: `callable(model, batch)` that returns one loss per example, `[candidate]`, for
             batches other than pairs `(inputs, targets)`.
         outputs: `callable(model, batch)` that returns `(outputs, targets)` for `loss_fn`.
-        batch_size: rows of a training batch; by default as many as the loader's.
-        epochs: how long training will be, in epochs; needed by strategies that select during a
-            fraction of it.
-        progress: `callable()` that returns the fraction of training done, if something other
-            than epochs ends it; called when indices are drawn, with workers a little early.
+        batch_size: rows of a training batch; by default the batch size of `loader`.
+        epochs: how many epochs training will take; needed by strategies that select only during a
+            fraction of training.
+        progress: `callable()` that returns the fraction of training done, for training that does
+            not end after a number of epochs. It is called when indices are drawn, which workers do
+            a little early.
         leftovers: what happens to an incomplete window or batch at an epoch's end: `"carry"`
             keeps it for the next epoch, `"flush"` trains on a proportionally short batch,
             `"drop"` discards it.
         with_selection: yield `(batch, selection)`, with each row's data-set index and weight,
             for loops that weight and record losses themselves.
-        pad: right-padding value by path in the batch, for tensors of varying trailing length.
-        whole: paths in the batch that belong to it as a whole, not row by row.
-        device: where candidates are moved before they are scored, and yielded.
-        generator: its initial seed seeds the draws; by default `torch.initial_seed()` does.
-            Neither random stream is advanced.
+        pad: for tensors whose last dimension varies, the value that fills them up on the right, by
+            path in the batch.
+        whole: paths of those parts of a batch that are not divided into rows.
+        device: candidates are moved to this device, scored there and yielded there.
+        generator: a random generator whose initial seed seeds the draws; by default
+            `torch.initial_seed()` seeds them. Neither this generator nor torch's own is advanced.
         nonfinite: what to do with losses that are infinite or not a number: `"raise"`,
             `"skip"` such examples, or `"select"` them.
         stopwatch: gets the seconds spent on `"load"`, `"score"` and `"select"`.
         process_group: the `torch.distributed` processes that share the data; by default all.
-            They train on equally many batches, ranked against one shared history.
-        overlap: send the processes' messages while a batch is trained on, in epochs in which all
-            know that they have equally many batches. The choices are the same. A process learns one
-            batch later that another one failed.
-        quiet: print nothing. By default rank 0 prints a line on standard error at the first batch,
-            with what is selected and how many steps to expect, and a line at the second epoch if
-            labels look wrong.
+            They train on equally many batches. All scores are ranked against one shared history.
+        overlap: send the processes' messages while a batch is trained on. This is done in epochs in
+            which all processes know that they have equally many batches. The choices do not change,
+            but a process learns one batch later that another process failed.
+        quiet: print nothing. By default rank 0 prints on standard error. A line at the first batch
+            says what is selected and how many steps to expect. A line at the second epoch follows
+            if labels look wrong.
 
     Raises:
-        ConfigurationError: if an option, or a combination of them, cannot work, such as a strategy
-            that needs a cross-entropy with another loss of torch.
+        ConfigurationError: if an option or a combination of options cannot work, for example
+            another loss of torch with a strategy that needs a cross-entropy.
         LoaderError: if the loader cannot be wrapped, or cannot be used with this strategy.
 
     Example:
@@ -223,23 +225,25 @@ class SelectiveLoader:
 
     @property
     def loss_fn(self) -> Callable[[Any, Any], Any]:
-        """The given loss, which also weights and records the losses of rows; call it instead.
+        """A loss to call instead of the given one: it also weights and records the losses of rows.
 
-        Take it before the loop: it knows only batches that the loader hands out after that. The
-        targets must belong to one of these batches, or to a part of one. A whole batch may also be
-        cast to another type, squeezed or unsqueezed. Other targets raise a `LossError` that names
-        the likeliest cause.
+        Read this attribute before the loop: the loss knows only batches that the loader hands out
+        after that. The targets you pass must be those of one of these batches, or of a part of one.
+        Targets of a whole batch may also be cast to another type, squeezed or unsqueezed. Other
+        targets raise a `LossError` that names the likeliest cause.
 
-        The mean of weighted cross-entropies is the sum of each row's weight times its losses (of
-        all tokens or pixels), divided as without weights: by the number that is not ignored, or the
-        sum of their class weights. So if all weights are 1, value and gradient equal those of the
-        given loss. Only a batch in which everything is ignored differs: it gives 0 instead of NaN.
+        For a mean of cross-entropies, each row's losses (of all tokens or pixels) are multiplied by
+        the row's weight and summed up. The sum is divided as without row weights: by the number of
+        targets that are not ignored, or by the sum of their class weights. So if all row weights
+        are 1, value and gradient equal those of the given loss. There is one exception: a batch in
+        which everything is ignored gives 0 instead of NaN.
 
-        It records the mean over a row's tokens or pixels. Some strategies read confidence from
-        losses. For these it refuses a loss that is no cross-entropy, and records by how much the
-        loss exceeds the lowest that label smoothing, class weights or soft targets allow. With
-        gradients off it is the given loss. So it is if the strategy neither weights nor remembers,
-        unless a gate observes batches.
+        The loss recorded for a row is the mean over its tokens or pixels. Some strategies read
+        confidence from losses. With such a strategy, a loss that is no cross-entropy is refused.
+        What is recorded is then the excess over the lowest loss that label smoothing, class weights
+        or soft targets allow. With gradients off, the given loss is called unchanged. The same
+        holds for strategies that neither weight nor remember rows, unless a gate (which decides
+        when to select) observes batches.
 
         Raises:
             ConfigurationError: if no loss was given.
@@ -267,15 +271,16 @@ class SelectiveLoader:
 
     @property
     def progress(self) -> float | None:
-        """The fraction of training whose candidates have arrived, in [0, 1]; None if unknown."""
+        """The fraction of training's candidates that have arrived, in [0, 1]; None if unknown."""
         cursor = self._parts.pipeline.cursor
         return self._progress.at(max(0, cursor.epoch), cursor.drawn)
 
     @property
     def candidate_batches(self) -> int | None:
-        """How many batches of the wrapped loader have arrived, counting whole epochs by its length.
+        """How many batches of the wrapped loader have arrived since training began.
 
-        None if it has no length.
+        Each past epoch counts as many batches as the loader's length. None if the loader has no
+        length.
         """
         cursor, batches = self._parts.pipeline.cursor, self._source.batches
         return None if batches is None else max(0, cursor.epoch) * batches + cursor.drawn
@@ -288,7 +293,7 @@ class SelectiveLoader:
 
     @property
     def agreement(self) -> Agreement | None:
-        """The result of a cheap scorer's last check; None before it, or if none is checked."""
+        """The result of the last check of a cheap scorer; None if there was no check yet."""
         scorer = self._parts.pipeline.scorer
         return None if scorer is None else scorer.agreement
 
@@ -301,9 +306,10 @@ class SelectiveLoader:
     def class_visits(self) -> ClassVisits | None:
         """How often each class was trained on; None if the strategy notes no classes.
 
-        `auto` notes classes if the targets of `loss_fn` are class indices, or yes or no. Reads the
-        device. With several processes, losses of the running epoch are not yet counted. If the
-        ledger is split between processes, only this process's part is counted.
+        `auto` notes classes if the targets of `loss_fn` are class indices, or floats of 0 (no) and
+        1 (yes). Reading this waits for the device. With several processes, losses recorded in the
+        running epoch are not yet counted. If the ledger is split between processes, only this
+        process's part is counted.
         """
         return None if self.ledger is None else self.ledger.class_visits
 
@@ -316,8 +322,8 @@ class SelectiveLoader:
     def scores(self) -> ScoreStats | None:
         """Statistics of the scores that candidates are ranked against; None before there are any.
 
-        These are the recent scores, or all that a strategy remembered at the epoch's start. Reads
-        the device.
+        These are the recent scores, or all scores that a strategy remembered at the epoch's start.
+        Reading this waits for the device.
         """
         memory, history = self._parts.pipeline.memory, self._parts.history
         epoch_scores = None if memory is None else memory.epoch_scores
@@ -325,12 +331,12 @@ class SelectiveLoader:
         return history.summary() if known is None and history is not None else known
 
     def set_epoch(self, epoch: int) -> None:
-        """Number the next epoch, here and in the wrapped sampler, batch sampler or data set.
+        """Set the next epoch's number, here and in the wrapped sampler, batch sampler or data set.
 
-        If another epoch was to be continued, the rest of it is abandoned.
+        If a different epoch was about to be continued, its rest is abandoned.
 
         Raises:
-            ConfigurationError: if it is not a whole number from 0.
+            ConfigurationError: if `epoch` is not a whole number from 0.
         """
         epoch = check_whole("epoch", epoch, least=0)
         self._state.set_epoch(epoch)
@@ -359,7 +365,7 @@ class SelectiveLoader:
     def lengths(self, epochs: int) -> list[int]:
         """Return the number of batches of each of `epochs` epochs.
 
-        The first is the running epoch, or else the next one, as for `len()`.
+        As in `len()`, the first epoch is the running one, or else the next one.
 
         Raises:
             ConfigurationError: if `epochs` is not a whole number from 0.
@@ -372,12 +378,12 @@ class SelectiveLoader:
     def total_steps(self, epochs: int) -> int:
         """Return the number of batches of `epochs` epochs together, for schedules that count them.
 
-        The first is the running epoch, or else the next one, as for `len()`.
+        As in `len()`, the first epoch is the running one, or else the next one.
 
         Raises:
             ConfigurationError: if `epochs` is not a whole number from 0.
-            TypeError: if it cannot be known in advance, as with `auto`: wrap the schedule in
-                `CandidateScheduler`.
+            TypeError: if the number cannot be known in advance, as with `auto`. Wrap the schedule
+                in `CandidateScheduler` instead.
         """
         return sum(self.lengths(epochs))
 
@@ -442,18 +448,20 @@ class SelectiveLoader:
     ) -> None:
         """Remember losses that training computed anyway, for strategies that select by them.
 
-        They count from the next epoch on. A shut gate judges by them or by the outputs, and then
-        needs no scoring passes. Strategies that do not need losses ignore them, so one loop serves
-        all.
+        Recorded losses are used from the next epoch on. While selection is off, a gate (which
+        decides when to select) judges by these losses or by `outputs`, and then needs no scoring
+        passes. Strategies that do not need losses ignore them, so the same loop works with every
+        strategy.
 
         Args:
             selection: the selection of a batch that this loader yielded, or of a part of it.
-            losses: one loss per row of it, `[row]`, not yet weighted; their gradients are not
-                changed.
-            outputs: the pair of the model's outputs and the targets of these losses. A gate that
-                judges by error norms needs it, as `kath18`'s does, and so does `wrong_labels`.
-            targets: the targets of these losses, by default taken from `outputs`. If they are class
-                indices, or yes or no, `[row]`, they tell `auto` the class of each example.
+            losses: one loss per row of the selection, `[row]`, not yet weighted; their gradients
+                are not changed.
+            outputs: the model's outputs and the targets of these losses, as a pair. `wrong_labels`
+                needs them, and so does a gate that judges by error norms, such as that of `kath18`.
+            targets: the targets of these losses, by default taken from `outputs`. If targets are
+                class indices, or floats of 0 (no) and 1 (yes), `[row]`, they tell `auto` the class
+                of each example.
             smoothing: label smoothing of the loss that the model trains on, in [0, 1), for
                 `wrong_labels`; by default the smoothing of `loss_fn`.
 
@@ -490,10 +498,11 @@ class SelectiveLoader:
     def wrong_labels(self) -> WrongShare | None:
         """The share of labels that look wrong, with its 95 % interval; None if it is not estimated.
 
-        `auto` estimates it in the second half of the first epoch, from the outputs that `loss_fn`
-        gets, if targets are class indices, or yes or no. It is known from the second epoch on. It
-        counts labels that the model finds improbable. It misses wrong labels that the model finds
-        plausible, such as those of classes that look alike.
+        `auto` estimates this share in the second half of the first epoch, from the outputs that
+        `loss_fn` gets. Targets must be class indices, or floats of 0 (no) and 1 (yes). The share is
+        known from the second epoch on. It counts labels that the model finds improbable. Wrong
+        labels that the model finds plausible are missed, such as mix-ups of classes that look
+        alike.
         """
         return None if self.ledger is None else self.ledger.label_noise.found
 
@@ -588,12 +597,13 @@ class SelectiveLoader:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the consumer of the batches, with the waiting rows.
+        """Return the state after the batch that the training loop received last.
 
-        If it is taken between two batches, the next iteration yields the rest of that epoch;
-        earlier batches are drawn again but not loaded. If it is taken after an epoch ended or was
-        broken off, the next iteration begins a new epoch. So it does for a stream whose loader does
-        not know its position. `torch.load(weights_only=True)` reads the state.
+        The state includes the rows that wait for a full window or batch. If you take it between two
+        batches, the next iteration yields the rest of that epoch. Earlier batches are drawn again
+        but not loaded. If you take it after an epoch ended or was broken off, the next iteration
+        begins a new epoch. For a stream whose loader does not know its position, the next iteration
+        always begins a new epoch. `torch.load(weights_only=True)` reads the state.
 
         Raises:
             BatchError: if waiting rows cannot be saved.
@@ -601,12 +611,12 @@ class SelectiveLoader:
         return self._state.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`, with tensors on whichever device they were loaded to.
+        """Continue from the result of `state_dict()`, whose tensors may be on any device.
 
         Raises:
             ConfigurationError: if the state is damaged, of another version, or of a loader built
                 differently; the message names what differs. The loader is then unchanged and can
-                be used on, even in the middle of an epoch.
+                still be used, even in the middle of an epoch.
         """
         self._state.load_state_dict(state, lambda: self._begin(None))
         self._said = max(self._said, 1)  # the summary is of a training's first batch

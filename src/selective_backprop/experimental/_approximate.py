@@ -31,11 +31,13 @@ class Check:
     """When a cheap scorer is compared with the exact one, and when a warning is given.
 
     The candidates of some batches are scored a second time, exactly. `Stats.checked` counts them.
-    Training goes on with the cheap scores. `SelectiveLoader.agreement` has the result, for the
-    share of a batch that training selects, or a third if that is unknown.
+    Training goes on with the cheap scores. `SelectiveLoader.agreement` has the result. Its
+    `overlap` compares the highest scores of a batch: as large a share as training selects, or a
+    third if this share is unknown.
 
     Args:
-        batches: how many batches are scored both ways, at least 1, from the first scored one on.
+        batches: how many batches are scored both ways, at least 1, beginning with the first scored
+            batch.
         least: the overlap of the highest scores, in [0, 1], below which a warning is given; 0 never
             warns.
 

@@ -17,10 +17,10 @@ from selective_backprop.scorers._agreement import Agreement
 
 
 class RunningScorer(ABC):
-    """A scorer at work in one training.
+    """The part of a scorer that runs in one training; `AbstractScorer.start` returns it.
 
     `recall`, `learn` and `begin` have defaults. A scorer that overrides `recall` must say
-    `remembers=True` in its `Needs`, which are checked before it is started.
+    `remembers=True` in its `Needs`, because `Needs` are checked before the scorer is started.
     """
 
     @abstractmethod
@@ -44,25 +44,25 @@ class RunningScorer(ABC):
         """Continue from `state_dict()`."""
 
     def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
-        """Return every example's score as of the start of an epoch, before any is loaded.
+        """Return every example's score when an epoch starts, before any example is loaded.
 
         Args:
             ledger: the remembered scores and losses.
             epoch: the number of the epoch that starts.
 
         Returns:
-            Scores on the host. NaN means that an example must be loaded and scored anew; infinity
-            means that nothing is known, and the example is to be trained on. None if all would be
-            NaN.
+            Scores on the host, or None if all would be NaN. NaN means that an example must be
+            loaded and scored anew. Infinity means that nothing is known, and that the example is to
+            be trained on.
         """
         return None
 
     def learn(self, batch: Any) -> None:  # noqa: B027
-        """Take a step on a batch that is about to be trained on."""
+        """Train the scorer itself on a batch that the model is about to be trained on."""
 
     @property
     def ahead(self) -> int:
-        """How many batches to begin before waiting for the first; 0 to defer nothing."""
+        """How many batches to `begin` before waiting for the first one's scores; 0 for no delay."""
         return 0
 
     def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
@@ -74,7 +74,7 @@ class RunningScorer(ABC):
 
         Returns:
             A function that waits for the scores and returns them. Batches are scored in the order
-            in which they were begun. Scores are dropped if nothing waits for them.
+            in which they were begun. If the function is never called, the scores are dropped.
         """
         scores = self.score(batch, indices)
         return lambda: scores
@@ -85,7 +85,7 @@ class RunningScorer(ABC):
 
     @property
     def agreement(self) -> Agreement | None:
-        """What the last check against exact scores found; None before, or if there is none."""
+        """What the last check against exact scores found; None if there was no check yet."""
         return None
 
     @property
@@ -102,23 +102,23 @@ class Needs:
         passes: whether candidates are scored as they arrive, by a forward pass or otherwise;
             if not, `score` is never called.
         indices: whether it needs the examples' indices in the data set.
-        remembers: whether it answers from memory, by index, for some examples; its running scorer
-            then has `recall`.
+        remembers: whether it knows the scores of some examples from memory, by index; then its
+            `RunningScorer` has `recall`.
         outputs: whether it needs the model's outputs besides losses.
         recordings: whether it selects by the losses that the loop hands to
             `SelectiveLoader.record`.
         depth: how many scores of each example must be remembered.
         first: whether each example's first recorded loss must be remembered.
         classes: whether it asks for each example's class. Classes are known if targets are class
-            indices, or yes or no.
+            indices, or floats of 0 (no) and 1 (yes).
         rescores: whether it scores, at an epoch's end, the examples that the epoch left out.
         model: whether it scores with the model in training; False if it has a model of its own.
         plain_forward: whether each call of `score` is exactly one forward pass of the model in
             training, whole and unchanged. Under FSDP, or with SyncBatchNorm in training mode, a
-            forward pass waits for all ranks, so other scorers are refused there. False for a scorer
-            that uses a part or a copy of the model.
+            forward pass waits for all ranks, so only such scorers are allowed then. False for a
+            scorer that uses a part or a copy of the model.
         fresh: the mean share of an epoch's candidates that `score` is called for, in (0, 1]; below
-            1 if the scorer answers some from memory.
+            1 if the scorer knows some scores from memory.
 
     Raises:
         ConfigurationError: if a number is out of its range.
@@ -148,19 +148,19 @@ class AbstractScorer(ABC):
     @property
     @abstractmethod
     def needs(self) -> Needs:
-        """What the scorer needs; the loader refuses it if something is missing."""
+        """What the scorer needs; the loader refuses the scorer if something is missing."""
 
     @abstractmethod
     def start(self, context: Context) -> RunningScorer:
-        """Return the scorer at work in the training that `context` describes."""
+        """Return a new `RunningScorer` for the training that `context` describes."""
 
 
 class Delegating(RunningScorer):
-    """A running scorer that wraps another one. The wrapped one remembers and learns.
+    """A running scorer that wraps another scorer, which does the remembering and learning.
 
     Args:
         inner: the wrapped scorer.
-        beside: another scorer, which learns too.
+        beside: one more scorer, which learns too.
 
     """
 
@@ -202,7 +202,7 @@ class PassThrough(Delegating):
 
 
 class Stateless(RunningScorer):
-    """A running scorer that remembers nothing: scores depend on a batch and its indices."""
+    """A running scorer without memory: scores depend only on a batch and its indices."""
 
     def state_dict(self) -> dict[str, Any]:
         return {}

@@ -40,7 +40,7 @@ class ReferenceLosses:
         losses: `[example]`, in the data set's order; finite. Copied.
 
     Raises:
-        ConfigurationError: if they are not one finite number per example.
+        ConfigurationError: if `losses` is not one finite number per example.
     """
 
     def __init__(self, losses: Tensor) -> None:
@@ -81,21 +81,22 @@ class ReferenceLosses:
 @final
 @dataclass(frozen=True)
 class Excess(AbstractScorer):
-    """Score each candidate by its score minus a reference loss of the same example.
+    """Score each candidate by the wrapped scorer's score minus the example's reference loss.
 
-    An example that is hard for the model scores low if a well-trained reference finds it hard, too.
-    Noisy and ambiguous examples are like that. Examples score high if the reference has learned
-    them and the model has not.
+    An example scores high if a well-trained reference model has learned it and the model in
+    training has not. It scores low if both models find it hard, as with noisy and ambiguous
+    examples.
 
-    `Excess(reference, Recorded())` uses the losses that training recorded, before anything is
-    loaded. Then `reference=None` is possible, too: each example is compared with its own first
-    recorded loss. The further its loss has fallen, the lower it scores.
+    `Excess(reference, Recorded())` uses recorded training losses, so it decides before anything is
+    loaded. With `Recorded()`, you may also pass `reference=None`: an example's loss is then
+    compared with its own first recorded loss. The further its loss has fallen, the lower the
+    example scores.
 
     Args:
         reference: one loss per example, from a reference model. Train that model on other
-            examples, so that it has not learned these by heart. None: each example's first
-            recorded loss, with `Recorded` alone.
-        scorer: scores the candidates.
+            examples, so that it has not learned these by heart. None takes each example's first
+            recorded loss, which works only with `Recorded`.
+        scorer: gives the scores that the reference losses are subtracted from.
 
     Raises:
         ConfigurationError: if there are no reference losses, or the scorer cannot be wrapped. At
@@ -128,7 +129,7 @@ class Excess(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """Indices, besides what the wrapped scorer needs."""
+        """What the wrapped scorer needs, and indices."""
         return replace(self.scorer.needs, indices=True, first=self.reference is None)
 
     def start(self, context: Context) -> RunningScorer:
@@ -182,10 +183,11 @@ class _RunningExcess(Delegating):
 @final
 @dataclass(frozen=True)
 class Proxy(AbstractScorer):
-    """Score each candidate by its loss under a small model that learns beside the large one.
+    """Score each candidate by its loss under a proxy: a small model, trained beside the large one.
 
     The proxy takes one step on every training batch that the loader yields, warm-up included. It
-    trains on the mean of its own losses. Its passes take time too: measure them.
+    trains on the mean of its own losses. The proxy's passes take time, too, so measure whether it
+    pays.
 
     Args:
         make_model: returns the proxy, which takes the same batches as the model.
@@ -214,7 +216,7 @@ class Proxy(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """Nothing of the model in training."""
+        """What the scorer needs; it does not use the model in training."""
         return Needs(model=False)
 
     def start(self, context: Context) -> RunningScorer:

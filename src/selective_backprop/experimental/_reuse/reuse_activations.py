@@ -16,19 +16,19 @@ from selective_backprop.scorers import AbstractScorer, Forward
 @final
 @dataclass(frozen=True)
 class ReuseActivations(AbstractReuse):
-    """Experimental: let `SelectiveStep` take results of heavy operations from its selection pass.
+    """Experimental: let `SelectiveStep` reuse results of heavy operations of its selection pass.
 
-    At a rate `s` a step then costs `1 + 2 s` forwards instead of `1 + 3 s`. Heavy operations are
-    matrix products, convolutions and attention. Gradients equal the plain step's to within
-    rounding. A result is reused only if fingerprints show that the operation's inputs belong to the
-    selected rows. The first time, it is also computed and compared. If anything differs, the
-    operation is computed, so the result is right and only time is lost. Operations too small to
-    gain from reuse (fewer than 64 multiplications per element they read) and fused recurrent layers
-    are always computed.
+    At a rate `s` (the share of candidates that is selected), a step costs `1 + 2 s` forwards
+    instead of `1 + 3 s`. Heavy operations are matrix products, convolutions and attention.
+    Gradients equal the plain step's to within rounding. A result is reused only if fingerprints
+    show that the operation's inputs belong to the selected rows. The first time, the operation is
+    also computed, and both results are compared. If anything differs, the computed result is used,
+    so only time is lost. Operations too small to gain from reuse (fewer than 64 multiplications per
+    element they read) and fused recurrent layers are always computed.
 
-    The selection pass runs in the modes that the modules are in, not in eval mode, and must not
-    draw random numbers. It holds the results of all candidates until the training forward, and on
-    a CPU keeps their memory from step to step; `stats.held_bytes` says how much that is. On CUDA
+    The selection pass leaves the modules in their present modes instead of eval mode. It must not
+    draw random numbers. The results of all candidates are held until the training forward. On a CPU
+    their memory is kept from step to step. `stats.held_bytes` says how much memory this is. On CUDA
     the host waits for the device two or three times per heavy operation.
 
     Args:
@@ -53,11 +53,11 @@ class ReuseActivations(AbstractReuse):
         settle(self, check_flag, "candidate_statistics")
 
     def fit(self, scorer: AbstractScorer | None, model: Any) -> Forward:
-        """Return the scorer in the modes of training; refuse what cannot be reused."""
+        """Return a scorer that keeps the modules' modes; refuse what does not allow reuse."""
         fitting = check_reusable_scorer(scorer)
         check_reusable_model(model, candidate_statistics=self.candidate_statistics)
         return fitting
 
     def start(self) -> RunningReuseActivations:
-        """Return the running object."""
+        """Return the object that records and reuses results in one training."""
         return RunningReuseActivations(candidate_statistics=self.candidate_statistics)

@@ -23,13 +23,13 @@ FEWEST = 8  # batches of an epoch that is measured, if the loader has so many
 
 @dataclass(frozen=True)
 class EpochCost:
-    """Wall seconds of an epoch, measured on a copy of the model in interleaved rounds.
+    """Wall seconds of an epoch, plain and with `auto` in turn, measured on a copy of the model.
 
     Attributes:
         plain: seconds of an epoch of plain training.
         auto: seconds of an epoch with `auto`, which selects by the losses of a short warm-up.
-        kept: share of the examples that `auto` trained on in that epoch.
-        measured: examples in a measured epoch; seconds are scaled to all examples.
+        kept: share of the examples that `auto` trained on in such an epoch.
+        measured: examples in a measured epoch; `plain` and `auto` are scaled up to all examples.
     """
 
     plain: float
@@ -39,7 +39,7 @@ class EpochCost:
 
     @property
     def per_example(self) -> float:
-        """Time of a trained example with `auto`, divided by its time in plain training."""
+        """Seconds per trained example with `auto`, divided by those of plain training."""
         return self.auto / self.plain / self.kept
 
     def __str__(self) -> str:

@@ -19,12 +19,17 @@ Table = Mapping[str, np.ndarray | Sequence[object]]
 def example_table(evidence: Doubts | Suspects | Ledger | Tensor | np.ndarray) -> Table:
     """Return what is known of each example as columns, in the data set's order.
 
-    For doubts, the columns are `suspicion`, as in `audit`; `label_quality`, (1 − suspicion) / 2, in
-    [0, 1], lower if the label is likelier wrong; `is_label_issue`, whether the example is among the
-    `suspicious` (in an audit: whether its quality is below ½); and `looks`. If classes are known,
-    there are also `given_label`, `predicted_label` and the last look's `confidence`. cleanlab's
-    `CleanLearning` takes this table as `label_issues`. There are no `pred_probs`, because cleanlab
-    needs them for examples that were not trained on.
+    For `Doubts` and `Suspects`, the columns are:
+
+    - `suspicion`, as in `audit`.
+    - `label_quality`, (1 − suspicion) / 2, in [0, 1]; lower if the label is likelier wrong.
+    - `is_label_issue`: whether `Suspects.suspicious` counts the example. In an audit, these are the
+      examples whose quality is below ½.
+    - `looks`: how many looks at the example are known.
+    - `given_label`, `predicted_label` and the `confidence` of the last look, if classes are known.
+
+    cleanlab's `CleanLearning` takes this table as `label_issues`. The table has no `pred_probs`,
+    because cleanlab needs them for examples that were not trained on.
 
     Args:
         evidence: what is known.
@@ -36,11 +41,11 @@ def example_table(evidence: Doubts | Suspects | Ledger | Tensor | np.ndarray) ->
             - Losses, `[look, example]`, or `[example]` for one look: columns `loss_0`, `loss_1`, …
 
     Returns:
-        Arrays `[example]` by name, the first of them `index`. If nothing is known, the value is
-        NaN, or −1 in a column of whole numbers.
+        Columns by name, each an array `[example]`; the first is `index`. An unknown value is NaN,
+        or −1 in a column of whole numbers.
 
     Raises:
-        ConfigurationError: if it is none of these, or losses have another shape.
+        ConfigurationError: if `evidence` is none of these, or losses have another shape.
 
     Example:
         >>> import numpy as np, selective_backprop as sb
@@ -74,9 +79,9 @@ def write_table(table: Table, path: str | Path) -> None:
     """Write columns of equal length to a file, as CSV or as Parquet.
 
     Args:
-        table: columns by name, as `example_table` returns them, with more of your own.
-        path: path of the file. `.csv` needs no further packages: it has numbers to seven digits,
-            and nothing for NaN. `.parquet` keeps types, and needs pandas and pyarrow.
+        table: columns by name, as `example_table` returns them; you may add your own.
+        path: path of the file. `.csv` needs no further packages. It has numbers to seven digits,
+            and empty cells for NaN. `.parquet` keeps types, and needs pandas and pyarrow.
 
     Raises:
         ConfigurationError: if the file name has another ending, columns differ in length, or a
