@@ -18,7 +18,7 @@ PACKAGE = __name__.partition(".")[0]  # the name of the lab begins with it
 
 
 class SelectiveBackpropError(Exception):
-    """Everything this package raises on purpose."""
+    """The base class of every error that this package raises on purpose."""
 
 
 class ConfigurationError(SelectiveBackpropError, ValueError):
@@ -46,7 +46,7 @@ class RecordError(SelectiveBackpropError, ValueError):
 
 
 class SelectionWarning(UserWarning):
-    """Something works, but not as well as was asked for."""
+    """Something works, but not as well as you asked for."""
 
 
 def installing(extra: str) -> str:

@@ -8,14 +8,14 @@ import torch
 
 
 class Stopwatch:
-    """Charge every moment between `start` and `stop` to exactly one phase.
+    """Count the time between `start` and `stop`, each moment for exactly one phase.
 
-    A moment that no phase claims belongs to `"other"`; a phase inside a phase pauses the outer
-    one. So the seconds of all phases always add up to the seconds that the stopwatch ran.
+    Time outside all phases counts for `"other"`. A phase inside another phase pauses the outer one.
+    So the seconds of all phases always add up to the seconds that the stopwatch ran.
 
     Args:
         device: where the work runs. On CUDA the device is synchronised at every change of phase, so
-            that work is charged to the phase that asked for it. This slows training down: leave the
+            that work counts for the phase that asked for it. This slows training down, so leave the
             stopwatch out if only the result matters.
         clock: returns seconds that never decrease; `time.process_time` counts this process's
             CPU seconds instead of wall-clock seconds.
@@ -31,30 +31,30 @@ class Stopwatch:
         self._since = 0.0
 
     def start(self) -> None:
-        """Run, charging `"other"` until a phase begins; do nothing if already running."""
+        """Start to count, for `"other"` until a phase begins; do nothing if already running."""
         if self._phase is None:
             self._since = self._now()
             self._phase = "other"
 
     def stop(self) -> None:
-        """Stop counting. What follows, such as an evaluation, is charged to no phase."""
+        """Stop counting. What follows, such as an evaluation, counts for no phase."""
         self._charge()
         self._phase = None
 
     def go_on(self, seconds: Mapping[str, float]) -> None:
-        """Continue from seconds per phase that were charged earlier, in another process, say."""
+        """Continue from seconds per phase that were counted earlier, in another process, say."""
         self._seconds = dict(seconds)
 
     def phase(self, name: str) -> AbstractContextManager[None]:
-        """Return a context manager that adds the time its body takes to `name`.
+        """Return a context manager that adds the time of its body to the phase `name`.
 
-        Outside `start` and `stop` nothing is charged.
+        Before `start` and after `stop`, it counts nothing.
         """
         return Phase(self, name)
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Seconds per phase so far, the running one included."""
+        """Seconds per phase so far, including the phase that is running."""
         self._charge()
         return dict(self._seconds)
 

@@ -16,27 +16,28 @@ def end_of(scheduler: Any) -> int | None:
 
 
 class CandidateScheduler:
-    """Let a schedule that counts steps follow the batches of the wrapped loader.
+    """Let a learning-rate schedule that counts steps follow the wrapped loader's batches.
 
     Selection yields fewer batches than the wrapped loader has, and often their number is not known
-    in advance. If you step a schedule once for each of them, training ends before the schedule
-    does, with the learning rate far too high. This wrapper steps it by the candidates that have
-    come, so it runs its whole course. Write `scheduler.step()` after each training step, as before.
+    in advance. If you step a schedule once for each yielded batch, training ends before the
+    schedule, at a learning rate that is far too high. This wrapper instead steps the schedule by
+    the candidates that have come up, so the schedule runs to its end. Write `scheduler.step()`
+    after each training step, as before.
 
-    Its other attributes, such as `state_dict`, are the inner scheduler's. If candidates are skipped
-    after the last training batch, the last few steps of the schedule are missing.
+    All other attributes, such as `state_dict`, are those of the inner scheduler. If candidates are
+    skipped after the last training batch, the last few steps of the schedule are missing.
 
     Args:
-        scheduler: one of torch's, or another with `step()` and `last_epoch`, made for the batches
-            of the wrapped loader: `OneCycleLR(optimizer, 0.1, total_steps=epochs *
+        scheduler: one of torch's, or another with `step()` and `last_epoch`. Make it for the
+            batches of the wrapped loader: `OneCycleLR(optimizer, 0.1, total_steps=epochs *
             len(train_loader))`.
-        loader: whose candidates count. The wrapped loader must have a length.
-        accumulation: how many batches the gradient of a step is accumulated over, at least 1.
+        loader: the loader whose candidates are counted. The wrapped loader must have a length.
+        accumulation: over how many batches you accumulate the gradient of a step, at least 1.
 
     Raises:
-        ConfigurationError: if the scheduler does not count steps, such as `ReduceLROnPlateau`, the
-            loader has no length, the scheduler is made for another number of steps than the
-            loader's `epochs=` take, or `accumulation` is no whole number from 1.
+        ConfigurationError: if the scheduler does not count steps (such as `ReduceLROnPlateau`), the
+            loader has no length, or `accumulation` is not a whole number of at least 1. Also if the
+            scheduler is made for another number of steps than the loader's `epochs=` take.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -86,9 +87,9 @@ class CandidateScheduler:
                 )
 
     def step(self) -> None:
-        """Advance the scheduler to the number of the wrapped loader's batches that have come.
+        """Advance the scheduler by the batches that the wrapped loader gave since the last call.
 
-        At the end of its steps the scheduler stays where it is, and a warning says so once.
+        After its last step the scheduler stays where it is. A warning says so once.
         """
         come = self._loader.candidate_batches
         assert come is not None  # checked when this was made

@@ -24,11 +24,11 @@ def example_bytes(depth: int, columns: int = 1, *, first: bool = False) -> int:
 
 
 class Observations(NamedTuple):
-    """A column's scores and their epochs at one moment, on the host.
+    """The scores from one source and their epochs at one moment, on the host.
 
     Attributes:
-        scores: the last scores of each example, newest first; NaN where there are fewer.
-        epochs: the epochs in which they were taken; -1 where there are fewer.
+        scores: the last scores of each example, newest first; NaN where an example has fewer.
+        epochs: the epoch in which each score was taken; -1 where an example has fewer.
     """
 
     scores: Float32[np.ndarray, "lag example"]
@@ -54,9 +54,9 @@ class ClassVisits(NamedTuple):
 
     @property
     def least(self) -> float:
-        """The lowest ratio of a class's visits to its size; 1 if all are visited in proportion.
+        """The lowest ratio of visits to size among the classes; 1 if all classes have the same.
 
-        It is the class's share of all visits, divided by its share of the examples.
+        A class's ratio is its share of all visits, divided by its share of the examples.
         """
         mean = sum(self.visits) / sum(self.examples)
         if not mean:
@@ -319,13 +319,13 @@ class AwaitedLosses:
 
 
 class Ledger:
-    """The last scores of each example by source, their age, and how often it was trained on.
+    """The memory of each example's last scores, their epochs, and how often it was trained on.
 
-    Scores of selection passes and losses of training are kept apart, because the model was in
-    another mode and the example may have been augmented differently. An example takes 6 bytes for
-    each score and 2 for the count, so 8 bytes with one score of one source. Several remembered
-    losses take one more byte, which marks the first loss after a hand-out. A class takes 6 more
-    bytes.
+    Scores of selection passes and losses of training are kept apart: the model was in another mode,
+    and the example may have been augmented differently. An example takes 6 bytes for each score and
+    2 bytes for the count. With one score from one source, this is 8 bytes. If several losses are
+    remembered, one more byte marks the first loss after the example was handed out in a batch. The
+    class of an example takes 6 more bytes.
 
     Args:
         examples: number of examples in the data set.
@@ -338,7 +338,7 @@ class Ledger:
         scored: scores taken by selection passes.
         recorded: losses that the user recorded from training.
         classes: the class index of each example, as a float32, exact up to 2^24.
-        label_noise: estimates the share of wrong labels in the first pass.
+        label_noise: estimates the share of wrong labels, during the first pass.
 
     Raises:
         ConfigurationError: if a number is not whole, or the depth is below 1.
@@ -358,7 +358,7 @@ class Ledger:
 
     @property
     def changes(self) -> int:
-        """How often anything was filed; while this number is the same, nothing was."""
+        """How often anything was filed; while this number stays the same, nothing new was filed."""
         return self.scored.changes + self.recorded.changes
 
     def hand_out(self, indices: RowIndices) -> None:
@@ -369,13 +369,13 @@ class Ledger:
     def record(self, indices: RowIndices, losses: Tensor, epoch: int) -> None:
         """Remember losses that training computed.
 
-        An example's first loss since it was last handed out is added to its earlier ones. If the
-        same step computes further losses, the last one replaces it.
+        The first loss of an example after it was handed out is kept beside its earlier losses. If
+        the same step computes further losses of the example, the last of them replaces the first.
 
         Args:
             indices: the examples, on any device.
-            losses: one for each, in the same order.
-            epoch: in which they were computed.
+            losses: one for each example, in the same order.
+            epoch: the epoch in which the losses were computed.
         """
         self.recorded.file(indices, losses, epoch, self._awaited.answer(indices))
 
@@ -385,7 +385,7 @@ class Ledger:
 
     @property
     def class_visits(self) -> ClassVisits | None:
-        """How often each class was trained on; None where no class is known. Reads the device."""
+        """How often each class was trained on; None if no class is known. Waits for the device."""
         known = self.classes.observe().scores[0]
         noted = ~np.isnan(known)
         if not noted.any():
@@ -396,7 +396,7 @@ class Ledger:
         return ClassVisits(*(tuple(map(int, each.tolist())) for each in found))
 
     def count(self, indices: RowIndices) -> None:
-        """Count examples that go into a training batch; one that is named twice counts twice."""
+        """Count examples that go into a training batch; an example named twice counts twice."""
         if self._selected is None:
             self._selected = torch.zeros(self.examples, dtype=torch.int16, device=indices.device)
         # Accumulating, because a batch may hold an example twice.
@@ -432,7 +432,7 @@ class Ledger:
     def selected(self) -> Int32[Tensor, " example"]:
         """How often each example was trained on, on the host; waits for the device.
 
-        Counts stop at 30,000, which keeps them to two bytes.
+        Counts stop at 30,000, so that each fits into two bytes.
         """
         counts = self._clamp()
         if counts is None:
@@ -440,7 +440,7 @@ class Ledger:
         return counts.to("cpu", torch.int32, copy=True)
 
     def visits(self) -> tuple[int, int]:
-        """Return how often examples were trained on, in all, and how many of them ever were."""
+        """Return how often examples were trained on in total, and how many of them ever were."""
         selected = self._clamp()
         if selected is None:
             return 0, 0
@@ -462,8 +462,8 @@ class Ledger:
         """Continue from `state_dict()`.
 
         Raises:
-            ConfigurationError: if the state is of a data set of another size, of another depth,
-                or damaged; the ledger then stays as it was.
+            ConfigurationError: if the state is damaged, or has another depth or another number of
+                examples. The ledger then stays as it was.
         """
         scored, recorded, classes, label_noise, awaited, selected = Saved(state).fields(
             "scored", "recorded", "classes", "label_noise", "awaited", "selected"

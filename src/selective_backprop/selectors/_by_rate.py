@@ -55,12 +55,12 @@ class Everything(AbstractSelector):
 @final
 @dataclass(frozen=True)
 class Uniform(AbstractSelector):
-    """Keep each candidate with the same odds.
+    """Keep each candidate with the same probability.
 
     Args:
         rate: share of the candidates to keep, in (0, 1].
-        draw: `"exact"` keeps a fixed number of each window, `"bernoulli"` tosses a coin per
-            candidate.
+        draw: `"exact"` keeps a fixed number of each window of candidates. `"bernoulli"` tosses a
+            coin per candidate.
 
     Raises:
         ConfigurationError: if the rate is out of range or there is no such draw.
@@ -75,7 +75,7 @@ class Uniform(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """Keep the rate, whatever the scores."""
+        """Keep the given share, whatever the scores."""
         return Terms(self.rate, Draw(self.draw), needs_scores=False)
 
     def start(self, context: Context) -> RunningSelector:
@@ -93,7 +93,7 @@ class Uniform(AbstractSelector):
 @final
 @dataclass(frozen=True)
 class Top(AbstractSelector):
-    """Keep the share of each window that scores highest.
+    """Keep the highest-scoring share of each window of candidates.
 
     Args:
         rate: share of each window to keep, in (0, 1].
@@ -109,7 +109,7 @@ class Top(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """Keep the rate of each window, by score."""
+        """Keep the given share of each window, by score."""
         return Terms(self.rate)
 
     def start(self, context: Context) -> RunningSelector:
@@ -119,7 +119,7 @@ class Top(AbstractSelector):
 @final
 @dataclass(frozen=True)
 class Bottom(AbstractSelector):
-    """Keep the share of each window that scores lowest.
+    """Keep the lowest-scoring share of each window of candidates.
 
     Args:
         rate: share of each window to keep, in (0, 1].
@@ -135,7 +135,7 @@ class Bottom(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """Keep the rate of each window, by score."""
+        """Keep the given share of each window, by score."""
         return Terms(self.rate)
 
     def start(self, context: Context) -> RunningSelector:
@@ -153,24 +153,24 @@ def _extremes(context: Context, *, largest: bool) -> RunningSelector:
 @final
 @dataclass(frozen=True)
 class Percentile(AbstractSelector):
-    """Keep a candidate with odds that grow with the rank of its loss among recent losses.
+    """Keep a candidate with a probability that grows with its loss's rank among recent losses.
 
     A candidate whose loss exceeds a share `q` of the recent losses is kept with probability
     `q ** beta`.
 
     Args:
         beta: selectivity, at least 0. 0 keeps everything, 1 about a half, 2 about a third.
-        draw: `"exact"` keeps a fixed number of each window, with odds as near to `q ** beta` as
-            that allows. `"bernoulli"` tosses a coin per candidate, as the paper does, and keeps a
-            varying number.
-        history: how many recent losses are ranked against, R; at least 1.
+        draw: `"exact"` keeps a fixed number of each window of candidates, with odds that are as
+            near to `q ** beta` as this number allows. `"bernoulli"` tosses a coin per candidate, as
+            the paper does, and keeps a varying number.
+        history: how many recent losses each loss is ranked against, the paper's R; at least 1.
 
     Raises:
         ConfigurationError: if a value is out of range or there is no such draw.
 
     Source:
-        Jiang et al. 2019, arXiv:1910.00762, section 3. As in the authors' code a candidate's
-        own loss is filed before it is ranked, and a tie does not count as exceeded.
+        Jiang et al. 2019, arXiv:1910.00762, section 3. As in the authors' code, a candidate's own
+        loss joins the recent losses before it is ranked. An equal loss does not count as exceeded.
     """
 
     beta: float
@@ -184,7 +184,7 @@ class Percentile(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """Keep `1 / (beta + 1)`, if losses are distributed as the recent ones are."""
+        """Keep the share `1 / (beta + 1)`, if losses are distributed like the recent ones."""
         return Terms(1.0 / (self.beta + 1.0), Draw(self.draw), self.history)
 
     def start(self, context: Context) -> RunningSelector:
@@ -228,7 +228,7 @@ def selection_probability(
     """Return the probability with which Selective-Backprop keeps each candidate.
 
     A candidate whose loss exceeds a share `q` of the recent losses is kept with probability
-    `q ** beta`. If losses are distributed as the history is, `q` is uniform and a share `1 / (beta
+    `q ** beta`. If losses are distributed like the history, `q` is uniform, and a share `1 / (beta
     + 1)` is kept.
 
     Args:
@@ -237,15 +237,16 @@ def selection_probability(
         beta: selectivity, at least 0. 0 keeps everything, 1 about a half, 2 about a third.
 
     Returns:
-        Probabilities in [0, 1]. If `history` is empty, all are 1, so that nothing is left out. (The
-        loader files a batch first, so this happens only in direct calls.)
+        Probabilities in [0, 1]. If `history` is empty, all probabilities are 1, so that nothing is
+        left out. (The loader adds a batch to the history before it ranks it, so this happens only
+        in direct calls.)
 
     Raises:
         ConfigurationError: if `beta` is negative or not a finite number.
 
     Source:
-        Jiang et al. 2019, arXiv:1910.00762, section 3. As in the authors' code, a tie does not
-        count as exceeded.
+        Jiang et al. 2019, arXiv:1910.00762, section 3. As in the authors' code, an equal loss does
+        not count as exceeded.
 
     Example:
         >>> import torch
@@ -261,9 +262,9 @@ def selection_probability(
 class Proportional(AbstractSelector):
     """Draw from each window with replacement, with probabilities proportional to the scores.
 
-    A window holds `n` candidates, `presample` times a training batch, and rows are drawn
-    independently. A candidate with a share `p` of the window's scores is drawn with probability
-    `p` each time, and weighs `(n * p) ** -bias`. A batch can hold a row twice.
+    A window holds `n` candidates: `presample` times as many as a training batch has rows. Rows are
+    drawn independently. A candidate with a share `p` of the sum of the window's scores is drawn
+    with probability `p` each time. Its weight is `(n * p) ** -bias`. A batch can hold a row twice.
 
     Negative scores count as 0. If no score is positive, all candidates are equally likely. If some
     scores are infinite, only those candidates are drawn.
@@ -271,15 +272,16 @@ class Proportional(AbstractSelector):
     Args:
         presample: candidates per row of a training batch, more than 1; the paper's B / b. 3
             keeps a third.
-        bias: exponent of the weights, in [0, 1]. With 1 they undo the draw, and the weighted mean
-            loss is unbiased. 0 gives no weights, so that high scores count more.
+        bias: exponent of the weights, in [0, 1]. With 1, the weights undo the effect of the draw,
+            so the weighted mean loss is unbiased. With 0 there are no weights, so high scores count
+            more.
 
     Raises:
         ConfigurationError: if a value is out of range.
 
     Source:
         Katharopoulos and Fleuret 2018, arXiv:1803.00942, algorithm 1. Jiang et al. 2019,
-        arXiv:1910.00762, compare with the form `bias=0`.
+        arXiv:1910.00762, compare their method with the form `bias=0`.
     """
 
     presample: float = 3.0

@@ -12,12 +12,12 @@ from selective_backprop._core.types import Bool, Float, Float32, Int64, RowIndic
 
 
 class Look(NamedTuple):
-    """A model's doubts and predictions of some examples at one moment.
+    """A model's doubts about some labels, and its predictions, at one moment.
 
     Attributes:
-        doubts: from −1, sure of the label, to 1, sure of another class, as `audit` defines them.
-        predictions: the likeliest class.
-        confidences: the probability of that class.
+        doubts: from −1 (sure of the label) to 1 (sure of another class), as `audit` defines them.
+        predictions: the likeliest class of each row.
+        confidences: the probability of the predicted class.
     """
 
     doubts: Float32[Tensor, " row"]
@@ -26,12 +26,12 @@ class Look(NamedTuple):
 
     @property
     def known(self) -> Bool[Tensor, " row"]:
-        """Which rows have doubts; a row has none if its outputs are not finite."""
+        """Which rows have a doubt; a row has none if its outputs are not finite."""
         return self.doubts.isfinite() & self.confidences.isfinite()
 
 
 def look_at(outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"]) -> Look:
-    """Return a model's doubts and predictions of examples, without waiting for their device.
+    """Return a model's doubts about labels and its predictions, without waiting for the device.
 
     Args:
         outputs: logits; their gradients are not touched.
@@ -66,10 +66,10 @@ def look_at(outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"]) 
 class Doubts:
     """Note, during training, how much a classifier doubts the label of each example.
 
-    At each batch, call `note` with the outputs that the loop computes anyway. It takes no extra
-    pass and does not wait for a GPU. Then `audit(doubts)` ranks the examples. The k-th look at an
-    example weighs k times as much as the first, at which the model knew little. An example takes 24
-    bytes on the device of the outputs.
+    At each batch, call `note` with the outputs that the loop computes anyway. The call takes no
+    extra pass and does not wait for a GPU. After training, `audit(doubts)` ranks the examples. The
+    k-th look at an example weighs k times as much as the first, because young models know little.
+    An example takes 24 bytes on the device of the outputs.
 
     Args:
         examples: number of examples in the data set, at least 1.
@@ -96,15 +96,15 @@ class Doubts:
         outputs: Float[Tensor, "row class"],
         labels: Int64[Tensor, " row"],
     ) -> None:
-        """Note the model's doubts of the rows of a batch.
+        """Note how much the model doubts each label of a batch.
 
         Rows whose outputs are not finite are skipped.
 
         Args:
             indices: the rows' indices in the data set, such as `selection.indices`, on any device.
-                Rows of the same example in one batch weigh the same.
+                If a batch holds an example several times, these rows weigh the same.
             outputs: logits of the rows.
-            labels: their class numbers, from 0.
+            labels: the rows' class numbers, from 0.
 
         Raises:
             ConfigurationError: if these are not outputs and labels of a classification, or there
@@ -134,9 +134,9 @@ class Doubts:
         """Return what was noted, as tensors `[example]` on the CPU; waits for the device.
 
         Returns:
-            `total`, the weighted sum of the doubts; `weight`, the sum of their weights; `looks`,
-            their number; and `label`, `prediction` and `confidence` of the last look. Without a
-            look, `prediction` is −1 and `confidence` is NaN.
+            `total` is the weighted sum of the doubts, `weight` the sum of their weights, and
+            `looks` their number. `label`, `prediction` and `confidence` are those of the last look.
+            For an example without a look, `prediction` is −1 and `confidence` is NaN.
         """
         columns = self._columns or _empty(self.examples)
         return {name: column.to("cpu", copy=True) for name, column in columns.items()}

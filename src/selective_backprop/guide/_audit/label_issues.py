@@ -40,18 +40,20 @@ def find_label_issues(
     """Rank the labels of a data set by how wrong they look to a trained classifier.
 
     Each example goes through the model once, in eval mode and in the data set's order, whatever the
-    loader draws. This costs a third of a pass of training. Model, loader and random streams stay as
+    loader draws. This costs a third of a training epoch. Model, loader and random streams stay as
     they were.
 
-    A label is a suspect if the model predicts another class with a high probability: at least the
-    mean probability of this class over the examples that have it as label. The number of suspects
-    is the estimate, `suspicious`. A suspicion is the model's doubt, from −1 to 1 as in `audit`. It
-    is higher if more examples of the same label are taken for the same other class.
+    A label is a suspect if the model predicts another class with a high probability. High means at
+    least the mean probability of this class over the examples labelled with it. The number of
+    suspects, `suspicious`, is the estimate of how many labels are wrong. The suspicion of an
+    example is the model's doubt, from −1 to 1 as in `audit`. It is raised if the model takes many
+    examples of this label for the same other class.
 
     **Take a model that was not trained on these labels**, such as one trained on the other half of
-    the data. A model does not find wrong labels that it has learned. You get a warning if labels
-    are likelier than the model's own probabilities predict. No model finds a mistake that most
-    labels of a kind share. If classes are hard to tell apart, many suspects have right labels.
+    the data. A model does not find wrong labels that it has learned. A sign of this is that labels
+    are likelier than the model's own probabilities predict. You then get a warning. No model finds
+    a mistake that most labels of a kind share. If classes are hard to tell apart, many suspects
+    have right labels.
 
     Args:
         model: the trained classifier.
@@ -60,19 +62,20 @@ def find_label_issues(
             `ignore_index` are not judged.
         outputs: `(model, batch) -> (outputs, targets)`: logits `[row, class]` and class numbers
             `[row]`. By default `(model(inputs), targets)` of a batch `(inputs, targets)`.
-        device: where batches are moved to; by default where the model is.
+        device: the device that batches are moved to; by default the model's.
 
     Returns:
-        The ranked examples: `top()` are the suspects, and `rest()` is the data set without them,
+        The ranked examples: `top()` returns the suspects, and `rest()` the data set without them,
         for `sb.pruned`.
 
     Raises:
-        ConfigurationError: if this is no classification by a cross-entropy.
+        ConfigurationError: if the task is not a classification with a cross-entropy.
         LoaderError: if the loader cannot go through its data set by index.
 
     Source:
-        Northcutt et al. 2021, arXiv:1911.00068, equations 1 and 2. They ask all other classes, not
-        the likeliest, and scale the number to the sizes of the classes, which found too many.
+        Northcutt et al. 2021, arXiv:1911.00068, equations 1 and 2. They check all other classes,
+        not only the likeliest, and scale the number of suspects to the sizes of the classes. This
+        found too many suspects.
 
     Example:
         >>> import torch, selective_backprop as sb
