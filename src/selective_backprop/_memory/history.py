@@ -17,21 +17,21 @@ Mark = tuple[dict[str, Tensor], int]  # what is kept, and how many scores were f
 
 
 class History:
-    """A ring of the most recent scores, kept on the scores' own device.
+    """The most recent scores, in a ring buffer on the scores' own device.
 
-    Scores are sorted once between two filings, however many windows are ranked.
+    Scores are sorted once after each `file`, however many candidates are then ranked among them.
 
-    A subclass can weigh scores (`weights`), or remember other scores (`remember`). Only `kept` and
-    `filed` are saved, loaded and shared among ranks.
+    A subclass can weigh scores (by overriding `weights`), or decide which scores are remembered (by
+    overriding `remember`). Only `kept` and `filed` are saved, loaded and shared among ranks.
 
     Args:
-        capacity: number of scores that are remembered, R; at least 1.
+        capacity: R, the number of scores that are remembered; at least 1.
 
     Attributes:
-        columns: the names in `kept`; the scores stand under the first.
-        kept: tensors `[capacity]` of floats without NaN, of which the first `len(history)` places
-            are in use; empty before the first filing.
-        filed: how many scores were ever filed.
+        columns: the names of the tensors in `kept`. The first tensor holds the scores.
+        kept: float tensors `[capacity]` without NaN, by name. The first `len(history)` places are
+            in use. Empty before the first call of `file`.
+        filed: how many scores were ever added by `file`.
 
     Raises:
         ConfigurationError: if the capacity is not a whole number, or below 1.
@@ -47,14 +47,14 @@ class History:
 
     @property
     def weights(self) -> Tensor | None:
-        """How much each of `recent` counts, above 0, `[recent]`; None if all count alike."""
+        """The weight of each score in `recent`, above 0, `[recent]`; None if all weigh the same."""
         return None
 
     def __len__(self) -> int:
         return min(self.filed, self.capacity)
 
     def file(self, scores: Scores) -> None:
-        """Add new scores, of any number, in their order."""
+        """Add any number of new scores, in their order."""
         if not self.kept:
             self.kept = {name: scores.new_zeros(self.capacity) for name in self.columns}
         self.remember(scores.detach())
@@ -62,11 +62,11 @@ class History:
         self._sorted = self._sorted_on_host = self._below = self._mean = None
 
     def remember(self, scores: Scores) -> None:
-        """Put new scores into `kept`, which holds zeros at first. `filed` does not count them yet.
+        """Put new scores into `kept`, which holds zeros at first.
 
-        By default, scores beyond the capacity are forgotten, the oldest first. A subclass that
-        needs random numbers takes them from a generator seeded with `filed`. `remember` must not
-        make the host wait.
+        `filed` does not count the new scores yet. By default, the oldest scores beyond the capacity
+        are forgotten. A subclass that needs random numbers takes them from a generator seeded with
+        `filed`. `remember` must not make the host wait for the device.
         """
         ring, newest = _writable(self.kept["ring"], scores)
         size = len(newest)
@@ -80,23 +80,24 @@ class History:
 
     @property
     def recent(self) -> torch.Tensor:
-        """The remembered scores in no particular order, `[recent]`; empty before the first."""
+        """The remembered scores, `[recent]`, in no particular order; empty if there are none."""
         if not self.kept:
             return torch.empty(0)
         scores = self.kept[self.columns[0]]
         return scores if self.filed >= self.capacity else scores[: self.filed]
 
     def percentiles(self, scores: Scores, *, ties: bool = False) -> Odds:
-        """Return the share of the remembered scores that is lower than each score.
+        """Return, for each score, the share of the remembered scores that are lower.
 
         Args:
-            scores: one per candidate, on the device of the remembered ones.
-            ties: count equal scores as lower too, instead of strictly lower ones alone.
+            scores: one per candidate, on the same device as the remembered scores.
+            ties: whether equal scores count as lower, too.
 
         Returns:
-            Shares in [0, 1], float64; shares of the weight, if scores are weighed. Unless ties
-            count, a score that is itself remembered has less than 1. If nothing is remembered, all
-            are 1, so that nothing is left out. The host does not wait.
+            Shares in [0, 1], float64. If scores are weighed, these are shares of the total weight.
+            The share of a score that is itself remembered is below 1, unless ties count. If no
+            score is remembered, all shares are 1, so that no candidate is left out. The host does
+            not wait for the device.
         """
         if not len(self):
             return torch.ones_like(scores, dtype=torch.float64)
@@ -108,11 +109,11 @@ class History:
     def places(
         self, scores: Scores, *, ties: bool = False
     ) -> tuple[Int64[Tensor, " candidate"], Float64[Tensor, " place"]]:
-        """Return how many remembered scores are lower than each, and the share for each number.
+        """Return how many remembered scores are lower than each score, and each count's share.
 
-        `percentiles` looks up the second result, `[place]`, by the first, `[candidate]`. If scores
-        are not weighed, shares for as many scores are always the same tensor. The history must not
-        be empty.
+        The counts are `[candidate]`, and the shares `[place]`. `percentiles` uses the counts as
+        indices into the shares. If scores are not weighed, the shares are the same tensor at each
+        call, until the number of remembered scores changes. The history must not be empty.
         """
         if self._sorted is None:
             recent, weights = self.recent, self.weights
@@ -129,7 +130,7 @@ class History:
         return places, self._even
 
     def percentiles_on_host(self, scores: Scores, *, ties: bool = False) -> np.ndarray:
-        """Do what `percentiles` does in NumPy, for scores in the host's memory."""
+        """Do in NumPy what `percentiles` does, for scores in the host's memory."""
         if self._sorted_on_host is None:
             if not len(self):
                 return np.ones(scores.shape[0])
@@ -142,11 +143,11 @@ class History:
         return places / len(ascending) if self._below is None else self._below.numpy()[places]
 
     def mean(self) -> Float64[Tensor, ""]:
-        """Return the mean of the remembered scores that are finite, weighed if scores are.
+        """Return the mean of the finite remembered scores; a weighted mean if scores are weighed.
 
         Returns:
             A float64 scalar on the scores' device; NaN if no finite score is remembered. The host
-            does not wait.
+            does not wait for the device.
         """
         if self._mean is None:
             recent, weights = self.recent.detach().double(), self.weights
@@ -159,7 +160,7 @@ class History:
         return self._mean
 
     def tie_share(self) -> float:
-        """Return the share of the remembered scores that equal another one; reads the device."""
+        """Return the share of remembered scores that equal another one; waits for the device."""
         recent = self.recent
         if len(self) == 0:
             return 0.0
@@ -167,7 +168,7 @@ class History:
         return 1.0 - int((counts == 1).sum()) / len(self)  # what is there once is no tie
 
     def summary(self) -> ScoreStats | None:
-        """Return a summary of the finite scores, or None if there are none; reads the device."""
+        """Return a summary of the finite scores; None if there are none. Waits for the device."""
         recent = self.recent.detach().double().numpy(force=True)
         finite = recent[np.isfinite(recent)]
         if not len(finite):
@@ -176,7 +177,7 @@ class History:
         return ScoreStats(len(finite), float(finite.mean()), tuple(deciles.tolist()))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is kept, and how many scores were ever filed."""
+        """Return the tensors in `kept`, and `filed`, to be saved."""
         kept, filed = self.mark()
         columns = {name: kept.get(name) for name in self.columns}
         return {"capacity": self.capacity, **columns, "filed": filed}
@@ -185,8 +186,8 @@ class History:
         """Continue from `state_dict()`.
 
         Raises:
-            ConfigurationError: if the state is of a history of another capacity, or damaged; this
-                history then stays as it was.
+            ConfigurationError: if the state is damaged, or was saved from a history of another
+                capacity. This history then stays as it was.
         """
         capacity, filed, *columns = Saved(state).fields("capacity", "filed", *self.columns)
         if capacity.whole(1) != self.capacity:
@@ -204,7 +205,7 @@ class History:
         return {name: column.clone() for name, column in self.kept.items()}, self.filed
 
     def go_back(self, mark: Mark) -> None:
-        """Return to a snapshot that `mark` took; its tensors are used from now on, not copied."""
+        """Go back to a snapshot that `mark` took; its tensors are used directly, not copied."""
         self.kept, self.filed = mark
         self._forget_answers()
 

@@ -15,11 +15,12 @@ from selective_backprop._sampling.context import Context
 
 
 class RunningGate(ABC):
-    """A gate at work in one training. While it is shut, everything is trained on.
+    """A gate at work in one training: it opens selection while scores say that selecting pays.
 
-    It observes the scores of candidate batches. While it is open, it observes all of them; while it
-    is shut, those that `probes` asks for. If the loop hands the loader what training computes, it
-    also observes the batches from which nothing was selected.
+    While the gate is shut, everything is trained on. An open gate observes the scores of all
+    candidate batches. A shut gate observes the batches that `probes` asks for. If the loop hands
+    its losses or outputs to the loader, the gate also observes the batches that were trained on
+    without selection.
     """
 
     @property
@@ -31,12 +32,13 @@ class RunningGate(ABC):
     def probes(self) -> bool:
         """Return whether to score the next candidate batch although the gate is shut.
 
-        The loader asks before each batch, also if the loop hands over what it computes.
+        The loader asks at each batch that comes while the gate is shut, even if the loop hands over
+        its losses or outputs.
         """
 
     @abstractmethod
     def observe(self, scores: Scores) -> None:
-        """Take in the scores of a batch from which nothing was selected."""
+        """Take in the scores of a whole batch, before anything is selected from it."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
@@ -52,30 +54,31 @@ class AbstractGate(ABC):
 
     @abstractmethod
     def start(self, context: Context) -> RunningGate:
-        """Return the gate at work in the training that `context` describes."""
+        """Return a running gate for the training that `context` describes."""
 
 
 @final
 @dataclass(frozen=True)
 class VarianceGate(AbstractGate):
-    """Open while importance sampling reduces the variance by more than its scoring costs.
+    """Open selection while the variance that importance sampling saves is worth its scoring cost.
 
-    A batch that is drawn in proportion to scores `s` is worth `tau = sqrt(mean(s ** 2)) / mean(s)`
-    times as many examples drawn uniformly. Sampling pays if `tau > (B + 3 b) / (3 b)`: B candidates
-    are scored for a batch of b, and a backward pass costs two forward passes.
+    An example drawn in proportion to the scores `s` is worth `tau = sqrt(mean(s ** 2)) / mean(s)`
+    uniformly drawn examples. Sampling pays if `tau > (B + 3 b) / (3 b)`. Here B candidates are
+    scored for a batch of b rows, and a backward pass is taken to cost two forward passes.
 
-    If the loop takes its loss from `SelectiveLoader.loss_fn` or calls `record`, the shut gate
-    observes what training computes anyway, and costs nothing. Otherwise it needs scoring passes. A
-    batch's tau counts when the next batch arrives; on CUDA it counts one batch later, so that the
-    host does not wait.
+    If the loop takes its loss from `SelectiveLoader.loss_fn` or calls `record`, the shut gate uses
+    what training computes anyway, and costs nothing. Otherwise the gate needs scoring passes. A
+    batch's tau counts from the next batch on. On CUDA it counts one batch later, so that the host
+    does not wait for the device.
 
     Args:
         smoothing: weight of the old value in the moving average of tau, in [0, 1). The average
             starts at 0, so one high tau does not open the gate.
-        probe_every: while the gate is shut, one in this many candidate batches is scored, counted
-            from the last one that the loop handed over; at least 1. It is trained on like the
-            others.
-        threshold: the tau to exceed; None for the formula above.
+        probe_every: while the gate is shut, one in this many candidate batches is scored; at least
+            1. The count begins anew when the loop hands over a batch's losses or outputs. A scored
+            batch is trained on like the others.
+        threshold: the gate is open while the average of tau is above this; None takes the formula
+            above.
 
     Raises:
         ConfigurationError: if a value is out of its range.

@@ -17,15 +17,15 @@ from selective_backprop._step.latest import Latest
 class TokenLedger:
     """Remember one loss for each token of a data set, by document and position.
 
-    Use the losses that it recalls in one of two ways. As a reference
-    (`TokenLoss(…)(…, reference=…)`), they rank tokens by how little their loss has fallen since. As
-    scores (`TokenLoss.choose(labels, scores=…)`), they let you choose tokens before the model runs.
-    A token without a loss is recalled as NaN, which ranks highest in both.
+    You can use the recalled losses in two ways. Pass them as a reference
+    (`TokenLoss(…)(…, reference=…)`) to rank tokens by how little their loss has fallen since. Or
+    pass them as scores (`TokenLoss.choose(labels, scores=…)`) to choose tokens before the model
+    runs. NaN stands for a token without a remembered loss, and ranks highest either way.
 
-    A token takes 2 bytes in the host's memory: a float16, which holds three digits of a loss.
-    Losses on CUDA are filed when they have arrived, so that the host does not wait. The host waits
-    if documents' numbers are on the device, once for each tensor, and if you recall losses that
-    have not arrived.
+    Each token takes 2 bytes in the host's memory, as a float16, which holds three digits of a loss.
+    Losses on CUDA are stored once they have arrived in the host's memory, so that the host does not
+    wait for them. There are two exceptions. The host waits once for each tensor of document numbers
+    on the device. It also waits if you recall losses that have not arrived yet.
 
     Args:
         documents: number of documents in the data set.
@@ -52,17 +52,18 @@ class TokenLedger:
         self._late: deque[tuple[torch.cuda.Event, Tensor, Tensor]] = deque()
 
     def recall(self, documents: RowIndices, length: int) -> Tensor:
-        """Return the losses of some documents' first tokens.
+        """Return the remembered losses of some documents, for their first `length` tokens.
 
         Args:
-            documents: their numbers, int64 `[row]`.
-            length: of the batch, in tokens.
+            documents: the documents' numbers, int64 `[row]`.
+            length: number of tokens in a row of the batch.
 
         Returns:
-            float32 `[row, token]`, on the numbers' device; NaN where no loss is remembered.
+            float32 `[row, token]`, on the device of `documents`; NaN where no loss is remembered.
 
         Raises:
-            ConfigurationError: if a document is not in the data set, or too long.
+            ConfigurationError: if a document is not in the data set, or `length` exceeds the
+                ledger's.
         """
         rows = self._rows(documents, length)
         self._file_late(needed=rows)
@@ -70,14 +71,14 @@ class TokenLedger:
         return losses.to(documents.device, non_blocking=True)
 
     def file(self, documents: RowIndices, losses: Tensor) -> None:
-        """Remember losses; NaN leaves what is remembered.
+        """Remember losses; where a loss is NaN, the remembered loss stays.
 
         Args:
-            documents: int64 `[row]`, none twice.
+            documents: the documents' numbers, int64 `[row]`, none twice.
             losses: `[row, token]`, as `TokenLoss` returns them; NaN where no loss was computed.
 
         Raises:
-            ConfigurationError: as for `recall`, or if there is not one row per document.
+            ConfigurationError: as for `recall`, or if `losses` does not have one row per document.
         """
         if losses.ndim != 2 or len(losses) != len(documents):
             raise ConfigurationError(
@@ -121,7 +122,7 @@ class TokenLedger:
         """Continue from `state_dict()`.
 
         Raises:
-            ConfigurationError: if the state is of a ledger of another size, or damaged.
+            ConfigurationError: if the state is damaged, or was saved from a ledger of another size.
         """
         (losses,) = Saved(state).fields("losses")
         shape = tuple(self._losses.shape)

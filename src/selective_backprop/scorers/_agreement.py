@@ -16,11 +16,11 @@ class Agreement:
 
     Attributes:
         correlation: Spearman's rank correlation, in [-1, 1].
-        overlap: share of the candidates with the highest exact scores that also have the highest
-            cheap scores, in [0, 1]; about `rate` by chance.
-        rate: the share of a batch that counts as the highest, in (0, 1].
-        batches: how many batches were scored both ways.
-        candidates: how many candidates were scored both ways.
+        overlap: of the candidates with the highest exact scores, the share that also has the
+            highest cheap scores, in [0, 1]. Random scores give about `rate`.
+        rate: the share of a batch's scores that counts as the highest, in (0, 1].
+        batches: how many batches were scored both cheaply and exactly.
+        candidates: how many candidates were scored both cheaply and exactly.
     """
 
     correlation: float
@@ -34,9 +34,9 @@ class Agreement:
         """Return how far two scorings of one batch agree; waits for the scores' device.
 
         Args:
-            scores: one per candidate; at least one.
+            scores: cheap scores, one per candidate; at least one.
             exact: exact scores of the same candidates.
-            rate: the share of them that counts as the highest, in (0, 1].
+            rate: the share of the scores that counts as the highest, in (0, 1].
 
         Raises:
             ConfigurationError: if the numbers of scores differ or are 0, or the rate is out of

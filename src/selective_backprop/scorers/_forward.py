@@ -28,11 +28,11 @@ from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningS
 
 
 class Measure(NamedOption):
-    """What a forward pass measures of a candidate.
+    """What a forward pass measures for each candidate.
 
-    `LOSS` is its loss. `ERROR_NORM` is the distance between the predicted probabilities and the
-    target, `||softmax(outputs) - onehot(target)||`. For a cross-entropy this is the norm of the
-    gradient with respect to the outputs, which bounds the norm of the whole gradient.
+    `LOSS` is the candidate's loss. `ERROR_NORM` is the distance between the predicted probabilities
+    and the target, `||softmax(outputs) - onehot(target)||`. For a cross-entropy, this distance is
+    the norm of the gradient with respect to the outputs. It bounds the norm of the whole gradient.
     """
 
     LOSS = "loss"
@@ -45,25 +45,26 @@ MeasureName: TypeAlias = Literal["loss", "error-norm"]
 @final
 @dataclass(frozen=True)
 class Forward(AbstractScorer):
-    """Score each candidate by its loss, from a forward pass of the model as it is.
+    """Score each candidate by its loss in a forward pass of the current model.
 
-    The pass leaves each module's mode, the buffers, and the random streams of torch, NumPy and
-    Python as they were, and records nothing for gradients. The model's forward hooks do run. The
-    pass computes in the precision in force where the loop runs; autocast in `losses=` sets another.
+    The pass runs without gradients. Afterwards each module's mode, the buffers, and the random
+    streams of torch, NumPy and Python are as before. The model's forward hooks do run. The pass
+    computes in the precision that is active where the loop asks the loader for a batch. To use
+    another precision, enter autocast in `losses=`.
 
     Args:
         measure: `"loss"`, or `"error-norm"`, which needs outputs `[candidate, class]` and
             targets that are class numbers or probabilities.
-        training: score in the modes that the modules are in, normally the training modes
-            (dropout on, batch statistics), instead of eval mode.
+        training: leave the modules in their present mode, normally training mode (dropout on, batch
+            statistics), instead of scoring in eval mode.
 
     Raises:
-        ConfigurationError: if the measure is unknown or a flag is no bool. At the start: if the
-            training has no model, no losses, or no outputs although they are needed.
+        ConfigurationError: if the measure is unknown or a flag is no bool. When training starts: if
+            there is no model, there are no losses, or the measure needs outputs and there are none.
 
     Source:
-        The norm: Katharopoulos and Fleuret 2018, arXiv:1803.00942, equation 20; Paul et al.
-        2021, arXiv:2107.07075 (EL2N).
+        For the error norm: Katharopoulos and Fleuret 2018, arXiv:1803.00942, equation 20; Paul et
+        al. 2021, arXiv:2107.07075 (EL2N).
     """
 
     measure: Measure | MeasureName = Measure.LOSS
@@ -75,7 +76,7 @@ class Forward(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """A plain forward pass, and the model's outputs for the error norm."""
+        """A plain forward pass; for the error norm, the model's outputs too."""
         return Needs(outputs=self.measure is not Measure.LOSS, plain_forward=True)
 
     def start(self, context: Context) -> RunningScorer:
@@ -84,7 +85,7 @@ class Forward(AbstractScorer):
         return self.of(context.model, context)
 
     def of(self, model: nn.Module, context: Context) -> RunningScorer:
-        """Return a running scorer that uses `model`, which need not be the one in training."""
+        """Return a started scorer that uses `model`, which need not be the model in training."""
         measured, outputs = context.losses, context.outputs
         if self.measure is Measure.ERROR_NORM:
             if outputs is None:

@@ -48,7 +48,7 @@ FADES = 8.0  # visits of the average example after its first, over which selecti
 
 
 def traditional() -> Strategy:
-    """Train on everything, without selection: the control of every comparison."""
+    """Train on everything, without selection, as the baseline of every comparison."""
     return Strategy("traditional", None, Everything())
 
 
@@ -59,8 +59,8 @@ def random_backprop(
 
     Args:
         rate: share of the examples to train on, in (0, 1].
-        draw: `"exact"` takes a fixed number of each window, `"bernoulli"` tosses a coin per
-            example.
+        draw: `"exact"` takes a fixed number from each window of candidates, `"bernoulli"` tosses a
+            coin per example.
         schedule: when to select; all the time by default.
     """
     return Strategy("random-backprop", None, Uniform(rate, draw), schedule)
@@ -69,7 +69,7 @@ def random_backprop(
 def random_scored(
     rate: float, *, draw: Draw | DrawName = Draw.EXACT, schedule: Schedule = Schedule()
 ) -> Strategy:
-    """Score every example and ignore the scores: a control that pays for scoring in vain.
+    """Score every example and ignore the scores, as a control with the cost of scoring.
 
     Args:
         rate: share of the examples to train on, in (0, 1].
@@ -80,9 +80,9 @@ def random_scored(
 
 
 def random_k(rate: float, *, scorer: AbstractScorer = Forward()) -> Strategy:
-    """Score every example, and train on a fixed number of each window at random.
+    """Score every example, but draw a fixed number from each window of candidates at random.
 
-    This is `random_scored` with exact draws, as the control of `top_k` and `low_k`.
+    This is `random_scored` with `draw="exact"`. It is the control for `top_k` and `low_k`.
 
     Args:
         rate: share of each window to train on, in (0, 1].
@@ -94,7 +94,7 @@ def random_k(rate: float, *, scorer: AbstractScorer = Forward()) -> Strategy:
 def top_k(
     rate: float, *, scorer: AbstractScorer = Forward(), schedule: Schedule = Schedule()
 ) -> Strategy:
-    """Train on the share of each window that scores highest.
+    """Train on the share of each window of candidates that scores highest.
 
     Args:
         rate: share of each window to train on, in (0, 1].
@@ -110,7 +110,7 @@ def top_k(
 def low_k(
     rate: float, *, scorer: AbstractScorer = Forward(), schedule: Schedule = Schedule()
 ) -> Strategy:
-    """Train on the share of each window that scores lowest.
+    """Train on the share of each window of candidates that scores lowest.
 
     Args:
         rate: share of each window to train on, in (0, 1].
@@ -127,7 +127,7 @@ def pruned(subset: Subset) -> Strategy:
     """Train on a part of the data set, chosen once, as if the rest did not exist.
 
     Args:
-        subset: the part, such as `prune(el2n_scores(...), keep=0.5)` returns.
+        subset: the part to train on, such as `prune(el2n_scores(...), keep=0.5)`.
 
     Source:
         Paul et al. 2021, arXiv:2107.07075.
@@ -149,19 +149,20 @@ def selective_backprop(
     """Score every example with a forward pass, and train on examples whose loss ranks high.
 
     An example whose loss exceeds a share `q` of recent losses is trained on with probability `q **
-    beta`. That keeps about a share `rate = 1 / (beta + 1)` of all examples. Each example costs a
-    forward pass and `rate` of a training step. If a backward pass costs two forward passes, an
-    example costs two forward passes instead of three at a rate of a third.
+    beta`. This keeps about a share `rate = 1 / (beta + 1)` of all examples. Each example costs a
+    forward pass and, on average, `rate` of a training step. Suppose that a backward pass costs two
+    forward passes. At a rate of 1/3 an example then costs two forward passes, and three without
+    selection.
 
     Args:
         rate: share of the examples to train on, in (0, 1]; give this or `beta`.
         beta: selectivity, at least 0; give this or `rate`.
         draw: `"exact"` takes a full batch from each window of candidates; `"bernoulli"` tosses
             a coin per candidate, as the paper does.
-        history: how many recent losses are ranked against, R.
+        history: R, the number of recent losses among which a new loss is ranked.
         warmup_epochs: epochs at the beginning that train on everything.
-        start: fraction of training before which everything is trained on.
-        end: fraction of training from which everything is trained on again.
+        start: fraction of training after which selection begins. Before, everything is trained on.
+        end: fraction of training after which everything is trained on again.
         scorer: how examples are scored.
 
     Source:
@@ -199,19 +200,19 @@ def stale_sb(
 ) -> Strategy:
     """Selective-Backprop that scores each example only every few epochs.
 
-    In between, the same share of examples is selected by their last scores, before anything is
-    loaded. On average an example costs `1 / epochs` of a forward pass and `rate` of a training step
-    in each epoch. `epochs=1` is `selective_backprop`, bit for bit.
+    In the epochs between, the same share of examples is selected by their last scores, before they
+    are loaded. In each epoch an example costs, on average, `1 / epochs` of a forward pass and
+    `rate` of a training step. `epochs=1` is the same as `selective_backprop`, bit for bit.
 
     Args:
         rate: share of the examples to train on, in (0, 1].
-        epochs: for how many epochs a score is used, n, at least 1.
-        spread: score an n-th of the examples in every epoch, instead of all in every n-th epoch.
-        recorded: let losses that training recorded count as scores; needs
+        epochs: n, the number of epochs for which a score is used; at least 1.
+        spread: score 1/n of the examples in every epoch, instead of all in every n-th epoch.
+        recorded: whether losses that training recorded count as scores, too; needs
             `SelectiveLoader.record`.
         draw: as for `selective_backprop`.
-        history: number of recent losses that fresh scores are ranked against. Remembered scores are
-            ranked against each other.
+        history: number of recent losses among which new scores are ranked. Remembered scores are
+            ranked among each other.
         schedule: when selection acts; by default from the second epoch on.
         scorer: how examples are scored.
 
@@ -235,11 +236,11 @@ def predicted_sb(
 
     Args:
         rate: share of the examples to train on, in (0, 1].
-        predictor: predicts an example's score from its last ones: `Average()`, or
-            `GaussianProcess()` or `Crossing(rate)`, which learn and need scikit-learn.
+        predictor: predicts an example's next score from its last scores. Give `Average()`,
+            `GaussianProcess()` or `Crossing(rate)`; the last two learn, and need scikit-learn.
         epochs: number of epochs after which an example is scored again; at least 2.
         draw: as for `selective_backprop`.
-        history: recent losses that fresh scores are ranked against.
+        history: number of recent losses among which new scores are ranked.
         schedule: when selection acts; by default from the second epoch on.
     """
     scorer = Predicted(Forward(), predictor, epochs)
@@ -253,15 +254,16 @@ def recorded_sb(
     draw: Draw | DrawName = Draw.EXACT,
     schedule: Schedule = FIRST_EPOCH,
 ) -> Strategy:
-    """Selective-Backprop's rule on the losses that training computed anyway.
+    """Selective-Backprop that uses the losses of training as scores.
 
-    There is no selection pass, and only selected examples are loaded, so an example costs `rate` of
-    a training step. Its score is its loss when it was last trained on, however long ago. The loop
-    takes its loss from `SelectiveLoader.loss_fn`, or calls `record`.
+    There is no extra forward pass, and only selected examples are loaded. So an example costs
+    `rate` of a training step. An example's score is its loss when it was last trained on, even if
+    this was many epochs ago. In your loop, use `SelectiveLoader.loss_fn` as the loss, or call
+    `record`.
 
     Args:
         rate: share of the examples to train on, in (0, 1].
-        max_age: for how many epochs a loss is used; None for ever.
+        max_age: number of epochs for which a loss is used; None sets no limit.
         draw: as for `selective_backprop`.
         schedule: when selection acts; by default from the second epoch on.
     """
@@ -281,14 +283,14 @@ def proxy_sb(
 
     Args:
         make_model: returns the small model, which takes the same batches as the large one.
-        make_optimizer: returns an optimiser of the parameters it is given.
+        make_optimizer: takes the small model's parameters and returns an optimiser of them.
         rate: share of the examples to train on, in (0, 1].
         draw: as for `selective_backprop`.
-        history: how many recent losses are ranked against, R.
+        history: R, the number of recent losses among which a new loss is ranked.
         schedule: when selection acts; by default from the second epoch on.
 
     Source:
-        Coleman et al. 2020, arXiv:1906.11829, for proxies that are trained beforehand.
+        Coleman et al. 2020, arXiv:1906.11829, where small models are trained beforehand.
     """
     scorer = Proxy(make_model, make_optimizer)
     return Strategy("proxy-sb", scorer, _ranking(rate, draw, history), schedule)
@@ -298,8 +300,8 @@ def diet_sb(subset: Subset, rate: float, *, schedule: Schedule = FIRST_EPOCH) ->
     """Prune the data set by early scores, then train on the rest with Selective-Backprop.
 
     Args:
-        subset: the rest of the data set, such as `prune(el2n_scores(...), keep=0.8)` returns.
-        rate: share of the rest to train on, in (0, 1].
+        subset: the part of the data set that is left, such as `prune(el2n_scores(...), keep=0.8)`.
+        rate: share of this part to train on, in (0, 1].
         schedule: when selection acts; by default from the second epoch on.
     """
     ranking = _ranking(rate, Draw.EXACT)
@@ -313,24 +315,25 @@ def kath18(
     bias: float = 1.0,
     schedule: Schedule = Schedule(gate=VarianceGate()),
 ) -> Strategy:
-    """Importance sampling: draw each batch from a presample, in proportion to gradient norms.
+    """Importance sampling: draw batches from more candidates, in proportion to gradient norms.
 
-    The loop takes its loss from `SelectiveLoader.loss_fn`, or applies the weights by hand and
-    calls `record` with its outputs. The schedule's gate uses the outputs to decide when sampling
-    begins. If the loop does neither, the gate pays for scoring passes.
+    In your loop, use `SelectiveLoader.loss_fn` as the loss. Or apply the weights by hand, and call
+    `record` with the model's outputs. The schedule's gate uses these outputs to decide when
+    sampling begins. If your loop does neither, the gate needs extra forward passes.
 
     Args:
         presample: candidates per row of a training batch, more than 1; the paper's B / b.
-        measure: rows are drawn in proportion to it: `"error-norm"`, the paper's bound of the
-            gradient's norm, or `"loss"`.
-        bias: exponent of the weights, in [0, 1]. 1 makes the gradient unbiased; 0 gives no weights,
-            as the Selective-Backprop paper ran it.
-        schedule: when to sample; by default while sampling saves more variance than its scoring
-            costs. The paper is reported to have sampled 128 of 640 on CIFAR, from a threshold (tau)
-            of 1.5 on: `kath18(5, schedule=Schedule(gate=VarianceGate(threshold=1.5)))`.
+        measure: rows are drawn in proportion to this quantity: `"error-norm"` (the paper's bound of
+            the gradient's norm) or `"loss"`.
+        bias: exponent of the weights, in [0, 1]. 1 makes the gradient unbiased. 0 uses no weights,
+            as in the Selective-Backprop paper's experiments.
+        schedule: when to sample; by default while the variance that sampling saves is worth the
+            scoring (`VarianceGate`). The paper is reported to have sampled 128 of 640 on CIFAR,
+            from a threshold (tau) of 1.5 on:
+            `kath18(5, schedule=Schedule(gate=VarianceGate(threshold=1.5)))`.
 
     Source:
-        Katharopoulos and Fleuret 2018, arXiv:1803.00942; the defaults of `presample` and of the
+        Katharopoulos and Fleuret 2018, arXiv:1803.00942. The defaults of `presample` and of the
         gate are as in the authors' code.
     """
     return Strategy("kath18", Forward(measure), Proportional(presample, bias), schedule)
@@ -339,18 +342,18 @@ def kath18(
 def infobatch(
     prune: float = 0.5, *, longer_steps: bool = True, schedule: Schedule = Schedule(end=0.875)
 ) -> Strategy:
-    """Skip some examples below the mean loss at random; other examples below it weigh more.
+    """Skip a random part of the examples below the mean loss; the others below it weigh more.
 
-    Losses are recorded in training: there is no selection pass, and skipped examples are
-    not loaded. The loop takes its loss from `SelectiveLoader.loss_fn`, or records losses and
-    applies the weights by hand.
+    Losses are recorded in training, so there is no extra forward pass. Skipped examples are not
+    loaded. In your loop, use `SelectiveLoader.loss_fn` as the loss. Or record losses and apply the
+    weights by hand.
 
     Args:
-        prune: probability of being skipped below the mean, in [0, 1); the paper's r.
-        longer_steps: use the published weights. Their mean is above 1, so the fewer steps of an
-            epoch are longer. False makes `(weights * losses).mean()` unbiased.
+        prune: probability of skipping an example below the mean, in [0, 1); the paper's r.
+        longer_steps: use the published weights. Their mean is above 1, so an epoch has fewer steps,
+            and each step is longer. False makes `(weights * losses).mean()` unbiased.
         schedule: when to skip; by default until seven eighths of training are done, as in the
-            paper. Its length must be known.
+            paper. The length of training must be known.
 
     Source:
         Qin et al. 2023, arXiv:2303.04947.
@@ -365,21 +368,21 @@ def kakurenbo(
     scorer: AbstractScorer = Forward(),
     schedule: Schedule = FIRST_EPOCH,
 ) -> Strategy:
-    """Hide the examples of lowest loss that are predicted correctly and with confidence.
+    """Hide the examples with the lowest losses, if they are predicted correctly and confidently.
 
     At an epoch's end, hidden examples are scored by a forward pass, so that they come back when the
-    model forgets them. The loop takes its loss from `SelectiveLoader.loss_fn`, or calls `record`.
+    model forgets them. In your loop, use `SelectiveLoader.loss_fn` as the loss, or call `record`.
 
     Args:
-        share: the largest share to hide, in (0, 1). It falls to 0.8, 0.6 and 0.4 times this value
-            after 0.3, 0.6 and 0.8 of training.
+        share: the largest share to hide, in (0, 1). This limit falls to 0.8 times `share` after 0.3
+            of training, to 0.6 times after 0.6, and to 0.4 times after 0.8.
         confidence: the least confidence of a hidden example, in [1/2, 1).
         scorer: scores the hidden examples.
         schedule: when to hide; by default from the second epoch on.
 
     Source:
         Nguyen et al. 2023, arXiv:2310.10102. The paper also divides the learning rate by the share
-        that is trained on; this is left to the loop.
+        that is trained on. Here the learning rate is left to your loop.
     """
     return Strategy("kakurenbo", Recorded(rescore=scorer), Hide(share, confidence), schedule)
 
@@ -387,17 +390,17 @@ def kakurenbo(
 def easy_skip(
     floor: float = 0.25, *, schedule: Schedule = Schedule(start=0.25, end=5 / 6)
 ) -> Strategy:
-    """Skip examples that are surely learned, each for at most four epochs in a row.
+    """Skip examples that the model has surely learned, each for at most four epochs in a row.
 
-    The odds of being kept are `2 * (1 - exp(-loss))` within [`floor`, 1], where `loss` is from the
-    last training on the example. Kept rows weigh `odds ** -0.5`. There is no selection pass, and
-    skipped examples are not loaded. The loop takes its loss from `SelectiveLoader.loss_fn`, or
-    records losses and applies the weights by hand.
+    An example is kept with probability `odds = 2 * (1 - exp(-loss))`, clamped to [`floor`, 1]. Here
+    `loss` is the example's loss when it was last trained on. Kept rows weigh `odds ** -0.5`. There
+    is no extra forward pass, and skipped examples are not loaded. In your loop, use
+    `SelectiveLoader.loss_fn` as the loss. Or record losses and apply the weights by hand.
 
     Args:
-        floor: the lowest odds of being kept, in (0, 1].
-        schedule: when to skip; by default neither in the first quarter nor in the last sixth of
-            training. Its length must be known.
+        floor: the lowest probability of being kept, in (0, 1].
+        schedule: when to skip; by default after the first quarter and before the last sixth of
+            training. The length of training must be known.
     """
     return Strategy("easy-skip", Recorded(max_age=4), Confident(floor), schedule)
 
@@ -409,7 +412,7 @@ def rho_loss(
     scorer: AbstractScorer = Forward(),
     schedule: Schedule = Schedule(),
 ) -> Strategy:
-    """Train on the examples of each window whose loss most exceeds a reference model's.
+    """Train on the candidates of each window whose loss most exceeds a reference model's loss.
 
     Args:
         reference: one loss per example of the data set, `[example]`, from a model trained
@@ -434,26 +437,27 @@ def tail_sft(
     max_age: int | None = 4,
     schedule: Schedule = FIRST_EPOCH,
 ) -> Strategy:
-    """Leave out the share of each window whose loss has fallen furthest below its initial loss.
+    """Leave out the candidates of each window whose loss has fallen furthest since the start.
 
-    What the model fits already is skipped, and training focuses on the rest. An example's score
-    is its last recorded loss minus its first one. There is no selection pass, and skipped
-    examples are not loaded: an example costs `rate` of a training step. The loop takes its
-    loss from `SelectiveLoader.loss_fn`, or calls `record`, with one loss per example; for a text,
-    the mean of its tokens' losses, so that length makes no difference.
+    Examples that the model fits already are skipped, and training focuses on the others. An
+    example's score is its last recorded loss minus its initial loss. There is no extra forward
+    pass, and skipped examples are not loaded. So an example costs `rate` of a training step. In
+    your loop, use `SelectiveLoader.loss_fn` as the loss, or call `record` with one loss per
+    example. For a text, record the mean of its tokens' losses, so that length makes no difference.
 
     Args:
         rate: share of each window to train on, in (0, 1]; the rest is left out.
-        initial: one loss per example of the data set, `[example]`, of the model before training;
-            `example_losses` computes them. None takes the first loss that training recorded of each
-            example. By then the model has learned from other examples.
+        initial: one loss per example of the data set, `[example]`, from the model before training;
+            `example_losses` computes them. None takes the first recorded loss of each example. By
+            then the model has learned from other examples.
         max_age: the most epochs in a row for which an example is skipped; None sets no limit.
-        schedule: when to skip; by default from the second epoch on, since the first one records.
+        schedule: when to skip; by default from the second epoch on, since the first epoch records
+            the losses.
 
     Source:
-        Malladi et al. 2026, arXiv:2608.25756 (TailSFT); a half is left out by default, as in the
-        example in TRL. There the losses come from the step's own forward pass, so only backward
-        passes are saved.
+        Malladi et al. 2026, arXiv:2608.25756 (TailSFT). By default half of the examples are left
+        out, as in the example in TRL. TailSFT takes the losses from the step's own forward pass, so
+        it saves only backward passes.
     """
     if isinstance(initial, Tensor):
         initial = ReferenceLosses(initial)
@@ -462,57 +466,59 @@ def tail_sft(
 
 
 def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedule()) -> Strategy:
-    """Leave out examples that score exactly 0, and fill batches up with the next ones.
+    """Leave out examples that score exactly 0, and fill batches up with the next examples.
 
-    Use it with a loss whose gradient is exactly 0 if the loss is 0, such as a hinge loss. Then
-    training loses only what momentum and weight decay do in the steps that are not taken.
+    Use this strategy with a loss whose gradient is exactly 0 if the loss is 0, such as a hinge
+    loss. Then nothing is lost except what momentum and weight decay do in the steps that are not
+    taken.
 
-    With `Recorded(max_age)` there is no selection pass: if training recorded a loss of 0, the
-    example is not loaded for `max_age` epochs, and then tried again. This can skip prompts before
-    answers are generated. If rewards are at most 1, record `1 - rewards.amin(1)`, which is 0 for
-    a prompt whose answers were all right.
+    With `Recorded(max_age)` there is no extra forward pass. If training recorded a loss of 0, the
+    example is not loaded for `max_age` epochs, and then tried again. In reinforcement learning,
+    this can skip prompts before answers are generated. For rewards of at most 1, record
+    `1 - rewards.amin(1)`. It is 0 if all answers to a prompt were right.
 
     To leave out rows of gradient 0 and keep the gradient of the whole batch, use `NonzeroRows`.
 
     Args:
         scorer: scores the examples. `Forward()` computes each candidate's loss;
             `Recorded(max_age=4)` remembers what training recorded.
-        schedule: when to leave out; all the time by default.
+        schedule: when to leave examples out; all the time by default.
 
     Source:
         Zheng et al. 2025, arXiv:2506.02177 (GRESO), for skipping prompts by earlier rewards.
-        There the odds of a prompt fall with each visit that taught nothing. Here `max_age` is a
+        In GRESO, a prompt's odds fall with each visit that taught nothing. Here `max_age` is a
         fixed limit.
     """
     return Strategy("drop-zero", scorer, Nonzero(), schedule)
 
 
 def auto(*, trim: bool = False, schedule: Schedule = FIRST_EPOCH) -> Strategy:
-    """Skip learned examples in the first passes, and wrong labels after; there is no rate to set.
+    """Skip learned examples in the first passes, and wrong labels later. There is no rate to set.
 
-    Training records losses. An example is kept with odds `2 * (1 - exp(-loss))` within [0.1, 1],
-    where `loss` is the higher of its last two. So an example is skipped only if the model gives its
-    class a probability above 1/2. After ten epochs without training, an example is trained on
-    again.
+    Training records losses. An example is kept with probability `2 * (1 - exp(-loss))`, clamped to
+    [0.1, 1]. Here `loss` is the higher of its last two losses. So an example is skipped only if the
+    model gives its label a probability above 1/2. An example that was skipped for ten epochs is
+    trained on again.
 
-    Low losses are raised in two cases. First, they rise with the number of visits, because a model
-    comes to remember its examples, and what it cannot remember is mostly noise. After nine visits
-    of the average example all are kept (`fades=` of `Recorded`). Second, they are raised in a class
-    that has more than half of the examples, because it is easily guessed (`prior=` of `Recorded`).
+    Low losses are raised in two cases. First, they rise with the number of visits. With time the
+    model remembers its examples, and what it cannot remember is mostly noise. After nine visits of
+    the average example, no learned example is skipped (`fades=` of `Recorded`). Second, low losses
+    are raised in a class with more than half of all examples, because this class is easily guessed
+    (`prior=` of `Recorded`).
 
-    An example is left out once its loss has stayed so high that hardly any example with such a loss
-    is learned later. Mislabelled examples are like that (`give_up=` of `Recorded`). Classes that
-    are not half learned are spared.
+    An example is dropped if its last two losses are so high that hardly any example with such a
+    loss is learned later. Mislabelled examples behave like this (`give_up=` of `Recorded`). No
+    example is dropped from a class until the model has learned half of this class.
 
-    There is no selection pass, and skipped examples are not loaded. The loop takes its loss from
-    `SelectiveLoader.loss_fn`, or records plain cross-entropies, with their targets. All kept rows
-    weigh the same.
+    There is no extra forward pass, and skipped examples are not loaded. In your loop, use
+    `SelectiveLoader.loss_fn` as the loss, or record plain cross-entropies with their targets. All
+    kept rows weigh the same.
 
     Args:
-        trim: whether to leave out the examples with the highest losses from the second epoch on, as
-            many as seem to be labelled wrong in the first epoch (`trim=` of `Recorded`). Use it
-            with label smoothing, such as 0.3: without smoothing a model learns wrong labels by
-            heart.
+        trim: whether to drop the examples with the highest losses from the second epoch on. Their
+            share is the share of wrong labels, as estimated in the first epoch (`trim=` of
+            `Recorded`). Use this with label smoothing, such as 0.3: without smoothing a model
+            learns wrong labels by heart.
         schedule: when to skip; by default from the second epoch on.
     """
     scorer = Recorded(10, highest_of=2, give_up=HOPELESS, fades=FADES, prior=True, trim=trim)

@@ -17,15 +17,15 @@ class Strategy:
 
     Args:
         name: the strategy's name in figures, tables and messages.
-        scorer: gives one number per candidate; None if the selector needs no scores, so that
-            examples are selected before they are loaded.
+        scorer: gives one number per candidate. None if the selector needs no scores; then examples
+            are selected before they are loaded.
         selector: chooses candidates by their scores.
         schedule: when selection acts.
-        subset: the only examples that come up, in warm-up too; None for the whole data set.
+        subset: the only examples that are used, in warm-up too; None for the whole data set.
 
     Raises:
-        ConfigurationError: if a part is not a scorer, selector, schedule or subset, or if the
-            parts do not go together.
+        ConfigurationError: if an argument is not of the kind that its name says, or the parts do
+            not go together.
     """
 
     name: str
@@ -68,10 +68,10 @@ class Strategy:
         return needs is not None and (needs.passes or needs.rescores)
 
     def within(self, subset: Subset) -> "Strategy":
-        """Return a copy of this strategy for a part of the data set, such as what `prune` keeps.
+        """Return a copy of this strategy for a part of the data set, such as `prune(...)`.
 
         Raises:
-            ConfigurationError: if it is not a `Subset`.
+            ConfigurationError: if `subset` is not a `Subset`.
         """
         check_instance("subset", subset, Subset, "prune(scores, keep=0.5)")
         return replace(self, subset=subset)

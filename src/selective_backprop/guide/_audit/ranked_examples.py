@@ -24,9 +24,9 @@ class Cut:
     Attributes:
         share: the share of the data set that is inspected, from the top of the list.
         inspected: number of inspected examples.
-        found: number of mislabelled examples among them.
-        precision: `found` as a share of the inspected ones, in [0, 1]; NaN if there are none.
-        recall: `found` as a share of all mislabelled ones, in [0, 1]; NaN if there are none.
+        found: number of mislabelled examples among the inspected ones.
+        precision: `found` / `inspected`, in [0, 1]; NaN if no example is inspected.
+        recall: `found` / number of all mislabelled examples, in [0, 1]; NaN if none is mislabelled.
     """
 
     share: float
@@ -38,20 +38,22 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class Suspects:
-    """Examples that may be mislabelled, the most suspicious first; arrays of one length.
+    """Examples that may be mislabelled, in arrays of equal length, the most suspicious first.
 
     Attributes:
-        examples: number of examples in the data set. Arrays leave out those that were never looked
-            at.
+        examples: number of examples in the data set. The arrays leave out examples that the model
+            never saw.
         indices: the examples' indices in the data set.
-        suspicion: from −1, sure of the label at every look, to 1, sure of another class. Above 0,
-            the model believed another class more than the label. See `audit`.
-        looks: how many looks at each example are known.
-        labels: as trained on. This and the next two are None if only losses are known.
-        predictions: the class that the model last found likeliest; −1 where that is not known.
-        confidences: the probability that it gave that class; NaN where that is not known.
-        estimated: how many labels, from the top, are estimated to be wrong; None without an
-            estimate. With an estimate, no look is added to the suspicion.
+        suspicion: from −1 (the model was sure of the label each time) to 1 (sure of another class).
+            Above 0, the model believed another class more than the label. See `audit`.
+        looks: how many times the model saw each example (a look), as far as is known.
+        labels: the labels in training. `labels`, `predictions` and `confidences` are None if only
+            losses are known.
+        predictions: the class that the model last found likeliest; −1 if unknown.
+        confidences: the probability that the model gave the predicted class; NaN if unknown.
+        estimated: how many labels are estimated to be wrong, counted from the top of the list; None
+            without an estimate. With an estimate, `suspicion` leaves out the added look that
+            `audit` describes.
     """
 
     examples: int
@@ -76,17 +78,19 @@ class Suspects:
     ) -> "Suspects":
         """Rank the examples of a data set; the arguments are in the data set's order.
 
-        The suspicion is the mean doubt over all looks and one added look that is sure of the label.
-        The added look matters most where looks are few, because they are little evidence.
+        A look is one time that the model saw an example. The suspicion is the mean doubt over all
+        looks at the example and one added look that is sure of the label. The added look matters
+        most for examples with few looks, because few looks are little evidence.
 
         Args:
-            doubts: the mean over all looks at each example, in [−1, 1]. An example without looks,
-                or whose mean is not finite, is left out.
-            looks: how many looks there were at each example.
-            labels: as trained on.
+            doubts: each example's mean doubt over all looks, in [−1, 1]. Examples without looks are
+                left out, and so are examples whose mean is not finite.
+            looks: the number of looks at each example.
+            labels: the labels in training.
             predictions: the class that the model last found likeliest.
-            confidences: the probability that it gave that class.
-            estimated: how many labels are estimated to be wrong; then no look is added.
+            confidences: the probability that the model gave this class.
+            estimated: how many labels are estimated to be wrong. With an estimate, no look is
+                added.
         """
         seen = np.flatnonzero((looks > 0) & np.isfinite(doubts))
         count = looks[seen].astype(np.float64)
@@ -111,41 +115,43 @@ class Suspects:
 
     @property
     def suspicious(self) -> int:
-        """How many examples, from the top, are suspects.
+        """How many examples, from the top of the list, are suspects.
 
-        This is the estimated number. Without an estimate, it is the number of examples with a
-        suspicion above 0.
+        This is `estimated`. Without an estimate, it is the number of examples with a suspicion
+        above 0.
         """
         return int((self.suspicion > 0).sum()) if self.estimated is None else self.estimated
 
     def likely(self, count: int | None = None) -> list[str]:
         """Say what the most suspicious examples likely are.
 
-        The model doubts a wrong label about as strongly as it believes right ones, because it knows
-        the example's class. If it knows little of a class, it doubts right labels of this class
-        less strongly. An example counts as learned if it is not among the `suspicious`.
+        The model doubts a wrong label about as strongly as it believes right labels, because it has
+        learned the example's true class. If the model has learned little of a class, it doubts
+        right labels of this class, too, but less strongly. An example counts as learned if it is
+        not among the first `suspicious` of the list.
 
         Args:
-            count: examples, from the top of the list; None for all that are `suspicious`.
+            count: number of examples, from the top of the list; None for the first `suspicious`.
 
         Returns:
             For each example one of
 
             - "wrong": its mean doubt is above the mean belief (the doubt, negated) in the labels of
               all learned examples;
-            - "rare class: 12 of 20 learned": it is not, and the label's class has less than half of
-              the mean number of examples per class;
-            - "hard": it is not, and the class is not rare;
+            - "rare class: 12 of 20 learned": it is not "wrong", and the label's class has less than
+              half of the mean number of examples per class;
+            - "hard": it is not "wrong", and the class is not rare;
             - "unknown: 0 of 8 learned": the model has learned nothing of the label's class, so it
               doubts right labels of this class like wrong ones;
             - "", if it is not suspicious.
 
         Raises:
-            ConfigurationError: if the labels are not known, because only losses are.
+            ConfigurationError: if the labels are not known, because examples were ranked by losses
+                alone.
 
         Source:
             Northcutt et al. 2021, arXiv:1911.00068, for the comparison with the belief in right
-            labels; they compare by class, in probabilities of one model.
+            labels. They compare within each class, and use the probabilities of one model.
         """
         if self.labels is None:
             raise ConfigurationError(
@@ -179,8 +185,8 @@ class Suspects:
         """Return the indices of the most suspicious examples.
 
         Args:
-            share: fraction of the data set to return, in [0, 1]; examples that were never looked at
-                are left out. None for all that are `suspicious`.
+            share: fraction of the data set to return, in [0, 1]. Examples that the model never saw
+                are not returned. None returns the first `suspicious`.
 
         Raises:
             ConfigurationError: if the share is out of its range.
@@ -188,9 +194,9 @@ class Suspects:
         return self.indices[: self.suspicious if share is None else self._count(share)]
 
     def rest(self, share: float | None = None) -> Subset:
-        """Return the data set without `top(share)`, to train on: `sb.pruned(suspects.rest())`.
+        """Return the data set without `top(share)`; train on it with `sb.pruned(suspects.rest())`.
 
-        Examples that were never looked at are kept.
+        Examples that the model never saw are kept.
 
         Raises:
             ConfigurationError: if the share is out of its range, or nothing would be left.
@@ -210,7 +216,8 @@ class Suspects:
             shares: shares of the data set, each in [0, 1].
 
         Raises:
-            ConfigurationError: if a share is out of its range, or `wrong` is of another data set.
+            ConfigurationError: if a share is out of its range, or `wrong` does not have one value
+                for each example.
         """
         wrong = np.asarray(wrong, dtype=bool)
         if wrong.shape != (self.examples,):
@@ -242,10 +249,10 @@ class Suspects:
 
         Args:
             path: path of the file.
-            limit: how many examples at most; None for all.
-            class_names: the names of the labels; without them, numbers are written. An unknown
-                prediction is left empty, and so is its confidence.
-            extra: further columns by name, one entry per line that is written.
+            limit: the most examples to write; None for all.
+            class_names: the names of the classes; without names, class numbers are written. An
+                unknown prediction is left empty, and so is its confidence.
+            extra: further columns by name, each with one entry per written line.
 
         Raises:
             ConfigurationError: if the limit is not a whole number of at least 0.
