@@ -183,7 +183,7 @@ def rollouts(rows: Rows) -> Told:
         "first | rows for old log-probabilities | rows trained on | CPU seconds | more than the "
         "first"
     )
-    return "until a mean reward of 0.95 · 95 % intervals", grid(heads, lines)
+    return "three digits, until a mean reward of 0.95 · 95 % intervals", grid(heads, lines)
 
 
 def grpo(rows: Rows) -> Told:

@@ -69,7 +69,8 @@ class CandidateScheduler:
             )
         if loader.candidate_batches is None:
             raise ConfigurationError(
-                "the wrapped loader has no length, so its batches cannot be counted over epochs"
+                "the wrapped loader has no length, so its batches cannot be counted over epochs. "
+                "Give its data set a __len__, or step the schedule once an epoch"
             )
         self.scheduler = scheduler
         self._loader = loader

@@ -43,6 +43,6 @@ class LengthWatch:
         self.stop()
         warn(
             f"len(loader) was {expected} before training, but epoch {epoch + 1} had {batches} "
-            f"batches. A learning-rate schedule of {expected} steps an epoch would not reach its "
-            "end. Let it count candidates: scheduler = sb.CandidateScheduler(scheduler, loader)"
+            "batches. If you built a learning-rate schedule from that length, it stops early. Let "
+            "it count candidates: scheduler = sb.CandidateScheduler(scheduler, loader)"
         )

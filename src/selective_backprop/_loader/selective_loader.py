@@ -560,7 +560,7 @@ class SelectiveLoader:
             terms, before = self._strategy.selector.terms, self._state.counts_at_epoch_start
             kept = before["kept"] / max(1, before["candidates"])
             if kept >= MOSTLY and not (terms.promises or terms.keeps_everything):
-                said = f"kept {kept:.0%} of {epoch} epochs: next to nothing to skip on these data"
+                said = f"kept {kept:.0%} of {epoch} epochs: so far next to nothing to skip"
                 print(f"{self._strategy.name}: {said}", file=sys.stderr)
 
     def _hand_out(self, rows: Rows) -> Any:

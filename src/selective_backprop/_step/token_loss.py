@@ -274,7 +274,8 @@ class TokenLoss:
             raise LossError(
                 f"hidden has shape {tuple(hidden.shape)} and labels {tuple(labels.shape)}; "
                 f"[row, token, {features}] and [row, token] are needed. Pass what goes into the "
-                "head, not its logits, and neither flattened or shifted: shift=True shifts labels."
+                "head, not its logits, neither flattened nor shifted. TokenLoss(…, shift=True) "
+                "shifts labels."
             )
         counts = targets != self._selection.ignored
         if kept is not None and (kept.shape != labels.shape or kept.dtype != torch.bool):

@@ -151,8 +151,9 @@ def judge(
     }
     found = [kind for kind, holds in kinds.items() if holds]
     if not found:
-        alike = ", many of them copies," if traits.repetitive else ""
-        why = f"On such data{alike} plain training at the same cost does as well (docs/auto.md)."
+        why = "On such data plain training at the same cost does as well (docs/auto.md)."
+        if traits.repetitive:
+            why += " Many examples are copies: sb.guide.find_copies finds them, to be left out."
         if traits.mislabelled:
             why = (
                 f"With wrong labels, auto did worse in {SHORT} epochs (docs/auto.md): train for "

@@ -145,9 +145,10 @@ def _warn_if_learned(surplus: Float[Tensor, " row"]) -> None:
     values = surplus.double().numpy()
     if len(values) and values.mean() >= SURELY * values.std() / len(values) ** 0.5:
         warn(
-            "the labels are likelier than the model's own probabilities promise. A model that was "
-            "trained on these labels has learned the wrong ones too and does not find them. Use a "
-            "model that was trained on other examples, such as the other half of the data"
+            "the labels are likelier than the model's own probabilities promise. If the model was "
+            "trained on these labels, it has learned the wrong ones too and does not find them: "
+            "use one that was trained on other examples, such as the other half of the data. A "
+            "model that is less sure than it could be has this warning, too"
         )
 
 
