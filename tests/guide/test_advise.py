@@ -152,9 +152,10 @@ def test_where_losses_or_examples_cannot_be_read_the_advice_is_no(training, word
     assert advice.traits.classes == 2
 
 
-def test_of_a_model_that_diverges_there_is_no_verdict():
+@pytest.mark.parametrize("lr", [1e4, 1e30])
+def test_of_a_model_that_diverges_there_is_no_verdict(lr):
     model = net()
-    advice = ask(model, optimizer=torch.optim.SGD(model.parameters(), lr=1e30))
+    advice = ask(model, optimizer=torch.optim.SGD(model.parameters(), lr=lr))
     assert (advice.strategy, advice.cost) == (None, None)
     assert "diverged" in advice.verdict
     assert "learning rate" in advice.reasons[0]
@@ -184,13 +185,13 @@ def test_on_data_that_auto_gains_on_it_is_advised_with_the_lines_to_write(traits
     ("traits", "cost", "epochs", "words"),
     [
         (CLEAN, FAST, 20, "On such data plain training at the same cost"),
-        (COPIED, FAST, 20, "many of them copies, plain training"),
+        (COPIED, FAST, 20, "find_copies"),
         (WRONG, FAST, 4, "4 epochs"),
         (replace(CLEAN, wrong_labels=None), FAST, 20, "could not be judged"),
-        (SKEWED, replace(FAST, auto=11.0), None, "2.2 times as long"),
-        (WRONG, replace(FAST, auto=10.0, kept=0.4), None, "2.5 times as long"),
+        (SKEWED, replace(FAST, auto=12.0), None, "2.4 times as long"),
+        (WRONG, replace(FAST, auto=12.0, kept=0.4), None, "3.0 times as long"),
     ],
-    ids=["clean", "copies", "short", "unknown", "slow", "no cheaper"],
+    ids=["clean", "copies", "short", "unknown", "slow", "slow though few are kept"],
 )
 def test_elsewhere_the_advice_is_not_to_select_with_what_is_against_it(traits, cost, epochs, words):
     advice = judge(traits, cost, None, epochs)
@@ -220,6 +221,10 @@ def test_a_plain_cross_entropy_is_advised_to_smooth_labels(monkeypatch, loss_fn,
     assert code[0] == f"loader = sb.SelectiveLoader(loader, model, {take}, sb.auto())"
     briefly = ask(loss_fn=loss_fn, epochs=4).strategy
     assert (briefly is None) == (take == "loss_fn" and not loss_fn.label_smoothing)
+
+
+def test_a_little_longer_may_be_the_clock_and_is_no_reason_against_it():
+    assert judge(WRONG, replace(FAST, auto=11.0), None, 20).strategy == "auto"
 
 
 def test_where_next_to_nothing_is_skipped_yet_an_epoch_need_not_be_cheaper():

@@ -26,6 +26,7 @@ from selective_backprop.guide._advice.traits import DataTraits, data_traits
 LOOKING = 0.25  # share of the seconds in which the data are looked at
 SHORT = 4  # epochs, in which `auto` lost where labels are wrong and not smoothed: docs/auto.md
 SKIPPED = 0.5  # of the examples: an epoch that skips so many must be cheaper than a plain one
+SLOWER = 1.15  # times a plain epoch; below it a difference may be of the clock
 LOADER = "loader = sb.SelectiveLoader(loader, model, {}, sb.auto())"
 SMOOTHED = "nn.CrossEntropyLoss(label_smoothing=0.3)"  # adds to what `auto` gains: docs/auto.md
 
@@ -143,7 +144,7 @@ def judge(
         elsewhere = "docs/choose.md names strategies for other losses and loaders."
         return answer("Do not take auto: it cannot work on this training.", barrier, elsewhere)
     if cost is None:
-        lower = "Its losses are not finite: lower the learning rate and ask again."
+        lower = "Its losses grow without end: lower the learning rate and ask again."
         return answer("No verdict: a copy of the model diverged within a few epochs.", lower)
     kinds = {
         "labels look wrong": traits.mislabelled and (smooths or epochs is None or epochs > SHORT),
@@ -162,10 +163,10 @@ def judge(
         elif traits.wrong_labels is None:
             why = "The labels could not be judged. If many are wrong, try auto."
         return answer("Do not select: auto gains nothing on data like these.", why)
-    if cost.per_example * min(cost.kept, 1 - SKIPPED) >= 1:
+    if cost.per_example * min(cost.kept, 1 - SKIPPED) >= SLOWER:
         slow = (
             f"With auto an example takes {cost.per_example:.1f} times as long, so an epoch that "
-            "skips half of them is no faster."
+            "skips half of them is slower."
         )
         return answer("Do not select: selecting takes more time here than it saves.", slow)
     what = " and ".join(found)

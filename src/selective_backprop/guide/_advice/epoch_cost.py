@@ -109,7 +109,7 @@ def measure_epochs(copied: TrainingCopy, source: Source, *, seconds: float) -> E
     rounds: list[tuple[float, ...]] = []
     while len(rounds) < ROUNDS and (not rounds or time.perf_counter() - begun < seconds):
         rounds.append((*timed(plain), *timed(selecting)))
-    if not copied.finite:
+    if copied.diverged:
         return None
     plain_seconds, measured, auto_seconds, kept = map(median, zip(*rounds, strict=True))
     scale = examples / measured

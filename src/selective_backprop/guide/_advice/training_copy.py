@@ -18,6 +18,8 @@ from selective_backprop._core.isolation import kept_random_streams, unwrapped
 from selective_backprop._core.types import LossesOf, Scores
 from selective_backprop._pipeline.resume_point import generators_of
 
+FAR = 10.0  # times the first step's mean loss, or times 1 where that is lower
+
 
 @dataclass(eq=False)
 class TrainingCopy:
@@ -34,12 +36,15 @@ class TrainingCopy:
     optimizer: Optimizer
     losses: LossesOf
     device: torch.device | None
+    _first: Tensor | None = None
     _last: Tensor | None = None
 
     @property
-    def finite(self) -> bool:
-        """Whether the last step's losses were all finite."""
-        return self._last is None or bool(self._last.isfinite().all())
+    def diverged(self) -> bool:
+        """Whether the last step's mean loss is not finite, or far above the first step's."""
+        if self._first is None or self._last is None:
+            return False
+        return not bool(self._last.mean() <= FAR * self._first.mean().clamp(min=1.0))
 
     def step(self, batch: Any) -> Scores:
         """Take a training step, and return the losses of its examples."""
@@ -49,6 +54,7 @@ class TrainingCopy:
         losses.mean().backward()
         self.optimizer.step()
         self._last = losses.detach()
+        self._first = self._last if self._first is None else self._first
         return self._last
 
 
