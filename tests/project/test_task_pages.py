@@ -247,7 +247,7 @@ def test_tokens_known_beforehand_train_as_the_page_shows() -> None:
     before = token_losses(model(batch["input_ids"]), batch["labels"]).nanmean()
     exec(sections("language-models.md")[BEFOREHAND], names)
     after = token_losses(model(batch["input_ids"]), batch["labels"]).nanmean()
-    assert after < before - 0.8
+    assert after < before - 0.7
     assert 0.2 < names["kept"].sum() / (names["labels"] != -100).sum() < 0.3
 
 
