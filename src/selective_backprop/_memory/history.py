@@ -95,9 +95,9 @@ class History:
 
         Returns:
             Shares in [0, 1], float64. If scores are weighed, these are shares of the total weight.
-            The share of a score that is itself remembered is below 1, unless ties count. If no
-            score is remembered, all shares are 1, so that no candidate is left out. The host does
-            not wait for the device.
+            If a score is itself among the remembered ones, its share is below 1, unless ties count.
+            If no score is remembered, all shares are 1, so that no candidate is left out. The host
+            does not wait for the device.
         """
         if not len(self):
             return torch.ones_like(scores, dtype=torch.float64)

@@ -54,7 +54,7 @@ class ClassVisits(NamedTuple):
 
     @property
     def least(self) -> float:
-        """The lowest ratio of visits to size among the classes; 1 if all classes have the same.
+        """The ratio of the least visited class; 1 if all classes are visited in proportion to size.
 
         A class's ratio is its share of all visits, divided by its share of the examples.
         """

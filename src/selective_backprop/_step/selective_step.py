@@ -77,8 +77,8 @@ class SelectiveStep:
         reuse: how the training forward uses activations of the selection pass again, for example
             `sb.experimental.ReuseActivations()`; None for no reuse.
         whole: paths of the parts of a batch that are not divided into rows.
-        generator: its initial seed seeds the draws; by default, `torch.initial_seed()` does. The
-            draws do not change the state of either generator.
+        generator: gives the draws its initial seed; by default they take `torch.initial_seed()`.
+            The draws do not change the state of either generator.
         nonfinite: what to do with losses that are infinite or NaN: `"raise"`, `"skip"` such
             rows, or `"select"` them.
         process_group: the `torch.distributed` processes that step together; by default all. These

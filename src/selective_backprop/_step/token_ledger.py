@@ -17,10 +17,10 @@ from selective_backprop._step.latest import Latest
 class TokenLedger:
     """Remember one loss for each token of a data set, by document and position.
 
-    You can use the recalled losses in two ways. Pass them as a reference
-    (`TokenLoss(…)(…, reference=…)`) to rank tokens by how little their loss has fallen since. Or
-    pass them as scores (`TokenLoss.choose(labels, scores=…)`) to choose tokens before the model
-    runs. NaN stands for a token without a remembered loss, and ranks highest either way.
+    You can use the recalled losses in two ways. Pass them as `reference=` when you call a
+    `TokenLoss`. Tokens whose loss has fallen least since then rank first. Or pass them as `scores=`
+    to `TokenLoss.choose`, to choose tokens before the model runs. NaN stands for a token without a
+    remembered loss, and ranks highest either way.
 
     Each token takes 2 bytes in the host's memory, as a float16, which holds three digits of a loss.
     Losses on CUDA are stored once they have arrived in the host's memory, so that the host does not

@@ -150,9 +150,10 @@ def selective_backprop(
 
     An example whose loss exceeds a share `q` of recent losses is trained on with probability `q **
     beta`. This keeps about a share `rate = 1 / (beta + 1)` of all examples. Each example costs a
-    forward pass and, on average, `rate` of a training step. Suppose that a backward pass costs two
-    forward passes. At a rate of 1/3 an example then costs two forward passes, and three without
-    selection.
+    forward pass and, on average, `rate` of a training step. Suppose that a backward pass costs as
+    much as two forward passes. Without selection an example then costs as much as three forward
+    passes. At a rate of 1/3 it costs as much as two: one for its score, and on average one for
+    training.
 
     Args:
         rate: share of the examples to train on, in (0, 1]; give this or `beta`.

@@ -26,7 +26,8 @@ def example_table(evidence: Doubts | Suspects | Ledger | Tensor | np.ndarray) ->
     - `is_label_issue`: whether `Suspects.suspicious` counts the example. In an audit, these are the
       examples whose quality is below ½.
     - `looks`: how many looks at the example are known.
-    - `given_label`, `predicted_label` and the `confidence` of the last look, if classes are known.
+    - `given_label`, and the `predicted_label` and its `confidence` at the last look, if classes are
+      known.
 
     cleanlab's `CleanLearning` takes this table as `label_issues`. The table has no `pred_probs`,
     because cleanlab needs them for examples that were not trained on.
