@@ -23,7 +23,7 @@ HOW = (
 )
 CHANGE = "change in points: median, from, to"
 POINTS = "%"  # the unit of an error
-ORDER = tuple(dict.fromkeys((*ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD, *NETS)))
+ORDER = tuple(dict.fromkeys((OURS, *ARMS[:-1], *TEXT_ARMS[:-1], *INSTEAD, *NETS)))
 """All strategies of the study, as tables have them."""
 
 
