@@ -83,11 +83,11 @@ def test_tables_count_by_kind_and_by_strategy_and_show_what_is_resolved_in_bold(
         ("wrong labels", "2", "1", "0", "1"),
         ("all", "4", "2", "1", "1"),
     ]
-    assert [row[0:2] for row in counts(shown).rows] == [("infobatch", "2"), ("auto", "4")]
+    assert [row[0:2] for row in counts(shown).rows] == [("auto", "4"), ("infobatch", "2")]
     rows = {row[0]: row[2:4] for row in by_job(shown).rows}
-    assert rows["jobs: gains, level, loses"] == ["0, 2, 0", "2, 1, 1"]
-    assert rows["MNIST, 20 % wrong at 4"] == ["+0.00", "**+0.50**"]
-    assert rows["MNIST at 16"] == ["–", "+0.00"]
+    assert rows["jobs: gains, level, loses"] == ["2, 1, 1", "0, 2, 0"]
+    assert rows["MNIST, 20 % wrong at 4"] == ["**+0.50**", "+0.00"]
+    assert rows["MNIST at 16"] == ["+0.00", "–"]
 
 
 def test_where_classes_are_skewed_the_gain_as_they_come_stands_beside():
