@@ -194,7 +194,8 @@ def test_a_model_that_returns_no_tensor_and_a_stream_are_refused():
 
 
 @pytest.mark.filterwarnings("ignore:the labels are likelier")  # all of the other half
-def test_the_page_judges_each_half_by_a_model_of_the_other(capsys):
+def test_the_page_judges_each_half_by_a_model_of_the_other(capsys, monkeypatch):
+    monkeypatch.setattr(torch, "randperm", torch.arange)
     part = PAGE.read_text(encoding="utf-8").split("\n## From a model that is trained already")[1]
     (block,) = re.findall(
         r"^```python\n(.*?)^```", part.split("\n## ")[0], re.DOTALL | re.MULTILINE

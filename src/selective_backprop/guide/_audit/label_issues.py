@@ -148,7 +148,7 @@ def _warn_if_learned(surplus: Float[Tensor, " row"]) -> None:
             "the labels are likelier than the model's own probabilities promise. If the model was "
             "trained on these labels, it has learned the wrong ones too and does not find them: "
             "use one that was trained on other examples, such as the other half of the data. A "
-            "model that is less sure than it could be has this warning, too"
+            "model that is less sure than it could be, as after label smoothing, gets it, too"
         )
 
 
