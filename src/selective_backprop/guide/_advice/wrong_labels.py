@@ -33,11 +33,11 @@ def estimate_wrong_labels(
     """Estimate how many labels are wrong, from inputs as numbers and their labels.
 
     The classifier is a ridge regression on random features, which predicts each example without
-    having seen it. Among the examples of which it is surest, labels that disagree with it are taken
-    for wrong, and wrong labels are taken to be as frequent elsewhere. If a larger part, of which it
-    is less sure, disagrees much more often, hard examples cannot be told from wrong labels, and
-    there is only a bound. There is only a bound, too, if even the surest predictions are hardly
-    better than one guess for all.
+    having seen it. It is surest of some examples. Among these, a label that disagrees with its
+    prediction counts as wrong, and wrong labels are assumed to be as frequent elsewhere. It is less
+    sure of a larger part. If labels disagree much more often there, hard examples cannot be told
+    from wrong labels, and there is only a bound. There is only a bound, too, if even the surest
+    predictions are hardly better than one guess for all.
 
     None is returned for fewer than two classes or more than `MOST_CLASSES`, or fewer than
     `LEAST_EXAMPLES` examples.
