@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import selective_backprop as sb
@@ -331,6 +331,7 @@ def find_strategy(name: str) -> LabStrategy:
     return found
 
 
+@cache
 def _canonical(name: str) -> str:
     """Return the name under which a strategy is run."""
     typed, *treatments = name.split("+")

@@ -65,7 +65,7 @@ class RunConfig:
                 "seconds has none; give it epochs or a budget of cost"
             )
 
-    @cached_property
+    @property
     def strategy(self) -> LabStrategy:
         """What the arm's name stands for."""
         return find_strategy(self.arm)
