@@ -3,6 +3,7 @@
 Seconds are the wall's, once the device is done. On another `device` it is a rehearsal.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -30,10 +31,12 @@ STRATEGIES: dict[str, Callable[[], sb.Strategy]] = {
 EPOCHS = 1000  # that a strategy is told of
 
 
-def rounds(arms: Mapping[str, Callable[[], float]], measure: str, **about: Any) -> Rounds:
-    """Return rounds of arms that return milliseconds; each is told in those of the first."""
+def rounds(
+    arms: Mapping[str, Callable[[], float]], measure: str, unit: str = "ms", **about: Any
+) -> Rounds:
+    """Return rounds of arms that return a number of units; each is told in those of the first."""
     first = next(iter(arms))
-    quantities = [Quantity(f"{first}, {measure}", lambda found: found[first], "ms")]
+    quantities = [Quantity(f"{first}, {measure}", lambda found: found[first], unit)]
     for name in list(arms)[1:]:
 
         def ratio(found: Mapping[str, float], name: str = name) -> float:
@@ -110,12 +113,18 @@ def selective(strategy: sb.Strategy, device: torch.device) -> Callable[[], int]:
 
 @case("src/selective_backprop/_step")
 def tokens(
-    *, words: tuple[int, ...] = (32768, 131072), tokens: int = TOKENS, device: str = "cuda"
+    *,
+    words: tuple[int, ...] = (32768, 131072),
+    precisions: tuple[str, ...] = ("bf16", "fp32"),
+    tokens: int = TOKENS,
+    device: str = "cuda",
 ) -> Iterator[Rounds]:
     """The loss of a batch's tokens and its gradients, against logits in chunks, and all at once."""
     where = torch.device(device)
-    for count in words:
+    for count, precision in itertools.product(words, precisions):
         torch.manual_seed(0)
+        about = {"device": device, "precision": precision, "words": count, "tokens": tokens}
+        lower = precision == "bf16"
         head = nn.Linear(WIDTH, count, bias=False, device=where)
         hidden = torch.randn(1, tokens, WIDTH, device=where, requires_grad=True)
         labels = torch.randint(count, (1, tokens), device=where)
@@ -126,11 +135,11 @@ def tokens(
         for rate in (1.0, 0.6, 0.25):
             ours = sb.TokenLoss(head, sb.TokenSelection(rate))
             losses[f"TokenLoss {rate}"] = partial(chosen, ours, hidden, labels)
-        times = {name: partial(loss_step, loss, where) for name, loss in losses.items()}
-        yield rounds(times, "a step", device=device, words=count, tokens=tokens)
+        times = {name: partial(loss_step, loss, where, lower) for name, loss in losses.items()}
+        yield rounds(times, "a step", **about)
         if where.type == "cuda":
-            peaks = {name: partial(highest, loss, where) for name, loss in losses.items()}
-            yield rounds(peaks, "peak of MiB", device=device, words=count, tokens=tokens)
+            peaks = {name: partial(highest, loss, where, lower) for name, loss in losses.items()}
+            yield rounds(peaks, "peak", "MiB", **about)
 
 
 def whole(head: nn.Module, hidden: Tensor, labels: Tensor) -> Tensor:
@@ -152,27 +161,28 @@ def chosen(ours: sb.TokenLoss, hidden: Tensor, labels: Tensor) -> Tensor:
     return ours(hidden, labels).loss
 
 
-def loss_step(loss: Callable[[], Tensor], device: torch.device) -> float:
+def loss_step(loss: Callable[[], Tensor], device: torch.device, lower: bool = False) -> float:
     """Return the milliseconds of a loss and its gradients."""
 
     def step() -> int:
-        loss().backward()
+        with half(device, lower):
+            found = loss()
+        found.backward()
         return 1
 
     return milliseconds(step, device)
 
 
-def highest(loss: Callable[[], Tensor], device: torch.device) -> float:
+def highest(loss: Callable[[], Tensor], device: torch.device, lower: bool) -> float:
     """Return the MiB that a loss and its gradients take at their highest."""
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
-    loss().backward()
-    torch.cuda.synchronize(device)
+    loss_step(loss, device, lower)
     return (torch.cuda.max_memory_allocated(device) - before) / 2**20
 
 
 @case("src/selective_backprop/_step/nonzero_rows.py")
-def nonzero(*, width: int = 2048, rows: int = 1024, device: str = "cuda") -> Iterator[Rounds]:
+def nonzero(*, width: int = 2048, rows: int = 8192, device: str = "cuda") -> Iterator[Rounds]:
     """A step on the rows that have a gradient, against one on all, of which most have none."""
     where = torch.device(device)
     torch.manual_seed(0)
@@ -241,9 +251,9 @@ def rollouts(
         def step() -> int:
             [(batch, _)] = left_out((rows, advantages), kept.flatten())
             for tokens, advantage in zip(*(part.split(micro) for part in batch), strict=True):
-                with torch.no_grad(), half(where):
+                with torch.no_grad(), half(where, where.type == "cuda"):
                     before = policy(tokens)
-                with half(where):
+                with half(where, where.type == "cuda"):
                     ratios = (policy(tokens) - before).exp()
                 (-(ratios.mean(1) * advantage).sum() / len(rows)).backward()
             policy.zero_grad()
@@ -261,6 +271,6 @@ def rollouts(
     yield rounds(arms, "an update", device=device, share=NONZERO, width=width, length=length)
 
 
-def half(device: torch.device) -> torch.autocast:
-    """Return autocast to bfloat16 on a GPU, and nothing elsewhere."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
+def half(device: torch.device, enabled: bool) -> torch.autocast:
+    """Return autocast to bfloat16, or nothing."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=enabled)

@@ -130,7 +130,8 @@ class Column:
                     older = older.where(new.to(device, non_blocking=True), column[1:, indices])
                 column[1:, indices] = older
         self._scores[0, indices] = scores
-        self._epochs[0, indices] = epoch
+        # A number that is assigned at indices is copied to the device, for which the host waits.
+        self._epochs[0].index_fill_(0, indices, epoch)
 
     def _file_on_host(
         self, indices: np.ndarray, scores: np.ndarray, epoch: int, new: RowMask | None
@@ -274,7 +275,7 @@ class AwaitedLosses:
         if self._flags.device.type == "cpu":
             self._flags.numpy()[indices.numpy(force=True)] = True
         else:
-            self._flags[indices.to(self._flags.device)] = True
+            self._flags.index_fill_(0, indices.to(self._flags.device), True)
 
     def answer(self, indices: RowIndices) -> RowMask | None:
         """Return which recorded losses are the first since a hand-out; None to count all so."""
@@ -300,7 +301,7 @@ class AwaitedLosses:
         if self._flags.device.type == "cpu":
             self._flags.numpy()[indices.numpy(force=True)] = False
         else:
-            self._flags[indices.to(self._flags.device)] = False
+            self._flags.index_fill_(0, indices.to(self._flags.device), False)
 
     def state_dict(self) -> Tensor | None:
         """Return the flags, `[example]`, or None before any hand-out."""
