@@ -37,8 +37,9 @@ class _Queue:
         """Take the examples of a batch that is scored out of the queue."""
         self.scored = torch.zeros(len(indices), dtype=torch.int64)
         if self.waiting is not None:
-            self.scored = self.waiting[indices]
-            self.waiting[indices] = 0
+            places = indices.cpu()
+            self.scored = self.waiting[places]
+            self.waiting[places] = 0
 
 
 @final
@@ -109,7 +110,7 @@ class _RunningSelector(sb.selectors.RunningSelector, sb.selectors.Paced):
         self, scores: Tensor, history: sb.selectors.History, generator: torch.Generator
     ) -> sb.selectors.Choice:
         odds = history.percentiles(scores).cpu() ** (1 / self._spec.rate - 1)
-        drawn = torch.rand(len(odds), generator=generator, dtype=odds.dtype) < odds
+        drawn = _uniform(len(odds), generator, odds.dtype) < odds
         counts, self._queue.scored = self._queue.scored, None
         if counts is None:
             return sb.selectors.Choice(self._fifth(drawn, generator))
@@ -124,7 +125,7 @@ class _RunningSelector(sb.selectors.RunningSelector, sb.selectors.Paced):
         if self._before is not None:
             waited += self._before
         # Of what waits the oldest first; of equals at random.
-        turn = 2 * (waited > 0) + drawn + torch.rand(len(drawn), generator=generator)
+        turn = 2 * (waited > 0) + drawn + _uniform(len(drawn), generator, torch.float32)
         batch = self._context.batch_size
         room = batch * -(-len(drawn) // (GATHERED * batch))
         waiting = waited + drawn
@@ -140,6 +141,11 @@ class _RunningSelector(sb.selectors.RunningSelector, sb.selectors.Paced):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._queue.waiting, self._before = state["waiting"], state["before"]
         self._seed, self._first = state["seed"], state["first"]
+
+
+def _uniform(count: int, generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, " row"]:
+    """Return numbers between 0 and 1, on the host, from a generator of any device."""
+    return torch.rand(count, generator=generator, dtype=dtype, device=generator.device).cpu()
 
 
 def stale_sb_as_released(rate: float, *, epochs: int, history: int) -> sb.Strategy:
