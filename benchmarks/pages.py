@@ -33,6 +33,7 @@ STEPS = (  # workloads, of those that are measured
     "perceptron, 784 features, batches of 128, read one by one",
     "digits of the demo",
 )
+EPOCHS = ("random-backprop", "recorded-sb", "selective-backprop")
 MADE_WRONG = (0.0, 0.05, 0.1, 0.2)
 Row = dict[str, Any]
 Rows = list[Row]
@@ -62,7 +63,7 @@ def each_of(rows: Rows, name: str) -> list[Any]:
 def spread(row: Row, digits: int, times: float = 1.0) -> str:
     """Return a median with its interval."""
     median, low, high = (f"{times * row[key]:.{digits}f}" for key in ("median", "low", "high"))
-    return f"{median} ({low} to {high})"
+    return median if low == high else f"{median} ({low} to {high})"
 
 
 def with_seeds(what: str, rows: Rows) -> str:
@@ -116,6 +117,38 @@ def tokens(rows: Rows) -> Told:
     heads = " | ".join(f"vocabulary of {size:,}: of a plain step | MiB" for size in sizes)
     what = "4 blocks of width 256, batches of 8 rows of 128 tokens"
     return f"{what} · {CLOCK}", grid(f"chosen | rate | {heads}", lines.values())
+
+
+def epochs(rows: Rows) -> Told:
+    """Return what scoring and epochs cost, a row for each net and precision."""
+    lines = []
+    for row in where(rows, quantity="an epoch: traditional"):
+        own = where(rows, model=row["model"], precision=row["precision"])
+        of = {each["quantity"].partition(": ")[2]: each for each in own}
+        cheap = of["forward"] if row["precision"] == "bf16" else of["bf16"]
+        cells = [spread(of[name], 2) for name in EPOCHS]
+        bound = f"{of['selective-backprop']['over_limit']:.2f}"
+        lines.append(
+            " | ".join([f"{row['model']}, {row['precision']}", spread(cheap, 2), *cells, bound])
+        )
+    heads = " | ".join(["net", "scoring in bf16, of a pass in fp32", *EPOCHS, "of its bound"])
+    what = "rate 1/3, batches of {batch_size} of {data} images, an epoch of plain training = 1"
+    return f"{what.format(**rows[0])} · wall clock, interleaved rounds", grid(heads, lines)
+
+
+def ratios(rows: Rows) -> Told:
+    """Return what arms take of the first one, a column for each thing that is measured."""
+    columns: dict[str, dict[str, str]] = {}
+    for row in rows:
+        name, _, measure = row["quantity"].rpartition(", ")
+        about = [f"{row[key]:,} words" for key in ("words",) if key in row]
+        about += [row[key] for key in ("precision",) if key in row]
+        arm, _, first = name.partition(" / ")
+        cell = spread(row, 2) if first else f"{row['median']:,.1f} {row['unit']}"
+        columns.setdefault(", ".join([*about, measure]), {})[arm] = cell
+    arms = next(iter(columns.values()))
+    lines = [" | ".join([arm, *(column[arm] for column in columns.values())]) for arm in arms]
+    return "wall clock, interleaved rounds", grid(" | ".join(["", *columns]), lines)
 
 
 def losses(rows: Rows) -> Told:
@@ -452,10 +485,8 @@ def written(kind: str, path: str) -> str:
     what, lines = KINDS[kind]([row for record in records for row in record["rows"]])
     hardware, versions = records[0]["hardware"], records[0]["versions"]
     codes = dict.fromkeys(record["code_version"] for record in records)
-    heading = (
-        f"**{what} · {hardware['cpu']}, {hardware['cores']} cores · torch {versions['torch']} · "
-        f"code {', '.join(codes)}**"
-    )
+    machine = hardware.get("gpu") or f"{hardware['cpu']}, {hardware['cores']} cores"
+    heading = f"**{what} · {machine} · torch {versions['torch']} · code {', '.join(codes)}**"
     return "\n".join([heading, "", *lines, "", made_by(record["command"] for record in records)])
 
 
@@ -476,6 +507,8 @@ SHAPES = (
     tokens,
     losses,
     choice,
+    epochs,
+    ratios,
     exchange,
     traits,
     audit,
