@@ -7,6 +7,7 @@ other record has, and is run once. In both, every strategy has its own learning 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from reproductions.auto.tuning import Cell, Tuned
@@ -136,6 +137,7 @@ class Workload:
             for length in (self.lengths if arm in (BASELINE, NULL) else self.compared)
         ]
 
+    @cache  # noqa: B019 - workloads live as long as the program
     def plan(
         self, cell: Cell, rate: float, seed: int, device: str, *, tunes: bool = False
     ) -> RunConfig:

@@ -22,8 +22,8 @@ from selective_backprop_lab.analysis.queries import (
     counted,
     difference,
     final,
-    final_difference,
     passes_to,
+    resolution,
 )
 from selective_backprop_lab.records.frame import frame
 from selective_backprop_lab.training.run_config import RunConfig
@@ -42,7 +42,7 @@ class Results:
     rates: Mapping[Cell, Tuned]
     missing: int  # runs that are not on record
 
-    @property
+    @cached_property
     def lengths(self) -> list[float]:
         """The lengths at which a strategy can be held against traditional training."""
         there = {*self.runs.length[self.runs.arm != BASELINE]}
@@ -65,13 +65,26 @@ class Results:
         }
         return min(errors, key=errors.__getitem__, default=None)
 
+    def ends(self, arm: str, length: float) -> pd.Series:
+        """Return where the runs of a strategy at a length end, by seed."""
+        if (arm, length) not in self._ends:
+            self._ends[arm, length] = final(self.of(arm, length), self.workload.column)
+        return self._ends[arm, length]
+
+    @cached_property
+    def _ends(self) -> dict[tuple[str, float], pd.Series]:
+        return {}
+
     def error(self, arm: str, length: float) -> Estimate:
         """Return where a strategy ends, in the workload's unit."""
-        workload = self.workload
-        return _times(
-            estimate([*final(self.of(arm, length), workload.column)]),
-            workload.scale,
-        )
+        return _times(estimate([*self.ends(arm, length)]), self.workload.scale)
+
+    def _difference(self, one: tuple[str, float], other: tuple[str, float]) -> Estimate:
+        """Return how much higher one ends than another, in the workload's unit."""
+        pair = self.of(*one), self.of(*other)
+        least = resolution(*pair) if self.workload.column == "error" else 0.0
+        found = estimate([*difference(self.ends(*one), self.ends(*other))], least)
+        return _times(found, self.workload.scale)
 
     def gain(self, arm: str, length: float) -> Estimate:
         """Return a strategy's error less that of its rival; below zero it pays."""
@@ -91,8 +104,7 @@ class Results:
         own = self.rival(length, NULL) if arm == NULL else length
         if own is None:
             return estimate([])
-        pair = self.of(arm, own), self.of(BASELINE, rival)
-        return _times(final_difference(*pair, self.workload.column), self.workload.scale)
+        return self._difference((arm, own), (BASELINE, rival))
 
     def gain_as_classes_come(self, length: float) -> Estimate:
         """Return the gain of `auto` with each class weighed by its share of the training data."""
@@ -104,8 +116,7 @@ class Results:
 
     def added(self, arm: str, other: str, length: float) -> Estimate:
         """Return a strategy's error less that of another one at the same cost."""
-        pair = self.of(arm, length), self.of(other, length)
-        return _times(final_difference(*pair, self.workload.column), self.workload.scale)
+        return self._difference((arm, length), (other, length))
 
     def change(self, length: float) -> Estimate:
         """Return the gain of `auto` in per cent of its rival's error."""
@@ -119,7 +130,7 @@ class Results:
         None where it did not end as low at any of its lengths.
         """
         plain = self.runs[self.runs.arm == BASELINE]
-        error = final(self.of(arm, length), self.workload.column).mean()
+        error = self.ends(arm, length).mean()
         reached = passes_to(plain, error, self.workload.column)
         return None if reached is None else reached / length
 

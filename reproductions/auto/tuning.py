@@ -11,6 +11,7 @@ from selective_backprop_lab.budget import Budget
 
 Cell = tuple[str, Budget]
 """A strategy and a length."""
+_CELL = ("arm", "unit", "length")
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,19 @@ def tuned(evaluations: pd.DataFrame, column: str = "error") -> dict[Cell, Tuned]
     Only finished runs count. A rate that lacks a seed which another rate of the cell has is taken
     to have diverged, since such a run leaves no finished record: its error is infinite.
     """
+    ends = (
+        last_tenth(counted(evaluations)).groupby([*_CELL, "learning_rate", "seed"])[column].mean()
+    )
+    found: dict[Cell, dict[float, dict[int, float]]] = {}
+    for (arm, unit, length, rate, seed), error in ends.items():
+        found.setdefault((arm, Budget(unit, length)), {}).setdefault(rate, {})[seed] = error
     best = {}
-    for _, rows in last_tenth(counted(evaluations)).groupby(["arm", "unit", "length"]):
-        cell = rows.arm.iloc[0], Budget(rows.unit.iloc[0], rows.length.iloc[0])
-        errors = rows.groupby(["learning_rate", "seed"])[column].mean().unstack().fillna(math.inf)
-        means = errors.mean(axis=1)
-        if means.min() < math.inf:
-            best[cell] = Tuned(means.to_dict())
+    for cell, by_rate in found.items():
+        seeds = sorted({seed for errors in by_rate.values() for seed in errors})
+        means = {
+            rate: sum(errors.get(seed, math.inf) for seed in seeds) / len(seeds)
+            for rate, errors in by_rate.items()
+        }
+        if min(means.values()) < math.inf:
+            best[cell] = Tuned(means)
     return best

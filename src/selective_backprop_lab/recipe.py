@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any
@@ -98,7 +98,7 @@ class Recipe:
 
     def config(self) -> dict[str, Any]:
         """Return the recipe as a record describes it; what has no effect is left out."""
-        found = asdict(self)
+        found = vars(self) | {"augmentation": dict(vars(self.augmentation))}
         if self.rates is not Rates.STEPS:
             del found["steps"], found["decay"]
         if not self.momentum or self.optimizer is not Optimizer.SGD:

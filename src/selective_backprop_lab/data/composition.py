@@ -5,7 +5,7 @@ nobody has prepared never are. A `Composition` makes the one into the other.
 """
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -173,8 +173,8 @@ class Composition:
 
     def config(self) -> dict[str, Any]:
         """Return what a record says of it: `noise`, None for none, and what else is not default."""
-        usual = asdict(AS_PUBLISHED)
-        chosen = {name: value for name, value in asdict(self).items() if value != usual[name]}
+        usual = vars(AS_PUBLISHED)
+        chosen = {name: value for name, value in vars(self).items() if value != usual[name]}
         noise = chosen.pop("noise", None)
         return {"noise": noise, **({"composition": chosen} if chosen else {})}
 

@@ -18,7 +18,7 @@ def read_fields(kind: type[Any], entry: Mapping[str, Any]) -> Any:
         ValueError: if a value is of another type than its field; the message names the field.
     """
     values: dict[str, Any] = {}
-    for field in fields(kind):
+    for field in _fields(kind):
         value = entry.get(field.name)
         if value is not None or field.default is not None:
             values[field.name] = read_value(value, field.type, field.name)
@@ -34,14 +34,14 @@ def read_value(value: Any, kind: Any, name: str) -> Any:
     Raises:
         ValueError: if it is of another type; the message has the name.
     """
-    origin, inner = get_origin(kind), get_args(kind)
+    origin, inner, is_record, is_mapping = _shape(kind)
     if origin is UnionType:  # of None and one other
         return None if value is None else read_value(value, inner[0], name)
     if origin is Annotated:
         return read_value(value, inner[1], name)
-    if is_dataclass(kind) and isinstance(value, dict):
+    if is_record and isinstance(value, dict):
         return read_fields(kind, value)
-    if is_typeddict(kind) and isinstance(value, dict):
+    if is_mapping and isinstance(value, dict):
         for key, hint in _hints(kind).items():
             if key in value or key in kind.__required_keys__:
                 read_value(value.get(key), hint, f"{name}.{key}")
@@ -62,4 +62,13 @@ def read_value(value: Any, kind: Any, name: str) -> Any:
     raise ValueError(f"{name} is {value!r:.400}, expected {wanted}")
 
 
-_hints = cache(get_type_hints)
+_hints, _fields = cache(get_type_hints), cache(fields)
+
+
+@cache
+def _shape(kind: Any) -> tuple[Any, tuple[Any, ...], bool, bool]:
+    """Return a type's origin and arguments, and whether it is a dataclass, or a typed dictionary.
+
+    Records hold millions of values of a few types.
+    """
+    return get_origin(kind), get_args(kind), is_dataclass(kind), is_typeddict(kind)

@@ -14,6 +14,8 @@ from typing import Any, TypedDict
 import selective_backprop as sb
 
 SUFFIX = ".jsonl"
+# In lines without these nothing is to be undone: numbers that are not finite, and no text.
+_SPELLED = re.compile(rb'"(NaN|-?Infinity)"|\\ud|[^\x00-\x7f]', re.IGNORECASE)
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -58,7 +60,7 @@ def decode(line: bytes) -> dict[str, Any]:
         raise ValueError("nested too deeply") from error
     if not isinstance(entry, dict):
         raise ValueError(f"a {type(entry).__name__} where an object is expected")
-    return _revive(entry)
+    return _revive(entry) if _SPELLED.search(line) else entry
 
 
 def record_name(identity: Mapping[str, Any]) -> str:
@@ -97,4 +99,4 @@ def _revive(value: Any) -> Any:
 
 def _drawable(text: str) -> str:
     """Return a text with a "?" for what is no text, which a command line and JSON may hold."""
-    return text.encode(errors="replace").decode()
+    return text if text.isascii() else text.encode(errors="replace").decode()

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -118,8 +119,8 @@ class RunConfig:
         file was edited is another model.
         """
         recipe, length = self.recipe, self.length
-        usual = replace(
-            self,
+        usual = copy(self)  # `replace` would build the strategy once more
+        vars(usual).update(
             recipe=Recipe(recipe.data, recipe.model, recipe.epochs),
             settings=StrategyOptions(),
             limit=None,
