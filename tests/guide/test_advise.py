@@ -121,6 +121,17 @@ def test_the_data_looked_at_can_be_others_than_those_trained_on():
     assert advice.traits.copies == pytest.approx(0.5)
 
 
+def test_the_loss_of_a_selective_loader_is_taken_for_the_loss_it_wraps():
+    plain = DataLoader(pairs(), BATCH)
+    model = net()
+    door = sb.SelectiveLoader(plain, model, LOSS, sb.auto(), epochs=9, quiet=True)
+    found = ask(model, plain, door.loss_fn)
+    assert found.cost is not None
+    suspects = sb.guide.find_label_issues(model, plain, door.loss_fn)
+    expected = sb.guide.find_label_issues(model, plain, LOSS)
+    assert np.array_equal(suspects.suspicion, expected.suspicion)
+
+
 def test_a_loader_with_workers_is_advised_on():
     assert ask(loader=DataLoader(pairs(), BATCH, num_workers=1)).cost.plain > 0
 

@@ -5,6 +5,7 @@ import torch
 from fixture_transformer import WORDS, batch, make
 from hypothesis import given
 from hypothesis import strategies as st
+from unhooked import unhooked
 
 import selective_backprop as sb
 
@@ -80,6 +81,15 @@ def test_what_is_not_in_the_data_set_is_refused(documents, shape, said) -> None:
     ledger = sb.TokenLedger(DOCUMENTS, LENGTH)
     with pytest.raises(sb.ConfigurationError, match=said):
         ledger.file(torch.tensor(documents), torch.zeros(shape))
+
+
+@pytest.mark.parametrize(
+    ("documents", "found"), [([0], "list"), (torch.tensor([0.0]), "torch.float32")]
+)
+def test_numbers_of_documents_must_be_whole_and_in_a_tensor(documents, found) -> None:
+    ledger = sb.TokenLedger(DOCUMENTS, LENGTH)
+    with unhooked(), pytest.raises(sb.ConfigurationError, match=f"{found}; an int64 tensor"):
+        ledger.recall(documents, LENGTH)
 
 
 def test_a_state_of_another_size_is_refused() -> None:

@@ -47,6 +47,11 @@ class WeighingLoss:
         self._record = record
         self._weighs = weighs
 
+    @staticmethod
+    def unwrapped(loss_fn: LossFunction) -> LossFunction:
+        """Return the loss that the user gave, of this one or of theirs."""
+        return loss_fn.given if isinstance(loss_fn, WeighingLoss) else loss_fn
+
     def hand_out(self, batch: Any, selection: Selection, *, even: bool = False) -> None:
         """Note a batch that will be trained on, and whether all of its rows weigh 1."""
         if self._record is not None:

@@ -130,6 +130,11 @@ class TokenLedger:
         self._late.clear()
 
     def _rows(self, documents: Tensor, length: int) -> Tensor:
+        if not isinstance(documents, Tensor) or documents.dtype != torch.int64:
+            found = getattr(documents, "dtype", type(documents).__name__)
+            raise ConfigurationError(
+                f"documents are of type {found}; an int64 tensor [row] of their numbers is needed"
+            )
         rows = self._numbers.get(documents)
         if rows is None:
             rows = self._numbers.put(documents.cpu(), documents)

@@ -18,6 +18,7 @@ from selective_backprop._batches.losses import (
 from selective_backprop._core.errors import LossError, SelectionWarning
 from selective_backprop._core.options import check_number, check_whole, find_device
 from selective_backprop._core.types import LossesOf
+from selective_backprop._loader.weighted_loss import WeighingLoss
 from selective_backprop._pipeline.source import open_source
 from selective_backprop.guide._advice.epoch_cost import EpochCost, measure_epochs
 from selective_backprop.guide._advice.training_copy import TrainingCopy, copy_training, kept_streams
@@ -94,6 +95,8 @@ def advise(
     seconds = check_number("seconds", seconds, "60 is a minute", above=0)
     epochs = check_whole("epochs", epochs, optional=True)
     source, where = open_source(loader), find_device(model, device)
+    if loss_fn is not None:
+        loss_fn = WeighingLoss.unwrapped(loss_fn)
     losses_of = find_losses(loss_fn, losses, None, excess=True)
     with kept_streams(loader, where), warnings.catch_warnings():
         warnings.simplefilter("ignore", SelectionWarning)  # about the loader that is timed

@@ -16,6 +16,7 @@ from selective_backprop._core.errors import ConfigurationError, LoaderError, war
 from selective_backprop._core.isolation import KeptBuffers, eval_mode, unwrapped
 from selective_backprop._core.options import find_device
 from selective_backprop._core.types import Float, Int64, OutputsOf
+from selective_backprop._loader.weighted_loss import WeighingLoss
 from selective_backprop._pipeline.source import open_source
 from selective_backprop.guide._advice.training_copy import kept_streams
 from selective_backprop.guide._audit.audit import rank_doubts
@@ -87,6 +88,7 @@ def find_label_issues(
         >>> suspects.top().tolist(), suspects.rest().indices.tolist()
         ([3], [0, 1, 2, 4])
     """
+    loss_fn = WeighingLoss.unwrapped(loss_fn)
     if (other := is_no_cross_entropy(loss_fn)) is not None:
         raise ConfigurationError(
             f"{other} is no cross-entropy, and wrong labels are found by the probabilities of "
