@@ -16,28 +16,28 @@ def end_of(scheduler: Any) -> int | None:
 
 
 class CandidateScheduler:
-    """Let a learning-rate schedule that counts steps follow the wrapped loader's batches.
+    """Step a learning-rate schedule once for each batch of your data loader, despite selection.
 
-    Selection yields fewer batches than the wrapped loader has, and often their number is not known
+    Selection yields fewer batches than your data loader has, and often their number is not known
     in advance. If you step a schedule once for each yielded batch, training ends before the
-    schedule, at a learning rate that is far too high. This wrapper instead steps the schedule by
-    the candidates that have come up, so the schedule runs to its end. Write `scheduler.step()`
-    after each training step, as before.
+    schedule, at a learning rate that is far too high. This wrapper also counts the examples that
+    were skipped, so the schedule runs to its end. Call `scheduler.step()` after each training step,
+    as before.
 
-    All other attributes, such as `state_dict`, are those of the inner scheduler. If candidates are
+    All other attributes, such as `state_dict`, are those of the inner scheduler. If examples are
     skipped after the last training batch, the last few steps of the schedule are missing.
 
     Args:
-        scheduler: one of torch's, or another with `step()` and `last_epoch`. Make it for the
-            batches of the wrapped loader: `OneCycleLR(optimizer, 0.1, total_steps=epochs *
+        scheduler: a scheduler of torch, or another object with `step()` and `last_epoch`. Make it
+            for the batches of your data loader: `OneCycleLR(optimizer, 0.1, total_steps=epochs *
             len(train_loader))`.
-        loader: the loader whose candidates are counted. The wrapped loader must have a length.
-        accumulation: over how many batches you accumulate the gradient of a step, at least 1.
+        loader: the `SelectiveLoader` to follow. The data loader inside must have a length.
+        accumulation: number of batches whose gradients you accumulate for one step, at least 1.
 
     Raises:
         ConfigurationError: if the scheduler does not count steps (such as `ReduceLROnPlateau`), the
             loader has no length, or `accumulation` is not a whole number of at least 1. Also if the
-            scheduler is made for another number of steps than the loader's `epochs=` take.
+            scheduler's number of steps does not fit the loader's `epochs=`.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -88,9 +88,10 @@ class CandidateScheduler:
                 )
 
     def step(self) -> None:
-        """Advance the scheduler by the batches that the wrapped loader gave since the last call.
+        """Advance the schedule by the batches of your data loader since the last call.
 
-        After its last step the scheduler stays where it is. A warning says so once.
+        If more batches come than the schedule has steps, the learning rate stays as it is, and you
+        are warned once.
         """
         come = self._loader.candidate_batches
         assert come is not None  # checked when this was made

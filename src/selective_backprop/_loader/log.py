@@ -1,4 +1,4 @@
-"""Write what selection does into the user's experiment log."""
+"""Write statistics of selection to the user's experiment log."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -17,19 +17,21 @@ Write: TypeAlias = Callable[[Mapping[str, float], int], object]
 
 
 class Log:
-    """Write what selection does into your experiment log.
+    """Write statistics of selection to your experiment log.
 
-    Call it with the loader after each training step. After every `every` batches it writes one
+    Call the log with the loader after each training step. After every `every` batches it writes one
     entry:
 
     - `epoch`: the number of the epoch;
-    - `candidates`, `loaded`, `scored` and `kept`: examples, counted since training began;
+    - `candidates`, `loaded`, `scored` and `kept`: numbers of examples since training began.
+      Candidates are the examples that came up for training, loaded or not;
     - `rate`: the share of the candidates that was kept since the previous entry;
-    - `cost`: the cost of scoring and training, counted since training began;
-    - `plain_cost`: the cost of training on every candidate; both costs are in forward passes of one
+    - `cost`: the cost of scoring and training since training began, in forward passes of one
       example;
-    - `least_class`, once an epoch, if the strategy notes classes: the lowest ratio of a class's
-      share of visits to its share of the data (`SelectiveLoader.class_visits`);
+    - `plain_cost`: the cost of training on every candidate instead, in the same unit;
+    - `least_class`, once an epoch, if classes are known: a class's share of training, divided by
+      its share of the data. This is the lowest ratio of all classes
+      (`SelectiveLoader.class_visits`);
     - `wrong_labels`, once an epoch: the share of labels that look wrong
       (`SelectiveLoader.wrong_labels`);
     - `score_mean` and `score_p10` to `score_p90`: mean and deciles of the scores that candidates
@@ -40,14 +42,14 @@ class Log:
     per entry.
 
     Args:
-        to: a TensorBoard `SummaryWriter`, a Weights & Biases run, or the `mlflow` module; any other
+        to: a TensorBoard `SummaryWriter`, a Weights & Biases run, the `mlflow` module, or another
             object with the methods of one of these (`add_scalar`; `log` and `define_metric`; or
-            `log_metrics`); or a `callable(values, step)` that takes a mapping of numbers by name.
-            None is allowed on ranks other than 0. No package is imported for it.
-        every: training batches from one entry to the next, at least 1.
+            `log_metrics`). Or a `callable(values, step)`, where `values` maps names to numbers.
+            Ranks other than 0 may pass None. No logging package is imported.
+        every: number of training batches from one entry to the next, at least 1.
 
     Raises:
-        ConfigurationError: if `to` is none of these, or `every` is below 1.
+        ConfigurationError: if `to` is of another kind, or `every` is below 1.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -68,12 +70,12 @@ class Log:
         self._last = Stats()
 
     def __call__(self, loader: SelectiveLoader, *, now: bool = False) -> None:
-        """Write an entry if it is time for one.
+        """Write an entry if `every` batches have passed since the last one.
 
         Args:
             loader: the loader whose selection is logged.
-            now: write an entry now, if there was a batch since the last entry. Use it at the end of
-                an epoch or of training.
+            now: write an entry now, if there was a batch since the last entry. Use this at the end
+                of an epoch or of training.
         """
         if not _writes():
             return

@@ -65,57 +65,56 @@ UNPINNED = (
 class SelectiveLoader:
     """Wrap a data loader so that it yields full batches of the examples worth training on.
 
-    Iterate over it instead of your data loader; the rest of the loop stays the same. The current
-    model scores each candidate batch, the strategy chooses examples, and chosen examples wait until
-    they fill a training batch. Strategies that need no scores choose before loading, so that
-    skipped examples are never read.
+    Iterate over it instead of your data loader; the rest of the loop stays the same. The examples
+    that your data loader offers are called candidates. The current model scores each batch of
+    candidates, and the strategy chooses some. These wait until they fill a training batch. A
+    strategy that needs no fresh scores chooses before loading, so skipped examples are never read.
 
-    Scoring leaves the model's modes, its buffers and all random streams unchanged. The wrapped
-    loader is not changed and can be used beside this one. If the strategy scores, the thread that
-    trains must both build this loader and take its batches.
+    Scoring leaves the model's modes, its buffers and all random generators unchanged. Your data
+    loader is not changed, and you can still use it. If the strategy scores, build this loader in
+    the thread that trains, and iterate over it there.
 
     Args:
-        loader: a `torch.utils.data.DataLoader`, of any data set, sampler and collate function.
+        loader: a `torch.utils.data.DataLoader` with any data set, sampler and collate function.
         model: the model in training. It scores candidates, which are moved to its device.
-        loss_fn: the loss of `(outputs, targets)`, a module or function with a `reduction`, or
-            one that returns a loss per example. May be None if `losses` is given or
-            nothing is scored.
+        loss_fn: your loss, called with `(outputs, targets)`. It has a `reduction`, or returns one
+            loss per example. May be None if `losses` is given or nothing is scored.
         strategy: what to select and when, such as `selective_backprop(rate=1/3)`.
-        losses: `callable(model, batch)` that returns one loss per example, `[candidate]`, for
-            batches other than pairs `(inputs, targets)`.
+        losses: `callable(model, batch)` that returns one loss per example, `[candidate]`; for
+            batches that are not pairs `(inputs, targets)`.
         outputs: `callable(model, batch)` that returns `(outputs, targets)` for `loss_fn`.
         batch_size: rows of a training batch; by default the batch size of `loader`.
-        epochs: how many epochs training will take; needed by strategies that select only during a
-            fraction of training.
-        progress: `callable()` that returns the fraction of training done, for training that does
-            not end after a number of epochs. It is called when indices are drawn, which workers do
-            a little early.
-        leftovers: what happens to an incomplete window or batch at an epoch's end: `"carry"`
-            keeps it for the next epoch, `"flush"` trains on a proportionally short batch,
-            `"drop"` discards it.
-        with_selection: yield `(batch, selection)`, with each row's data-set index and weight,
-            for loops that weight and record losses themselves.
-        pad: for tensors whose last dimension varies, the value that fills them up on the right, by
-            path in the batch.
-        whole: paths of those parts of a batch that are not divided into rows.
-        device: candidates are moved to this device, scored there and yielded there.
+        epochs: number of epochs of training. Some strategies select only during a fraction of
+            training, and need this number.
+        progress: `callable()` that returns the fraction of training done. Pass it instead of
+            `epochs` if something else ends training. It is called when indices are drawn; workers
+            draw them a little ahead.
+        leftovers: what happens at an epoch's end to an incomplete batch, or to an incomplete window
+            (the candidates that one batch is chosen from). `"carry"` keeps it for the next epoch,
+            `"flush"` trains on a proportionally short batch, `"drop"` discards it.
+        with_selection: yield `(batch, selection)`, for loops that weight and record losses
+            themselves. The selection holds each row's data-set index and weight.
+        pad: padding values for tensors whose last dimension varies. They are padded on the right.
+            The keys are paths in the batch: keys, field names and positions, joined by dots.
+        whole: paths of the parts of a batch that are passed on whole, not row by row.
+        device: candidates are scored and yielded on this device; by default the model's.
         generator: a random generator whose initial seed seeds the draws; by default
             `torch.initial_seed()` seeds them. Neither this generator nor torch's own is advanced.
-        nonfinite: what to do with losses that are infinite or not a number: `"raise"`,
-            `"skip"` such examples, or `"select"` them.
-        stopwatch: gets the seconds spent on `"load"`, `"score"` and `"select"`.
-        process_group: the `torch.distributed` processes that share the data; by default all.
-            They train on equally many batches. All scores are ranked against one shared history.
-        overlap: send the processes' messages while a batch is trained on. This is done in epochs in
-            which all processes know that they have equally many batches. The choices do not change,
-            but a process learns one batch later that another process failed.
-        quiet: print nothing. By default rank 0 prints on standard error. A line at the first batch
-            says what is selected and how many steps to expect. A line at the second epoch follows
-            if labels look wrong.
+        nonfinite: what to do if a loss is infinite or not a number: `"raise"` an error, `"skip"`
+            the example, or `"select"` it.
+        stopwatch: counts the seconds spent on `"load"`, `"score"` and `"select"`.
+        process_group: the `torch.distributed` processes that share the data; by default all. They
+            train on equally many batches, and rank all scores against one shared history.
+        overlap: exchange messages between processes while a batch is trained on. This works in
+            epochs in which all processes know that they have equally many batches. The selection
+            stays the same, but a process notices one batch later if another one fails.
+        quiet: print nothing. By default rank 0 prints to standard error. A line at the first batch
+            says what is selected and how many steps to expect. Later a line follows if labels look
+            wrong, or if hardly anything is skipped.
 
     Raises:
-        ConfigurationError: if an option or a combination of options cannot work, for example
-            another loss of torch with a strategy that needs a cross-entropy.
+        ConfigurationError: if an option or a combination of options cannot work, such as
+            `MSELoss` with a strategy that needs a cross-entropy.
         LoaderError: if the loader cannot be wrapped, or cannot be used with this strategy.
 
     Example:
@@ -225,25 +224,27 @@ class SelectiveLoader:
 
     @property
     def loss_fn(self) -> Callable[[Any, Any], Any]:
-        """A loss to call instead of the given one: it also weights and records the losses of rows.
+        """Your loss, wrapped so that it also weights and records losses; call it in your loop.
 
-        Read this attribute before the loop: the loss knows only batches that the loader hands out
-        after that. The targets you pass must be those of one of these batches, or of a part of one.
-        Targets of a whole batch may also be cast to another type, squeezed or unsqueezed. Other
-        targets raise a `LossError` that names the likeliest cause.
+        Read this attribute before the loop: the wrapped loss recognises only batches that are
+        yielded afterwards. Pass the targets of one of the last eight batches, or of consecutive
+        rows of one. Targets of a whole batch may also be cast to another type, squeezed or
+        unsqueezed. Other targets raise a `LossError` that names the likeliest cause.
 
-        For a mean of cross-entropies, each row's losses (of all tokens or pixels) are multiplied by
-        the row's weight and summed up. The sum is divided as without row weights: by the number of
-        targets that are not ignored, or by the sum of their class weights. So if all row weights
-        are 1, value and gradient equal those of the given loss. There is one exception: a batch in
-        which everything is ignored gives 0 instead of NaN.
+        If your loss is a mean of cross-entropies, the losses of a row (of all its tokens or pixels)
+        are multiplied by the row's weight. The sum over all rows is divided by the same number as
+        in your loss: the number of targets that are not ignored, or the sum of their class weights.
+        So if all row weights are 1, value and gradient equal those of your loss. There is one
+        exception: if all targets of a batch are ignored, the result is 0 instead of NaN.
 
-        The loss recorded for a row is the mean over its tokens or pixels. Some strategies read
-        confidence from losses. With such a strategy, a loss that is no cross-entropy is refused.
-        What is recorded is then the excess over the lowest loss that label smoothing, class weights
-        or soft targets allow. With gradients off, the given loss is called unchanged. The same
-        holds for strategies that neither weight nor remember rows, unless a gate (which decides
-        when to select) observes batches.
+        The loss recorded for a row is the mean over its tokens or pixels. Some strategies, such as
+        `auto`, read the model's confidence from it. They refuse losses other than cross-entropies.
+        For these strategies, `loss_fn` subtracts the lowest value that label smoothing, class
+        weights or soft targets allow, and then records the loss.
+
+        With gradients off, your loss is called unchanged, and nothing is recorded. If the strategy
+        neither weights nor remembers rows, your loss is unchanged, too. Then losses are recorded
+        only for a gate (which decides when to select).
 
         Raises:
             ConfigurationError: if no loss was given.
@@ -271,45 +272,43 @@ class SelectiveLoader:
 
     @property
     def progress(self) -> float | None:
-        """The fraction of training's candidates that have arrived, in [0, 1]; None if unknown."""
+        """The fraction of training that is done, in [0, 1]; None if unknown."""
         cursor = self._parts.pipeline.cursor
         return self._progress.at(max(0, cursor.epoch), cursor.drawn)
 
     @property
     def candidate_batches(self) -> int | None:
-        """How many batches of the wrapped loader have arrived since training began.
+        """The number of your data loader's batches that have come up since training began.
 
-        Each past epoch counts as many batches as the loader's length. None if the loader has no
-        length.
+        Each past epoch counts in full. None if your data loader has no length.
         """
         cursor, batches = self._parts.pipeline.cursor, self._source.batches
         return None if batches is None else max(0, cursor.epoch) * batches + cursor.drawn
 
     @property
     def planned_batches(self) -> int | None:
-        """How many batches the wrapped loader has in the `epochs` of training; None if unknown."""
+        """The number of your data loader's batches in all `epochs`; None if unknown."""
         epochs, batches = self._progress.epochs, self._source.batches
         return None if epochs is None or batches is None else round(epochs * batches)
 
     @property
     def agreement(self) -> Agreement | None:
-        """The result of the last check of a cheap scorer; None if there was no check yet."""
+        """How well a cheap scorer agreed with exact scores in the last check; None before one."""
         scorer = self._parts.pipeline.scorer
         return None if scorer is None else scorer.agreement
 
     @property
     def ledger(self) -> Ledger | None:
-        """What is remembered of each example; None for a strategy that remembers nothing."""
+        """The memory of each example's scores; None for a strategy that remembers nothing."""
         return self._parts.ledger
 
     @property
     def class_visits(self) -> ClassVisits | None:
-        """How often each class was trained on; None if the strategy notes no classes.
+        """How often each class was trained on; None if classes are not known.
 
-        `auto` notes classes if the targets of `loss_fn` are class indices, or floats of 0 (no) and
-        1 (yes). Reading this waits for the device. With several processes, losses recorded in the
-        running epoch are not yet counted. If the ledger is split between processes, only this
-        process's part is counted.
+        `auto` knows the classes if the targets of `loss_fn` are class indices, or floats of 0 (no)
+        and 1 (yes). Reading this waits for the device. With several processes, the running epoch is
+        not yet counted. If the processes split a large memory, only this process's part is counted.
         """
         return None if self.ledger is None else self.ledger.class_visits
 
@@ -322,8 +321,8 @@ class SelectiveLoader:
     def scores(self) -> ScoreStats | None:
         """Statistics of the scores that candidates are ranked against; None before there are any.
 
-        These are the recent scores, or all scores that a strategy remembered at the epoch's start.
-        Reading this waits for the device.
+        These are the recent scores. If the strategy remembers scores, they are all scores that it
+        knew when the epoch began. Reading this waits for the device.
         """
         memory, history = self._parts.pipeline.memory, self._parts.history
         epoch_scores = None if memory is None else memory.epoch_scores
@@ -333,7 +332,8 @@ class SelectiveLoader:
     def set_epoch(self, epoch: int) -> None:
         """Set the next epoch's number, here and in the wrapped sampler, batch sampler or data set.
 
-        If a different epoch was about to be continued, its rest is abandoned.
+        If the loader was about to continue an epoch with another number, the rest of that epoch is
+        abandoned.
 
         Raises:
             ConfigurationError: if `epoch` is not a whole number from 0.
@@ -345,12 +345,12 @@ class SelectiveLoader:
     def __len__(self):  # no annotation: what checks it at run time would seem to be the caller
         """Return the number of batches of the running epoch, or else of the coming one.
 
-        It is exact, and differs from epoch to epoch. Strategies that draw by remembered scores,
-        such as `auto`, know it once the epoch before has ended, if the wrapped loader has no
-        `drop_last`.
+        The number is exact, and differs from epoch to epoch. A strategy that draws by remembered
+        scores, such as `auto`, knows it once the previous epoch has ended, if your data loader has
+        no `drop_last`.
 
         Raises:
-            TypeError: if it is not known in advance.
+            TypeError: if the number is not known in advance.
         """
         handshake, state = self._parts.handshake, self._state
         with self._naming_strategy():
@@ -365,7 +365,7 @@ class SelectiveLoader:
     def lengths(self, epochs: int) -> list[int]:
         """Return the number of batches of each of `epochs` epochs.
 
-        As in `len()`, the first epoch is the running one, or else the next one.
+        The first of them is the running epoch or, between epochs, the next one.
 
         Raises:
             ConfigurationError: if `epochs` is not a whole number from 0.
@@ -376,9 +376,9 @@ class SelectiveLoader:
             return self._parts.length_planner.lengths(self._state.begins, epochs)
 
     def total_steps(self, epochs: int) -> int:
-        """Return the number of batches of `epochs` epochs together, for schedules that count them.
+        """Return the total number of batches of `epochs` epochs, for schedules that count steps.
 
-        As in `len()`, the first epoch is the running one, or else the next one.
+        The first of them is the running epoch or, between epochs, the next one.
 
         Raises:
             ConfigurationError: if `epochs` is not a whole number from 0.
@@ -446,29 +446,28 @@ class SelectiveLoader:
         targets: Any = None,
         smoothing: float | None = None,
     ) -> None:
-        """Remember losses that training computed anyway, for strategies that select by them.
+        """Record the losses of a training step, for strategies that select by them.
 
         Recorded losses are used from the next epoch on. While selection is off, a gate (which
-        decides when to select) judges by these losses or by `outputs`, and then needs no scoring
-        passes. Strategies that do not need losses ignore them, so the same loop works with every
-        strategy.
+        decides when to select) reads these losses or `outputs`, and then needs no scoring passes.
+        Strategies that do not need losses ignore them, so the same loop works with every strategy.
 
         Args:
-            selection: the selection of a batch that this loader yielded, or of a part of it.
-            losses: one loss per row of the selection, `[row]`, not yet weighted; their gradients
+            selection: the selection that this loader yielded with the batch, or a part of it.
+            losses: one loss per row of the selection, `[row]`, without the row weights. Gradients
                 are not changed.
-            outputs: the model's outputs and the targets of these losses, as a pair. `wrong_labels`
-                needs them, and so does a gate that judges by error norms, such as that of `kath18`.
-            targets: the targets of these losses, by default taken from `outputs`. If targets are
-                class indices, or floats of 0 (no) and 1 (yes), `[row]`, they tell `auto` the class
-                of each example.
+            outputs: the pair of the model's outputs and their targets. `wrong_labels` needs it, and
+                so does a gate that judges by error norms, such as that of `kath18`.
+            targets: the targets of these losses, by default taken from `outputs`. `auto` reads the
+                classes of the examples from them if they are class indices, or floats of 0 (no) and
+                1 (yes), `[row]`.
             smoothing: label smoothing of the loss that the model trains on, in [0, 1), for
                 `wrong_labels`; by default the smoothing of `loss_fn`.
 
         Raises:
             ConfigurationError: if `smoothing` is out of its range.
-            LossError: if there is not one loss per row, if one is not finite with
-                `nonfinite="raise"`, or if the strategy needs cross-entropies and these are none.
+            LossError: if there is not one loss per row, if a loss is not finite with
+                `nonfinite="raise"`, or if the strategy needs cross-entropies and gets other losses.
             LoaderError: if the rows have no indices.
         """
         pipeline = self._parts.pipeline
@@ -500,9 +499,8 @@ class SelectiveLoader:
 
         `auto` estimates this share in the second half of the first epoch, from the outputs that
         `loss_fn` gets. Targets must be class indices, or floats of 0 (no) and 1 (yes). The share is
-        known from the second epoch on. It counts labels that the model finds improbable. Wrong
-        labels that the model finds plausible are missed, such as mix-ups of classes that look
-        alike.
+        known from the second epoch on. It includes only labels that the model finds improbable.
+        Mix-ups of classes that look alike are missed.
         """
         return None if self.ledger is None else self.ledger.label_noise.found
 
@@ -597,26 +595,26 @@ class SelectiveLoader:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state after the batch that the training loop received last.
+        """Return the loader's state after the last batch that your training loop received.
 
-        The state includes the rows that wait for a full window or batch. If you take it between two
-        batches, the next iteration yields the rest of that epoch. Earlier batches are drawn again
-        but not loaded. If you take it after an epoch ended or was broken off, the next iteration
-        begins a new epoch. For a stream whose loader does not know its position, the next iteration
-        always begins a new epoch. `torch.load(weights_only=True)` reads the state.
+        The state includes the examples that wait for a full window or batch. If you save it between
+        two batches, training continues with the rest of that epoch. Earlier batches are drawn again
+        but not loaded. If you save it after an epoch ended or was broken off, training continues
+        with a new epoch. A stream always continues with a new epoch, unless its loader knows its
+        position. `torch.load(weights_only=True)` reads the state.
 
         Raises:
-            BatchError: if waiting rows cannot be saved.
+            BatchError: if waiting examples cannot be saved.
         """
         return self._state.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from the result of `state_dict()`, whose tensors may be on any device.
+        """Continue from the result of `state_dict()`; its tensors may be on any device.
 
         Raises:
-            ConfigurationError: if the state is damaged, of another version, or of a loader built
-                differently; the message names what differs. The loader is then unchanged and can
-                still be used, even in the middle of an epoch.
+            ConfigurationError: if the state is damaged, of another version, or of a loader that was
+                built differently. The message names the difference. The loader is then unchanged
+                and can still be used, even in the middle of an epoch.
         """
         self._state.load_state_dict(state, lambda: self._begin(None))
         self._said = max(self._said, 1)  # the summary is of a training's first batch

@@ -59,8 +59,8 @@ def random_backprop(
 
     Args:
         rate: share of the examples to train on, in (0, 1].
-        draw: `"exact"` takes a fixed number from each window of candidates, `"bernoulli"` tosses a
-            coin per example.
+        draw: `"exact"` takes a full batch from every `batch_size / rate` examples; `"bernoulli"`
+            tosses a coin per example.
         schedule: when to select; all the time by default.
     """
     return Strategy("random-backprop", None, Uniform(rate, draw), schedule)
@@ -69,7 +69,7 @@ def random_backprop(
 def random_scored(
     rate: float, *, draw: Draw | DrawName = Draw.EXACT, schedule: Schedule = Schedule()
 ) -> Strategy:
-    """Score every example and ignore the scores, as a control with the cost of scoring.
+    """Score every example but select at random: a control that also pays for scoring.
 
     Args:
         rate: share of the examples to train on, in (0, 1].
@@ -80,12 +80,12 @@ def random_scored(
 
 
 def random_k(rate: float, *, scorer: AbstractScorer = Forward()) -> Strategy:
-    """Score every example, but draw a fixed number from each window of candidates at random.
+    """Score every example but select at random: the control for `top_k` and `low_k`.
 
-    This is `random_scored` with `draw="exact"`. It is the control for `top_k` and `low_k`.
+    This is `random_scored` with `draw="exact"`.
 
     Args:
-        rate: share of each window to train on, in (0, 1].
+        rate: share of the examples to train on, in (0, 1].
         scorer: how examples are scored; the scores are ignored.
     """
     return Strategy("random-k", scorer, Uniform(rate))
@@ -94,7 +94,9 @@ def random_k(rate: float, *, scorer: AbstractScorer = Forward()) -> Strategy:
 def top_k(
     rate: float, *, scorer: AbstractScorer = Forward(), schedule: Schedule = Schedule()
 ) -> Strategy:
-    """Train on the share of each window of candidates that scores highest.
+    """Train on the highest-scoring examples of each window.
+
+    A window is the `batch_size / rate` examples that one batch is chosen from.
 
     Args:
         rate: share of each window to train on, in (0, 1].
@@ -110,7 +112,9 @@ def top_k(
 def low_k(
     rate: float, *, scorer: AbstractScorer = Forward(), schedule: Schedule = Schedule()
 ) -> Strategy:
-    """Train on the share of each window of candidates that scores lowest.
+    """Train on the lowest-scoring examples of each window.
+
+    A window is the `batch_size / rate` examples that one batch is chosen from.
 
     Args:
         rate: share of each window to train on, in (0, 1].
@@ -150,19 +154,18 @@ def selective_backprop(
 
     An example whose loss exceeds a share `q` of recent losses is trained on with probability `q **
     beta`. This keeps about a share `rate = 1 / (beta + 1)` of all examples. Each example costs a
-    forward pass and, on average, `rate` of a training step. Suppose that a backward pass costs as
-    much as two forward passes. Without selection an example then costs as much as three forward
-    passes. At a rate of 1/3 it costs as much as two: one for its score, and on average one for
-    training.
+    forward pass and, on average, `rate` of a training step. If a backward pass costs as much as two
+    forward passes, an example costs three forward passes without selection. At a rate of 1/3 it
+    costs two: one for its score and, on average, one for training.
 
     Args:
         rate: share of the examples to train on, in (0, 1]; give this or `beta`.
         beta: selectivity, at least 0; give this or `rate`.
-        draw: `"exact"` takes a full batch from each window of candidates; `"bernoulli"` tosses
-            a coin per candidate, as the paper does.
-        history: R, the number of recent losses among which a new loss is ranked.
-        warmup_epochs: epochs at the beginning that train on everything.
-        start: fraction of training after which selection begins. Before, everything is trained on.
+        draw: `"exact"` takes a full batch from every `batch_size / rate` examples; `"bernoulli"`
+            tosses a coin per example, as the paper does.
+        history: how many recent losses a new loss is ranked against; the paper's R.
+        warmup_epochs: number of epochs at the beginning that train on everything.
+        start: fraction of training before which everything is trained on.
         end: fraction of training after which everything is trained on again.
         scorer: how examples are scored.
 
@@ -201,19 +204,19 @@ def stale_sb(
 ) -> Strategy:
     """Selective-Backprop that scores each example only every few epochs.
 
-    In the epochs between, the same share of examples is selected by their last scores, before they
-    are loaded. In each epoch an example costs, on average, `1 / epochs` of a forward pass and
-    `rate` of a training step. `epochs=1` is the same as `selective_backprop`, bit for bit.
+    In between, the same share of examples is selected by their last scores, before anything is
+    loaded. In each epoch an example costs, on average, `1 / epochs` of a forward pass and `rate` of
+    a training step. `epochs=1` is the same as `selective_backprop`, bit for bit.
 
     Args:
         rate: share of the examples to train on, in (0, 1].
         epochs: n, the number of epochs for which a score is used; at least 1.
         spread: score 1/n of the examples in every epoch, instead of all in every n-th epoch.
-        recorded: whether losses that training recorded count as scores, too; needs
-            `SelectiveLoader.record`.
+        recorded: whether the losses of training count as scores, too. In your loop, use
+            `SelectiveLoader.loss_fn` as the loss, or call `record`.
         draw: as for `selective_backprop`.
-        history: number of recent losses among which new scores are ranked. Remembered scores are
-            ranked among each other.
+        history: how many recent losses a new score is ranked against. Remembered scores of earlier
+            epochs are ranked against each other.
         schedule: when selection acts; by default from the second epoch on.
         scorer: how examples are scored.
 
@@ -233,15 +236,15 @@ def predicted_sb(
     history: int = 1024,
     schedule: Schedule = FIRST_EPOCH,
 ) -> Strategy:
-    """Selective-Backprop that predicts losses from earlier ones between selection passes.
+    """Selective-Backprop that scores examples every few epochs and predicts scores in between.
 
     Args:
         rate: share of the examples to train on, in (0, 1].
-        predictor: predicts an example's next score from its last scores. Give `Average()`,
-            `GaussianProcess()` or `Crossing(rate)`; the last two learn, and need scikit-learn.
+        predictor: predicts an example's next score from its last scores: `Average()`,
+            `GaussianProcess()` or `Crossing(rate)`. The last two need scikit-learn.
         epochs: number of epochs after which an example is scored again; at least 2.
         draw: as for `selective_backprop`.
-        history: number of recent losses among which new scores are ranked.
+        history: how many recent losses a new score is ranked against.
         schedule: when selection acts; by default from the second epoch on.
     """
     scorer = Predicted(Forward(), predictor, epochs)
@@ -257,10 +260,10 @@ def recorded_sb(
 ) -> Strategy:
     """Selective-Backprop that uses the losses of training as scores.
 
-    There is no extra forward pass, and only selected examples are loaded. So an example costs
-    `rate` of a training step. An example's score is its loss when it was last trained on, even if
-    this was many epochs ago. In your loop, use `SelectiveLoader.loss_fn` as the loss, or call
-    `record`.
+    There is no extra forward pass, and only selected examples are loaded. So an example costs, on
+    average, `rate` of a training step. An example's score is its loss when it was last trained on,
+    even if this was many epochs ago. In your loop, use `SelectiveLoader.loss_fn` as the loss, or
+    call `record`.
 
     Args:
         rate: share of the examples to train on, in (0, 1].
@@ -280,18 +283,18 @@ def proxy_sb(
     history: int = 1024,
     schedule: Schedule = FIRST_EPOCH,
 ) -> Strategy:
-    """Selective-Backprop with scores from a small model that is trained beside the large one.
+    """Selective-Backprop with scores from a small model that is trained alongside the large one.
 
     Args:
         make_model: returns the small model, which takes the same batches as the large one.
-        make_optimizer: takes the small model's parameters and returns an optimiser of them.
+        make_optimizer: takes the small model's parameters and returns an optimiser for them.
         rate: share of the examples to train on, in (0, 1].
         draw: as for `selective_backprop`.
-        history: R, the number of recent losses among which a new loss is ranked.
+        history: how many recent losses a new loss is ranked against.
         schedule: when selection acts; by default from the second epoch on.
 
     Source:
-        Coleman et al. 2020, arXiv:1906.11829, where small models are trained beforehand.
+        Coleman et al. 2020, arXiv:1906.11829. The paper trains the small model beforehand.
     """
     scorer = Proxy(make_model, make_optimizer)
     return Strategy("proxy-sb", scorer, _ranking(rate, draw, history), schedule)
@@ -301,7 +304,7 @@ def diet_sb(subset: Subset, rate: float, *, schedule: Schedule = FIRST_EPOCH) ->
     """Prune the data set by early scores, then train on the rest with Selective-Backprop.
 
     Args:
-        subset: the part of the data set that is left, such as `prune(el2n_scores(...), keep=0.8)`.
+        subset: the part of the data set to keep, such as `prune(el2n_scores(...), keep=0.8)`.
         rate: share of this part to train on, in (0, 1].
         schedule: when selection acts; by default from the second epoch on.
     """
@@ -316,22 +319,22 @@ def kath18(
     bias: float = 1.0,
     schedule: Schedule = Schedule(gate=VarianceGate()),
 ) -> Strategy:
-    """Importance sampling: draw batches from more candidates, in proportion to gradient norms.
+    """Importance sampling: draw each batch from more examples, in proportion to gradient norms.
 
-    In your loop, use `SelectiveLoader.loss_fn` as the loss. Or apply the weights by hand, and call
-    `record` with the model's outputs. The schedule's gate uses these outputs to decide when
-    sampling begins. If your loop does neither, the gate needs extra forward passes.
+    In your loop, use `SelectiveLoader.loss_fn` as the loss. Or apply the weights by hand, and pass
+    the model's outputs to `record`. The schedule's gate decides from these outputs when to sample.
+    Without them the gate needs extra forward passes.
 
     Args:
-        presample: candidates per row of a training batch, more than 1; the paper's B / b.
+        presample: number of scored examples per row of a training batch, more than 1; the paper's
+            B / b.
         measure: rows are drawn in proportion to this quantity: `"error-norm"` (the paper's bound of
             the gradient's norm) or `"loss"`.
         bias: exponent of the weights, in [0, 1]. 1 makes the gradient unbiased. 0 uses no weights,
             as in the Selective-Backprop paper's experiments.
-        schedule: when to sample; by default while the variance that sampling saves is worth the
-            scoring (`VarianceGate`). The paper is reported to have sampled 128 of 640 on CIFAR,
-            from a threshold (tau) of 1.5 on:
-            `kath18(5, schedule=Schedule(gate=VarianceGate(threshold=1.5)))`.
+        schedule: when to sample; by default while the lower variance is worth the cost of scoring
+            (`VarianceGate`). The paper reportedly drew 128 of 640 examples on CIFAR, with a
+            threshold of 1.5: `kath18(5, schedule=Schedule(gate=VarianceGate(threshold=1.5)))`.
 
     Source:
         Katharopoulos and Fleuret 2018, arXiv:1803.00942. The defaults of `presample` and of the
@@ -343,18 +346,19 @@ def kath18(
 def infobatch(
     prune: float = 0.5, *, longer_steps: bool = True, schedule: Schedule = Schedule(end=0.875)
 ) -> Strategy:
-    """Skip a random part of the examples below the mean loss; the others below it weigh more.
+    """Skip random examples whose loss is below the mean, and give the rest of these more weight.
 
     Losses are recorded in training, so there is no extra forward pass. Skipped examples are not
     loaded. In your loop, use `SelectiveLoader.loss_fn` as the loss. Or record losses and apply the
     weights by hand.
 
     Args:
-        prune: probability of skipping an example below the mean, in [0, 1); the paper's r.
-        longer_steps: use the published weights. Their mean is above 1, so an epoch has fewer steps,
-            and each step is longer. False makes `(weights * losses).mean()` unbiased.
+        prune: probability of skipping an example whose loss is below the mean, in [0, 1); the
+            paper's r.
+        longer_steps: use the published weights. Their mean is above 1, so an epoch has fewer but
+            longer steps. With False, `(weights * losses).mean()` is unbiased.
         schedule: when to skip; by default until seven eighths of training are done, as in the
-            paper. The length of training must be known.
+            paper. The loader must know the length of training: pass it `epochs=`.
 
     Source:
         Qin et al. 2023, arXiv:2303.04947.
@@ -369,21 +373,23 @@ def kakurenbo(
     scorer: AbstractScorer = Forward(),
     schedule: Schedule = FIRST_EPOCH,
 ) -> Strategy:
-    """Hide the examples with the lowest losses, if they are predicted correctly and confidently.
+    """Hide the examples with the lowest losses, if the model is confident and right about them.
 
-    At an epoch's end, hidden examples are scored by a forward pass, so that they come back when the
-    model forgets them. In your loop, use `SelectiveLoader.loss_fn` as the loss, or call `record`.
+    Hidden examples are not trained on in an epoch. At its end a forward pass scores them, so that
+    forgotten examples come back. In your loop, use `SelectiveLoader.loss_fn` as the loss, or call
+    `record`.
 
     Args:
-        share: the largest share to hide, in (0, 1). This limit falls to 0.8 times `share` after 0.3
-            of training, to 0.6 times after 0.6, and to 0.4 times after 0.8.
-        confidence: the least confidence of a hidden example, in [1/2, 1).
+        share: the largest share of the examples to hide, in (0, 1). It falls to 0.8 times this
+            value after 0.3 of training, to 0.6 times after 0.6, and to 0.4 times after 0.8.
+        confidence: the lowest probability of the true class at which an example may be hidden, in
+            [1/2, 1).
         scorer: scores the hidden examples.
         schedule: when to hide; by default from the second epoch on.
 
     Source:
         Nguyen et al. 2023, arXiv:2310.10102. The paper also divides the learning rate by the share
-        that is trained on. Here the learning rate is left to your loop.
+        that is trained on. Here your loop has to do so.
     """
     return Strategy("kakurenbo", Recorded(rescore=scorer), Hide(share, confidence), schedule)
 
@@ -394,14 +400,14 @@ def easy_skip(
     """Skip examples that the model has surely learned, each for at most four epochs in a row.
 
     An example is kept with probability `odds = 2 * (1 - exp(-loss))`, clamped to [`floor`, 1]. Here
-    `loss` is the example's loss when it was last trained on. Kept rows weigh `odds ** -0.5`. There
-    is no extra forward pass, and skipped examples are not loaded. In your loop, use
+    `loss` is the example's loss when it was last trained on. A kept row has the weight `odds **
+    -0.5`. There is no extra forward pass, and skipped examples are not loaded. In your loop, use
     `SelectiveLoader.loss_fn` as the loss. Or record losses and apply the weights by hand.
 
     Args:
         floor: the lowest probability of being kept, in (0, 1].
         schedule: when to skip; by default after the first quarter and before the last sixth of
-            training. The length of training must be known.
+            training. The loader must know the length of training: pass it `epochs=`.
     """
     return Strategy("easy-skip", Recorded(max_age=4), Confident(floor), schedule)
 
@@ -413,14 +419,17 @@ def rho_loss(
     scorer: AbstractScorer = Forward(),
     schedule: Schedule = Schedule(),
 ) -> Strategy:
-    """Train on the candidates of each window whose loss most exceeds a reference model's loss.
+    """Train on the examples whose loss is furthest above that of a reference model.
+
+    A reference model has learned these examples, and yours has not. Each batch is chosen from a
+    window of `batch_size / rate` examples.
 
     Args:
-        reference: one loss per example of the data set, `[example]`, from a model trained
-            elsewhere.
+        reference: one loss per example of the data set, `[example]`, from a reference model that
+            was trained beforehand.
         rate: share of each window to train on, in (0, 1].
-        scorer: how examples are scored. `Recorded()` takes the losses that training recorded, so
-            that examples are selected before they are loaded.
+        scorer: how examples are scored. `Recorded()` uses the losses of training, so examples are
+            selected before they are loaded.
         schedule: when to select; all the time by default.
 
     Source:
@@ -438,16 +447,17 @@ def tail_sft(
     max_age: int | None = 4,
     schedule: Schedule = FIRST_EPOCH,
 ) -> Strategy:
-    """Leave out the candidates of each window whose loss has fallen furthest since the start.
+    """Skip the examples whose loss has fallen furthest since training began.
 
-    Examples that the model fits already are skipped, and training focuses on the others. An
-    example's score is its last recorded loss minus its initial loss. There is no extra forward
-    pass, and skipped examples are not loaded. So an example costs `rate` of a training step. In
-    your loop, use `SelectiveLoader.loss_fn` as the loss, or call `record` with one loss per
-    example. For a text, record the mean of its tokens' losses, so that length makes no difference.
+    The model fits these examples already, so training focuses on the others. An example's score is
+    its last recorded loss minus its initial loss. Each batch is chosen from a window of
+    `batch_size / rate` examples. There is no extra forward pass, and skipped examples are not
+    loaded. So an example costs, on average, `rate` of a training step. In your loop, use
+    `SelectiveLoader.loss_fn` as the loss, or call `record` with one loss per example. For a text,
+    record the mean of its tokens' losses, so that length makes no difference.
 
     Args:
-        rate: share of each window to train on, in (0, 1]; the rest is left out.
+        rate: share of each window to train on, in (0, 1].
         initial: one loss per example of the data set, `[example]`, from the model before training;
             `example_losses` computes them. None takes the first recorded loss of each example. By
             then the model has learned from other examples.
@@ -456,9 +466,9 @@ def tail_sft(
             the losses.
 
     Source:
-        Malladi et al. 2026, arXiv:2608.25756 (TailSFT). By default half of the examples are left
-        out, as in the example in TRL. TailSFT takes the losses from the step's own forward pass, so
-        it saves only backward passes.
+        Malladi et al. 2026, arXiv:2608.25756 (TailSFT). By default half of the examples are
+        skipped, as in the example in TRL. The paper takes the losses from the step's own forward
+        pass, so it saves only backward passes.
     """
     if isinstance(initial, Tensor):
         initial = ReferenceLosses(initial)
@@ -470,42 +480,41 @@ def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedu
     """Leave out examples that score exactly 0, and fill batches up with the next examples.
 
     Use this strategy with a loss whose gradient is exactly 0 if the loss is 0, such as a hinge
-    loss. Then nothing is lost except what momentum and weight decay do in the steps that are not
-    taken.
+    loss. Then you lose only the momentum and weight decay of the steps that are not taken.
 
     With `Recorded(max_age)` there is no extra forward pass. If training recorded a loss of 0, the
     example is not loaded for `max_age` epochs, and then tried again. In reinforcement learning,
     this can skip prompts before answers are generated. For rewards of at most 1, record
-    `1 - rewards.amin(1)`. It is 0 if all answers to a prompt were right.
+    `1 - rewards.amin(1)`, which is 0 if all answers to a prompt were right.
 
-    To leave out rows of gradient 0 and keep the gradient of the whole batch, use `NonzeroRows`.
+    To drop rows of gradient 0 without changing the gradient of the batch, use `NonzeroRows`.
 
     Args:
-        scorer: scores the examples. `Forward()` computes each candidate's loss;
-            `Recorded(max_age=4)` remembers what training recorded.
+        scorer: scores the examples. `Forward()` computes each example's loss;
+            `Recorded(max_age=4)` remembers the losses of training.
         schedule: when to leave examples out; all the time by default.
 
     Source:
-        Zheng et al. 2025, arXiv:2506.02177 (GRESO), for skipping prompts by earlier rewards.
-        In GRESO, a prompt's odds fall with each visit that taught nothing. Here `max_age` is a
-        fixed limit.
+        Zheng et al. 2025, arXiv:2506.02177 (GRESO), for skipping prompts by earlier rewards. In
+        GRESO, a prompt is used more rarely each time it teaches nothing. Here an example is always
+        skipped for `max_age` epochs.
     """
     return Strategy("drop-zero", scorer, Nonzero(), schedule)
 
 
 def auto(*, trim: bool = False, schedule: Schedule = FIRST_EPOCH) -> Strategy:
-    """Skip learned examples in the first passes, and wrong labels later. There is no rate to set.
+    """Skip learned examples early in training, and drop labels that look wrong later.
 
-    Training records losses. An example is kept with probability `2 * (1 - exp(-loss))`, clamped to
-    [0.1, 1]. Here `loss` is the higher of its last two losses. So an example is skipped only if the
-    model gives its label a probability above 1/2. An example that was skipped for ten epochs is
-    trained on again.
+    There is no rate to set. An example is kept with probability `2 * (1 - exp(-loss))`, clamped to
+    [0.1, 1]. Here `loss` is the higher of the example's last two losses in training. So an example
+    is skipped only if the model gives its label a probability above 1/2. An example that was
+    skipped for ten epochs is trained on again.
 
-    Low losses are raised in two cases. First, they rise with the number of visits. With time the
-    model remembers its examples, and what it cannot remember is mostly noise. After nine visits of
-    the average example, no learned example is skipped (`fades=` of `Recorded`). Second, low losses
-    are raised in a class with more than half of all examples, because this class is easily guessed
-    (`prior=` of `Recorded`).
+    Low losses are raised in two cases, so that fewer examples are skipped. First, they rise each
+    time the average example is trained on. After the ninth time, learned examples are no longer
+    skipped (`fades=` of `Recorded`): by then the model knows most examples by heart, and the others
+    are mostly noise. Second, low losses are raised in a class with more than half of all examples,
+    because this class is easy to guess (`prior=` of `Recorded`).
 
     An example is dropped if its last two losses are so high that hardly any example with such a
     loss is learned later. Mislabelled examples behave like this (`give_up=` of `Recorded`). No
@@ -513,12 +522,12 @@ def auto(*, trim: bool = False, schedule: Schedule = FIRST_EPOCH) -> Strategy:
 
     There is no extra forward pass, and skipped examples are not loaded. In your loop, use
     `SelectiveLoader.loss_fn` as the loss, or record plain cross-entropies with their targets. All
-    kept rows weigh the same.
+    kept rows have the same weight.
 
     Args:
-        trim: whether to drop the examples with the highest losses from the second epoch on. Their
-            share is the share of wrong labels, as estimated in the first epoch (`trim=` of
-            `Recorded`). Use this with label smoothing, such as 0.3: without smoothing a model
+        trim: whether to drop the examples with the highest losses, too, from the second epoch on.
+            The first epoch estimates the share of wrong labels, and this share is dropped (`trim=`
+            of `Recorded`). Use it with label smoothing, such as 0.3: without smoothing a model
             learns wrong labels by heart.
         schedule: when to skip; by default from the second epoch on.
     """

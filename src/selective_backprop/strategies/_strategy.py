@@ -13,19 +13,18 @@ from selective_backprop.selectors import AbstractSelector
 
 @dataclass(frozen=True)
 class Strategy:
-    """How examples are scored, which of them are kept, and when.
+    """How examples are scored, which examples are kept, and when selection acts.
 
     Args:
         name: the strategy's name in figures, tables and messages.
-        scorer: gives one number per candidate. None if the selector needs no scores; then examples
+        scorer: gives one number per example. None if the selector needs no scores; then examples
             are selected before they are loaded.
-        selector: chooses candidates by their scores.
+        selector: chooses examples by their scores.
         schedule: when selection acts.
-        subset: the only examples that are used, in warm-up too; None for the whole data set.
+        subset: the part of the data set to use, in warm-up too; None for the whole data set.
 
     Raises:
-        ConfigurationError: if an argument is not of the kind that its name says, or the parts do
-            not go together.
+        ConfigurationError: if an argument has the wrong type, or the parts do not go together.
     """
 
     name: str
@@ -58,17 +57,19 @@ class Strategy:
 
     @cached_property
     def needs(self) -> Needs | None:
-        """What the scorer needs; None if there is no scorer."""
+        """The needs of the scorer; None if there is no scorer."""
         return None if self.scorer is None else self.scorer.needs
 
     @property
     def scores(self) -> bool:
-        """Whether any candidate is ever scored by a forward pass."""
+        """Whether the strategy ever scores examples by a forward pass."""
         needs = self.needs
         return needs is not None and (needs.passes or needs.rescores)
 
     def within(self, subset: Subset) -> "Strategy":
-        """Return a copy of this strategy for a part of the data set, such as `prune(...)`.
+        """Return a copy of this strategy that uses only a part of the data set.
+
+        Pass, for example, the result of `prune(scores, keep=0.5)`.
 
         Raises:
             ConfigurationError: if `subset` is not a `Subset`.
