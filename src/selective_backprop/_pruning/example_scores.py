@@ -38,14 +38,14 @@ Measure: TypeAlias = Callable[[nn.Module, Any, int], Tensor]
 @final
 @dataclass(frozen=True, eq=False)
 class ExampleScores:
-    """The score that an ensemble of models gives each example of a data set.
+    """The scores of the examples of a data set, averaged over several models.
 
     Attributes:
         scores: the mean over the models, on the CPU.
         spread: the standard deviation between the models; 0 if there is one model.
         source: where the scores come from, in a few words.
-        cost: cost of scoring, and of training if `train` returned its cost. The unit is a pass of
-            traditional training over the data set (three forwards per example).
+        cost: cost of scoring, plus that of training if `train` returned it. The unit is an epoch of
+            traditional training, counted as three forward passes per example.
         uncharged: whether `cost` leaves out the training of at least one model.
     """
 
@@ -64,39 +64,40 @@ def el2n_scores(
     models: int = 10,
     outputs: OutputsOf | None = None,
 ) -> ExampleScores:
-    """Score every example by how far predictions early in training are from its target.
+    """Score every example by how wrong its predictions are early in training.
 
-    The score is the L2 norm of the error vector, averaged over the models. The error vector is the
-    predicted class probabilities minus those of the target. For a cross-entropy it is the gradient
-    of the loss with respect to the logits. The score is 0 if all models are sure and right, and √2
-    if all are sure and wrong. You make the models and train them for a few epochs in your own loop.
-    Then each model scores every example once, in eval mode.
+    You make several models and train them for a few epochs in your own loop. Then each model scores
+    every example once, in eval mode.
 
-    Scoring leaves the random streams as they were; `make_model` and `train` advance them. Before
-    any training, a few examples are loaded and scored with the untrained first model, to find
-    errors early.
+    The error vector of an example is the predicted class probabilities minus those of the target.
+    It equals the gradient of a cross-entropy loss with respect to the logits. The score is the L2
+    norm of this vector, averaged over the models. It is 0 if all models are sure and right, and √2
+    if all are sure and wrong.
+
+    To find errors early, the first model scores a few examples before it is trained. Scoring leaves
+    the random generators as they were; your `make_model` and `train` may advance them.
 
     Args:
         loader: a `DataLoader` of the data set in order, without augmentation.
         make_model: returns a new, untrained model.
         train: `train(model, seed)` trains the model in place, for as long as you want. It may
-            return its cost in epochs of traditional training, which is added to `cost`.
-        models: how many models are averaged, at least 1; their seeds are 0, 1, 2 and so on.
-        outputs: `(model, batch) -> (outputs, targets)`: logits `[candidate, class]`, and classes
-            `[candidate]` or their probabilities `[candidate, class]`. By default it is
-            `(model(inputs), targets)` for a batch `(inputs, targets)`.
+            return its cost, in epochs of traditional training, to be included in `cost`.
+        models: number of models to average over, at least 1. `train` gets the seeds 0, 1, 2, …
+        outputs: `(model, batch) -> (outputs, targets)`: outputs are logits `[candidate, class]`;
+            targets are class numbers `[candidate]` or class probabilities `[candidate, class]`. By
+            default `(model(inputs), targets)` for a batch `(inputs, targets)`.
 
     Returns:
-        Scores of the whole data set. A scoring pass costs a third of a pass of training.
+        The scores and their cost. Scoring with one model costs a third of a training epoch.
 
     Raises:
         LoaderError: if the loader shuffles, leaves examples out or augments.
-        ConfigurationError: if `models` is not a whole number of at least 1, if no new model is
-            made, or if `train` returns anything but a number or None.
+        ConfigurationError: if `models` is not a whole number of at least 1, if `make_model` does
+            not return a new model, or if `train` returns anything but a number or None.
         LossError: if outputs and targets do not give one finite score per example.
 
     Source:
-        Paul et al. 2021, arXiv:2107.07075, section 2, where scores are averaged over models too.
+        Paul et al. 2021, arXiv:2107.07075, section 2. The paper averages over models, too.
     """
     outputs_of = outputs or _of_pair
 
@@ -117,35 +118,36 @@ def grand_scores(
 ) -> ExampleScores:
     """Score every example by the norm of its own gradient early in training.
 
-    The score is the L2 norm of the gradient of the example's loss with respect to all trainable
-    parameters, averaged over the models. This needs a backward pass. As many gradients as fit into
-    256 MiB are computed at once. `el2n_scores` approximates the norm from forward passes alone, and
-    is usually preferred. Gradients are taken in eval mode, so examples do not depend on one another
-    (BatchNorm) or on chance (dropout).
+    The gradient is that of the example's loss with respect to all trainable parameters. The score
+    is its L2 norm, averaged over the models. This needs a backward pass. `el2n_scores` approximates
+    the norm from forward passes alone, and is usually preferred.
+
+    Gradients are computed in eval mode, so BatchNorm does not mix examples and dropout is off. As
+    many gradients as fit into 256 MiB are computed at once.
 
     Args:
         loader: a `DataLoader` of the data set in order, without augmentation.
         make_model: returns a new, untrained model.
         train: `train(model, seed)` trains the model in place, for as long as you want. It may
-            return its cost in epochs of traditional training, which is added to `cost`.
+            return its cost, in epochs of traditional training, to be included in `cost`.
         loss_fn: the loss the models are trained with; it is computed for one example at a time,
             whatever its `reduction`.
-        models: how many models are averaged, at least 1; their seeds are 0, 1, 2 and so on.
+        models: number of models to average over, at least 1. `train` gets the seeds 0, 1, 2, …
         outputs: `(model, batch) -> (outputs, targets)`; by default `(model(inputs), targets)` for
             a batch `(inputs, targets)`.
 
     Returns:
-        Scores of the whole data set. A scoring pass costs as much as a pass of training.
+        The scores and their cost. Scoring with one model costs as much as a training epoch.
 
     Raises:
         LoaderError: if the loader shuffles, leaves examples out or augments.
-        ConfigurationError: if a number is out of its range, no new model is made, a model has no
-            trainable parameters, its gradients cannot be taken example by example, or `train`
-            returns anything but a number or None.
+        ConfigurationError: if a number is out of its range, `make_model` does not return a new
+            model, a model has no trainable parameters, its gradients cannot be computed example by
+            example, or `train` returns anything but a number or None.
         LossError: if there is not one finite loss per example.
 
     Source:
-        Paul et al. 2021, arXiv:2107.07075, section 2, where scores are averaged over models too.
+        Paul et al. 2021, arXiv:2107.07075, section 2. The paper averages over models, too.
     """
     losses = ExampleLosses(loss_fn, outputs or _of_pair)
 
@@ -163,18 +165,17 @@ def example_losses(
     losses: LossesOf | None = None,
     outputs: OutputsOf | None = None,
 ) -> Float32[Tensor, " example"]:
-    """Return a model's loss of every example, by one forward pass over the data set.
+    """Return a model's loss on every example, from one forward pass over the data set.
 
-    Pass losses of the untrained model to `tail_sft(initial=…)`, and losses of a model that was
-    trained on other examples to `rho_loss`. The model runs in eval mode, and stays as it was.
+    Pass the losses of your model before training to `tail_sft(initial=…)`, or those of a model
+    trained on other examples to `rho_loss`. The model runs in eval mode and is not changed.
 
     Args:
         loader: a `DataLoader` of the data set in order, without augmentation.
         model: the model whose losses are returned. Batches are moved to its device.
         loss_fn: computes one loss per example, whatever its `reduction`. The loss of a text is the
             mean over its tokens.
-        losses: `callable(model, batch)` that returns one loss per example, in place of a loss
-            function.
+        losses: `callable(model, batch)` that returns one loss per example, in place of `loss_fn`.
         outputs: `(model, batch) -> (outputs, targets)`; by default `(model(inputs), targets)` for
             a batch `(inputs, targets)`.
 

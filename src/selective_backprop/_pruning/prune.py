@@ -15,7 +15,7 @@ def prune(
     *,
     labels: Int[Tensor, " example"] | None = None,
 ) -> Subset:
-    """Keep the part of a data set whose scores are highest.
+    """Keep the highest-scoring part of a data set.
 
     The choice is deterministic: if scores tie at the limit, the examples with the lower indices are
     kept. To keep the lowest scores, pass `-scores.scores`.
@@ -23,8 +23,8 @@ def prune(
     Args:
         scores: one per example, from `el2n_scores`, `grand_scores` or anything else.
         keep: the share to keep, in (0, 1]; at least one example is kept.
-        labels: the class of every example; if given, a warning names each class without a kept
-            example.
+        labels: the class of every example. If given, a warning names the classes that lose all
+            their examples.
 
     Returns:
         The kept part, with all scores and their cost.

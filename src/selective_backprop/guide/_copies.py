@@ -29,11 +29,12 @@ class Copies:
     """Which examples of a data set repeat an earlier one that has the same target.
 
     Attributes:
-        first: for each example, the index of the first example that it repeats. For a kept example,
-            this is its own index.
+        first: for each example, the index of the first example that it repeats. An example that
+            repeats no earlier one is kept, and has its own index here.
         exact: True for an exact copy; False for a near copy, and for a kept example.
-        conflicts: pairs of examples with repeated inputs and different targets, the earlier example
-            first. Both examples are kept, because the data do not say which target is right.
+        conflicts: pairs of examples with equal or nearly equal inputs and different targets, the
+            earlier example first. Both examples are kept, because the data do not say which target
+            is right.
     """
 
     first: Int64[Tensor, " example"]
@@ -53,15 +54,15 @@ class Copies:
 
     @property
     def subset(self) -> Subset:
-        """Each example once, for `pruned` or for `within`, a method of every strategy."""
+        """The data set without copies, for `pruned` or for the `within` method of a strategy."""
         return Subset(self.first.unique(), len(self.first), source="each once, by find_copies")
 
     @property
     def weights(self) -> Float[Tensor, " example"]:
         """How often each kept example occurs, divided by the mean over kept examples; 0 for copies.
 
-        If you train on `subset`, `(weights[selection.indices] * losses).mean()` therefore estimates
-        the mean loss of the whole data set.
+        If you train on `subset`, `(weights[selection.indices] * losses).mean()` estimates the mean
+        loss of the whole data set.
         """
         counts = self.first.bincount(minlength=len(self.first))
         return counts * (len(self.subset) / len(self.first))
@@ -80,28 +81,28 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
     """Find examples that repeat an earlier one, so that training can leave them out.
 
     Each example is read once, in order, and no model is needed. Two examples are exact copies if
-    the tensors of their inputs have the same bytes, apart from zeros at the end that pad texts. Two
-    images are near copies if their correlation is at least `near` after the best shift of up to a
-    twelfth of a side. Brightness and contrast do not matter. Larger images are compared at 32
-    pixels a side, so scaling and compression hardly matter either.
+    their input tensors have the same bytes. Zeros at the end, as in padded texts, are ignored. Two
+    images are near copies if their correlation is at least `near` once one is shifted to fit the
+    other, by up to a twelfth of a side. Brightness and contrast do not matter. Larger images are
+    compared at 32 pixels a side, so scaling and compression hardly matter either.
 
-    Mirrored, rotated, cropped or further shifted images are not found, and only images have near
+    Mirrored, rotated, cropped or further shifted images are not found. Only images have near
     copies. An image is compared with the few images that look most similar, so some near copies are
     missed. Very simple images can be mistaken for near copies, so look at `pairs`.
 
-    An image takes at most 3,600 bytes of memory per three channels. Any other example takes about
-    100 bytes. The loader, its data set and all random streams stay as they were, except for
-    counters that a data set keeps itself.
+    An image of up to three channels takes at most 3,600 bytes of memory. Any other example takes
+    about 100 bytes. The loader, its data set and all random generators are left as they were,
+    except for counters that your data set keeps.
 
     Args:
-        data: examples are tuples `(inputs, targets, …)`, mappings with `labels`, `label`,
-            `targets`, `target` or `y`, or inputs alone. A loader must go through the whole data set
-            in order.
+        data: a loader or data set. Its examples are tuples `(inputs, targets, …)`, mappings with a
+            key `labels`, `label`, `targets`, `target` or `y`, or inputs alone. A loader must go
+            through the whole data set in order.
         near: the least correlation of near copies, above 0, at most 1; at 0.99 two images share
             98 % of their variance. None finds exact copies only.
 
     Returns:
-        The copies. Examples with repeated inputs and different targets are `conflicts`, not copies.
+        The copies. Examples with the same inputs but different targets are `conflicts`, not copies.
 
     Raises:
         ConfigurationError: if `near` is out of its range.

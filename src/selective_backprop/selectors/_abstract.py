@@ -18,23 +18,26 @@ from selective_backprop._sampling.draws import Choice, Draw
 
 
 class RunningSelector(ABC):
-    """A selector at work in one training."""
+    """A selector during one training run."""
 
     @abstractmethod
     def select(self, scores: Scores, history: History, generator: torch.Generator) -> Choice:
         """Choose which candidates of one window to train on.
 
+        Candidates are the examples to choose from, and a window is the group of candidates that one
+        call chooses from.
+
         Args:
             scores: one score per candidate, never NaN. All are 0 if the strategy has no scorer. A
                 candidate without a known score has +inf.
-            history: recent scores, including those of these candidates. If candidates are drawn by
-                remembered scores, it holds all remembered scores.
+            history: recent scores, including those of these candidates. If the strategy selects by
+                remembered scores, it holds all of them.
             generator: the only source of randomness, on the scores' device.
 
         Returns:
-            Row positions, ascending, and their weights. A candidate comes at most once, unless rows
-            are drawn with replacement. If a window yields a fixed number of rows, this number is
-            `context.quota(candidates)`.
+            The chosen candidates' positions in `scores`, ascending, and their weights. A position
+            comes at most once, unless rows are drawn with replacement. With `Draw.EXACT`, there are
+            `context.quota(len(scores))` positions.
         """
 
     @abstractmethod
@@ -47,7 +50,7 @@ class RunningSelector(ABC):
 
 
 class Paced(ABC):
-    """A second base class of running selectors whose rule changes during training."""
+    """A second base class, for running selectors whose rule changes during training."""
 
     @abstractmethod
     def begin(self, progress: float) -> None:
@@ -64,19 +67,21 @@ class Terms:
 
     Attributes:
         rate: the share of candidates that is kept, in (0, 1]; the window size follows from it.
-        draw: whether a window yields a fixed number of rows. If not, the chance of a row must not
-            depend on other rows of the window. (The window is then a candidate batch or, if all
-            scores are remembered, up to a million examples of the data set.)
+        draw: `Draw.EXACT` if each window yields a fixed number of rows. With `Draw.BERNOULLI`, the
+            chance of a row must not depend on other rows of the window. (A window is then a
+            candidate batch or, if all scores are remembered, up to a million examples of the data
+            set.)
         history: how many recent scores the selector ranks against; 0 if it needs none.
-        history_type: the class that holds these recent scores. Scores that are remembered for each
-            example are ranked in a plain `History`, because they have no order.
-        needs_scores: whether it chooses by score. If not, it can choose before rows are loaded.
+        history_type: the class that holds these recent scores. Scores remembered by example have no
+            order, so they are ranked in a plain `History`.
+        needs_scores: whether the selector chooses by score. If not, it can choose before rows are
+            loaded.
         keeps_everything: whether candidate batches pass through unchanged.
         reweights: whether rows carry weights that the loss must use.
-        promises: whether a share of about `rate` is kept whatever the scores are, except for ties.
-            If not, the share depends on the scores, and `rate` is a typical share.
-        paced: whether the rule changes during training, so that the length of training must be
-            known. The running selector is then `Paced`.
+        promises: whether the share kept is about `rate` for all scores without ties. If not, the
+            share depends on the scores, and `rate` is a typical share.
+        paced: whether the rule changes during training. The length of training must then be known,
+            and the running selector must be `Paced`.
         confidence: whether the selector treats scores as cross-entropies, with `exp(-score)` as the
             probability of the true class.
 
@@ -126,7 +131,7 @@ class Stateless(RunningSelector):
         windows: `(scores, history, generators) -> rows` draws from several windows at once, in the
             host's memory; None if this is not faster. It takes scores `[window, candidate]` and a
             generator for each window, and returns the rows `[window, row]` that `rule` would draw
-            from each.
+            from each window.
     """
 
     rule: Callable[[Scores, History, torch.Generator], Choice]

@@ -27,7 +27,7 @@ FALLS = ((0.3, 0.8), (0.6, 0.6), (0.8, 0.4))  # fractions of training, and KAKUR
 @final
 @dataclass(frozen=True)
 class Confident(AbstractSelector):
-    """Keep each candidate, with lower odds only where the model is confident of the true class.
+    """Leave out some of the candidates for which the model is confident of the true class.
 
     Losses are read as cross-entropies: the model gives the true class the probability
     `exp(-loss)`. If this probability is at most a half, the candidate is kept. Otherwise its odds
@@ -83,7 +83,7 @@ def error_probability(losses: Scores) -> Odds:
 @final
 @dataclass(frozen=True)
 class Nonzero(AbstractSelector):
-    """Keep every candidate that does not score exactly 0.
+    """Keep every candidate whose score is not exactly 0.
 
     If a score of 0 means a gradient of 0, as with a hinge loss, the model would have learned
     nothing from the examples left out.
@@ -107,13 +107,14 @@ class BelowMean(AbstractSelector):
     it stays. All other candidates stay and weigh 1. If no scores are remembered, all candidates
     stay.
 
-    With the paper's weights, kept rows weigh more than 1 on average, so steps are longer. By
-    default the weights are multiplied by the expected share of kept rows, assuming that candidates
-    score like the remembered examples. Then `(weights * losses).mean()` is unbiased.
+    The weights above are the paper's. With them, kept rows weigh more than 1 on average, so steps
+    are longer. By default, all weights are multiplied by the expected share of kept rows, so that
+    `(weights * losses).mean()` is unbiased. This assumes that candidates score like the remembered
+    examples.
 
     Args:
-        prune: probability of being left out below the mean, in [0, 1); the paper's r.
-        longer_steps: use the paper's weights.
+        prune: probability that a candidate below the mean is left out, in [0, 1); the paper's r.
+        longer_steps: use the paper's weights as they are.
         history: number of recent scores in the mean, at least 1. If losses are remembered by
             example, the mean is over all of them instead.
 
@@ -135,7 +136,7 @@ class BelowMean(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """Keep `1 - prune / 2` if half of the scores are below the mean; often it is more."""
+        """Keep `1 - prune / 2` if half of the scores are below the mean; often more are."""
         rate = 1.0 - self.prune / 2.0
         return Terms(rate, Draw.BERNOULLI, self.history, reweights=True, promises=False)
 
@@ -160,21 +161,20 @@ class BelowMean(AbstractSelector):
 class Hide(AbstractSelector):
     """Leave out the candidates of lowest loss, if the model is sure of them.
 
-    A candidate is hidden on two conditions. Less than `share` of the remembered losses are lower
-    than its own, and the model predicted it correctly with a confidence of at least `confidence`.
-    Many equal losses may lie at the limit of the share, for example losses that underflowed to 0.
-    Then a coin toss decides about each of these candidates, so that at most the share is hidden on
-    average.
+    A candidate is hidden if less than `share` of the remembered losses are lower than its own, and
+    if the model predicted it correctly with a confidence of at least `confidence`. If many equal
+    losses lie at the limit of the share, such as losses that underflowed to 0, a coin toss decides
+    about each of them. On average, at most the share is then hidden.
 
-    The prediction is read from the loss. If the true class has at least half of the probability, it
-    is the predicted class. Its probability is then the confidence. So "correct and confident" means
-    `exp(-loss) >= confidence`. Losses must be plain cross-entropies in nats, without label
-    smoothing or class weights.
+    The loss shows both: a true class with at least half of the probability is the predicted class,
+    and its probability is the confidence. So "correct and confident" means `exp(-loss) >=
+    confidence`. Losses must be plain cross-entropies in nats, without label smoothing or class
+    weights.
 
     Args:
-        share: the largest share to hide, in (0, 1); the paper's F. Epochs that start after 0.3 of
-            training use 0.8 of this share. After 0.6 of training they use 0.6 of it, and after 0.8
-            of training 0.4 of it.
+        share: the largest share to hide, in (0, 1); the paper's F. As training proceeds, the share
+            falls: to 0.8 of this after 0.3 of training, to 0.6 after 0.6, and to 0.4 after 0.8. It
+            does not change within an epoch.
         confidence: the least confidence of a hidden example, in [1/2, 1); the paper's τ.
         history: number of recent losses to rank against, at least 1. If losses are remembered by
             example, candidates are ranked against all of them instead.
@@ -200,7 +200,7 @@ class Hide(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """Keep `1 - share`; more until the model is sure of enough, or as `share` falls."""
+        """Keep `1 - share`; more while the model is sure of few examples or after `share` fell."""
         return Terms(
             1.0 - self.share,
             Draw.BERNOULLI,

@@ -59,8 +59,8 @@ class Uniform(AbstractSelector):
 
     Args:
         rate: share of the candidates to keep, in (0, 1].
-        draw: `"exact"` keeps a fixed number of each window of candidates. `"bernoulli"` tosses a
-            coin per candidate.
+        draw: `"exact"` keeps a fixed number of each window (the candidates for one training batch).
+            `"bernoulli"` tosses a coin per candidate.
 
     Raises:
         ConfigurationError: if the rate is out of range or there is no such draw.
@@ -95,6 +95,8 @@ class Uniform(AbstractSelector):
 class Top(AbstractSelector):
     """Keep the highest-scoring share of each window of candidates.
 
+    A window holds the candidates for one training batch.
+
     Args:
         rate: share of each window to keep, in (0, 1].
 
@@ -120,6 +122,8 @@ class Top(AbstractSelector):
 @dataclass(frozen=True)
 class Bottom(AbstractSelector):
     """Keep the lowest-scoring share of each window of candidates.
+
+    A window holds the candidates for one training batch.
 
     Args:
         rate: share of each window to keep, in (0, 1].
@@ -160,9 +164,9 @@ class Percentile(AbstractSelector):
 
     Args:
         beta: selectivity, at least 0. 0 keeps everything, 1 about a half, 2 about a third.
-        draw: `"exact"` keeps a fixed number of each window of candidates, with odds that are as
-            near to `q ** beta` as this number allows. `"bernoulli"` tosses a coin per candidate, as
-            the paper does, and keeps a varying number.
+        draw: `"exact"` keeps a fixed number of each window (the candidates for one training batch).
+            The odds are then as near to `q ** beta` as this number allows. `"bernoulli"` tosses a
+            coin per candidate, as the paper does, and keeps a varying number.
         history: how many recent losses each loss is ranked against, the paper's R; at least 1.
 
     Raises:
@@ -238,8 +242,8 @@ def selection_probability(
 
     Returns:
         Probabilities in [0, 1]. If `history` is empty, all probabilities are 1, so that nothing is
-        left out. (The loader adds a batch to the history before it ranks it, so this happens only
-        in direct calls.)
+        left out. (The loader adds a batch to the history before it ranks the batch, so this happens
+        only if you call the function directly.)
 
     Raises:
         ConfigurationError: if `beta` is negative or not a finite number.

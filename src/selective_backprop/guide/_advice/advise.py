@@ -34,15 +34,15 @@ SMOOTHED = "nn.CrossEntropyLoss(label_smoothing=0.3)"  # adds to what `auto` gai
 
 @dataclass(frozen=True)
 class Advice:
-    """Whether to select, and why; `print` shows this in at most five lines.
+    """Whether to train with `auto`, and why; `print` shows this in at most five lines.
 
     Attributes:
-        strategy: name of the strategy to take; None if the advice is not to select.
+        strategy: name of the strategy to use; None if the advice is not to select.
         verdict: the advice in a sentence.
-        reasons: at most three sentences about measurements, made here or reported in docs/auto.md.
-        code: the lines to write; empty if the advice is not to select.
+        reasons: at most three lines on what was measured, here or in docs/auto.md.
+        code: the lines of code to write; empty if the advice is not to select.
         traits: what `data_traits` found in the training data.
-        cost: seconds of an epoch; None if `auto` cannot work here, or the trained copy diverged.
+        cost: seconds per epoch; None if `auto` cannot work here, or a copy of the model diverged.
     """
 
     strategy: str | None
@@ -69,28 +69,28 @@ def advise(
     losses: LossesOf | None = None,
     device: torch.device | str | int | None = None,
 ) -> Advice:
-    """Say whether `auto` pays on a model and its data, and what an epoch costs on this machine.
+    """Advise whether to train with `auto`, based on your data and on epochs timed on this machine.
 
-    First, `advise` looks at the data with `data_traits`. Then it trains a copy of the model, plain
-    and with `auto` in turn, for a few epochs or as long as `seconds` allows. The model, its
-    optimiser and gradients, the loader and all random streams stay as they were. Two things are not
-    restored: counters inside a data set, and a stream that cannot start again.
+    First, `advise` looks at the data with `data_traits`. Then it trains a copy of the model, in
+    turn with and without `auto`, for a few epochs or as long as `seconds` allows. The model, its
+    optimiser and gradients, the loader and all random generators are left as they were. Two things
+    are not restored: counters that your data set keeps, and a stream that cannot start again.
 
     Args:
-        model: the model in training; its copy takes as much memory again.
+        model: your model; its copy takes as much memory again.
         loader: the loader of the training data.
         loss_fn: as for `SelectiveLoader`.
         optimizer: the model's optimiser; a copy of it trains the copied model. None for SGD.
         epochs: length of the whole training, at least 1; None if unknown.
-        data: a loader or data set in which to look for copies, rare classes and wrong labels; None
-            for `loader`. If the loader augments, give the training data without augmentation.
-        seconds: about how long `advise` may run, above 0. It trains a few steps in any case.
+        data: the loader or data set to search for copies, rare classes and wrong labels; by default
+            `loader`. If `loader` augments, pass the training data without augmentation.
+        seconds: about how long `advise` may run, above 0. It always trains a few steps.
         losses: as for `SelectiveLoader`.
         device: the device to move batches to; by default the model's.
 
     Raises:
-        ConfigurationError: if the model cannot be copied, or an option cannot work.
-        LoaderError: if the loader cannot be wrapped, or yields nothing.
+        ConfigurationError: if the model cannot be copied, or an option is invalid.
+        LoaderError: if `SelectiveLoader` cannot wrap the loader, or the loader yields nothing.
     """
     seconds = check_number("seconds", seconds, "60 is a minute", above=0)
     epochs = check_whole("epochs", epochs, optional=True)

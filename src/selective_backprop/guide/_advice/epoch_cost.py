@@ -23,13 +23,14 @@ FEWEST = 8  # batches of an epoch that is measured, if the loader has so many
 
 @dataclass(frozen=True)
 class EpochCost:
-    """Wall seconds of an epoch, plain and with `auto` in turn, measured on a copy of the model.
+    """Seconds per epoch with and without `auto`, measured on a copy of the model.
 
     Attributes:
         plain: seconds of an epoch of plain training.
-        auto: seconds of an epoch with `auto`, which selects by the losses of a short warm-up.
+        auto: seconds of an epoch with `auto`, after a short warm-up that records the first losses.
         kept: share of the examples that `auto` trained on in such an epoch.
-        measured: examples in a measured epoch; `plain` and `auto` are scaled up to all examples.
+        measured: number of examples in a measured epoch. `plain` and `auto` are scaled up to the
+            whole data set.
     """
 
     plain: float

@@ -31,21 +31,21 @@ SKEWED = 0.8  # of the classes: there are no more in effect, where some are rare
 
 @dataclass(frozen=True)
 class DataTraits:
-    """Copies, classes and wrong labels of training data, as far as a sample shows.
+    """Copies, classes and wrong labels in a sample of the training data.
 
     Attributes:
         sample: how many examples were looked at.
-        copies: share of the sample whose inputs repeat an earlier example exactly; None if inputs
-            are not tensors, or change at random as they are loaded. `find_copies` finds near
+        copies: share of the sample whose inputs exactly repeat those of an earlier example. None if
+            inputs are not tensors, or loading changes them at random. `find_copies` finds near
             copies, too.
         classes: number of classes; None if targets are not class numbers.
-        effective_classes: the exponential of the entropy of the class sizes. It is the number of
-            classes if all are equally large. None if targets are not class numbers.
+        effective_classes: the exponential of the entropy of the class sizes. If all classes are
+            equally large, this is `classes`. None if targets are not class numbers.
         wrong_labels: share of the labels that look wrong; None if there are too few examples, or
             classes are too hard to tell apart.
         wrong_labels_error: standard error of `wrong_labels`, from sampling.
-        wrong_labels_at_most: a share that wrong labels hardly exceed. It is known even if
-            `wrong_labels` is None because classes are hard to tell apart.
+        wrong_labels_at_most: a rough upper bound on the share of wrong labels. It is known even if
+            `wrong_labels` is None because classes are too hard to tell apart.
     """
 
     sample: int
@@ -58,7 +58,7 @@ class DataTraits:
 
     @property
     def repetitive(self) -> bool:
-        """Whether examples that repeat others are clearly more frequent than by chance."""
+        """Whether copies are clearly more frequent than by chance."""
         return (self.copies or 0.0) >= MANY
 
     @property
@@ -84,19 +84,20 @@ class DataTraits:
 
 
 def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) -> DataTraits:
-    """Measure copies, classes and wrong labels of training data, on the CPU, without a model.
+    """Measure copies, classes and wrong labels in training data, without a model or a GPU.
 
-    It looks at up to 100,000 examples for copies, and at up to 10,000 for wrong labels. It looks at
-    fewer if half of `seconds` is over sooner. The examples are a random part of those that an epoch
-    draws; of a stream, they are the first. The loader, its data set and all random streams stay as
-    they were, except for counters inside the data set. Copies are counted within the sample, so the
-    whole data set may have more. The estimate of wrong labels makes two assumptions. Wrong labels
-    are as frequent among easy examples as among hard ones, and a copy of an example does not repeat
-    its wrong label.
+    Up to 100,000 examples are searched for copies, and up to 10,000 for wrong labels. Reading stops
+    after half of `seconds`. The examples are a random sample of an epoch or, for a stream, the
+    first ones. The loader, its data set and all random generators are left as they were, except for
+    counters that your data set keeps.
+
+    Copies are counted within the sample, so the whole data set may have more. The estimate of wrong
+    labels assumes that they are as frequent among easy examples as among hard ones. It also assumes
+    that copies of an example do not share its wrong label.
 
     Args:
         data: the training loader or data set. Batches or examples are `(inputs, targets)`, or
-            mappings with `labels`, `label`, `targets`, `target` or `y`.
+            mappings with a key `labels`, `label`, `targets`, `target` or `y`.
         seconds: about how long the measurement may take, above 0.
 
     Raises:

@@ -16,38 +16,37 @@ from selective_backprop.guide._audit.ranked_examples import Suspects
 def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
     """Rank training examples by how mislabelled they look, the most suspicious first.
 
-    Each time the model sees an example (a look), it doubts the label by an amount from −1 to 1. The
-    doubt is `(q − p) / (q + p)`, where `p` is the probability of the label and `q` the probability
-    of the likeliest other class. A network learns what most labels say before it memorises single
-    exceptions. So it doubts a wrong label in many epochs, though perhaps not in the last.
+    A look is one time that the model sees an example. At each look, the model's doubt about the
+    label is `(q − p) / (q + p)`, from −1 to 1. Here `p` is the probability of the label, and `q`
+    that of the likeliest other class. A network learns the general rule before it memorises
+    exceptions. It therefore doubts a wrong label in many epochs, though perhaps not in the last.
 
-    The suspicion is the mean doubt over all looks. The k-th look weighs k, because the model knows
-    little at first. One made-up look that is sure of the label is added, because few looks are
-    little evidence. If the suspicion is above 0, the model believed another class more than the
-    label.
+    The suspicion is the mean doubt over all looks. The k-th look has weight k, because the model
+    knows little at first. Because few looks are little evidence, one made-up look with a doubt of
+    −1 is added. If the suspicion is above 0, the model believed another class more than the label.
 
-    Hard but correctly labelled examples are doubted too: look at an example before you relabel or
+    The model also doubts hard examples with right labels: inspect an example before you relabel or
     remove it.
 
     Args:
         evidence: what is known of each example.
 
-            - `Doubts` that were noted during training: the best, for classification.
-            - Losses, `[look, example]` from the first look to the last, or `[example]`; NaN if
-              the model did not see the example. They must be at least 0 and on the scale of a
-              cross-entropy: exp(−loss) is taken for the probability of the label, and the rest for
-              the probability of one other class. Divide other losses by the loss of an example that
-              is clearly wrong.
-            - A loader's `ledger`: only the last losses, which is the weakest evidence. Recorded
-              losses and scores of selection passes count as separate looks.
+            - `Doubts` noted during training: the best evidence, for classification only.
+            - Losses, `[look, example]` from the first look to the last, or `[example]`. NaN means
+              that the model did not see the example. Losses must be at least 0 and on the scale of
+              a cross-entropy: exp(−loss) is read as the probability of the label, and the rest as
+              that of a single other class. Divide other losses by the loss of a clearly wrong
+              example.
+            - A loader's `ledger`: the weakest evidence, because it holds only each example's last
+              loss. A recorded loss and a score from a selection pass count as separate looks.
 
     Raises:
-        ConfigurationError: if `evidence` is empty or none of these, or a loss is negative.
+        ConfigurationError: if `evidence` is empty or of another kind, or a loss is negative.
 
     Source:
-        Pleiss et al. 2020, arXiv:2001.10528, "area under the margin": how far the label lies below
-        the best other class, as a mean over training. That measure is in unbounded logits, and all
-        looks weigh the same.
+        Pleiss et al. 2020, arXiv:2001.10528, "area under the margin": the label's logit minus the
+        highest other logit, as a mean over training. Logits are unbounded, and all looks weigh the
+        same there.
     """
     if isinstance(evidence, Doubts):
         return rank_doubts(evidence.on_host())

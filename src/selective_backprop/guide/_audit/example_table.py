@@ -17,36 +17,36 @@ Table = Mapping[str, np.ndarray | Sequence[object]]
 
 
 def example_table(evidence: Doubts | Suspects | Ledger | Tensor | np.ndarray) -> Table:
-    """Return what is known of each example as columns, in the data set's order.
+    """Return what is known about each example as columns, in the data set's order.
 
     For `Doubts` and `Suspects`, the columns are:
 
     - `suspicion`, as in `audit`.
     - `label_quality`, (1 − suspicion) / 2, in [0, 1]; lower if the label is likelier wrong.
-    - `is_label_issue`: whether `Suspects.suspicious` counts the example. In an audit, these are the
-      examples whose quality is below ½.
-    - `looks`: how many looks at the example are known.
-    - `given_label`, and the `predicted_label` and its `confidence` at the last look, if classes are
-      known.
+    - `is_label_issue`: whether the example is among the first `Suspects.suspicious` of the ranking.
+      After `audit`, these are the examples whose `label_quality` is below ½.
+    - `looks`: how many times the model saw the example, as far as is known.
+    - `given_label`, and the last `predicted_label` with its `confidence`, if classes are known.
 
-    cleanlab's `CleanLearning` takes this table as `label_issues`. The table has no `pred_probs`,
-    because cleanlab needs them for examples that were not trained on.
+    cleanlab's `CleanLearning` takes this table as `label_issues`. The table has no `pred_probs`:
+    cleanlab expects these from a model that was not trained on the example.
 
     Args:
         evidence: what is known.
 
             - `Doubts`, or the `Suspects` that `audit` or `find_label_issues` found.
-            - A loader's `ledger`: the last recorded `loss` and its `loss_epoch`, the last `score`
-              of a selection pass and its `score_epoch`, the `label` if it is known, and
+            - A loader's `ledger`. The columns are `loss` and `loss_epoch` (last recorded loss),
+              `score` and `score_epoch` (last selection pass), `label` if known, and
               `times_trained`.
-            - Losses, `[look, example]`, or `[example]` for one look: columns `loss_0`, `loss_1`, …
+            - Losses, `[look, example]`, or `[example]` for one look. The columns are `loss_0`,
+              `loss_1`, …
 
     Returns:
         Columns by name, each an array `[example]`; the first is `index`. An unknown value is NaN,
         or −1 in a column of whole numbers.
 
     Raises:
-        ConfigurationError: if `evidence` is none of these, or losses have another shape.
+        ConfigurationError: if `evidence` is of another kind, or losses have another shape.
 
     Example:
         >>> import numpy as np, selective_backprop as sb
@@ -81,8 +81,8 @@ def write_table(table: Table, path: str | Path) -> None:
 
     Args:
         table: columns by name, as `example_table` returns them; you may add your own.
-        path: path of the file. `.csv` needs no further packages. It has numbers to seven digits,
-            and empty cells for NaN. `.parquet` keeps types, and needs pandas and pyarrow.
+        path: path of the file. A `.csv` file has numbers to seven digits, and empty cells for NaN.
+            A `.parquet` file keeps types, but needs pandas and pyarrow.
 
     Raises:
         ConfigurationError: if the file name has another ending, columns differ in length, or a

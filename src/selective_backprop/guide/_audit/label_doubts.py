@@ -26,15 +26,15 @@ class Look(NamedTuple):
 
     @property
     def known(self) -> Bool[Tensor, " row"]:
-        """Which rows have a doubt; a row has none if its outputs are not finite."""
+        """True for each row with finite outputs; other rows have no doubt."""
         return self.doubts.isfinite() & self.confidences.isfinite()
 
 
 def look_at(outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"]) -> Look:
-    """Return a model's doubts about labels and its predictions, without waiting for the device.
+    """Return a model's predictions and its doubts about labels, without waiting for the device.
 
     Args:
-        outputs: logits; their gradients are not touched.
+        outputs: logits; they are read without gradients.
         labels: class numbers from 0, on the same device.
 
     Raises:
@@ -66,10 +66,10 @@ def look_at(outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"]) 
 class Doubts:
     """Note, during training, how much a classifier doubts the label of each example.
 
-    At each batch, call `note` with the outputs that the loop computes anyway. The call takes no
-    extra pass and does not wait for a GPU. After training, `audit(doubts)` ranks the examples. The
-    k-th look at an example weighs k times as much as the first, because young models know little.
-    An example takes 24 bytes on the device of the outputs.
+    At each batch, call `note` with the outputs that your loop computes anyway. The call needs no
+    extra forward pass and does not wait for the GPU. After training, `audit(doubts)` ranks the
+    examples. The k-th look at an example weighs k times as much as the first, because the model
+    knows little at first. Each example takes 24 bytes, on the device that holds the outputs.
 
     Args:
         examples: number of examples in the data set, at least 1.
@@ -102,7 +102,7 @@ class Doubts:
 
         Args:
             indices: the rows' indices in the data set, such as `selection.indices`, on any device.
-                If a batch holds an example several times, these rows weigh the same.
+                If a batch holds an example several times, all its rows get the same weight.
             outputs: logits of the rows.
             labels: the rows' class numbers, from 0.
 
@@ -131,7 +131,7 @@ class Doubts:
             column[rows] = last.to(column.dtype).where(known, column[rows])
 
     def on_host(self) -> dict[str, Tensor]:
-        """Return what was noted, as tensors `[example]` on the CPU; waits for the device.
+        """Wait for the device, and return what was noted as tensors `[example]` on the CPU.
 
         Returns:
             `total` is the weighted sum of the doubts, `weight` the sum of their weights, and
@@ -149,8 +149,8 @@ class Doubts:
         """Continue from `state_dict()`.
 
         Raises:
-            ConfigurationError: if the state is damaged or of a data set of another size. Nothing is
-                changed then.
+            ConfigurationError: if the state is damaged, or belongs to a data set of another size.
+                Nothing is changed then.
         """
         examples, columns = Saved(state).fields("examples", "columns")
         if examples.whole() != self.examples:

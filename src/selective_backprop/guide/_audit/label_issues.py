@@ -40,21 +40,21 @@ def find_label_issues(
 ) -> Suspects:
     """Rank the labels of a data set by how wrong they look to a trained classifier.
 
-    Each example goes through the model once, in eval mode and in the data set's order, whatever the
-    loader draws. This costs a third of a training epoch. Model, loader and random streams stay as
-    they were.
+    Each example goes through the model once, in eval mode. The order is that of the data set, even
+    if the loader shuffles. This costs a third of a training epoch. Model, loader and random
+    generators are left as they were.
 
-    A label is a suspect if the model predicts another class with a high probability. High means at
-    least the mean probability of this class over the examples labelled with it. The number of
-    suspects, `suspicious`, is the estimate of how many labels are wrong. The suspicion of an
-    example is the model's doubt, from −1 to 1 as in `audit`. It is raised if the model takes many
-    examples of this label for the same other class.
+    A label is a suspect if the model predicts another class with a high probability. High means: at
+    least the mean probability that the model gives this class on examples labelled with it. The
+    number of suspects, `suspicious`, estimates how many labels are wrong. The suspicion of an
+    example is the model's doubt, from −1 to 1 as in `audit`. The suspicion is higher if the model
+    takes many examples with this label for the same other class.
 
     **Take a model that was not trained on these labels**, such as one trained on the other half of
-    the data. A model does not find wrong labels that it has learned. A sign of this is that labels
-    are likelier than the model's own probabilities predict. You then get a warning. No model finds
-    a mistake that most labels of a kind share. If classes are hard to tell apart, many suspects
-    have right labels.
+    the data. A model does not find wrong labels that it has learned. You get a warning if the
+    labels are likelier than the model's own probabilities predict, because it has then probably
+    learned them. If most examples of a kind share the same wrong label, no model finds the mistake.
+    If classes are hard to tell apart, many suspects have right labels.
 
     Args:
         model: the trained classifier.
@@ -62,7 +62,7 @@ def find_label_issues(
         loss_fn: the cross-entropy that the model was trained with. Labels that equal its
             `ignore_index` are not judged.
         outputs: `(model, batch) -> (outputs, targets)`: logits `[row, class]` and class numbers
-            `[row]`. By default `(model(inputs), targets)` of a batch `(inputs, targets)`.
+            `[row]`. By default `(model(inputs), targets)` for a batch `(inputs, targets)`.
         device: the device that batches are moved to; by default the model's.
 
     Returns:
@@ -74,9 +74,9 @@ def find_label_issues(
         LoaderError: if the loader cannot go through its data set by index.
 
     Source:
-        Northcutt et al. 2021, arXiv:1911.00068, equations 1 and 2. They check all other classes,
-        not only the likeliest, and scale the number of suspects to the sizes of the classes. This
-        found too many suspects.
+        Northcutt et al. 2021, arXiv:1911.00068, equations 1 and 2. The paper checks all other
+        classes, not only the likeliest, and scales the number of suspects to the class sizes. When
+        tried, this gave too many suspects.
 
     Example:
         >>> import torch, selective_backprop as sb

@@ -51,9 +51,9 @@ class Suspects:
             losses are known.
         predictions: the class that the model last found likeliest; −1 if unknown.
         confidences: the probability that the model gave the predicted class; NaN if unknown.
-        estimated: how many labels are estimated to be wrong, counted from the top of the list; None
-            without an estimate. With an estimate, `suspicion` leaves out the added look that
-            `audit` describes.
+        estimated: estimated number of wrong labels; this many at the top of the list are suspects.
+            None without an estimate. With an estimate, `suspicion` does not include the look that
+            `audit` adds.
     """
 
     examples: int
@@ -79,18 +79,17 @@ class Suspects:
         """Rank the examples of a data set; the arguments are in the data set's order.
 
         A look is one time that the model saw an example. The suspicion is the mean doubt over all
-        looks at the example and one added look that is sure of the label. The added look matters
-        most for examples with few looks, because few looks are little evidence.
+        looks at the example and one added look with a doubt of −1. The added look lowers the
+        suspicion most for examples with few looks, because few looks are little evidence.
 
         Args:
             doubts: each example's mean doubt over all looks, in [−1, 1]. Examples without looks are
-                left out, and so are examples whose mean is not finite.
+                left out, and so are those whose mean is not finite.
             looks: the number of looks at each example.
             labels: the labels in training.
             predictions: the class that the model last found likeliest.
             confidences: the probability that the model gave this class.
-            estimated: how many labels are estimated to be wrong. With an estimate, no look is
-                added.
+            estimated: estimated number of wrong labels. With an estimate, no look is added.
         """
         seen = np.flatnonzero((looks > 0) & np.isfinite(doubts))
         count = looks[seen].astype(np.float64)
@@ -117,18 +116,17 @@ class Suspects:
     def suspicious(self) -> int:
         """How many examples, from the top of the list, are suspects.
 
-        This is `estimated`. Without an estimate, it is the number of examples with a suspicion
-        above 0.
+        This is `estimated` if known, else the number of examples with a suspicion above 0.
         """
         return int((self.suspicion > 0).sum()) if self.estimated is None else self.estimated
 
     def likely(self, count: int | None = None) -> list[str]:
-        """Say what the most suspicious examples likely are.
+        """Say why the model probably doubts each of the most suspicious examples.
 
-        The model doubts a wrong label about as strongly as it believes right labels, because it has
-        learned the example's true class. If the model has learned little of a class, it doubts
-        right labels of this class, too, but less strongly. An example counts as learned if it is
-        not among the first `suspicious` of the list.
+        If the model has learned an example's true class, it doubts a wrong label about as strongly
+        as it believes right labels. If it has learned little of a class, it also doubts right
+        labels of this class, but less strongly. All examples after the first `suspicious` of the
+        list count as learned.
 
         Args:
             count: number of examples, from the top of the list; None for the first `suspicious`.
@@ -136,8 +134,8 @@ class Suspects:
         Returns:
             For each example one of
 
-            - "wrong": its mean doubt is above the mean belief (the doubt, negated) in the labels of
-              all learned examples;
+            - "wrong": the mean doubt about its label exceeds the mean belief in the labels of
+              learned examples (belief is the negated doubt);
             - "rare class: 12 of 20 learned": it is not "wrong", and the label's class has less than
               half of the mean number of examples per class;
             - "hard": it is not "wrong", and the class is not rare;
@@ -150,8 +148,8 @@ class Suspects:
                 alone.
 
         Source:
-            Northcutt et al. 2021, arXiv:1911.00068, for the comparison with the belief in right
-            labels. They compare within each class, and use the probabilities of one model.
+            Northcutt et al. 2021, arXiv:1911.00068, who also compare with the belief in right
+            labels. They do so within each class, with the probabilities of one model.
         """
         if self.labels is None:
             raise ConfigurationError(
@@ -209,11 +207,11 @@ class Suspects:
     def cuts(
         self, wrong: Bool[np.ndarray, " example"], shares: Sequence[float] = SHARES
     ) -> tuple[Cut, ...]:
-        """Compare the list with known mislabelled examples, at several shares of the data set.
+        """Count the known mislabelled examples in the most suspicious shares of the data set.
 
         Args:
             wrong: which examples of the data set are mislabelled.
-            shares: shares of the data set, each in [0, 1].
+            shares: shares of the data set to inspect, each in [0, 1].
 
         Raises:
             ConfigurationError: if a share is out of its range, or `wrong` does not have one value
