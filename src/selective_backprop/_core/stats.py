@@ -18,8 +18,8 @@ class Stats:
         loaded: examples that were loaded.
         scored: examples that were scored by a forward pass.
         checked: scored examples that were scored a second time, exactly, to check a cheap scorer.
-        observed: examples without a scoring pass, whose scores a gate (which decides when to
-            select) took from training.
+        observed: examples whose scores a gate took from training, without a scoring pass. (A gate
+            decides when to select.)
         expired: candidates that were scored because their remembered score was too old or missing.
         kept: examples handed out in training batches.
         batches: training batches handed out.
@@ -27,8 +27,8 @@ class Stats:
             batch that waits because another rank had none.
         dropped: examples discarded by `leftovers="drop"`, or by `"flush"` if another rank had no
             batch left.
-        beyond: examples of this rank's shard that never came up, because another rank's epoch was
-            over. No other count includes them; 0 if the sampler has no length.
+        beyond: examples of this rank's shard that never came up, because another rank's epoch
+            ended first. No other count includes them. 0 if the sampler has no length.
         nonfinite: examples skipped because their loss was not finite.
         ties: share of the recent scores that equal another recent score, at the last epoch's end.
     """
@@ -59,7 +59,7 @@ class Stats:
 
     @property
     def cost(self) -> int:
-        """What scoring and training took, in forward passes of one example.
+        """The cost of scoring and training, in forward passes of one example.
 
         Scoring an example counts as one, even with a cheap scorer. Training on an example counts as
         three: one for the forward pass, two for the backward pass.
@@ -68,7 +68,7 @@ class Stats:
 
     @property
     def plain_cost(self) -> int:
-        """What training on every candidate would have taken, in forward passes of one example."""
+        """The cost of training on every candidate instead, in forward passes of one example."""
         return TRAINED * self.candidates
 
     def since(self, earlier: "Stats") -> "Stats":
@@ -120,10 +120,10 @@ class StepStats:
         operations: heavy operations (matrix products, convolutions, attention) in training
             forwards; counted only if activations are reused.
         reused: heavy operations that were not computed again.
-        products: multiplications that all heavy operations take.
-        spared: multiplications of the reused operations.
-        strayed: training forwards that called other operations than their selection pass. From the
-            first difference on, nothing was reused.
+        products: multiplications in all heavy operations.
+        spared: multiplications in the reused operations.
+        strayed: training forwards that called other operations than their selection pass did. From
+            the first difference on, such a forward reused nothing.
         held_bytes: the most memory that a selection pass kept for its training forward.
     """
 

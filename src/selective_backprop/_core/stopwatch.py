@@ -8,14 +8,14 @@ import torch
 
 
 class Stopwatch:
-    """Count the time between `start` and `stop`, each moment for exactly one phase.
+    """Measure the time between `start` and `stop`; each moment counts for exactly one phase.
 
     Time outside all phases counts for `"other"`. A phase inside another phase pauses the outer one.
     So the seconds of all phases always add up to the seconds that the stopwatch ran.
 
     Args:
         device: where the work runs. On CUDA the device is synchronised at every change of phase, so
-            that work counts for the phase that asked for it. This slows training down, so leave the
+            that work counts for the phase that started it. This slows training down, so leave the
             stopwatch out if only the result matters.
         clock: returns seconds that never decrease; `time.process_time` counts this process's
             CPU seconds instead of wall-clock seconds.
@@ -37,12 +37,12 @@ class Stopwatch:
             self._phase = "other"
 
     def stop(self) -> None:
-        """Stop counting. What follows, such as an evaluation, counts for no phase."""
+        """Stop. Time after this, such as that of an evaluation, counts for no phase."""
         self._charge()
         self._phase = None
 
     def go_on(self, seconds: Mapping[str, float]) -> None:
-        """Continue from seconds per phase that were counted earlier, in another process, say."""
+        """Continue from seconds per phase that were counted earlier, say by another process."""
         self._seconds = dict(seconds)
 
     def phase(self, name: str) -> AbstractContextManager[None]:

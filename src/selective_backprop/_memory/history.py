@@ -21,16 +21,17 @@ class History:
 
     Scores are sorted once after each `file`, however many candidates are then ranked among them.
 
-    A subclass can weigh scores (by overriding `weights`), or decide which scores are remembered (by
-    overriding `remember`). Only `kept` and `filed` are saved, loaded and shared among ranks.
+    A subclass can give scores weights (by overriding `weights`), or decide which scores are
+    remembered (by overriding `remember`). Only `kept` and `filed` are saved, loaded and shared
+    among ranks.
 
     Args:
         capacity: R, the number of scores that are remembered; at least 1.
 
     Attributes:
         columns: the names of the tensors in `kept`. The first tensor holds the scores.
-        kept: float tensors `[capacity]` without NaN, by name. The first `len(history)` places are
-            in use. Empty before the first call of `file`.
+        kept: float tensors `[capacity]` without NaN, by name. The first `len(history)` places of
+            each are in use. There are no tensors before the first call of `file`.
         filed: how many scores were ever added by `file`.
 
     Raises:
@@ -65,7 +66,7 @@ class History:
         """Put new scores into `kept`, which holds zeros at first.
 
         `filed` does not count the new scores yet. By default, the oldest scores beyond the capacity
-        are forgotten. A subclass that needs random numbers takes them from a generator seeded with
+        are forgotten. If your subclass needs random numbers, take them from a generator seeded with
         `filed`. `remember` must not make the host wait for the device.
         """
         ring, newest = _writable(self.kept["ring"], scores)
@@ -94,7 +95,7 @@ class History:
             ties: whether equal scores count as lower, too.
 
         Returns:
-            Shares in [0, 1], float64. If scores are weighed, these are shares of the total weight.
+            Shares in [0, 1], float64. If scores have weights, these are shares of the total weight.
             If a score is itself among the remembered ones, its share is below 1, unless ties count.
             If no score is remembered, all shares are 1, so that no candidate is left out. The host
             does not wait for the device.
@@ -109,11 +110,11 @@ class History:
     def places(
         self, scores: Scores, *, ties: bool = False
     ) -> tuple[Int64[Tensor, " candidate"], Float64[Tensor, " place"]]:
-        """Return how many remembered scores are lower than each score, and each count's share.
+        """Return how many remembered scores are lower than each score, and a table of shares.
 
-        The counts are `[candidate]`, and the shares `[place]`. `percentiles` uses the counts as
-        indices into the shares. If scores are not weighed, the shares are the same tensor at each
-        call, until the number of remembered scores changes. The history must not be empty.
+        `percentiles` looks up each count, `[candidate]`, in the table, `[place]`. If scores have no
+        weights, each call returns the same table until the number of remembered scores changes. The
+        history must not be empty.
         """
         if self._sorted is None:
             recent, weights = self.recent, self.weights
@@ -130,7 +131,7 @@ class History:
         return places, self._even
 
     def percentiles_on_host(self, scores: Scores, *, ties: bool = False) -> np.ndarray:
-        """Do in NumPy what `percentiles` does, for scores in the host's memory."""
+        """Return the result of `percentiles` for scores in the host's memory, computed by NumPy."""
         if self._sorted_on_host is None:
             if not len(self):
                 return np.ones(scores.shape[0])
@@ -143,7 +144,7 @@ class History:
         return places / len(ascending) if self._below is None else self._below.numpy()[places]
 
     def mean(self) -> Float64[Tensor, ""]:
-        """Return the mean of the finite remembered scores; a weighted mean if scores are weighed.
+        """Return the mean of the finite remembered scores; a weighted mean if they have weights.
 
         Returns:
             A float64 scalar on the scores' device; NaN if no finite score is remembered. The host
@@ -177,7 +178,7 @@ class History:
         return ScoreStats(len(finite), float(finite.mean()), tuple(deciles.tolist()))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the tensors in `kept`, and `filed`, to be saved."""
+        """Return the capacity, the tensors in `kept`, and `filed`, to be saved."""
         kept, filed = self.mark()
         columns = {name: kept.get(name) for name in self.columns}
         return {"capacity": self.capacity, **columns, "filed": filed}

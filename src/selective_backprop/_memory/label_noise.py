@@ -30,7 +30,7 @@ class WrongShare(NamedTuple):
     """The estimated share of labels that were drawn at random, with a 95 % interval.
 
     Attributes:
-        share: in [0, 1].
+        share: the estimate, in [0, 1].
         half_width: half the width of the interval.
     """
 

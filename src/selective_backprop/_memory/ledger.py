@@ -24,11 +24,11 @@ def example_bytes(depth: int, columns: int = 1, *, first: bool = False) -> int:
 
 
 class Observations(NamedTuple):
-    """The scores from one source and their epochs at one moment, on the host.
+    """A copy of each example's last scores from one source, and of their epochs, on the host.
 
     Attributes:
         scores: the last scores of each example, newest first; NaN where an example has fewer.
-        epochs: the epoch in which each score was taken; -1 where an example has fewer.
+        epochs: the epoch in which each score was computed; -1 where an example has fewer.
     """
 
     scores: Float32[np.ndarray, "lag example"]
@@ -54,7 +54,7 @@ class ClassVisits(NamedTuple):
 
     @property
     def least(self) -> float:
-        """The ratio of the least visited class; 1 if all classes are visited in proportion to size.
+        """The lowest ratio of any class; 1 if classes are visited in proportion to their size.
 
         A class's ratio is its share of all visits, divided by its share of the examples.
         """
@@ -322,11 +322,12 @@ class AwaitedLosses:
 class Ledger:
     """The memory of each example's last scores, their epochs, and how often it was trained on.
 
-    Scores of selection passes and losses of training are kept apart: the model was in another mode,
-    and the example may have been augmented differently. An example takes 6 bytes for each score and
-    2 bytes for the count. With one score from one source, this is 8 bytes. If several losses are
-    remembered, one more byte marks the first loss after the example was handed out in a batch. The
-    class of an example takes 6 more bytes.
+    Scores of selection passes are kept apart from losses of training: the model was in another
+    mode, and the example may have been augmented differently.
+
+    An example takes 6 bytes for each score, and 2 bytes to count how often it was trained on. With
+    one score from one source, this is 8 bytes. If several losses are remembered, one more byte
+    notes whether the example awaits a loss. The class of an example takes 6 more bytes.
 
     Args:
         examples: number of examples in the data set.
@@ -336,8 +337,8 @@ class Ledger:
 
     Attributes:
         examples: as given.
-        scored: scores taken by selection passes.
-        recorded: losses that the user recorded from training.
+        scored: scores computed by selection passes.
+        recorded: losses that your loop recorded from training.
         classes: the class index of each example, as a float32, exact up to 2^24.
         label_noise: estimates the share of wrong labels, during the first pass.
 
@@ -359,19 +360,19 @@ class Ledger:
 
     @property
     def changes(self) -> int:
-        """How often anything was filed; while this number stays the same, nothing new was filed."""
+        """A number that grows whenever scores or losses are filed."""
         return self.scored.changes + self.recorded.changes
 
     def hand_out(self, indices: RowIndices) -> None:
-        """Note that examples go into a training batch, whose losses may be recorded."""
+        """Note that examples go into a training batch. Its losses may be recorded later."""
         self._awaited.hand_out(indices)
         self.count(indices)
 
     def record(self, indices: RowIndices, losses: Tensor, epoch: int) -> None:
         """Remember losses that training computed.
 
-        The first loss of an example after it was handed out is kept beside its earlier losses. If
-        the same step computes further losses of the example, the last of them replaces the first.
+        The first loss of an example after `hand_out` is added to its earlier losses. If the same
+        step computes more losses of the example, each replaces the one before.
 
         Args:
             indices: the examples, on any device.
@@ -381,7 +382,7 @@ class Ledger:
         self.recorded.file(indices, losses, epoch, self._awaited.answer(indices))
 
     def classify(self, indices: RowIndices, classes: Tensor) -> None:
-        """Remember the class of some examples, which does not change with the epochs."""
+        """Remember the classes of some examples. Classes do not change with the epochs."""
         self.classes.file(indices, classes, 0)
 
     @property
@@ -441,7 +442,7 @@ class Ledger:
         return counts.to("cpu", torch.int32, copy=True)
 
     def visits(self) -> tuple[int, int]:
-        """Return how often examples were trained on in total, and how many of them ever were."""
+        """Return how often examples were trained on in total, and how many were at least once."""
         selected = self._clamp()
         if selected is None:
             return 0, 0

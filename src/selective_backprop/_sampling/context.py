@@ -23,11 +23,11 @@ class Context:
         losses: returns one loss per example of a batch, `[candidate]`, on the model's device; None
             if nothing is scored.
         outputs: returns `(outputs, targets)` of a batch; None if only losses are available.
-        device: where candidates are moved to, or None if they stay where the loader put them.
+        device: the device that candidates are moved to; None if they stay where they are loaded.
         examples: number of examples in the data set, or None for a stream.
         rate: the share of the candidates that selection is meant to keep; None if unknown.
         checks: whether a cheap scorer may check itself against an exact one. False inside another
-            cheap scorer, because the outer one checks itself.
+            cheap scorer, because the outer scorer makes the check.
 
     Raises:
         ConfigurationError: if a number is out of its range.

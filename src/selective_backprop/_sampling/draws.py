@@ -57,8 +57,8 @@ class Selection(NamedTuple):
 def inclusion_odds(weights: Odds, count: int) -> Odds:
     """Return the odds `min(1, c * weights)`, where `c` makes the odds sum to `count`.
 
-    If fewer than `count` weights are positive, the odds of these rows are 1, and the rest of the
-    count is spread evenly over the other rows.
+    If fewer than `count` weights are positive, the rows with positive weights have odds of 1, and
+    the other rows share the rest of the count evenly.
 
     Args:
         weights: one per candidate, proportional to the candidate's odds; at least 0, on any scale
@@ -66,7 +66,7 @@ def inclusion_odds(weights: Odds, count: int) -> Odds:
         count: how many rows are to be drawn; at most the number of candidates.
 
     Returns:
-        Odds in [0, 1] on the weights' device. The host does not wait.
+        Odds in [0, 1] on the weights' device. The host does not wait for the device.
 
     Raises:
         ConfigurationError: if the count is not a whole number from 0 to the number of candidates.
@@ -106,7 +106,7 @@ def tilted_odds(probabilities: Odds, count: int) -> Odds:
         count: how many rows are to be drawn; at most the number of rows.
 
     Returns:
-        Odds in [0, 1] on the probabilities' device. On CUDA the host does not wait.
+        Odds in [0, 1] on the probabilities' device. The host does not wait for the device.
 
     Raises:
         ConfigurationError: if the count is not a whole number from 0 to the number of rows.
@@ -155,10 +155,10 @@ def tilt_on_device(both: Float64[Tensor, "2 candidate"], count: int) -> Odds:
 
 
 def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndices:
-    """Draw exactly `count` distinct rows, each with its own odds of being among them.
+    """Draw exactly `count` distinct rows, each with its own odds of being drawn.
 
-    This is systematic sampling. Rows are put in random order on a line, and the length of a row is
-    its odds. Points at distance 1 are laid on this line, and each point takes the row it falls on.
+    This is systematic sampling. Rows are laid on a line in random order, and the length of a row is
+    its odds. Points are set on the line at distance 1, and each point takes the row it falls on.
 
     Args:
         odds: each row's inclusion odds in [0, 1], summing to `count`.
@@ -166,7 +166,7 @@ def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndic
         generator: the only source of randomness, on the odds' device.
 
     Returns:
-        Exactly `count` row positions, ascending, however the sum of the odds is rounded.
+        Exactly `count` row positions, ascending, even if rounding changes the sum of the odds.
 
     Raises:
         ConfigurationError: if the count is not a whole number from 0 to the number of rows.

@@ -15,12 +15,12 @@ from selective_backprop._sampling.context import Context
 
 
 class RunningGate(ABC):
-    """A gate at work in one training: it opens selection while scores say that selecting pays.
+    """A gate in one training: it is open while scores show that selecting pays.
 
-    While the gate is shut, everything is trained on. An open gate observes the scores of all
-    candidate batches. A shut gate observes the batches that `probes` asks for. If the loop hands
-    its losses or outputs to the loader, the gate also observes the batches that were trained on
-    without selection.
+    An open gate lets selection act; while the gate is shut, everything is trained on. An open gate
+    observes the scores of all candidate batches. A shut gate observes the batches that `probes`
+    asks for. If your loop passes its losses or outputs to the loader, the gate also observes the
+    batches that were trained on without selection.
     """
 
     @property
@@ -32,8 +32,8 @@ class RunningGate(ABC):
     def probes(self) -> bool:
         """Return whether to score the next candidate batch although the gate is shut.
 
-        The loader asks at each batch that comes while the gate is shut, even if the loop hands over
-        its losses or outputs.
+        While the gate is shut, the loader calls this for each batch, even if your loop passes its
+        losses or outputs to the loader.
         """
 
     @abstractmethod
@@ -60,25 +60,25 @@ class AbstractGate(ABC):
 @final
 @dataclass(frozen=True)
 class VarianceGate(AbstractGate):
-    """Open selection while the variance that importance sampling saves is worth its scoring cost.
+    """Select while importance sampling saves enough variance to be worth its scoring cost.
 
     An example drawn in proportion to the scores `s` is worth `tau = sqrt(mean(s ** 2)) / mean(s)`
-    uniformly drawn examples. Sampling pays if `tau > (B + 3 b) / (3 b)`. Here B candidates are
-    scored for a batch of b rows, and a backward pass is taken to cost two forward passes.
+    uniformly drawn examples. Sampling pays if `tau > (B + 3 b) / (3 b)`, where B candidates are
+    scored for a batch of b rows. The formula assumes that a backward pass costs two forward passes.
 
-    If the loop takes its loss from `SelectiveLoader.loss_fn` or calls `record`, the shut gate uses
-    what training computes anyway, and costs nothing. Otherwise the gate needs scoring passes. A
-    batch's tau counts from the next batch on. On CUDA it counts one batch later, so that the host
-    does not wait for the device.
+    The gate is open while selection acts. If your loop uses `SelectiveLoader.loss_fn` or calls
+    `record`, the shut gate takes the losses or outputs of training, and costs nothing. Otherwise it
+    needs scoring passes. A batch's tau counts from the next batch on. On CUDA it counts one batch
+    later than that, so that the host does not wait for the device.
 
     Args:
         smoothing: weight of the old value in the moving average of tau, in [0, 1). The average
             starts at 0, so one high tau does not open the gate.
         probe_every: while the gate is shut, one in this many candidate batches is scored; at least
-            1. The count begins anew when the loop hands over a batch's losses or outputs. A scored
-            batch is trained on like the others.
-        threshold: the gate is open while the average of tau is above this; None takes the formula
-            above.
+            1. The count begins anew when your loop passes a batch's losses or outputs to the
+            loader. A scored batch is trained on like the others.
+        threshold: the gate is open while the average of tau is above this; None takes
+            `(B + 3 b) / (3 b)`.
 
     Raises:
         ConfigurationError: if a value is out of its range.

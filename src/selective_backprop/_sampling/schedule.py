@@ -26,14 +26,14 @@ class Phase(Enum):
 class Schedule:
     """When selection acts: after the warm-up epochs, and from `start` to `end` of training.
 
-    Training is measured in candidates, not in optimiser steps. So a strategy that takes fewer steps
-    does not stretch its own warm-up.
+    Training is measured in candidates, not in optimiser steps. So the warm-up does not become
+    longer if a strategy takes fewer steps.
 
     Args:
         warmup_epochs: whole epochs at the beginning that train on everything.
         start: fraction of training, in [0, 1), before which everything is trained on.
         end: fraction of training, in (`start`, 1], from which everything is trained on again.
-        gate: judges from scores whether selection pays at the moment; None to select always.
+        gate: judges from scores whether selection pays at the moment; None always selects.
 
     Raises:
         ConfigurationError: if a value is out of its range or would disable selection.
@@ -57,7 +57,7 @@ class Schedule:
 
     @property
     def uses_fractions(self) -> bool:
-        """Whether `start` or `end` is used, so that the length of training must be known."""
+        """Whether `start` or `end` is used; if so, the length of training must be known."""
         return self.start > 0.0 or self.end < 1.0
 
     def check_length(self, epochs: float | None, batches: int | None) -> None:

@@ -28,10 +28,10 @@ class Subset:
     on the CPU.
 
     Args:
-        indices: the kept examples, none twice, in any order. They are held in int64, ascending.
+        indices: the kept examples, none twice, in any order. They are stored as int64, ascending.
         examples: the size of the whole data set.
-        scores: the scores by which examples were chosen, one finite number for each example of the
-            whole data set, held in float32 or float64; or None.
+        scores: the scores by which examples were chosen: one finite number for each example of the
+            whole data set, stored in float32 or float64. None if there are no scores.
         source: where the choice comes from, in a few words.
         cost: cost of the scores, in epochs of traditional training (three forward passes per
             example); 0 if unknown.
@@ -40,9 +40,8 @@ class Subset:
         digest: a hash of all of the above, in twelve hexadecimal digits.
 
     Raises:
-        ConfigurationError: if no index is given, if one is given twice or is outside of the
-            data set, if the scores are not one finite number per example, or if the cost is
-            negative.
+        ConfigurationError: if there are no indices, if an index is repeated or outside of the data
+            set, if the scores are not one finite number per example, or if the cost is negative.
 
     Example:
         >>> import torch
@@ -130,7 +129,7 @@ class Subset:
         """Return the subset that `save` wrote. No code in the file is run.
 
         Raises:
-            DataError: if the file is missing, truncated, damaged, of another version, or no subset.
+            DataError: if the file is missing or damaged, of another version, or holds no subset.
         """
         content, names = _read(Path(path)), [each.name for each in fields(cls)]
         try:

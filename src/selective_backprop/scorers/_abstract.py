@@ -19,8 +19,8 @@ from selective_backprop.scorers._agreement import Agreement
 class RunningScorer(ABC):
     """The part of a scorer that runs in one training; `AbstractScorer.start` returns it.
 
-    `recall`, `learn` and `begin` have defaults. A scorer that overrides `recall` must say
-    `remembers=True` in its `Needs`, because `Needs` are checked before the scorer is started.
+    `recall`, `learn` and `begin` have defaults. A scorer that overrides `recall` must set
+    `remembers=True` in its `Needs`, which the loader reads before it starts the scorer.
     """
 
     @abstractmethod
@@ -28,8 +28,8 @@ class RunningScorer(ABC):
         """Score the candidates of one batch; a higher score means more useful to train on.
 
         Args:
-            batch: the candidates as training will see them, on their device.
-            indices: their indices in the data set, or None for a stream.
+            batch: the candidates, as training will see them and on the same device.
+            indices: the candidates' indices in the data set, or None for a stream.
 
         Returns:
             One score per candidate, detached, on the model's device.
@@ -51,9 +51,9 @@ class RunningScorer(ABC):
             epoch: the number of the epoch that starts.
 
         Returns:
-            Scores on the host, or None if all would be NaN. NaN means that an example must be
-            loaded and scored anew. Infinity means that nothing is known, and that the example is to
-            be trained on.
+            Scores on the host, or None if all would be NaN. A NaN says that the example must be
+            loaded and scored anew. Infinity says that nothing is known about the example, so it is
+            trained on.
         """
         return None
 
@@ -62,7 +62,7 @@ class RunningScorer(ABC):
 
     @property
     def ahead(self) -> int:
-        """How many batches to `begin` before waiting for the first one's scores; 0 for no delay."""
+        """How many batches to `begin` before waiting for the scores of the first; 0: no delay."""
         return 0
 
     def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
@@ -80,17 +80,17 @@ class RunningScorer(ABC):
         return lambda: scores
 
     def score_exactly(self, batch: Any, indices: RowIndices | None) -> Scores:
-        """Score the candidates of one batch exactly, even if the scorer is a cheap one."""
+        """Score the candidates of one batch exactly, even if `score` only approximates."""
         return self.score(batch, indices)
 
     @property
     def agreement(self) -> Agreement | None:
-        """What the last check against exact scores found; None if there was no check yet."""
+        """The result of the last check against exact scores; None before the first check."""
         return None
 
     @property
     def checked(self) -> int:
-        """How many candidates have been scored a second time, exactly."""
+        """How many candidates were scored a second time, exactly, to check the cheap scores."""
         return 0
 
 
@@ -100,25 +100,25 @@ class Needs:
 
     Attributes:
         passes: whether candidates are scored as they arrive, by a forward pass or otherwise;
-            if not, `score` is never called.
+            if not, `score` is called only to rescore.
         indices: whether it needs the examples' indices in the data set.
-        remembers: whether it knows the scores of some examples from memory, by index; then its
-            `RunningScorer` has `recall`.
-        outputs: whether it needs the model's outputs besides losses.
-        recordings: whether it selects by the losses that the loop hands to
+        remembers: whether it remembers scores of examples by index. Its `RunningScorer` must then
+            override `recall`.
+        outputs: whether it needs the model's outputs as well as losses.
+        recordings: whether it selects by the losses that your loop passes to
             `SelectiveLoader.record`.
         depth: how many scores of each example must be remembered.
         first: whether each example's first recorded loss must be remembered.
-        classes: whether it asks for each example's class. Classes are known if targets are class
+        classes: whether it uses each example's class. Classes are known if targets are class
             indices, or floats of 0 (no) and 1 (yes).
         rescores: whether it scores, at an epoch's end, the examples that the epoch left out.
         model: whether it scores with the model in training; False if it has a model of its own.
-        plain_forward: whether each call of `score` is exactly one forward pass of the model in
-            training, whole and unchanged. Under FSDP, or with SyncBatchNorm in training mode, a
-            forward pass waits for all ranks, so only such scorers are allowed then. False for a
-            scorer that uses a part or a copy of the model.
-        fresh: the mean share of an epoch's candidates that `score` is called for, in (0, 1]; below
-            1 if the scorer knows some scores from memory.
+        plain_forward: whether each call of `score` runs exactly one forward pass of the whole
+            model in training. False for a scorer that uses a part or a copy of the model. Such a
+            scorer is refused under FSDP, and with SyncBatchNorm in training mode, because there a
+            forward pass waits for all ranks.
+        fresh: the share of candidates that `score` is called for in an average epoch, in (0, 1].
+            Below 1 if the scorer knows some scores from memory.
 
     Raises:
         ConfigurationError: if a number is out of its range.
@@ -156,11 +156,11 @@ class AbstractScorer(ABC):
 
 
 class Delegating(RunningScorer):
-    """A running scorer that wraps another scorer, which does the remembering and learning.
+    """A running scorer that wraps another scorer and leaves memory and learning to it.
 
     Args:
         inner: the wrapped scorer.
-        beside: one more scorer, which learns too.
+        beside: one more scorer, whose `learn` is called, too.
 
     """
 

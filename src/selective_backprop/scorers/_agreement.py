@@ -31,7 +31,7 @@ class Agreement:
 
     @classmethod
     def between(cls, scores: Scores, exact: Scores, *, rate: float) -> "Agreement":
-        """Return how far two scorings of one batch agree; waits for the scores' device.
+        """Return how far two sets of scores of one batch agree; waits for the scores' device.
 
         Args:
             scores: cheap scores, one per candidate; at least one.
@@ -39,8 +39,8 @@ class Agreement:
             rate: the share of the scores that counts as the highest, in (0, 1].
 
         Raises:
-            ConfigurationError: if the numbers of scores differ or are 0, or the rate is out of
-                its range.
+            ConfigurationError: if there are no scores, if the two sets differ in size, or if the
+                rate is out of its range.
         """
         rate = check_number("rate", rate, above=0, most=1)
         if scores.shape != exact.shape or not len(scores):

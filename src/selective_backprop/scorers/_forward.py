@@ -47,20 +47,21 @@ MeasureName: TypeAlias = Literal["loss", "error-norm"]
 class Forward(AbstractScorer):
     """Score each candidate by its loss in a forward pass of the current model.
 
-    The pass runs without gradients. Afterwards each module's mode, the buffers, and the random
-    streams of torch, NumPy and Python are as before. The model's forward hooks do run. The pass
-    computes in the precision that is active where the loop asks the loader for a batch. To use
-    another precision, enter autocast in `losses=`.
+    The pass runs without gradients. Afterwards the modes of modules, the buffers, and the random
+    states of torch, NumPy and Python are restored. The model's forward hooks do run. The pass uses
+    the autocast precision that is active when your loop asks the loader for a batch. To use another
+    precision, enter autocast inside the function that you pass as `losses=`.
 
     Args:
         measure: `"loss"`, or `"error-norm"`, which needs outputs `[candidate, class]` and
             targets that are class numbers or probabilities.
-        training: leave the modules in their present mode, normally training mode (dropout on, batch
-            statistics), instead of scoring in eval mode.
+        training: whether to score in the modules' current mode instead of eval mode. This is
+            normally training mode, with dropout and batch statistics.
 
     Raises:
-        ConfigurationError: if the measure is unknown or a flag is no bool. When training starts: if
-            there is no model, there are no losses, or the measure needs outputs and there are none.
+        ConfigurationError: if the measure is unknown or `training` is not a bool. When training
+            starts: if there is no model, if there are no losses, or if the measure needs outputs
+            and there are none.
 
     Source:
         For the error norm: Katharopoulos and Fleuret 2018, arXiv:1803.00942, equation 20; Paul et
@@ -85,7 +86,7 @@ class Forward(AbstractScorer):
         return self.of(context.model, context)
 
     def of(self, model: nn.Module, context: Context) -> RunningScorer:
-        """Return a started scorer that uses `model`, which need not be the model in training."""
+        """Return a running scorer that uses `model`, which need not be the one in training."""
         measured, outputs = context.losses, context.outputs
         if self.measure is Measure.ERROR_NORM:
             if outputs is None:

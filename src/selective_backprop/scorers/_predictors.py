@@ -21,7 +21,7 @@ _CHUNK = 1024  # examples; 2 MiB of a kernel with 256 points
 
 
 class AbstractPredictor(ABC):
-    """A way to predict an example's next score from its last ones. Immutable, without a memory."""
+    """Predicts an example's next score from its last scores. Immutable, without a memory."""
 
     @property
     @abstractmethod
@@ -34,11 +34,11 @@ class AbstractPredictor(ABC):
 
         Args:
             observed: the last scores of each example and their epochs, newest first.
-            epoch: the epoch to predict for, later than all observed ones.
+            epoch: the epoch to predict for; later than all observed epochs.
 
         Returns:
-            Predicted scores; a higher one means more useful to train on. The unit does not matter,
-            since only ranks count. NaN for an example that was never scored.
+            Predicted scores; a higher score means more useful to train on. Only the order of the
+            scores counts. NaN for an example that was never scored.
         """
 
 
@@ -79,20 +79,21 @@ class GaussianProcess(AbstractPredictor):
     """Predict the next score by a Gaussian process, from the last scores and their epochs.
 
     When an epoch starts, the process learns how an example's last score follows from its earlier
-    ones. In the same way, it predicts the next score from the last ones. If an example has fewer
-    than `depth - 1` scores, its last score is the prediction. If fewer than 8 examples have `depth`
-    scores, the last score is the prediction for all examples. The number of epochs between scores
-    is a feature, which helps if examples were scored in different epochs.
+    scores. It then predicts the next score from the last scores in the same way. It also uses the
+    number of epochs between scores, which helps if examples were scored in different epochs. If an
+    example has fewer than `depth - 1` scores, its last score is the prediction. If fewer than 8
+    examples have `depth` scores, the last score is the prediction for all examples.
 
-    In each epoch, learning takes some dozens of times `O(points ** 3)` operations. Predicting takes
-    `O(examples * points)`. Predictions are made in pieces and take little memory.
+    In each epoch, learning takes some dozens of times `O(points ** 3)` operations, and predicting
+    takes `O(examples * points)`. Predictions are made in pieces, to save memory.
 
     Needs scikit-learn: `pip install 'selective-backprop[predict]'`.
 
     Args:
-        points: the most examples to learn from, at least 8, evenly spread over the ranks of
-            their scores.
-        depth: number of scores that are remembered, including the one to predict; at least 2.
+        points: the largest number of examples to learn from, at least 8. From more examples, this
+            many are taken, evenly spread over the ranks of their scores.
+        depth: number of scores that are remembered of each example, at least 2. The newest of
+            them serves as the target when learning.
 
     Raises:
         ConfigurationError: if a value is out of its range or scikit-learn is not installed.
@@ -153,22 +154,25 @@ def _flatten(
 class Crossing(AbstractPredictor):
     """Predict the probability that an example's next score is among the highest.
 
-    When an epoch starts, a logistic regression learns which examples have a newest score among the
-    highest `rate`. It learns this from the examples' earlier ranks and their epochs. If an example
-    has no earlier score, its rank is taken to have changed like that of the average example.
-    Nothing can be learned if fewer than 8 examples have `depth` scores, or if all or none of these
-    are among the highest. The prediction is then the share of examples with a lower last score.
+    When an epoch starts, a logistic regression learns to tell whether an example's newest score is
+    among the highest. Its inputs are the ranks of the example's earlier scores, and their epochs.
+    If an example has fewer than `depth - 1` scores, averages stand in for its missing inputs.
 
-    In each epoch, ranking takes `O(examples * log(examples))` operations. Learning takes
+    Nothing can be learned if fewer than 8 examples have `depth` scores, or if all or none of these
+    examples are among the highest. The prediction is then the share of examples with a lower last
+    score.
+
+    In each epoch, ranking takes `O(examples * log(examples))` operations, and learning takes
     `O(points)`.
 
     Needs scikit-learn: `pip install 'selective-backprop[predict]'`.
 
     Args:
-        rate: share of the examples whose scores count as high, in (0, 1]. Use the strategy's rate.
-        depth: number of scores that are remembered, including the one to predict; at least 2.
-        points: the most examples to learn from, at least 8, evenly spread over the ranks of
-            their scores.
+        rate: share of the examples that count as the highest, in (0, 1]. Use the strategy's rate.
+        depth: number of scores that are remembered of each example, at least 2. The newest of
+            them serves as the target when learning.
+        points: the largest number of examples to learn from, at least 8. From more examples, this
+            many are taken, evenly spread over the ranks of their scores.
 
     Raises:
         ConfigurationError: if a value is out of its range or scikit-learn is not installed.

@@ -39,16 +39,18 @@ from selective_backprop.scorers._predictors import AbstractPredictor, Average
 class Stale(AbstractScorer):
     """Score each example only every few epochs, and select by the last score in between.
 
-    In between, examples are selected before anything is loaded. A score is used in at most `epochs`
-    epochs, including the epoch that computed it. Only examples that wait for a full window of
-    candidates keep their score longer. An example without a valid score is loaded and scored.
+    In between, examples are selected before they are loaded. A score is valid for `epochs` epochs,
+    including the epoch that computed it. Examples are selected from windows of candidates; while an
+    example waits for its window to fill, its score stays valid. An example without a valid score is
+    loaded and scored.
 
     Args:
         scorer: scores the examples.
-        epochs: number of epochs, n, in which a score is used; with 1, every epoch computes new
+        epochs: number of epochs, n, in which a score is valid; with 1, every epoch computes new
             scores.
-        spread: whether each epoch scores an n-th of the examples (by index), so that every epoch
-            costs the same. By default all examples are scored in the same epoch, as in the paper.
+        spread: whether each epoch scores another n-th of the examples (by index), so that all
+            epochs cost the same. By default all examples are scored in the same epoch, as in the
+            paper.
         recorded: whether losses passed to `SelectiveLoader.record` count as scores too. These
             losses come from the model in training mode.
 
@@ -72,7 +74,7 @@ class Stale(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """Indices, besides what the wrapped scorer needs."""
+        """The needs of the wrapped scorer, and indices."""
         fresh = 1.0 / self.epochs
         return replace(self.scorer.needs, indices=True, remembers=True, fresh=fresh)
 
@@ -123,14 +125,13 @@ def _forget(scores: np.ndarray, lost: np.ndarray) -> Float32[Tensor, " example"]
 class Predicted(AbstractScorer):
     """Score each example only every few epochs, and select by a predicted score in between.
 
-    It works like `Stale`, but predicts each score from the example's last scores. Predictions are
-    made once, at an epoch's start, for all examples. If an example's last score is too old, it is
-    loaded and scored.
+    It works like `Stale`, but predicts each score from the example's last scores. All predictions
+    are made at the start of the epoch. An example whose last score is too old is loaded and scored.
 
     Args:
         scorer: scores the examples.
         predictor: predicts a score from the example's last scores.
-        epochs: number of epochs in which a score is used, including the epoch that computed it. At
+        epochs: number of epochs in which a score is valid, including the epoch that computed it. At
             least 2: with 1, nothing would be predicted.
 
     Raises:
@@ -149,7 +150,7 @@ class Predicted(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """Indices, and as many remembered scores as the predictor reads."""
+        """The needs of the wrapped scorer, indices, and as many scores as the predictor reads."""
         depth, fresh = self.predictor.depth, 1.0 / self.epochs
         return replace(self.scorer.needs, indices=True, remembers=True, depth=depth, fresh=fresh)
 
@@ -173,45 +174,45 @@ class Recorded(AbstractScorer):
     """Score each example by the last loss that training recorded for it.
 
     Your training loop passes its losses to `SelectiveLoader.record`. Examples are selected before
-    anything is loaded. An example without a known loss scores infinity, so it is trained on. A loss
-    dates from the last time the example was trained on, which may be long ago. It was computed by
-    the model in training mode.
+    they are loaded. An example without a known loss scores infinity, so it is trained on. A loss
+    dates from the last time the example was trained on, which may be long ago. The model was then
+    in training mode.
 
     `give_up`, `fades` and `prior` need plain cross-entropies. `give_up` and `prior` tell classes
     apart only if the recorded targets are class indices or binary.
 
     Args:
         max_age: for how many epochs a loss counts, after the epoch that recorded it. Then the
-            example is trained on again. None: for ever.
+            example is trained on again. None: losses count for ever.
         rescore: a scorer for the examples that an epoch left out, used at the epoch's end. Its
             passes count as scoring cost. With None, these examples keep their old loss.
         highest_of: number of last recorded losses; the highest of them is the example's score. More
             than 1 guards against lucky guesses.
-        give_up: a share in (0, 1), which sets the loss from which examples are given up. An example
-            recovers if its next loss is at most ln 2 (the model gives its target at least 1/2). The
-            higher the loss, the fewer examples recover. The limit is the lowest loss above which
-            fewer than this share recover. An example whose last `highest_of` losses all reach the
-            limit scores minus infinity, the lowest rank. If `max_age` is set, each epoch takes back
-            another `max_age`-th of these examples, to see whether they recover. Giving up begins
-            once half of the examples have a loss of at most ln 2, and in each class once half of
-            its own have. Mislabelled examples do not recover, hard ones do. None: no example is
-            given up.
-        fades: selection ends after this mean number of visits, not counting each example's first. A
-            visit is one training on an example; examples without any are left out of the mean. If
-            the error `1 - exp(-loss)` is below 1/2, twice the error is raised to a power that falls
-            from 1 to 0, so low errors rise to 1/2. None: scores stay.
-        prior: whether errors `1 - exp(-loss)` below 1/2 are raised in a class with more than half
-            of the examples. These errors are multiplied so that the error of always guessing this
-            class, `1 - share`, becomes 1/2.
+        give_up: a share in (0, 1). An example recovers if a loss above ln 2 is followed by one of
+            at most ln 2 (the model gives its target at least 1/2). The higher the loss, the fewer
+            examples recover. The limit is the lowest loss from which on fewer than this share
+            recover. If an example's last `highest_of` losses all reach the limit, it is given up:
+            it scores minus infinity, the lowest rank. Mislabelled examples do not recover, hard
+            ones do. If `max_age` is set, each epoch takes back another `max_age`-th of the examples
+            given up, to see whether they recover. No example is given up until half of all
+            examples, and half of its class, have a loss of at most ln 2. None: no example is given
+            up.
+        fades: number of visits after which selection ends. A visit is one training on an example.
+            The number is a mean over the examples that were visited, and does not count first
+            visits. Until then, low scores rise: an error `e = 1 - exp(-loss)` below 1/2 becomes
+            `(2 * e) ** p / 2`, and `p` falls from 1 to 0 as visits grow. None: scores do not rise.
+        prior: whether to raise errors `1 - exp(-loss)` below 1/2 in a class with more than half of
+            the examples. They are multiplied by a factor, but rise to 1/2 at most. The factor turns
+            `1 - share`, the error of always guessing this class, into 1/2.
         trim: whether to give up the estimated share of wrong labels too
-            (`SelectiveLoader.wrong_labels`), if its interval excludes 0. From the second epoch on,
-            the examples with the highest last losses are given up, in each class once half of its
-            right labels are learned.
+            (`SelectiveLoader.wrong_labels`), if the estimate is clear (`WrongShare.is_clear`). From
+            the second epoch on, this gives up the examples with the highest last losses. It spares
+            a class until half of its right labels are learned.
 
     Raises:
         ConfigurationError: if `max_age` or `highest_of` is not a whole number of at least 1,
             `give_up` or `fades` is out of its range, or `prior` or `trim` is not a bool. Also if
-            `rescore` cannot be wrapped, or if `highest_of` is below 2 with `give_up`.
+            `rescore` cannot be wrapped, or if `give_up` is used with `highest_of` below 2.
     """
 
     max_age: int | None = None
@@ -240,7 +241,7 @@ class Recorded(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """Indices and recorded losses; with `rescore`, also the needs of that scorer."""
+        """Indices and recorded losses; with `rescore`, also the needs of this scorer."""
         inner = Needs() if self.rescore is None else self.rescore.needs
         return replace(
             inner,

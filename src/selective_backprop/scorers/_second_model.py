@@ -37,7 +37,7 @@ class ReferenceLosses:
     """One loss per example of a data set, from a model that was trained beforehand.
 
     Args:
-        losses: `[example]`, in the data set's order; finite. Copied.
+        losses: finite numbers `[example]`, in the data set's order. They are copied.
 
     Raises:
         ConfigurationError: if `losses` is not one finite number per example.
@@ -87,20 +87,20 @@ class Excess(AbstractScorer):
     training has not. It scores low if both models find it hard, as with noisy and ambiguous
     examples.
 
-    `Excess(reference, Recorded())` uses recorded training losses, so it decides before anything is
-    loaded. With `Recorded()`, you may also pass `reference=None`: an example's loss is then
-    compared with its own first recorded loss. The further its loss has fallen, the lower the
+    `Excess(reference, Recorded())` uses recorded training losses, so examples are selected before
+    they are loaded. With `Recorded()`, you may also pass `reference=None`: an example's loss is
+    then compared with its own first recorded loss. The further its loss has fallen, the lower the
     example scores.
 
     Args:
         reference: one loss per example, from a reference model. Train that model on other
             examples, so that it has not learned these by heart. None takes each example's first
             recorded loss, which works only with `Recorded`.
-        scorer: gives the scores that the reference losses are subtracted from.
+        scorer: gives the scores. The reference losses are subtracted from them.
 
     Raises:
-        ConfigurationError: if there are no reference losses, or the scorer cannot be wrapped. At
-            the start: if the data set has another number of examples.
+        ConfigurationError: if there are no reference losses, or the scorer cannot be wrapped. When
+            training starts: if the data set has another number of examples.
 
     Source:
         Mindermann et al. 2022, arXiv:2206.07137 (reducible holdout loss).
@@ -129,7 +129,7 @@ class Excess(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """What the wrapped scorer needs, and indices."""
+        """The needs of the wrapped scorer, and indices."""
         return replace(self.scorer.needs, indices=True, first=self.reference is None)
 
     def start(self, context: Context) -> RunningScorer:
@@ -191,11 +191,11 @@ class Proxy(AbstractScorer):
 
     Args:
         make_model: returns the proxy, which takes the same batches as the model.
-        make_optimizer: returns an optimiser of the parameters it is given.
+        make_optimizer: takes the proxy's parameters and returns an optimiser of them.
 
     Raises:
-        ConfigurationError: if a factory is no function. At the start: if the training has no
-            losses.
+        ConfigurationError: if an argument is not a function. When training starts: if there are
+            no losses.
 
     Source:
         Coleman et al. 2020, arXiv:1906.11829. Their proxy selects before training; here it learns
