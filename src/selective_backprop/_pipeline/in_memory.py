@@ -64,21 +64,21 @@ class GatheredRows(Dataset[Any]):
 
 
 def in_memory_loader(loader: DataLoader[Any], collate_fn: Collate | None = None) -> DataLoader[Any]:
-    """Return a copy of a loader that takes batches from tensors in memory, which is faster.
+    """Return a faster copy of a loader, which takes whole batches from tensors in memory.
 
     torch's loader takes the examples of a `TensorDataset` one by one and stacks them. The copy
     takes all rows of a batch by one index call. Order, random streams and batches stay the same,
-    bit for bit. `SelectiveLoader` takes batches in this way by itself, if there are no workers and
-    the loader's collate function is torch's own.
+    bit for bit. `SelectiveLoader` does this by itself if the loader has no workers and uses torch's
+    own collate function.
 
     Args:
         loader: a loader of a `TensorDataset`, or of a `Subset` of one, that yields batches.
-        collate_fn: `callable(tensors)` that makes a batch of the gathered tensors. It replaces the
-            loader's own collate function, which takes a list of examples.
+        collate_fn: `callable(tensors)` that makes a batch from the gathered tensors. It replaces
+            the loader's own collate function, which takes a list of examples.
 
     Raises:
-        LoaderError: if the loader has another kind of data set or yields no batches. Also if it has
-            its own collate function and `collate_fn` is not given.
+        LoaderError: if the loader has another kind of data set or yields single examples. Also if
+            it has its own collate function and you do not pass `collate_fn`.
 
     Example:
         >>> import torch, selective_backprop as sb

@@ -14,12 +14,12 @@ from selective_backprop._pipeline.rows import Rows
 
 
 class NonFinite(NamedOption):
-    """Policy for scores that are infinite or not a number.
+    """What to do with scores that are infinite or NaN.
 
     `RAISE` stops with an error that names the examples. `SKIP` never trains on these examples. To
     find them, the host waits for the device before each draw. `SELECT` ranks them above all others.
-    Recorded losses that are not finite count as unknown. On a CPU, `RAISE` also stops at such
-    losses, because checking them does not make the host wait.
+    Recorded losses that are not finite count as unknown. On a CPU, where this check needs no
+    waiting, `RAISE` also stops at them.
     """
 
     RAISE = "raise"

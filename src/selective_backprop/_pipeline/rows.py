@@ -14,10 +14,10 @@ COUNT = attrgetter("count")
 
 
 class Leftovers(NamedOption):
-    """What happens at an epoch's end to an incomplete batch, or window of candidates.
+    """What happens at an epoch's end to rows that are too few for a draw or a batch.
 
-    `CARRY` keeps the rows for the next epoch. `FLUSH` draws a proportionally short batch. `DROP`
-    discards the rows.
+    `CARRY` keeps the rows for the next epoch. `FLUSH` makes a proportionally shorter batch from
+    them. `DROP` discards them.
     """
 
     CARRY = "carry"

@@ -29,32 +29,33 @@ from selective_backprop.selectors import Nonzero
 class NonzeroRows:
     """Leave out of each batch the rows whose gradient is exactly zero.
 
-    For example, such a row has an advantage of 0 (as in a GRPO group with equal rewards), a hinge
-    loss of 0, no token that counts, or only tokens that PPO clips. Your loop passes numbers that
-    are all 0 in such rows.
+    A row's gradient is zero, for example, if its advantage is 0 (as in a GRPO group with equal
+    rewards), its hinge loss is 0, none of its tokens counts, or PPO clips all of its tokens. You
+    pass numbers, such as advantages, that are all 0 in these rows.
 
-    By default, zero rows are removed from each batch, and `(selection.weights * losses).mean()` is
-    still the mean over all rows of the batch. So loss and gradient equal those of the whole batch,
-    to rounding. If all rows are zero, one of them is kept, with a gradient of zero. So momentum and
-    weight decay act as in training without selection, and under DDP each rank takes every step.
+    By default, these zero rows are removed from each batch, and
+    `(selection.weights * losses).mean()` is still the mean over all rows of the batch. Loss and
+    gradient therefore equal those of the whole batch, up to rounding. If all rows are zero, one of
+    them is kept, and the step has a gradient of zero. Momentum and weight decay then act as without
+    selection, and under DDP each rank takes every step.
 
-    With `backfill`, rows wait until they fill a batch of this size. There are fewer steps, and the
-    mean is over the rows of the full batch. Ranks step together: each gets a batch when every rank
-    has one. So every rank must call this object equally often.
+    With `backfill`, the other rows wait until they fill a batch of this size. There are fewer
+    steps, and the mean is over the rows of the full batch. Ranks step together: a rank gets a batch
+    only when every rank has one. All ranks must therefore call this object equally often.
 
-    Only the gradient is as without selection: BatchNorm in training sees fewer rows, and dropout
-    draws other masks. A row is not zero if it has a second loss, such as a KL penalty or a router
-    loss in a mixture of experts.
+    Two things differ from training without selection: BatchNorm in training mode sees fewer rows,
+    and dropout draws other masks. A row with a second loss is not zero: for example, a KL penalty,
+    or the router loss of a mixture of experts.
 
     Args:
-        backfill: rows of a training batch, at least 1. None hands out each batch without its zero
-            rows.
-        refills: with `backfill`, how many batches to wait at most for a full training batch, at
-            least 1. After these, the waiting rows form a smaller batch. On several ranks the mean
-            is then over the rows of all ranks, and a rank without waiting rows gets a row of weight
-            0. None sets no limit.
-        whole: paths in the batch that belong to it as a whole, not row by row.
-        pad: right-padding value by path, if `backfill` joins tensors of different trailing lengths.
+        backfill: number of rows of a training batch, at least 1. None returns each batch at once,
+            without its zero rows.
+        refills: with `backfill`, the most batches to wait for a full training batch, at least 1.
+            After these, the waiting rows form a smaller batch. On several ranks, its mean is over
+            the rows of all ranks, and a rank without waiting rows gets a row of weight 0. None sets
+            no limit.
+        whole: paths of the parts of a batch that are not divided into rows.
+        pad: right-padding value by path, for tensors of different widths that `backfill` joins.
 
     Raises:
         ConfigurationError: if an option is out of its range, or `refills` is given without
@@ -104,20 +105,20 @@ class NonzeroRows:
 
         Args:
             batch: tensors, arrays or lists of one row per example, in any containers. They must be
-                data, not results of the model, since rows are copied without their gradients.
+                data, not results of the model, because copies of rows carry no gradients.
             values: numbers or Booleans, `[row]` or `[row, ...]`, such as advantages, a mask of the
                 tokens that count, or losses. A row is zero if all its values are exactly 0. An
-                advantage of 1e-9 is not. If means are rounded, find groups of equal rewards by
-                `rewards != rewards[:, :1]`.
+                advantage of 1e-9 is not 0. Rounding can cause such advantages in groups of equal
+                rewards; test these groups by `rewards != rewards[:, :1]`.
 
         Returns:
-            Pairs of a batch and its `Selection`: the rows' places in the batches they came from,
-            and their weights. By default there is one pair. With `backfill` there is one for each
-            full batch, often none; all weights are 1, unless `refills` ends the wait of several
-            ranks.
+            Pairs of a batch and its `Selection`, which holds the rows' places in the batches they
+            came from, and their weights. By default there is one pair. With `backfill` there is one
+            pair for each full batch, so often none. All weights are then 1, except when `refills`
+            ends the wait on several ranks.
 
         Raises:
-            BatchError: if the batch's rows cannot be told apart, or hold gradients.
+            BatchError: if the batch cannot be divided into rows, or its tensors require gradients.
             LossError: if there is not one value, or one row of values, for each row.
         """
         count = count_rows(batch, self._layout)
@@ -191,7 +192,7 @@ class NonzeroRows:
 
         Raises:
             ConfigurationError: if the state is damaged, or was saved with `backfill` and this
-                object has none. This object then stays as it was.
+                object has none. After an error, this object is unchanged.
         """
         if self._buffer is None:
             Saved(state).fields()

@@ -18,18 +18,19 @@ class RestingPrompts(Sampler[int]):
     """Draw prompts in random order; if a prompt taught nothing lately, draw it less often.
 
     A prompt teaches nothing if all answers to it get equal rewards, and this will probably happen
-    again. Each visit in a row that taught nothing multiplies the prompt's odds of being drawn in a
-    pass by `explore`. The odds never fall below `least`, so every prompt comes back. A visit with
-    different rewards sets the odds back to 1. Pass the object as `sampler` to the loader of the
-    prompts.
+    again. Each time it does, the prompt's odds (its probability of being drawn in the next pass)
+    are multiplied by `explore`. They never fall below `least`, so every prompt comes back. As soon
+    as answers get different rewards, the odds return to 1. Pass the object as `sampler` to the
+    loader of the prompts.
 
-    Each pass over the sampler draws anew. On several ranks, build it with the same arguments on
-    each, and record the rewards of all ranks. Then give each rank its part of the prompts.
+    Each pass over the sampler draws anew. With several ranks, build the sampler with the same
+    arguments on every rank, and record the rewards of all ranks on each. Give each rank its own
+    part of the drawn prompts.
 
     Args:
         prompts: number of prompts.
-        explore: factor of the odds for each visit in a row that taught nothing, in (0, 1].
-        least: lowest odds, in (0, 1].
+        explore: factor of the odds for each successive time a prompt teaches nothing, in (0, 1].
+        least: the lowest odds, in (0, 1].
         seed: seed of the order and the draws.
 
     Raises:
@@ -62,7 +63,7 @@ class RestingPrompts(Sampler[int]):
 
     @property
     def odds(self) -> Tensor:
-        """The odds that each prompt is drawn in the next pass, `[prompt]`."""
+        """The probability that each prompt is drawn in the next pass, `[prompt]`."""
         return (self._explore**self._visits).clamp(min=self._least)
 
     def __iter__(self) -> Iterator[int]:
@@ -78,13 +79,14 @@ class RestingPrompts(Sampler[int]):
     def record(self, prompts: Tensor, rewards: Tensor) -> None:
         """Note the rewards of the answers to some prompts.
 
-        If a prompt comes several times, each time counts as a visit. If one of these visits taught
-        something, the prompt's odds are 1.
+        You may pass a prompt several times, and each time counts. If it taught something at least
+        once, its odds are 1.
 
         Args:
             prompts: the prompts' numbers, `[prompt]`.
             rewards: `[prompt, answer]`, as `informative` takes them: a prompt taught something if
-                they differ. Or Booleans, `[prompt]`, that say whether each prompt taught something.
+                its rewards differ. Or Booleans, `[prompt]`, that say whether each prompt taught
+                something.
 
         Raises:
             ConfigurationError: if a number belongs to no prompt.
@@ -113,8 +115,8 @@ class RestingPrompts(Sampler[int]):
         """Restore what `state_dict()` returned; continue with the next pass.
 
         Raises:
-            ConfigurationError: if the state is damaged, or has another number of prompts. Nothing
-                has changed then.
+            ConfigurationError: if the state is damaged, or has another number of prompts. After an
+                error, this object is unchanged.
         """
         visits, passes = Saved(state).fields("visits", "passes")
         shape = tuple(self._visits.shape)

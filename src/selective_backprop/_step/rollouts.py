@@ -12,14 +12,13 @@ from selective_backprop._core.options import check_number, check_whole
 
 
 def informative(rewards: Tensor, *, pass_rate: tuple[float, float] | None = None) -> Tensor:
-    """Return which answers belong to prompts whose answers got different rewards.
+    """Return which answers to train on: those to prompts whose answers got different rewards.
 
-    Rewards are compared exactly. Comparing advantages would not work: the mean of eight rewards of
-    0.1 may differ from 0.1 in its last bit. Equal rewards then get advantages that are not 0.
+    Rewards are compared exactly. Testing advantages for 0 would not work: the mean of eight rewards
+    of 0.1 may differ from 0.1 in its last bit. Equal rewards then get advantages that are not 0.
 
     Args:
-        rewards: numbers, `[prompt, answer]`; NaN if an answer has no reward. Such an answer is not
-            trained on.
+        rewards: numbers, `[prompt, answer]`; NaN if an answer has no reward, which leaves it out.
         pass_rate: lowest and highest mean reward of the prompts to keep, such as `(0.2, 0.8)`. This
             also leaves out prompts that are hardly ever or nearly always solved, which changes
             training. None leaves out only prompts with equal rewards, which does not change
@@ -51,8 +50,8 @@ def max_variance(rewards: Tensor, keep: int) -> Tensor:
     """Return, for each prompt, the `keep` answers whose rewards have the highest variance.
 
     These are some answers with the highest and some with the lowest rewards. As in PODS, all
-    answers are generated and rewarded, but only these are trained on. For the advantages, take the
-    mean and the deviation of the kept answers' rewards only.
+    answers are generated and rewarded, but only these are trained on. Compute their advantages from
+    the mean and the standard deviation of the kept answers' rewards only.
 
     Args:
         rewards: finite numbers, `[prompt, answer]`.

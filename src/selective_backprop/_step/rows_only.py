@@ -26,14 +26,14 @@ def rows_only(kept: Tensor, *modules: nn.Module) -> Generator[None]:
     """Run modules on the kept positions only, while the context is open.
 
     Use it for modules in the last block of a transformer: the output projection of the attention,
-    the norms after the attention, and the MLP. Only the loss may follow this block. Each module
-    gets the kept positions alone, as `[1, kept, feature]`. Its output is 0 at all other positions,
-    so a residual connection leaves them unchanged. At the kept positions, values and gradients are
-    the same as without `rows_only`. Do not pass a module of an earlier block, because later
-    attention reads all of its positions.
+    the norms after the attention, and the MLP. Only the head and the loss may follow this block.
+    Each module gets the kept positions alone, as `[1, kept, feature]`. Its output is 0 at all other
+    positions, so a residual connection leaves them unchanged. At the kept positions, values and
+    gradients are the same as without `rows_only`. Do not pass a module of an earlier block, because
+    later attention reads all of its positions.
 
     The modules get hooks, which are removed when the context ends. With gradient checkpointing,
-    call `backward()` inside the context, because the block runs again there. Dropout inside the
+    call `backward()` inside the context, because it runs the block again. Dropout inside the
     modules draws random numbers for the kept positions only.
 
     Args:

@@ -63,26 +63,26 @@ class SelectiveStep:
     """Select rows of a batch of candidates, and return their losses for training.
 
     Use a `SelectiveStep` if your loop makes its own batches. If a data loader makes them, use
-    `SelectiveLoader` instead. Each call scores the candidates, selects the strategy's share of them
-    and runs the model forward on the selected rows. Your loop does the backward pass and the
+    `SelectiveLoader` instead. Each call scores the candidates, selects the share that the strategy
+    sets, and runs the model forward on the selected rows. Your loop does the backward pass and the
     optimiser step. To warm up, train on whole batches without a `SelectiveStep`.
 
     Args:
         model: the model in training.
         loss_fn: as for `SelectiveLoader`; may be None if `losses` is given.
-        strategy: what to select; its schedule must be plain (`warmup_epochs=0`).
+        strategy: what to select; pass it `warmup_epochs=0`, because a step knows of no epochs.
         losses: `callable(model, batch)` that returns one loss per example, `[candidate]`. Use it if
             batches are not pairs `(inputs, targets)`.
         outputs: `callable(model, batch)` that returns `(outputs, targets)` for `loss_fn`.
-        reuse: how the training forward uses activations of the selection pass again, for example
+        reuse: reuses activations of the selection pass in the training forward, for example
             `sb.experimental.ReuseActivations()`; None for no reuse.
         whole: paths of the parts of a batch that are not divided into rows.
-        generator: gives the draws its initial seed; by default they take `torch.initial_seed()`.
-            The draws do not change the state of either generator.
+        generator: its initial seed is used for the draws, by default `torch.initial_seed()`.
+            Drawing does not change the state of any generator.
         nonfinite: what to do with losses that are infinite or NaN: `"raise"`, `"skip"` such
             rows, or `"select"` them.
-        process_group: the `torch.distributed` processes that step together; by default all. These
-            processes share one history of scores, against which they rank.
+        process_group: the `torch.distributed` processes that step together; by default all. They
+            rank candidates against one shared history of scores.
 
     Raises:
         ConfigurationError: if an option, or a combination of them, cannot work.
@@ -153,12 +153,12 @@ class SelectiveStep:
 
     @property
     def stats(self) -> StepStats:
-        """The counts so far: one frozen snapshot."""
+        """The counts so far, as a frozen snapshot."""
         return replace(self._stats, nonfinite=self._guard.skipped)
 
     @property
     def agreement(self) -> Agreement | None:
-        """What the last check of a cheap scorer found; None before a check or without one."""
+        """The result of the last check of a cheap scorer; None if there was no check yet."""
         return None if self._scorer is None else self._scorer.agreement
 
     def __call__(self, batch: Any) -> SelectedLosses:
@@ -168,8 +168,8 @@ class SelectiveStep:
             batch: the candidates, on the model's device.
 
         Raises:
-            BatchError: if the batch's rows cannot be told apart.
-            LossError: if losses are not one finite number per row.
+            BatchError: if the batch cannot be divided into rows.
+            LossError: if there is not one finite loss per row.
             ConfigurationError: if activations are reused and the model draws random numbers.
         """
         candidates = count_rows(batch, self._layout)
@@ -199,7 +199,7 @@ class SelectiveStep:
         return SelectedLosses(loss, losses, chosen.indices, chosen.weights)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state for resuming, without activations and findings about their reuse."""
+        """Return the state for resuming, without the activations that `reuse` holds."""
         return {
             "version": STATE_VERSION,
             "built": dict(self._built),
@@ -215,7 +215,7 @@ class SelectiveStep:
 
         Raises:
             ConfigurationError: if the state is damaged, or comes from another version or a step
-                with other parts. The message names what differs, and the step is unchanged.
+                with other parts. The message names the difference, and the step is unchanged.
         """
         check_state("step", state, STATE_VERSION, self._built)
         _, _, seed, stats, past, selector, scorer = Saved(state).fields(

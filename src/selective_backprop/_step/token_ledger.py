@@ -17,19 +17,19 @@ from selective_backprop._step.latest import Latest
 class TokenLedger:
     """Remember one loss for each token of a data set, by document and position.
 
-    You can use the recalled losses in two ways. Pass them as `reference=` when you call a
-    `TokenLoss`. Tokens whose loss has fallen least since then rank first. Or pass them as `scores=`
-    to `TokenLoss.choose`, to choose tokens before the model runs. NaN stands for a token without a
-    remembered loss, and ranks highest either way.
+    You can use the remembered losses in two ways. If you pass them as `reference=` when you call a
+    `TokenLoss`, it prefers tokens whose loss has fallen least below the remembered one. If you pass
+    them as `scores=` to `TokenLoss.choose`, it chooses tokens before the model runs. A token
+    without a remembered loss is NaN, which ranks highest either way.
 
-    Each token takes 2 bytes in the host's memory, as a float16, which holds three digits of a loss.
-    Losses on CUDA are stored once they have arrived in the host's memory, so that the host does not
-    wait for them. There are two exceptions. The host waits once for each tensor of document numbers
-    on the device. It also waits if you recall losses that have not arrived yet.
+    Each loss takes 2 bytes in the host's memory, as a float16, which holds three digits. Losses on
+    CUDA are copied to the host in the background, so that the host need not wait. There are two
+    exceptions. The host waits once for each tensor of document numbers on the device. It also waits
+    if you recall losses that have not arrived yet.
 
     Args:
         documents: number of documents in the data set.
-        length: number of tokens that the longest document has in a batch.
+        length: the most tokens that a document has in a batch.
         first: keep the first loss of each token, instead of its last.
 
     Raises:
@@ -74,7 +74,7 @@ class TokenLedger:
         """Remember losses; where a loss is NaN, the remembered loss stays.
 
         Args:
-            documents: the documents' numbers, int64 `[row]`, none twice.
+            documents: the documents' numbers, int64 `[row]`, each at most once.
             losses: `[row, token]`, as `TokenLoss` returns them; NaN where no loss was computed.
 
         Raises:
@@ -114,7 +114,7 @@ class TokenLedger:
         self._losses[rows, :length] = torch.where(stays, old, new)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the losses."""
+        """Return the remembered losses."""
         self._file_late(every=True)
         return {"losses": self._losses.clone()}
 

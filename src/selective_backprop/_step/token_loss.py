@@ -49,25 +49,26 @@ class TokenLoss:
     run over the kept tokens only. The gradients of the mean loss of the kept tokens are exact, up
     to rounding. If all tokens are kept, or you pass `kept`, the head runs once.
 
-    Logits are computed in chunks of tokens, so that at most `[chunk, vocabulary]` logits, and as
-    many probabilities, are in memory at once. Losses and sums are in float32 at least. Under
-    autocast, matrix products have the precision of autocast. On CUDA the host waits for the device
-    once per call, to learn how many tokens count. The host does not wait if `rows_only` has waited
-    for the same mask, or if the labels (and `kept`) are in the host's memory and the selection has
-    a rate.
+    Logits are computed for `chunk` tokens at a time, so memory holds at most `[chunk, vocabulary]`
+    logits and as many probabilities. Losses and sums are at least in float32. Under autocast,
+    matrix products have autocast's precision. On CUDA the host waits for the device once per call,
+    to learn how many tokens count. It does not wait in two cases: `rows_only` has already waited
+    for the same mask; or the selection has a rate, and the labels (and `kept`) are in the host's
+    memory.
 
     Args:
         head: the model's last layer, `nn.Linear` from features to the vocabulary, with or without a
-            bias; its weight may be the embedding's. Only its weights are read, at each call. If the
-            model scales or caps logits after its head, the loss does not include this.
+            bias; its weight may be the embedding's. It is not called: its weights are read at each
+            call of this object. If the model scales or caps logits after its head, the loss does
+            not include this.
         selection: which tokens are kept; None keeps all tokens that count.
-        shift: compare each token's prediction with the next label, as models of Hugging Face do.
-            Position `t` then stands for the prediction of label `t + 1`, here and in every mask
-            and loss that is given or returned; the last position does not count.
+        shift: compare each token's prediction with the next label, as models of Hugging Face do. In
+            every mask and loss that you pass or get, position `t` then stands for the prediction of
+            label `t + 1`. The last position does not count.
         entropy: choose tokens by the entropy of their predictions, instead of by their losses.
-        chunk: number of tokens whose logits or probabilities are held at once; None takes as many
-            as fit into 128 MiB in float32, on CUDA 512 MiB, but at least 256. If all tokens that
-            count fit, kept tokens are not computed twice.
+        chunk: number of tokens whose logits or probabilities are held at once. None takes as many
+            as fit into 128 MiB in float32 (512 MiB on CUDA), but at least 256. If all tokens that
+            count fit into one chunk, kept tokens are computed only once.
 
     Raises:
         ConfigurationError: if the head is not a plain linear layer, or an option is wrong.
@@ -130,18 +131,18 @@ class TokenLoss:
             reference: a loss per token, `[row, token]`, which is subtracted from the token's loss
                 or entropy before tokens are chosen. NaN, for an unknown loss, ranks the token
                 highest.
-            kept: the tokens to train on, `[row, token]`, as `choose` returns it. The selection is
-                then not asked. Tokens that do not count are left out.
+            kept: a mask of the tokens to train on, `[row, token]`, as `choose` returns it. The
+                selection is then not used. Tokens that do not count are left out.
 
         Returns:
             The loss, 0 if no token is kept; the mask of the kept tokens; and the losses that were
-            computed. These are of all tokens that count, if tokens were chosen by their losses,
-            else of the kept tokens.
+            computed. If tokens were chosen by their losses or entropies, these are the losses of
+            all tokens that count, else of the kept tokens.
 
         Raises:
             LossError: if shapes do not fit each other and the head, labels are not token ids, or a
                 reference is given although tokens are not chosen by scores.
-            ConfigurationError: if the head has changed to one that is refused.
+            ConfigurationError: if the head is no longer a plain linear layer.
         """
         rows, targets = self._counted(hidden, labels, kept)
         scored = kept is None and self._selection.needs_scores
@@ -213,8 +214,8 @@ class TokenLoss:
     ) -> Tensor:
         """Choose tokens before the model runs, by scores that are already known.
 
-        Pass the mask to `rows_only` around the model's last layers, and as `kept` when you call
-        this object.
+        Pass the returned mask to `rows_only` around the model's last layers, and as `kept` when you
+        call this object.
 
         Args:
             labels: token ids `[row, token]`; the selection's `ignored` marks tokens that do not

@@ -45,30 +45,30 @@ class TokenSelection:
     keep the tokens that it chooses. `sb.selectors.Percentile(beta=2, history=65536)` ranks tokens
     against the losses of recent batches. `sb.selectors.Uniform(rate=1/4)` chooses tokens at random.
 
-    If the losses of a reference model are given, tokens are ranked by how far their losses exceed
-    the reference's losses. This leaves out tokens that the reference finds hard too, such as noise.
+    If you pass the losses of a reference model, tokens are ranked by how far their losses exceed
+    the reference's. This leaves out tokens that the reference finds hard too, such as noise.
 
     If you compute the losses yourself, selection saves no compute, because the forward and the
     backward pass run over all tokens. Tokens left out have a gradient of exactly 0. `TokenLoss`
-    computes the losses for you, and does not run the head's backward pass over tokens left out.
-    With a rate, the host never waits for the device, shapes never change, and `torch.compile` makes
-    one graph of the call.
+    computes the losses for you, and runs the head's backward pass over the kept tokens only. With a
+    rate, the host never waits for the device, shapes never change, and `torch.compile` makes one
+    graph of the call.
 
     Args:
-        rate: share of a batch's counted tokens to keep, in (0, 1]; of `n` counted tokens
-            `round(rate * n)` are kept, at least one. A rate of 1 keeps all tokens that count.
+        rate: share to keep, of the tokens that count in a batch, in (0, 1]. Of `n` such tokens,
+            `round(rate * n)` are kept, but at least one.
         ignored: the target of tokens that do not count, such as padding and prompts.
-        selector: chooses tokens instead of a rate. It ranks them against recent losses: as many as
-            its `history` says, but at least as many as the first batch has. Its random stream
-            begins at `torch.initial_seed()`.
+        selector: chooses tokens, in place of a rate. It ranks them against its last `history`
+            losses, or against as many as the first batch has, if these are more. Its draws are
+            seeded by `torch.initial_seed()`.
 
     Raises:
-        ConfigurationError: if not exactly one of rate and selector is given, the rate is out of
+        ConfigurationError: if both or neither of rate and selector are given, the rate is out of
             range, or the selector changes as training goes on.
 
     Source:
-        Lin et al. 2024, arXiv:2404.07965 (Rho-1, selective language modelling), if the losses
-        of a reference are given. As in this paper, a rate ranks tokens within the batch.
+        Lin et al. 2024, arXiv:2404.07965 (Rho-1, selective language modelling), for a rate with the
+        losses of a reference model. As in this paper, a rate ranks tokens within the batch.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -130,9 +130,9 @@ class TokenSelection:
             reference: the losses of a reference model on the same tokens, in the same shape.
 
         Returns:
-            The loss, the mask of its tokens, and the given losses without gradients. If losses are
-            equal, a rate keeps the first. A NaN of a token that counts ranks highest, so the loss
-            is NaN too.
+            The mean loss, the mask of the kept tokens, and the given losses without gradients. Of
+            equal losses, a rate keeps the first. If a token that counts has a loss of NaN, it ranks
+            highest, so the mean is NaN too.
 
         Raises:
             LossError: if the losses are not one number per token, or targets or reference have
@@ -216,8 +216,8 @@ class TokenSelection:
         """Continue from the `state_dict()` of a selection built with the same arguments.
 
         Raises:
-            ConfigurationError: if the state is damaged, or comes from a different selection. This
-                selection then stays as it was.
+            ConfigurationError: if the state is damaged, or comes from a different selection. After
+                an error, this selection is unchanged.
         """
         seed, draws, past, selector = Saved(state).fields("seed", "draws", "history", "selector")
         numbers = seed.whole(0, SEEDS - 1), draws.whole()

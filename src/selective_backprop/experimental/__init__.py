@@ -1,8 +1,8 @@
-"""What no record shows to pay: cheaper scoring passes, and training without a second forward.
+"""Experiments, not shown to save time: cheaper scoring, and training without a second forward.
 
-It may change or be removed. Nothing else imports this room. Its scorers wrap another one, which
-they approximate and may be compared with now and then: read `_approximate.py` first. `_reuse/`
-spares the second forward pass of selected rows.
+They may change or be removed, and nothing else imports them. Each scorer here approximates another
+one, which it wraps. A check compares the two now and then: read `_approximate.py` first. `_reuse/`
+saves the second forward pass of selected rows.
 """
 
 from selective_backprop.experimental._approximate import Check

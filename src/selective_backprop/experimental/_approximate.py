@@ -28,18 +28,17 @@ Both: TypeAlias = tuple[RunningScorer, RunningScorer]  # cheap, and the exact on
 @final
 @dataclass(frozen=True)
 class Check:
-    """When a cheap scorer is compared with the exact one, and when a warning is given.
+    """When to compare a cheap scorer with the exact one, and when to warn.
 
-    The candidates of some batches are scored a second time, exactly. `Stats.checked` counts them.
-    Training goes on with the cheap scores. `SelectiveLoader.agreement` has the result. Its
-    `overlap` compares the highest scores of a batch: as large a share as training selects, or a
-    third if this share is unknown.
+    The candidates of some batches are scored a second time, exactly. `Stats.checked` counts these
+    candidates. Training uses the cheap scores. `SelectiveLoader.agreement` has the result. Its
+    `overlap` is the share of candidates with the highest exact scores that also have the highest
+    cheap scores. The highest are as many of a batch as training selects, or a third if this is
+    unknown.
 
     Args:
-        batches: how many batches are scored both ways, at least 1, beginning with the first scored
-            batch.
-        least: the overlap of the highest scores, in [0, 1], below which a warning is given; 0 never
-            warns.
+        batches: number of batches to score both ways, at least 1, from the first scored batch on.
+        least: warn if `overlap` is below this number, in [0, 1]; 0 never warns.
 
     Raises:
         ConfigurationError: if a value is out of its range.

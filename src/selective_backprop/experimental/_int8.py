@@ -59,26 +59,27 @@ class Int8(AbstractScorer):
     """Experimental: let another scorer score with a copy of the model in 8-bit integers.
 
     Convolutions of images and linear layers compute in integers; all other layers compute as
-    before. Weights are scaled by output channel. A calibration, a pass over a batch in full
-    precision, finds the range of each layer's inputs, and the inputs are scaled by this range.
-    Calibrations are 1, 2, 4, 8 and so on scored batches apart, since activations change fastest
-    early in training. One more follows after training without scoring. Copying and calibrating are
-    part of the selection pass. Weights are copied whenever training has changed them. Torch does
-    not count changes through `.data`, so those are noticed only within 16 scored batches. The copy
-    takes 1.25 times as much memory as the model's parameters.
+    before. Weights are scaled by output channel. A calibration is a pass over one batch in full
+    precision. It finds the range of each layer's inputs, which sets their scale. Calibrations are
+    1, 2, 4, 8 and so on scored batches apart, because activations change fastest early in training.
+    The next scored batch is a calibration, too, if a weight has changed more than
+    `recalibrate_every` times since the last one. Copying and calibrating happen in the selection
+    pass. Weights are copied whenever training has changed them. Torch does not count changes
+    through `.data`; these are copied within 16 scored batches. The copy takes 1.25 times as much
+    memory as the model's parameters.
 
     Args:
-        scorer: the scorer that uses the copy. It must score in eval mode, since BatchNorm becomes
-            part of other layers.
-        recalibrate_every: the most scored batches, or changes of a weight, between two
-            calibrations; at least 1.
+        scorer: the scorer that uses the copy. It must score in eval mode, because BatchNorm is
+            merged into other layers.
+        recalibrate_every: the most scored batches between two calibrations, and also the most
+            changes of a weight; at least 1.
         check: when to compare the scores with exact ones; None for never. The batches of a check
-            are spread from one calibration to the next.
+            are spread over `recalibrate_every` scored batches.
 
     Raises:
-        ConfigurationError: if a number is out of its range or the scorer cannot be wrapped. At the
-            start: if there is no model, it is not on a CPU, it cannot be copied or has nothing to
-            quantise, or torch has no integer operations here.
+        ConfigurationError: if a number is out of its range or the scorer cannot be wrapped. When
+            training starts: if there is no model, it is not on a CPU, it cannot be copied or has
+            nothing to quantise, or torch has no integer operations for this processor.
 
     Source:
         Jacob et al. 2018, arXiv:1712.05877, section 2, for inference in integers.

@@ -2,9 +2,9 @@
 
     loader = AcceleratedLoader(accelerator, loader, model, loss_fn, strategy)
 
-`accelerator.prepare` leaves loaders other than torch's unchanged. So this one itself tells
-Accelerate what a prepared loader would: when it yields its last batch, at which
-`accelerator.accumulate` must step, and what belongs to a saved state.
+`accelerator.prepare` changes torch's loaders only. So this loader itself tells Accelerate what a
+prepared loader would. It says when it yields its last batch, because `accelerator.accumulate` must
+step then. It also adds its state to a saved state.
 """
 
 from selective_backprop.integrations._accelerate._loader import AcceleratedLoader

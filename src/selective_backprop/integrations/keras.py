@@ -43,11 +43,11 @@ __all__ = ["SelectiveFit"]
 class SelectiveFit:
     """Train a compiled Keras model by its own `fit`, on the examples that a strategy selects.
 
-    The model, `compile` and callbacks stay as they are. A candidate's score is its compiled loss;
-    row weights go to `fit` as sample weights. Each epoch's logs gain `selection_rate`, the share
-    of the candidates that was kept; `selection_score`, the mean of recent scores; and
-    `selection_cost`, the cost of scoring and training as a share of the cost of training on
-    everything.
+    The model, `compile` and callbacks stay as they are. A candidate's score is its loss by the
+    compiled loss function. A strategy's row weights go to `fit` as sample weights. Each epoch's
+    logs gain three numbers. `selection_rate` is the share of the candidates that was kept.
+    `selection_score` is the mean of recent scores. `selection_cost` is the cost of scoring and
+    training, as a share of the cost of training on everything.
 
     If `keras.callbacks.BackupAndRestore` is among the callbacks, the state of selection, the random
     streams and the layers' seeds are saved in its folder at each epoch's end. Interrupted training
@@ -57,7 +57,8 @@ class SelectiveFit:
         model: a compiled `keras.Model`, with one output and one loss unless `losses` is given.
         strategy: what to select and when, such as `sb.selective_backprop(rate=1/3)`.
         losses: `callable(model, batch)` that returns one loss per example, `[candidate]`, in place
-            of the compiled loss: for several outputs, or a model with its own `train_step`.
+            of the compiled loss. Use it for a model with several outputs, or with its own
+            `train_step`.
         nonfinite: as for `SelectiveLoader`.
 
     Raises:
@@ -85,7 +86,7 @@ class SelectiveFit:
         """The loader of the last `fit`.
 
         Raises:
-            ConfigurationError: before the first.
+            ConfigurationError: before the first `fit`.
         """
         return self._watched.feed.loader
 
@@ -94,7 +95,7 @@ class SelectiveFit:
         """Counts of candidates, scored and kept examples, from the last `fit`.
 
         Raises:
-            ConfigurationError: before the first.
+            ConfigurationError: before the first `fit`.
         """
         return self.loader.stats
 
@@ -120,24 +121,24 @@ class SelectiveFit:
     ) -> Any:
         """Train as `keras.Model.fit` does, on the examples that are selected.
 
-        An epoch is one pass over the candidates, with a step for each batch that it yields. With
-        `steps_per_epoch` an epoch has that many steps, and passes follow one another.
+        An epoch is one pass over the candidates, with one step for each batch of selected examples.
+        With `steps_per_epoch` an epoch has that many steps, and may begin or end within a pass.
 
         Args:
             x: arrays, or a `torch.utils.data.DataLoader`, which keeps its workers and sampler.
-            y: targets, beside arrays.
-            batch_size: rows of a batch of arrays, 32 by default.
-            epochs: number of the epoch before which training ends.
+            y: targets, if `x` is arrays.
+            batch_size: number of rows of a batch, if `x` is arrays; 32 by default.
+            epochs: number of epochs at which training ends, counting those before `initial_epoch`.
             verbose: as in Keras.
             callbacks: a list of callbacks.
             validation_split: share of the arrays, from their end, to validate on.
             validation_data: as in Keras.
             shuffle: whether arrays are shuffled; a loader has its own order.
-            class_weight: weights of losses by class number, beside arrays.
-            sample_weight: weights of losses by example, beside arrays.
-            initial_epoch: number of the epoch to begin with. Above 0, selection continues from
-                `load_state_dict`, or from the last `fit`.
-            steps_per_epoch: steps of an epoch, or None.
+            class_weight: weights of losses by class number, if `x` is arrays.
+            sample_weight: weights of losses by example, if `x` is arrays.
+            initial_epoch: number of the epoch to begin with. If it is above 0, selection continues
+                from `load_state_dict`, or from the last `fit`.
+            steps_per_epoch: number of steps of an epoch; None for one pass.
             validation_steps: as in Keras.
             validation_batch_size: as in Keras.
             validation_freq: as in Keras.
@@ -147,7 +148,7 @@ class SelectiveFit:
 
         Raises:
             ConfigurationError: if the model, an argument or their combination cannot work.
-            LoaderError: if selection from `x` is impossible, at all or with this strategy.
+            LoaderError: if selection from `x` is impossible, in general or with this strategy.
         """
         check_model(self._model, callbacks)
         source, split = _open(
@@ -195,7 +196,7 @@ class SelectiveFit:
         """Let the next `fit` continue from `state_dict()`, if it begins with the state's epoch.
 
         Raises:
-            ConfigurationError: if it is no such state; its contents are checked by `fit`.
+            ConfigurationError: if this is no such state. `fit` checks its contents.
         """
         Saved(state).fields(*FIELDS)
         self._loaded = state

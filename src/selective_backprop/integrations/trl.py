@@ -1,10 +1,10 @@
-"""Rollouts without a gradient are left out of TRL's GRPOTrainer and RLOOTrainer.
+"""TRL's GRPOTrainer and RLOOTrainer, which here leave out rollouts without a gradient.
 
     trainer = NonzeroGRPOTrainer(model, reward_funcs, args=args, train_dataset=prompts)
 
-All completions are generated and rewarded as before. Those without a gradient are then left out of
-the pass for the old log-probabilities and of training, and the others are dealt out anew over the
-micro-batches of their update, which are fewer.
+All completions are generated and rewarded as before. Completions without a gradient are then left
+out of training, and of the pass for the old log-probabilities. The others are regrouped into fewer
+micro-batches per update.
 """
 
 from selective_backprop.integrations._trl._trainers import (

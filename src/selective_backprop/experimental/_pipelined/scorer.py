@@ -46,31 +46,33 @@ class Pipelined(AbstractScorer):
     """Experimental: score candidates with a copy of the model while training goes on.
 
     Batches are scored ahead of training: on a CPU in a second process, on CUDA on a second stream.
-    This saves time if a core or a part of the device would otherwise be idle. It saves no work. The
-    copy is updated from the model once in `every` scored batches. So scores lag behind training by
-    fewer than `every + ahead` batches. The weights that score a batch depend on the batch's number,
-    not on speed.
+    The work stays the same, so you save time only if a core or a part of the device would otherwise
+    be idle. The copy is updated from the model once in `every` scored batches, so scores lag behind
+    training by fewer than `every + ahead` batches. Which weights score a batch depends on the
+    batch's number, not on speed.
 
-    The second process starts at the first scored batch. It gets the model's new weights, but no
-    other later changes, for example to variables that `losses=` or `outputs=` read. It has random
-    streams of its own, and computes in one thread, without `torch.compile`.
+    The second process starts at the first scored batch. It gets the model's new weights, but sees
+    no other changes after its start, for example to variables that `losses=` or `outputs=` read. It
+    has random streams of its own, and computes in one thread, without `torch.compile`.
     `torch.multiprocessing.set_start_method` decides how it starts. With any method but `"fork"`,
     the model, the losses and the scorer must be picklable. The two processes share two copies of
-    the weights, and buffers for `ahead + 1` batches. A second stream also needs two copies of the
-    weights.
+    the weights, and buffers for `ahead + 1` batches. On CUDA, there are two copies of the weights
+    as well.
 
     A `SelectiveStep` sees one batch at a time, so there is nothing to score ahead. Give the step
     the inner scorer instead.
 
     Args:
-        scorer: scores with the copy, such as `Int8(Forward())`; it makes no checks of its own.
-        every: scored batches from one update of the copy to the next, at least 1. If it is less
-            than `ahead`, an update may wait for batches that are being scored.
-        ahead: number of candidate batches to begin before waiting for the first, at least 1. None
-            for as many as one training batch is selected from, so that a training batch is always
-            being prepared.
-        check: when to compare the scores with exact ones, computed when the scores are used; None
-            for never. The batches of a check are spread over an interval of `every` batches.
+        scorer: the scorer that uses the copy, such as `Int8(Forward())`; its own `check` is not
+            used.
+        every: scored batches from one update of the copy to the next, at least 1. If `every` is
+            less than `ahead`, an update may wait for batches that are being scored.
+        ahead: number of candidate batches to start scoring before waiting for the first, at least
+            1. None takes as many as one training batch is selected from, so that the next training
+            batch is always being prepared.
+        check: when to compare the scores with exact ones, which are computed when the scores are
+            used; None for never. The batches of a check are spread over an interval of `every`
+            batches.
 
     Raises:
         ConfigurationError: if a value is out of its range or the scorer cannot be wrapped. When

@@ -16,25 +16,26 @@ from selective_backprop.scorers import AbstractScorer, Forward
 @final
 @dataclass(frozen=True)
 class ReuseActivations(AbstractReuse):
-    """Experimental: let `SelectiveStep` reuse results of heavy operations of its selection pass.
+    """Experimental: let `SelectiveStep` train with results that its selection pass has computed.
 
-    At a rate `s` (the share of candidates that is selected), a step costs `1 + 2 s` forwards
-    instead of `1 + 3 s`. Heavy operations are matrix products, convolutions and attention.
-    Gradients equal the plain step's to within rounding. A result is reused only if fingerprints
-    show that the operation's inputs belong to the selected rows. The first time, the operation is
-    also computed, and both results are compared. If anything differs, the computed result is used,
-    so only time is lost. Operations too small to gain from reuse (fewer than 64 multiplications per
-    element they read) and fused recurrent layers are always computed.
+    If a share `s` of the candidates is selected, a step costs `1 + 2 s` forward passes over the
+    candidates instead of `1 + 3 s`. Results of matrix products, convolutions and attention are
+    reused. Gradients equal the plain step's, up to rounding. A result is reused only if
+    fingerprints show that the operation's inputs belong to the selected rows. The first time, the
+    operation is also computed, and both results are compared. If anything differs, the computed
+    result is used, so you lose only time. Two kinds of operations are always computed: fused
+    recurrent layers, and operations too small to gain from reuse (fewer than 64 multiplications per
+    element they read).
 
-    The selection pass leaves the modules in their present modes instead of eval mode. It must not
-    draw random numbers. The results of all candidates are held until the training forward. On a CPU
-    their memory is kept from step to step. `stats.held_bytes` says how much memory this is. On CUDA
-    the host waits for the device two or three times per heavy operation.
+    The selection pass runs in the modules' present modes, not in eval mode. It must not draw random
+    numbers, as dropout does. The results of all candidates are held until the training forward. On
+    a CPU their memory is kept from step to step. `stats.held_bytes` says how much memory this is.
+    On CUDA the host waits for the device two or three times per heavy operation.
 
     Args:
-        candidate_statistics: let every BatchNorm in training normalise selected rows by the
-            statistics of all candidates, taken as constants, and move its running statistics
-            towards them. Otherwise BatchNorm in training is refused.
+        candidate_statistics: True lets every BatchNorm in training mode normalise the selected rows
+            by the mean and variance of all candidates, taken as constants. Its running statistics
+            move towards these. False refuses BatchNorm in training mode.
 
     Raises:
         ConfigurationError: if `candidate_statistics` is no bool.
@@ -53,7 +54,7 @@ class ReuseActivations(AbstractReuse):
         settle(self, check_flag, "candidate_statistics")
 
     def fit(self, scorer: AbstractScorer | None, model: Any) -> Forward:
-        """Return a scorer that keeps the modules' modes; refuse what does not allow reuse."""
+        """Return a scorer that keeps the modules' modes; raise if results cannot be reused."""
         fitting = check_reusable_scorer(scorer)
         check_reusable_model(model, candidate_statistics=self.candidate_statistics)
         return fitting

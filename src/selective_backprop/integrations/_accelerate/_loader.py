@@ -26,28 +26,28 @@ _taken: "weakref.WeakKeyDictionary[Accelerator, set[str]]" = weakref.WeakKeyDict
 
 
 class AcceleratedLoader(DataLoaderStateMixin):
-    """Select in a loader that Accelerate has prepared, and act as a prepared loader.
+    """Yield selected examples under Accelerate, and act as a loader that it has prepared.
 
-    Each process trains on its own part of the data, on equally many batches. Like a prepared loader
-    it fetches one batch ahead of the loop, to know which batch is the last. So the model scores a
-    batch one step earlier. `accelerator.save_state` and `load_state` include its state, in a file
-    for each process, `<name>-<process>-of-<processes>.pt`. `torch.load(weights_only=True)` reads
-    the file.
+    Each process trains on its own part of the data, and all train on equally many batches. Like a
+    prepared loader, this one fetches one batch ahead of the loop, to know which batch is the last.
+    So candidates are scored one step earlier. `accelerator.save_state` and `load_state` include its
+    state, in a file for each process, `<name>-<process>-of-<processes>.pt`.
+    `torch.load(weights_only=True)` reads the file.
 
     Args:
         accelerator: the accelerator that prepared the model.
-        loader: prepared by `accelerator.prepare` or not. With several processes, a stream must be
-            prepared.
+        loader: the loader to select from, prepared by `accelerator.prepare` or not. With several
+            processes, the loader of an iterable data set must be prepared.
         model: the model in training, as in `SelectiveLoader`.
         loss_fn: as in `SelectiveLoader`.
         strategy: what to select and when, such as `selective_backprop(rate=1/3)`.
         name: name of the files in a saved state; each loader of an accelerator needs its own.
-        options: of `SelectiveLoader`, by name.
+        options: further options of `SelectiveLoader`, by name.
 
     Raises:
-        ConfigurationError: if an option, of Accelerate's or of selection's, cannot work.
-        LoaderError: if the loader cannot be wrapped, or not dealt out to several processes, with
-            this strategy.
+        ConfigurationError: if an option of Accelerate or of selection cannot work.
+        LoaderError: if the loader cannot be wrapped with this strategy, or its examples cannot be
+            divided among several processes.
     """
 
     def __init__(
@@ -83,24 +83,24 @@ class AcceleratedLoader(DataLoaderStateMixin):
 
     @property
     def loss_fn(self) -> WeighingLoss:
-        """The given loss, for the loop to call; as `SelectiveLoader.loss_fn`."""
+        """The loss function to call in your loop, like `SelectiveLoader.loss_fn`."""
         loss = self._loader.loss_fn
         assert isinstance(loss, WeighingLoss)
         self._loss = loss
         return loss
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the `SelectiveLoader` inside has: `record`, `stats`, `ledger` and the rest.
+        """Return an attribute of the `SelectiveLoader` inside, such as `record` or `stats`.
 
-        A batch that was fetched ahead counts there as handed out. `set_epoch` is seldom needed:
-        unlike a prepared loader, this one counts epochs by itself.
+        Its counts include the batch that was fetched ahead. You seldom need `set_epoch`: unlike a
+        prepared loader, this one counts epochs by itself.
         """
         if name.startswith("_"):  # also before `__init__` has set `_loader`
             raise AttributeError(name)
         return getattr(self._loader, name)
 
     def __len__(self) -> int:
-        """Return the batches of the running epoch, or else the next; raise TypeError if unknown."""
+        """Return the number of batches of the running or next epoch; TypeError if unknown."""
         return len(self._loader) + self._over
 
     def __iter__(self) -> Iterator[Any]:
@@ -144,7 +144,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
 
         Raises:
             ConfigurationError: if the state is damaged, or of a loader that was built differently.
-                Nothing is changed then.
+                After an error, this loader is unchanged.
         """
         loader, over, ahead, chosen = Saved(state).fields("loader", "over", "ahead", "selection")
         waits = [] if ahead.value is None else [self._unpack(each) for each in ahead.items(1)]

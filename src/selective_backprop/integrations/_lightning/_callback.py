@@ -19,24 +19,24 @@ from selective_backprop.integrations._saved import read_streams, save_streams
 
 
 class SelectionCallback(Callback):
-    """Train with a `LightningLoader`: pass one to `Trainer(callbacks=[...])`.
+    """Add this to `Trainer(callbacks=[...])` if you train with a `LightningLoader`.
 
     At the end of each epoch it logs, through `self.log`:
 
     - `selection/rate`: the share of candidates that was trained on. Candidates that wait for the
-      next epoch count there;
+      next epoch count in that epoch;
     - `selection/cost`, the cost of scoring and training since training began, and
       `selection/plain_cost`, the cost of training on every candidate. The unit is a forward pass of
       one example; a backward pass counts as two;
-    - `selection/score_mean`: the mean of the scores that candidates are compared with.
+    - `selection/score_mean`: the mean of the recent scores that candidates are compared with.
 
-    Lightning's checkpoints include the state of selection and each rank's random streams, which
-    Lightning itself leaves out. `trainer.fit(..., ckpt_path=...)` resumes from there, also in the
-    middle of an epoch. On a CPU the weights are then bit for bit as in an uninterrupted run.
+    The callback adds the state of selection and each rank's random streams to Lightning's
+    checkpoints. `trainer.fit(..., ckpt_path=...)` resumes from there, also in the middle of an
+    epoch. On a CPU the weights are then bit for bit as in an uninterrupted run.
 
-    Make a learning-rate schedule with `interval="step"` for all steps without selection, by its
-    `total_steps` or `T_max`. It is then stepped by candidates (`CandidateScheduler`), and ends with
-    the last epoch.
+    If a learning-rate schedule has `interval="step"`, set its `total_steps` or `T_max` to the
+    number of steps without selection. The callback then steps it by candidates
+    (`CandidateScheduler`), so that the schedule ends with the last epoch.
 
     If the number of batches differs from epoch to epoch, Lightning calls `train_dataloader()`
     again before the next epoch, to learn the new length.
@@ -160,7 +160,7 @@ class SelectionCallback(Callback):
         """Continue from `state_dict()` once the loader makes its passes.
 
         Raises:
-            ConfigurationError: if it is of another number of ranks, or damaged.
+            ConfigurationError: if the state is of another number of ranks, or damaged.
         """
         trainer = self._trainer
         if trainer is None:  # only weights are loaded, as by Trainer.validate

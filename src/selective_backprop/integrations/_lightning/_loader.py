@@ -38,14 +38,14 @@ class LightningLoader:
     """Wrap a data loader so that Lightning trains on the examples worth training on.
 
     Return it from `train_dataloader()`, or give it to `Trainer.fit`, and add a `SelectionCallback`
-    to the trainer. Batches are as the wrapped loader makes them. Candidates are scored as
-    `training_step` would see them: on the module's device, in the trainer's precision, and after
-    the hooks for the transfer of batches. With several devices, each gets its own part of the data,
-    as without selection. The length of training is the trainer's.
+    to the trainer. Batches have the form that the wrapped loader gives them. Candidates are scored
+    as `training_step` would see them: on the module's device, in the trainer's precision, and after
+    the batch-transfer hooks. With several devices, each gets its own part of the data, as without
+    selection. The trainer's options set the length of training.
 
-    `len()` is exact in every epoch for strategies that draw an exact number by fresh scores or
-    without scores. For others it is unknown. Then Lightning fetches one batch ahead, as for an
-    iterable data set, and the next batch is scored before the current step.
+    `len()` is exact in every epoch if the strategy draws an exact number of examples, by fresh
+    scores or without scores. For other strategies it is unknown. Lightning then fetches one batch
+    ahead, as for an iterable data set, so the next batch is scored before the current step.
 
     Args:
         loader: a `torch.utils.data.DataLoader`, of any data set, sampler and collate function.
@@ -98,7 +98,7 @@ class LightningLoader:
         return self._passes().loader
 
     def __len__(self) -> int:
-        """Return the batches of the current epoch, or else the next; raise TypeError if unknown."""
+        """Return the number of batches of the running or next epoch; TypeError if unknown."""
         return self._passes().length()
 
     def __bool__(self) -> bool:
@@ -106,19 +106,19 @@ class LightningLoader:
         return True
 
     def __iter__(self) -> Iterator[Any]:
-        """Return an iterator over the epoch's batches that are not trained on yet."""
+        """Return an iterator over the epoch's remaining batches."""
         return self._passes().batches()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return nothing; the callback keeps the state, for all ranks and at any time.
+        """Return an empty state, because the callback keeps the state of all ranks, at any time.
 
-        Lightning would keep it for one rank, and only within epochs. The presence of this method
-        tells Lightning that the loader can resume within an epoch.
+        Lightning would keep the loader's state for one rank, and only within epochs. The presence
+        of this method tells Lightning that the loader can resume within an epoch.
         """
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take nothing from `state_dict()`, which returned nothing."""
+        """Do nothing, because `state_dict()` is empty."""
 
     def _passes(self) -> Passes:
         """Return the passes of the current training, which yield the batches."""
@@ -166,19 +166,19 @@ def selected_loss(
     targets: Tensor | None = None,
     outputs: Tensor | None = None,
 ) -> Tensor:
-    """Return the loss of a training batch from the losses of its rows, and record these.
+    """Record the losses of a training batch's rows, and return their weighted mean.
 
-    If the strategy reweights rows or selects by recorded losses, end `training_step` with it. With
-    other strategies, and without a `LightningLoader`, it returns the mean.
+    If the strategy reweights rows or selects by recorded losses, end `training_step` with this
+    function. With other strategies, or without a `LightningLoader`, it returns the plain mean.
 
     Args:
         module: the module in training.
         losses: one loss per row of the batch, `[row]`, with their gradients.
         targets: targets of the losses, as for `SelectiveLoader.record`.
-        outputs: the model's outputs, `[row, class]`. With them, the loss may have label smoothing,
-            class weights or probabilities as targets, also if the strategy reads confidence from
-            losses; it must then be the `LightningLoader`'s `loss_fn`. `wrong_labels` and gates that
-            judge by error norms need the outputs.
+        outputs: the model's outputs, `[row, class]`. `wrong_labels` and gates that judge by error
+            norms need them. A strategy that reads confidence from losses needs them too, if the
+            loss has label smoothing, class weights or probabilities as targets. This loss must then
+            be the `LightningLoader`'s `loss_fn`.
 
     Returns:
         The mean of the losses, each multiplied by its row's weight.

@@ -22,13 +22,13 @@ class TokenLossTrainer(Trainer):
     tokens (entropy, accuracy) are then left out.
 
     With a rate of 1 the loss equals the Trainer's to rounding. With a lower rate it is the mean of
-    the kept tokens' losses. Batches of an update weigh in proportion to all their tokens that
-    count, kept or not. Evaluation uses the Trainer's own loss.
+    the kept tokens' losses. Within an update, each batch weighs in proportion to the number of its
+    tokens that count, kept or not. Evaluation uses the Trainer's own loss.
 
     Args:
         args: as for the Trainer, by position.
-        rate: share of the tokens to train on, among those of a batch that count, in (0, 1]. The
-            tokens with the highest losses are kept.
+        rate: share to train on, of the tokens that count in a batch, in (0, 1]. The tokens with the
+            highest losses are kept.
         entropy: choose by the entropies of the predictions instead of their losses.
         chunk: number of tokens whose logits are held at once, as for `TokenLoss`.
         options: as for the Trainer, by name.

@@ -23,15 +23,16 @@ class SelectiveTrainer(Trainer):
     own or another library's, derive from both: `class Mine(SelectiveTrainer, SFTTrainer)`.
 
     `num_train_epochs` counts passes over the data set, so training takes fewer steps than without
-    selection. While training runs, `args.max_steps` holds their number, and the learning rate
-    decays over it. If the number cannot be known ahead, as with `auto`, `args.max_steps` holds the
-    number without selection, the learning rate decays by the candidates that have come, and
-    training ends with its last epoch. An update always has `gradient_accumulation_steps` full
-    batches; batches left over come first in the next epoch.
+    selection. While training runs, `args.max_steps` is the number of these steps, and the learning
+    rate decays over them. With strategies such as `auto`, this number is not known in advance.
+    `args.max_steps` is then the number of steps without selection, and the learning rate decays
+    with the candidates seen so far. Training still ends with the last epoch. An update always has
+    `gradient_accumulation_steps` full batches; batches left over come first in the next epoch.
 
     Checkpoints hold the state of selection, and `train(resume_from_checkpoint=…)` resumes from it.
-    Logs say how many examples came up, were scored and were kept since training began, and the cost
-    so far as a share of training on every candidate.
+    Logs say how many examples came up, were scored and were kept since training began. They also
+    say what selective training has cost so far, as a share of the cost of training on every
+    candidate.
 
     Args:
         args: as for the Trainer, by position.

@@ -40,39 +40,39 @@ class NonzeroRollouts:
 
     A completion has no gradient if all rewards of its prompt are equal, if no reward function
     scores it, or if none of its tokens counts. Rewards are compared exactly. In TRL, the mean of
-    equal rewards may be rounded, so that its advantages are not quite 0; here they are 0.
+    equal rewards may be rounded, so that their advantages are not quite 0; here they are 0.
 
     The other completions of an update fill as few of its micro-batches as possible, and the
     remaining micro-batches cost nothing. If no completion has a gradient, one is trained on, so
-    that momentum and weight decay act as in TRL. Weights equal those of TRL's trainer to rounding.
-    With dropout they differ, since other masks are drawn. With several processes, each trains on as
-    many completions as the process that has most.
+    that momentum and weight decay act as in TRL. The trained weights equal those of TRL's trainer,
+    up to rounding. With dropout they differ, because other masks are drawn. With several processes,
+    each trains on as many completions as the process that has the most.
 
-    Logged metrics of the loss (entropy, clipped shares) cover the completions that are trained on,
-    and are called `trained/…`. So are the means of the factors that correct vLLM's
-    log-probabilities. Four counts are added, over all processes since training began or was
-    resumed: `rollouts/tokens` and `rollouts/generated`, the policy's own tokens and completions;
-    `rollouts/forwarded`, completions whose old log-probabilities were computed; and
-    `rollouts/trained`, completions trained on, once per iteration.
+    Metrics of the loss (entropy, clipped shares) cover the completions that are trained on, and are
+    logged as `trained/…`. The means of the factors that correct vLLM's log-probabilities also have
+    this prefix. Four counts are logged, over all processes, since training began or was resumed.
+    `rollouts/tokens` and `rollouts/generated` count the policy's own tokens and completions.
+    `rollouts/forwarded` counts completions whose old log-probabilities were computed.
+    `rollouts/trained` counts completions trained on, once per iteration.
 
-    The options below change training; without them it is TRL's. `NonzeroGRPOTrainer` and
-    `NonzeroRLOOTrainer` are ready-made. To combine it with a subclass of your own, name it first:
-    `class Mine(NonzeroRollouts, MyGRPOTrainer)`.
+    The options below change training; without them, training is as in TRL. `NonzeroGRPOTrainer` and
+    `NonzeroRLOOTrainer` are ready-made. To combine this class with a trainer of your own, name it
+    first: `class Mine(NonzeroRollouts, MyGRPOTrainer)`.
 
     Args:
         args: as for TRL's trainer, by position.
-        keep: completions of each prompt to train on, from 2 to `num_generations`; their rewards
-            have the highest variance. Advantages and the loss are computed over them alone. None
-            keeps all.
-        pass_rate: lowest and highest mean reward of the prompts to train on, such as
-            `(0.2, 0.8)`, as `informative` takes it. The completions of others get an advantage of
-            0. None sets no limit.
-        refills: how often, at most, further prompts are answered for one generation batch, in place
-            of prompts whose completions have no gradient; 0 or more. If the batch is not full then,
-            it is trained on as it is.
+        keep: number of completions of each prompt to train on, from 2 to `num_generations`: the set
+            whose rewards have the highest variance. Advantages and the loss are computed over them
+            alone. None keeps all.
+        pass_rate: lowest and highest mean reward of the prompts to train on, such as `(0.2, 0.8)`,
+            as `informative` takes it. The completions of other prompts get an advantage of 0. None
+            sets no limit.
+        refills: how many times, at most, a generation batch gets further prompts in place of
+            prompts whose completions have no gradient; 0 or more. If such prompts remain, the batch
+            is trained on as it is.
         rest: draws the prompts: `RestingPrompts(len(train_dataset))`. A prompt whose completions
-            had no gradient lately comes less often. The object gets all rewards, and is saved in
-            checkpoints.
+            had no gradient lately comes less often. The trainer records all rewards in this object,
+            and saves it in checkpoints.
         options: as for TRL's trainer, by name.
 
     Raises:
@@ -354,7 +354,7 @@ class NonzeroRollouts:
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """Return TRL's loss of the completions that are left; without any, a 0 of no gradient."""
+        """Return TRL's loss of the completions that are left; 0 if there are none."""
         if not model.training:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if not len(inputs["advantages"]):
@@ -375,5 +375,5 @@ class NonzeroGRPOTrainer(NonzeroRollouts, GRPOTrainer):
 class NonzeroRLOOTrainer(NonzeroRollouts, RLOOTrainer):
     """TRL's `RLOOTrainer` without completions that have no gradient; see `NonzeroRollouts`.
 
-    RLOO's KL penalty is a part of the rewards, so hardly any two are equal. Set `beta=0.0`.
+    RLOO adds a KL penalty to the rewards, so hardly any two are equal. Turn it off with `beta=0.0`.
     """
