@@ -44,9 +44,8 @@ def tuned(evaluations: pd.DataFrame, column: str = "error") -> dict[Cell, Tuned]
     Only finished runs count. A rate that lacks a seed which another rate of the cell has is taken
     to have diverged, since such a run leaves no finished record: its error is infinite.
     """
-    ends = (
-        last_tenth(counted(evaluations)).groupby([*_CELL, "learning_rate", "seed"])[column].mean()
-    )
+    known = last_tenth(counted(evaluations)).groupby([*_CELL, "learning_rate", "seed"])
+    ends = known[column].mean().fillna(math.inf)
     found: dict[Cell, dict[float, dict[int, float]]] = {}
     for (arm, unit, length, rate, seed), error in ends.items():
         found.setdefault((arm, Budget(unit, length)), {}).setdefault(rate, {})[seed] = error
