@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
@@ -35,16 +36,22 @@ class Panel:
 
     def __getitem__(self, key: str) -> pd.DataFrame:
         """Return the evaluations of an arm: no rows where it has no finished runs."""
-        return self.runs[self.runs.key == key]
+        return self._by_key.get(key, self.runs[:0])
+
+    @cached_property
+    def _by_key(self) -> dict[object, pd.DataFrame]:
+        return dict(iter(self.runs.groupby("key")))
 
     def __contains__(self, key: str) -> bool:
         """Return whether an arm has finished runs."""
-        return bool((self.runs.key == key).any())
+        return key in self._by_key
 
     def is_traditional(self, key: str) -> bool:
         """Return whether an arm's gate never opened, so that it trained on all it was given."""
-        ends, gated = last(self[key]), key.startswith("kath18")
-        return gated and len(ends) > 0 and bool((ends.trained == ends.candidates).all())
+        if not key.startswith("kath18"):
+            return False
+        ends = last(self[key])
+        return len(ends) > 0 and bool((ends.trained == ends.candidates).all())
 
     @property
     def timed(self) -> "Panel":

@@ -247,11 +247,8 @@ def front(places: pd.DataFrame) -> pd.DataFrame:
 
 def share(places: pd.DataFrame, families: Sequence[str]) -> float:
     """Return the percentage of the front that some families make up; equal places are shared."""
-    return _mean_share(front(places), "time", families)
-
-
-def _mean_share(places: pd.DataFrame, by: str, families: Sequence[str]) -> float:
-    own = places.family.isin(families).groupby(places[by]).mean()
+    kept = front(places)
+    own = kept.family.isin(families).groupby(kept.time).mean()
     return 100 * float(own.mean()) if len(own) else 0.0
 
 
@@ -261,17 +258,13 @@ def share_of_budgets(places: pd.DataFrame, families: Sequence[str]) -> float:
     Budgets are spaced evenly from the first evaluation to the last; equal errors are shared.
     """
     budgets = np.linspace(places.time.min(), places.time.max(), _BUDGETS)
-    lowest = pd.concat(
-        [
-            places[(places.time <= budget)]
-            .groupby("family", as_index=False)
-            .error.min()
-            .assign(budget=budget)
-            for budget in budgets
-        ]
-    )
-    best = lowest[lowest.error == lowest.groupby("budget").error.transform("min")]
-    return _mean_share(best, "budget", families)
+    lowest, ours = [], []
+    for family, own in places.sort_values("time").groupby("family"):
+        so_far = np.append(np.inf, np.fmin.accumulate(own.error))
+        lowest.append(so_far[np.searchsorted(own.time, budgets, side="right")])
+        ours.append(family in families)
+    best = np.array(lowest) == np.min(lowest, axis=0)
+    return 100 * float((best[ours].sum(0) / best.sum(0)).mean())
 
 
 def _compared(panel: Panel) -> Panel:
