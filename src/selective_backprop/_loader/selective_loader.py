@@ -272,7 +272,10 @@ class SelectiveLoader:
 
     @property
     def progress(self) -> float | None:
-        """The fraction of training that is done, in [0, 1]; None if unknown."""
+        """The fraction of training that is done, in [0, 1]; None if unknown.
+
+        If your data loader has no length, it changes only between epochs.
+        """
         cursor = self._parts.pipeline.cursor
         return self._progress.at(max(0, cursor.epoch), cursor.drawn)
 
@@ -321,8 +324,8 @@ class SelectiveLoader:
     def scores(self) -> ScoreStats | None:
         """Statistics of the scores that candidates are ranked against; None before there are any.
 
-        These are the recent scores. If the strategy remembers scores, they are all scores that it
-        knew when the epoch began. Reading this waits for the device.
+        These are the recent scores. For a strategy that remembers scores, these are all the scores
+        that were stored when the epoch began. Reading this waits for the device.
         """
         memory, history = self._parts.pipeline.memory, self._parts.history
         epoch_scores = None if memory is None else memory.epoch_scores

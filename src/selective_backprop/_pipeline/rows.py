@@ -16,8 +16,8 @@ COUNT = attrgetter("count")
 class Leftovers(NamedOption):
     """What happens at an epoch's end to rows that are too few for a draw or a batch.
 
-    `CARRY` keeps the rows for the next epoch. `FLUSH` makes a proportionally shorter batch from
-    them. `DROP` discards them.
+    `CARRY` keeps the rows for the next epoch. `FLUSH` selects from them at the same rate,
+    which gives a shorter batch. `DROP` discards them.
     """
 
     CARRY = "carry"

@@ -55,7 +55,8 @@ class NonzeroRows:
             the rows of all ranks, and a rank without waiting rows gets a row of weight 0. None sets
             no limit.
         whole: paths of the parts of a batch that are not divided into rows.
-        pad: right-padding value by path, for tensors of different widths that `backfill` joins.
+        pad: maps the path of a part of the batch to the number that `backfill` fills it up with on
+            the right, if it joins tensors of different widths.
 
     Raises:
         ConfigurationError: if an option is out of its range, or `refills` is given without

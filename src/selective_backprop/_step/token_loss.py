@@ -52,9 +52,9 @@ class TokenLoss:
     Logits are computed for `chunk` tokens at a time, so memory holds at most `[chunk, vocabulary]`
     logits and as many probabilities. Losses and sums are at least in float32. Under autocast,
     matrix products have autocast's precision. On CUDA the host waits for the device once per call,
-    to learn how many tokens count. It does not wait in two cases: `rows_only` has already waited
-    for the same mask; or the selection has a rate, and the labels (and `kept`) are in the host's
-    memory.
+    to learn how many tokens count. It does not wait if `rows_only` has already waited for the
+    same mask. Nor does it wait if the labels, and `kept` if given, are on the CPU and the selection
+    has a rate.
 
     Args:
         head: the model's last layer, `nn.Linear` from features to the vocabulary, with or without a

@@ -86,7 +86,7 @@ class Forward(AbstractScorer):
         return self.of(context.model, context)
 
     def of(self, model: nn.Module, context: Context) -> RunningScorer:
-        """Return a running scorer that uses `model`, which need not be the one in training."""
+        """Start scoring with `model`, which need not be the model in training."""
         measured, outputs = context.losses, context.outputs
         if self.measure is Measure.ERROR_NORM:
             if outputs is None:

@@ -175,7 +175,8 @@ class Hide(AbstractSelector):
         share: the largest share to hide, in (0, 1); the paper's F. As training proceeds, the share
             falls: to 0.8 of this after 0.3 of training, to 0.6 after 0.6, and to 0.4 after 0.8. It
             does not change within an epoch.
-        confidence: the least confidence of a hidden example, in [1/2, 1); the paper's τ.
+        confidence: an example is hidden only if the model's confidence is at least this, in
+            [1/2, 1); the paper's τ.
         history: number of recent losses to rank against, at least 1. If losses are remembered by
             example, candidates are ranked against all of them instead.
 

@@ -153,8 +153,8 @@ def selective_backprop(
     """Score every example with a forward pass, and train on examples whose loss ranks high.
 
     An example whose loss exceeds a share `q` of recent losses is trained on with probability `q **
-    beta`. This keeps about a share `rate = 1 / (beta + 1)` of all examples. Each example costs a
-    forward pass and, on average, `rate` of a training step. If a backward pass costs as much as two
+    beta`. About `rate = 1 / (beta + 1)` of all examples are kept. Each example costs a forward
+    pass and, on average, `rate` of a training step. If a backward pass costs as much as two
     forward passes, an example costs three forward passes without selection. At a rate of 1/3 it
     costs two: one for its score and, on average, one for training.
 

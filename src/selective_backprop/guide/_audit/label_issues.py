@@ -48,7 +48,7 @@ def find_label_issues(
     least the mean probability that the model gives this class on examples labelled with it. The
     number of suspects, `suspicious`, estimates how many labels are wrong. The suspicion of an
     example is the model's doubt, from −1 to 1 as in `audit`. The suspicion is higher if the model
-    takes many examples with this label for the same other class.
+    often confuses this label with one particular other class.
 
     **Take a model that was not trained on these labels**, such as one trained on the other half of
     the data. A model does not find wrong labels that it has learned. You get a warning if the
