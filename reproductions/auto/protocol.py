@@ -352,8 +352,12 @@ _JUDGED = (
     _convolutional("CIFAR-10, 20 % wrong", "cifar10", **_FEWER, **_WRONG, adds=True),
     _convolutional("CIFAR-10, 20 % taken for what is alike", "cifar10", **_FEWER, **_ALIKE),
     _convolutional("CIFAR-100", "cifar100", limit=4000, **_ANEW),
+    _convolutional("CIFAR-100, 20 % wrong", "cifar100", **_FEWER, **_WRONG),
     _perceptron(
         "Digits, 20 % wrong", "digits", 0.2, _LATE, **{**_WRONG, "places": 1000}, adds=True
+    ),
+    _perceptron(
+        "Digits, 20 % taken for what is alike", "digits", 0.2, _LATE, **{**_ALIKE, "places": 1000}
     ),
     _perceptron("Fashion-MNIST, 20 % wrong", _FASHION, **_WRONG, adds=True),
     _perceptron("Fashion-MNIST, 20 % taken for what is alike", _FASHION, **_ALIKE),
