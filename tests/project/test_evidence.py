@@ -62,8 +62,8 @@ def test_what_is_said_of_single_jobs_is_on_record():
     found = evidence.results_of("instead")
     both = judged(found, "auto+smoothing-0.3")
     counts = Counter(job.verdict for job in both)
-    assert (len(both), counts["gains"], counts["loses"]) == (28, 4, 1)
-    assert "both together in four" in page
+    assert (len(both), counts["gains"], counts["loses"]) == (30, 6, 1)
+    assert "both together in six" in page
     wrong, coloured = (
         next(each for each in found if each.workload.title == f"{data}, 20 % wrong")
         for data in ("Fashion-MNIST", "CIFAR-10")
