@@ -197,8 +197,10 @@ def rollouts(rows: Rows) -> Told:
         return with_interval(estimate([(a[key] - b[key]) / unit for a, b in pairs]), signed=True)
 
     lines = []
+    first = rows[0]["arm"]
+    rows = sorted(rows, key=lambda row: row["seed"])
     for task in each_of(rows, "task"):
-        plain = where(rows, task=task, arm=rows[0]["arm"])
+        plain = where(rows, task=task, arm=first)
         for arm in each_of(rows, "arm"):
             runs = where(rows, task=task, arm=arm)
             tokens, passes, trained, seconds = (
