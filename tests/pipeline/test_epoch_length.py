@@ -116,14 +116,14 @@ COINS = {
     "infobatch": sb.infobatch(),
     "easy-skip": sb.easy_skip(),
     "kakurenbo": sb.kakurenbo(),
-    "subset": sb.auto().within(sb.Subset(torch.arange(0, 203, 3), 203)),
+    "subset": sb.auto().within(sb.Subset(torch.arange(0, 83, 3), 83)),
 }
 
 
 @pytest.mark.parametrize("leftovers", ["carry", "flush", "drop"])
 @pytest.mark.parametrize("name", COINS)
 def test_what_is_drawn_by_remembered_losses_has_a_length_in_every_epoch(name, leftovers):
-    loader = DataLoader(Numbered(203), 4, shuffle=True)
+    loader = DataLoader(Numbered(83), 4, shuffle=True)
     options = {"leftovers": leftovers, "epochs": 24, "with_selection": True}
     door = select(loader, COINS[name], **options)
     lengths = []
