@@ -118,8 +118,8 @@ def grand_scores(
 ) -> ExampleScores:
     """Score every example by the norm of its own gradient early in training.
 
-    The gradient is that of the example's loss with respect to all trainable parameters. The score
-    is its L2 norm, averaged over the models. This needs a backward pass. `el2n_scores` approximates
+    The score is the L2 norm of the gradient of the example's loss with respect to all trainable
+    parameters, averaged over the models. This needs a backward pass. `el2n_scores` approximates
     the norm from forward passes alone, and is usually preferred.
 
     Gradients are computed in eval mode, so BatchNorm does not mix examples and dropout is off. As

@@ -30,8 +30,8 @@ class Subset:
     Args:
         indices: the kept examples, none twice, in any order. They are stored as int64, ascending.
         examples: the size of the whole data set.
-        scores: the scores by which examples were chosen: one finite number for each example of the
-            whole data set, stored in float32 or float64. None if there are no scores.
+        scores: examples were chosen by these scores. They hold one finite number for each example
+            of the whole data set, in float32 or float64. None if there are no scores.
         source: where the choice comes from, in a few words.
         cost: cost of the scores, in epochs of traditional training (three forward passes per
             example); 0 if unknown.

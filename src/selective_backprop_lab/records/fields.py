@@ -34,14 +34,14 @@ def read_value(value: Any, kind: Any, name: str) -> Any:
     Raises:
         ValueError: if it is of another type; the message has the name.
     """
-    origin, inner, is_record, is_mapping = _shape(kind)
+    origin, inner, is_record, is_typed = _shape(kind)
     if origin is UnionType:  # of None and one other
         return None if value is None else read_value(value, inner[0], name)
     if origin is Annotated:
         return read_value(value, inner[1], name)
     if is_record and isinstance(value, dict):
         return read_fields(kind, value)
-    if is_mapping and isinstance(value, dict):
+    if is_typed and isinstance(value, dict):
         for key, hint in _hints(kind).items():
             if key in value or key in kind.__required_keys__:
                 read_value(value.get(key), hint, f"{name}.{key}")

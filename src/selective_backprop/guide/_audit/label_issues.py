@@ -40,8 +40,8 @@ def find_label_issues(
 ) -> Suspects:
     """Rank the labels of a data set by how wrong they look to a trained classifier.
 
-    Each example goes through the model once, in eval mode. The order is that of the data set, even
-    if the loader shuffles. This costs a third of a training epoch. Model, loader and random
+    Each example goes through the model once, in eval mode, in the order of the data set even if
+    the loader shuffles. This costs a third of a training epoch. Model, loader and random
     generators are left as they were.
 
     A label is a suspect if the model predicts another class with a high probability. High means: at
