@@ -7,6 +7,8 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -119,7 +121,10 @@ def tokens(
     tokens: int = TOKENS,
     device: str = "cuda",
 ) -> Iterator[Rounds]:
-    """The loss of a batch's tokens and its gradients, against logits in chunks, and all at once."""
+    """The loss of a batch's tokens and its gradients, against logits in chunks, and all at once.
+
+    And against Liger's fused loss, where that package is installed.
+    """
     where = torch.device(device)
     for count, precision in itertools.product(words, precisions):
         torch.manual_seed(0)
@@ -135,6 +140,9 @@ def tokens(
         for rate in (1.0, 0.6, 0.25):
             ours = sb.TokenLoss(head, sb.TokenSelection(rate))
             losses[f"TokenLoss {rate}"] = partial(chosen, ours, hidden, labels)
+        if where.type == "cuda" and find_spec("liger_kernel"):
+            fused = import_module("liger_kernel.transformers").LigerFusedLinearCrossEntropyLoss()
+            losses["Liger"] = partial(fused, head.weight, hidden[0], labels[0])
         times = {name: partial(loss_step, loss, where, lower) for name, loss in losses.items()}
         yield rounds(times, "a step", **about)
         if where.type == "cuda":
