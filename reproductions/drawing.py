@@ -15,6 +15,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.typing import LegendLocType
 
 from reproductions.evidence import Evidence, Panel
+from reproductions.measures import share_gpu
 from selective_backprop_lab.analysis.curves import Curve
 from selective_backprop_lab.analysis.estimates import Estimate
 from selective_backprop_lab.analysis.facts import listed, origins, seeds_of
@@ -173,7 +174,9 @@ def caption(evidence: Evidence, *, curves: bool = False, timed: bool = False) ->
         few = max(len(panel.arms) for panel in evidence.panels) <= FEW
         spread = "bands: 95 % t-interval" if few else "the table has their intervals"
         parts.append(f"Lines: mean over seeds; {spread}.")
-    if timed:
+    if timed and share_gpu(evidence.runs):
+        parts.append("Runs shared a GPU, so their seconds do not compare.")
+    elif timed:
         parts.append("Runs took turns: wall seconds depend on what else the machine did.")
     return " ".join([*parts, *_origins(evidence), *evidence.missing])
 

@@ -53,11 +53,23 @@ def clock(runs: pd.DataFrame) -> str:
 
 
 def together(runs: pd.DataFrame) -> bool:
-    """Return whether the seconds of runs compare: of one machine and code, begun within a day."""
-    if runs.machine.nunique() > 1 or runs.code.nunique() > 1:
+    """Return whether the seconds of runs compare.
+
+    They are of one machine and code, begun within a day, and none had to share a GPU with another.
+    """
+    if runs.machine.nunique() > 1 or runs.code.nunique() > 1 or share_gpu(runs):
         return False
     begun = pd.to_datetime(runs.started.drop_duplicates())
     return not len(begun) or begun.max() - begun.min() < pd.Timedelta(days=1)
+
+
+def share_gpu(runs: pd.DataFrame) -> bool:
+    """Return whether some runs were on a GPU at once, where each waits for the others."""
+    on_gpu = runs[runs.device != "cpu"]
+    spans = on_gpu.groupby(["started", "folder", "run"]).seconds.max().reset_index()
+    begun = pd.to_datetime(spans.started)
+    over = (begun + pd.to_timedelta(spans.seconds, unit="s")).cummax()
+    return bool((begun[1:] < over.shift()[1:]).any())
 
 
 def timed(axes: Sequence[str], runs: pd.DataFrame) -> tuple[str, ...]:

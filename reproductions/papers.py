@@ -48,7 +48,7 @@ has no sentence for is measured and not judged.
 Not counted is what is *by construction*, which cannot fail; *not tested*, which the source says \
 of another data set; *is Traditional here*, where the gate of Kath18 never opened; and a \
 comparison that was *counted above* or at another item. Seconds stand only where runs are of one \
-day, machine and code; elsewhere cost stands for them.
+day, machine and code, and shared no GPU; elsewhere cost stands for them.
 
 Captions name the runs that are left out. Train those of an item with `scripts/reproduce ITEM \
 --scale SCALE --root FOLDER --out records/papers/SCALE`.

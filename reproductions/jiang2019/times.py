@@ -79,11 +79,12 @@ def _titled(panel: Panel, factor: float, words: str) -> str:
     target = target_of(panel, factor)
     if "traditional" not in panel:
         return f"{panel.title}: Traditional is not on record"
-    if not measures.together(panel.runs):
-        return f"{panel.title}: runs of different days, whose seconds do not compare"
-    if target is not None:
+    if target is None:
+        return f"{panel.title}: guessing reaches {factor:g} × Traditional's error"
+    if measures.together(panel.runs):
         return f"{panel.title}{words.format(target)}"
-    return f"{panel.title}: guessing reaches {factor:g} × Traditional's error"
+    apart = "that shared a GPU" if measures.share_gpu(panel.runs) else "of different days"
+    return f"{panel.title}: runs {apart}, whose seconds do not compare"
 
 
 def draw_bars(evidence: Evidence, *, factor: float) -> Drawing:
@@ -103,7 +104,7 @@ def draw_bars(evidence: Evidence, *, factor: float) -> Drawing:
         else:
             words += f" Not drawn: {_titled(panel, factor, '')}."
     words = f"{words} {caption(evidence, timed=on_wall)}"
-    return sheet(in_pairs(cells) or [[None]], words, height=2.1)
+    return sheet(in_pairs(cells) or [[None]], words, height=2.1 if cells else 0.5)
 
 
 def _draw_bars(axes: Axes, panel: Panel, factor: float) -> None:
@@ -165,13 +166,17 @@ def reaches_sooner(case: Case, target: float) -> tuple[Verdict, str]:
     return times_as_fast(ratios, f"in {AXIS_WORDS[case.axis]} to {target:.2f} %")
 
 
-def _selecting(case: Case, _: float) -> Estimate:
+def _selecting(case: Case, _: float) -> Estimate | None:
+    if measures.share_gpu(case.mine):
+        return None
     ends = last(case.mine)
     selecting = ends.phases.map(lambda phases: phases["select"])
     return measures.over_seeds(100 * selecting / ends.seconds)
 
 
-def _forward_share(case: Case, _: float) -> Estimate:
+def _forward_share(case: Case, _: float) -> Estimate | None:
+    if measures.share_gpu(case.mine):
+        return None
     parts = parts_of(last(case.mine))
     forward = parts["selection passes"] + parts["forward, training"]
     return measures.over_seeds(100 * forward / parts.sum(axis=1))

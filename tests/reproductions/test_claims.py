@@ -165,10 +165,16 @@ def test_an_arm_whose_gate_never_opened_has_no_verdict(filtered, mark):
         ({"code": "git 2"}, ("cost",)),
         ({"machine": "other"}, ("cost",)),
         ({"started": "2026-01-03T00:00:00+00:00"}, ("cost",)),
+        # A run takes 20 seconds.
+        ({"device": "cuda", "started": "2026-01-01T00:00:21+00:00"}, ("seconds", "cost")),
+        ({"device": "cuda", "started": "2026-01-01T00:00:19+00:00"}, ("cost",)),
     ],
 )
-def test_seconds_stand_only_where_runs_are_of_one_day_machine_and_code(change, axes):
-    one = frame_of([fixture_run(device="cpu")]).assign(started="2026-01-01T00:00:00+00:00")
+def test_seconds_stand_only_where_runs_are_of_one_day_machine_and_code_and_shared_no_gpu(
+    change, axes
+):
+    device = change.get("device", "cpu")
+    one = frame_of([fixture_run(device=device)]).assign(started="2026-01-01T00:00:00+00:00")
     runs = pd.concat([one, one.assign(**change)])
     assert timed(("seconds", "cost"), runs) == axes
 
