@@ -1,7 +1,6 @@
-"""Whether what is chosen is what should be, by the paper's rule or by exact scores."""
+"""Whether what is chosen is what should be by the paper's rule."""
 
 import math
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,67 +21,29 @@ BATCH, RECENT = 128, 1024  # the latter is the paper's R
 
 @dataclass(frozen=True)
 class Watched(sb.scorers.AbstractScorer):
-    """Score as the first of some scorers does, and show what all of them say of a batch."""
+    """Score by a forward pass, and show the scores of each batch."""
 
-    scorers: Sequence[sb.scorers.AbstractScorer]
-    show: Callable[..., object]
+    show: Callable[[Tensor], object]
 
     @property
     def needs(self) -> sb.scorers.Needs:
-        """What the first needs."""
-        return self.scorers[0].needs
+        """What a forward pass needs."""
+        return sb.scorers.Forward().needs
 
     def start(self, context: sb.scorers.Context) -> sb.scorers.RunningScorer:
-        """Return all of them at work."""
-        return _Watched([each.start(context) for each in self.scorers], self.show)
+        """Return it at work."""
+        return _Watched(sb.scorers.Forward().start(context), self.show)
 
 
 class _Watched(sb.scorers.Delegating):
-    def __init__(
-        self, running: Sequence[sb.scorers.RunningScorer], show: Callable[..., object]
-    ) -> None:
-        super().__init__(running[0])
-        self._others, self._show = running[1:], show
+    def __init__(self, running: sb.scorers.RunningScorer, show: Callable[[Tensor], object]) -> None:
+        super().__init__(running)
+        self._show = show
 
     def score(self, batch: Any, indices: Tensor | None) -> Tensor:
         scores = self.inner.score(batch, indices)
-        self._show(scores, *(each.score(batch, indices) for each in self._others))
+        self._show(scores)
         return scores
-
-
-@case("src/selective_backprop/experimental", "src/selective_backprop/scorers")
-def agreement(
-    *, data: str = "cifar10", root: Path = Path("data"), examples: int = 10_000, epochs: int = 4
-) -> Iterator[Once]:
-    """How far a cheap scorer agrees with exact scores while a net is trained by the cheap one."""
-    exact = sb.scorers.Forward()
-    cheap = sb.experimental.Int8(exact, check=None)
-
-    def find() -> list[Row]:
-        recipe = replace(find_recipe(data), epochs=epochs)
-        images = datasets.load(data, root=root, limit=examples)
-        overlaps: list[float] = []
-
-        def compare(scores: Tensor, truth: Tensor) -> None:
-            found = sb.scorers.Agreement.between(scores, truth, rate=1 / 3)
-            overlaps.append(found.overlap)
-
-        scorer = Watched([cheap, exact], compare)
-        train(images, recipe, sb.selective_backprop(1 / 3, scorer=scorer))
-        per_epoch = len(overlaps) // (epochs - 1)  # the first epoch keeps everything
-        by_epoch = [
-            statistics.fmean(overlaps[start : start + per_epoch])
-            for start in range(0, len(overlaps), per_epoch)
-        ]
-        every = sorted(overlaps)
-        return [
-            value("overlap of the highest third", statistics.fmean(every), "share")
-            | {"data": images.name, "examples": examples, "net": recipe.model}
-            | {"mean": statistics.fmean(every), "epochs": by_epoch}
-            | {"twentieth": every[len(every) // 20], "lowest": every[0]}
-        ]
-
-    yield Once({"scorer": type(cheap).__name__}, find)
 
 
 @case("src/selective_backprop/selectors", "src/selective_backprop/_memory")
@@ -98,7 +59,7 @@ def kept(
     recipe = replace(find_recipe(data), epochs=epochs, batch_size=BATCH)
     images = datasets.load(data, root=root, limit=examples)
     losses: list[float] = []
-    watched = Watched([sb.scorers.Forward()], lambda scores: losses.extend(scores.tolist()))
+    watched = Watched(lambda scores: losses.extend(scores.tolist()))
     train(
         images,
         recipe,

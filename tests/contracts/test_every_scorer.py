@@ -42,13 +42,6 @@ SCORERS = {
         sb.scorers.Forward(training=True),
         sb.scorers.Forward("error-norm"),
     ],
-    sb.experimental.Int8: [
-        sb.experimental.Int8(sb.scorers.Forward()),
-        sb.experimental.Int8(
-            sb.scorers.Forward("error-norm"), 2, sb.experimental.Check(1, least=0)
-        ),
-        sb.experimental.Int8(sb.scorers.Forward(), check=None),
-    ],
     sb.experimental.Pipelined: [
         sb.experimental.Pipelined(sb.scorers.Forward(), 4, check=sb.experimental.Check(1)),
         sb.experimental.Pipelined(sb.scorers.Forward(training=True), 1, ahead=1, check=None),
@@ -68,12 +61,6 @@ SCORERS = {
     ],
 }
 ALL = [scorer for examples in SCORERS.values() for scorer in examples] + fixture_extend.SCORERS
-
-# What a processor lacks is no matter of law, nor is what a compiler says of Python's own stream.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*has no fast path"),
-    pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace"),
-]
 
 every_specification = pytest.mark.parametrize("scorer", ALL, ids=repr)
 every_scorer = pytest.mark.parametrize(

@@ -1,10 +1,10 @@
 """Checks of cheap scorers: when they are made, what they find, and what is said of it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
 import torch
+from fixture_cheap import Coarse
 from fixture_doors import NotedSampler, Numbered, select, selective
 from fixture_memory import Loop, strategy
 from fixture_parts import Stateless
@@ -15,11 +15,8 @@ from unhooked import unhooked
 import selective_backprop as sb
 from selective_backprop.experimental._approximate import (
     ApproximateScorer,
-    Both,
     Comparison,
-    start_checked,
 )
-from selective_backprop.scorers._abstract import Delegating
 
 ROWS = 12
 EXACT = torch.arange(float(ROWS))
@@ -129,61 +126,21 @@ def test_a_check_goes_on_where_its_state_was_taken(stop, tmp_path):
     assert exact.asked == [batch for batch in whole.asked if batch >= stop]
 
 
-WRAPPERS = [
-    sb.experimental.Int8,
-    lambda s, **o: sb.experimental.Pipelined(s, 2, **o),
-]
-
-
-@pytest.mark.parametrize("wrap", WRAPPERS)
-def test_what_cannot_be_wrapped_or_checked_by_is_refused(wrap):
+def test_what_cannot_be_wrapped_or_checked_by_is_refused():
     with unhooked(), pytest.raises(sb.ConfigurationError, match="remembers scores itself"):
-        wrap(sb.scorers.Stale(sb.scorers.Forward()))
+        sb.experimental.Pipelined(sb.scorers.Stale(sb.scorers.Forward()), 2)
     with unhooked(), pytest.raises(sb.ConfigurationError, match="is no scorer"):
-        wrap("forward")
+        sb.experimental.Pipelined("forward", 2)
     with unhooked(), pytest.raises(sb.ConfigurationError, match="check=8"):
-        wrap(sb.scorers.Forward(), check=8)
+        sb.experimental.Pipelined(sb.scorers.Forward(), 2, check=8)
 
 
-@pytest.mark.parametrize("wrap", WRAPPERS)
-def test_a_model_that_the_scorer_does_not_use_is_not_copied(wrap):
+def test_a_model_that_the_scorer_does_not_use_is_not_copied():
     reference = sb.scorers.ReferenceLosses(torch.ones(4))
     proxy = sb.scorers.Proxy(nn.Identity, torch.optim.SGD)
     for scorer in (proxy, sb.scorers.Excess(reference, proxy)):
         with pytest.raises(sb.ConfigurationError, match="of its own"):
-            wrap(scorer)
-
-
-class Steps(Delegating):
-    def __init__(self, inner: sb.scorers.RunningScorer, steps: int) -> None:
-        super().__init__(inner)
-        self.steps = steps
-
-    def score(self, batch, indices):
-        return (self.inner.score(batch, indices) * self.steps).floor() / self.steps
-
-
-FORWARD = sb.scorers.Forward()
-
-
-@dataclass(frozen=True)
-class Coarse(sb.scorers.AbstractScorer):
-    """Stands in for a forward pass: scores of few steps, in a context that notes its starts."""
-
-    steps: int
-    check: sb.experimental.Check | None
-    inner: sb.scorers.AbstractScorer = FORWARD
-
-    @property
-    def needs(self) -> sb.scorers.Needs:
-        return self.inner.needs
-
-    def start(self, context: sb.scorers.Context) -> sb.scorers.RunningScorer:
-        def begin(context: sb.scorers.Context) -> Both:
-            exact = self.inner.start(context)
-            return Steps(exact, self.steps), exact
-
-        return start_checked(self, context, begin, advice="Take more steps", interval=1)
+            sb.experimental.Pipelined(scorer, 2)
 
 
 def door(scorer: sb.scorers.AbstractScorer, rate: float = 1 / 3, **options) -> sb.SelectiveLoader:

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from fixture_cheap import Coarse
 from fixture_doors import Net, NotedSampler, fixture_data, fresh_net, same_tensors
 from fixture_pipelined import (
     BATCH,
@@ -172,19 +173,17 @@ def test_as_many_batches_are_begun_ahead_as_a_window_needs(window, rate, options
     )
 
 
-@pytest.mark.parametrize(
-    "wrap", [sb.experimental.Int8, lambda scorer: sb.experimental.Pipelined(scorer, 2)]
-)
-def test_what_would_wait_for_it_is_to_be_written_inside(wrap):
-    with pytest.raises(sb.ConfigurationError, match=r"Pipelined\("):
-        begin(wrap(sb.experimental.Pipelined(sb.scorers.Forward(), 8)), fresh_net())
+def test_one_does_not_go_inside_another():
+    inner = sb.experimental.Pipelined(sb.scorers.Forward(), 8)
+    with pytest.raises(sb.ConfigurationError, match="scores beside the training"):
+        begin(sb.experimental.Pipelined(inner, 2), fresh_net())
 
 
 def test_a_cheap_scorer_goes_inside():
     model = fresh_net()
     scorer = sb.scorers.Excess(
         sb.scorers.ReferenceLosses(torch.arange(16.0)),
-        sb.experimental.Int8(sb.scorers.Forward(), check=None),
+        Coarse(8, None),
     )
     context = sb.scorers.Context(8, 16, model, losses, examples=16, rate=1 / 2)
     found, expected = (

@@ -110,15 +110,8 @@ def test_a_loss_of_ones_own_that_is_no_cross_entropy(loss, scale, message, strat
     assert all(map(np.array_equal, before, model.get_weights()))
 
 
-@pytest.mark.parametrize(
-    "scorer",
-    [
-        sb.experimental.Int8(sb.scorers.Forward()),
-        sb.experimental.Pipelined(sb.scorers.Forward(), every=2),
-    ],
-    ids=lambda s: type(s).__name__,
-)
-def test_a_scorer_that_copies_the_model(scorer):
+def test_a_scorer_that_copies_the_model():
+    scorer = sb.experimental.Pipelined(sb.scorers.Forward(), every=2)
     with pytest.raises(sb.ConfigurationError, match=r"variables.*Forward\(\)"):
         SelectiveFit(net(), sb.selective_backprop(rate=1 / 2, scorer=scorer))
 

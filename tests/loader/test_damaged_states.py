@@ -31,12 +31,6 @@ KINDS = {
             sb.scorers.Forward(), every=2, check=sb.experimental.Check(2, least=0.0)
         ),
     ),
-    "int8": selective(
-        1 / 2,
-        scorer=sb.experimental.Int8(
-            sb.scorers.Forward(), check=sb.experimental.Check(3, least=0.0)
-        ),
-    ),
 }
 CONTENT = ("model", "copy")  # weights of the user's, of which any is as good as another
 

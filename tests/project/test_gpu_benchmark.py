@@ -46,7 +46,7 @@ def test_demands_are_of_scoring_in_bf16_and_of_selective_epochs_in_bf16(
         return {"median": median, "low": median - 0.01, "high": median + 0.01, "rounds": 9}
 
     scorers = {"bf16": 0.2, "fp32": 1.0} if precision == "fp32" else {"forward": 0.2, "fp32": 1.0}
-    epochs = {"traditional": 1.0, "selective-backprop": 0.5, "int8-sb": 0.395}
+    epochs = {"traditional": 1.0, "selective-backprop": 0.5, "pipelined-sb": 0.395}
     findings = {
         "scorers": {n: {"of_full": ratio(m), "overlap": 0.8} for n, m in scorers.items()},
         "strategies": {

@@ -1,7 +1,6 @@
 """The step selects as its parts say, with reuse or without, and refuses what cannot work."""
 
 import copy
-import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import fixture_reuse as nets
 import pytest
 import torch
+from fixture_cheap import Coarse
 from fixture_damage import refuse_all
 from torch import Tensor, nn
 from torch.nn import functional
@@ -55,15 +55,13 @@ def test_a_strategy_without_scores_selects_without_a_selection_pass() -> None:
 
 
 def test_cheap_scorers_say_how_far_they_agree() -> None:
-    scorer = sb.experimental.Int8(sb.scorers.Forward(), recalibrate_every=8)
+    scorer = Coarse(8, sb.experimental.Check(8, least=0))
     net = nets.convolutional()
     step = sb.SelectiveStep(net, LOSS, sb.Strategy("cheap", scorer, sb.selectors.Top(rate=1 / 2)))
     assert step.agreement is None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", sb.SelectionWarning)  # a net that has learned nothing
-        for seed in range(8):
-            inputs, targets = nets.candidates(nets.IMAGES, seed)
-            step((inputs.float(), targets))
+    for seed in range(8):
+        inputs, targets = nets.candidates(nets.IMAGES, seed)
+        step((inputs.float(), targets))
     assert step.agreement is not None
     assert sb.SelectiveStep(net, LOSS, TOP).agreement is None
 
@@ -263,13 +261,7 @@ def test_random_numbers_that_no_module_announces_are_refused_at_the_first_step(n
     assert torch.backends.mha.get_fastpath_enabled()
 
 
-@pytest.mark.parametrize(
-    "scorer",
-    [
-        sb.experimental.Int8(sb.scorers.Forward()),
-        None,
-    ],
-)
+@pytest.mark.parametrize("scorer", [Coarse(8, None), None])
 def test_scorers_that_compute_something_else_are_refused(scorer: Any) -> None:
     strategy = sb.Strategy("other", scorer, sb.selectors.Uniform(rate=1 / 3))
     with pytest.raises(sb.ConfigurationError, match=r"Forward\(\)"):

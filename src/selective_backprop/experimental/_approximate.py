@@ -213,7 +213,7 @@ def start_checked(
     if exact.ahead:
         raise ConfigurationError(
             f"{scorer.scorer!r} scores beside the training, which would wait for it in there; "
-            "write it the other way round, such as Pipelined(Int8(Forward()), every=8)"
+            "wrap the scorer inside it, such as Pipelined(Forward(), every=8)"
         )
     return ApproximateScorer(cheap, exact, compared)
 

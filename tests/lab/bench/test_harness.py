@@ -39,20 +39,21 @@ def a_round(factor: float = 1.0, **more: Spent) -> dict[str, Spent]:
         "selective-backprop": spent(
             steps=2, load=12.0, score=12.0, forward=4.0, backward=8.0, other=1.0
         ),
-        "int8-sb": spent(steps=2, load=12.0, score=3.0, forward=4.0, backward=8.0, other=1.0),
+        "pipelined-sb": spent(steps=2, load=12.0, score=3.0, forward=4.0, backward=8.0, other=1.0),
         "random-backprop": spent(steps=3, load=6.0, forward=6.0, backward=10.5, step=1.5),
         "recorded-sb": spent(steps=3, load=6.0, forward=6.0, backward=10.5, step=1.5, select=1.2),
         "scorer forward": spent(48, score=12.0),
-        "scorer int8": spent(48, score=3.0),
+        "scorer pipelined": spent(48, score=3.0),
         **more,
     }
 
 
 def concluded(workload, rounds, *, agreement=AGREEMENT, **trials):
-    works = {name: workload.scorers[name] for name in ("forward", "int8")}
+    exact = sb.scorers.Forward()
+    works = {"forward": exact, "pipelined": sb.experimental.Pipelined(exact, every=8)}
     strategies = strategies_of(workload.rate, works)
-    starts = {"selective-backprop": 2.0, "int8-sb": 2.0}
-    trials = {"int8": ScoringTrial(None, agreement, None), **trials}
+    starts = {"selective-backprop": 2.0, "pipelined-sb": 2.0}
+    trials = {"pipelined": ScoringTrial(None, agreement, None), **trials}
     return conclude(workload, "CPU seconds of the process", rounds, strategies, starts, trials)
 
 
@@ -64,21 +65,21 @@ def findings(workload):
 
 
 def test_a_scorer_is_held_against_exact_scoring(findings):
-    cost = findings["scorers"]["int8"]
+    cost = findings["scorers"]["pipelined"]
     assert cost["cost"]["low"] == cost["cost"]["high"] == pytest.approx(3 / 12)
     assert cost["of_full"] == cost["cost"]
     assert (cost["correlation"], cost["overlap"]) == (0.9, 0.8)
 
 
 def test_a_scorer_that_cannot_work_is_remarked_on_and_left_out(findings):
-    assert list(findings["scorers"]) == ["int8"]
+    assert list(findings["scorers"]) == ["pipelined"]
     assert findings["remarks"] == {"bf16": "Broken: no such processor"}
     assert not any("bf16" in name for name in findings["strategies"])
 
 
 def test_in_another_precision_a_scorer_is_held_against_both(workload):
     rounds = [a_round(**{"scorer fp32": Spent({"score": 24.0}, 48)})]
-    cost = concluded(workload, rounds)["scorers"]["int8"]
+    cost = concluded(workload, rounds)["scorers"]["pipelined"]
     assert cost["cost"]["median"] == pytest.approx(3 / 12)
     assert cost["of_full"]["median"] == pytest.approx(3 / 24)
 
@@ -97,7 +98,7 @@ def test_a_strategy_is_held_against_traditional_and_its_limit(findings):
     recorded = findings["strategies"]["recorded-sb"]
     assert recorded["limit"]["median"] == pytest.approx((48 * 0.75 + 12) / plain)
     assert recorded["over_limit"]["median"] == pytest.approx(6 * 8.4 / 48)
-    cheap = findings["strategies"]["int8-sb"]
+    cheap = findings["strategies"]["pipelined-sb"]
     assert cheap["relative"]["median"] == pytest.approx((6 * (18.5 - 4.5) + 2) / plain)
 
 
@@ -114,7 +115,7 @@ def test_a_step_divides_into_its_parts_per_1000_examples(findings):
 def test_of_a_model_that_diverged_the_costs_are_kept(workload):
     nowhere = replace(AGREEMENT, correlation=math.nan, overlap=math.nan)
     kept = concluded(workload, [a_round()], agreement=nowhere)
-    assert kept["scorers"]["int8"]["cost"]["median"] == pytest.approx(3 / 12)
+    assert kept["scorers"]["pipelined"]["cost"]["median"] == pytest.approx(3 / 12)
     assert "diverged" in kept["remarks"]["agreement"]
 
 

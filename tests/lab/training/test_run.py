@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from fixture_cheap import Coarse
 from fixture_doors import same_tensors
 from fixture_lab import (
     EXAMPLES,
@@ -119,8 +120,7 @@ def test_the_meters_agree_with_a_count_by_hand(monkeypatch, arm, updates, traine
 
 def test_examples_scored_a_second_time_to_check_a_cheap_scorer_are_on_the_bill(monkeypatch):
     check = sb.experimental.Check(3, least=0)
-    rounded = sb.experimental.Int8(sb.scorers.Forward(), recalibrate_every=3, check=check)
-    cheap = sb.Strategy("cheap", rounded, sb.selectors.Percentile(1.0))
+    cheap = sb.Strategy("cheap", Coarse(8, check), sb.selectors.Percentile(1.0))
     monkeypatch.setitem(
         STRATEGIES, "cheap", replace(STRATEGIES["traditional"], make=lambda *_: cheap)
     )

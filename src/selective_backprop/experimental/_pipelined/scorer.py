@@ -63,8 +63,7 @@ class Pipelined(AbstractScorer):
     the inner scorer instead.
 
     Args:
-        scorer: the scorer that uses the copy, such as `Int8(Forward())`; its own `check` is not
-            used.
+        scorer: the scorer that uses the copy, such as `Forward()`.
         every: scored batches from one update of the copy to the next, at least 1. If `every` is
             less than `ahead`, an update may wait for batches that are being scored.
         ahead: number of candidate batches to start scoring before waiting for the first, at least
