@@ -33,7 +33,7 @@ STEPS = (  # workloads, of those that are measured
     "perceptron, 784 features, batches of 128, read one by one",
     "digits of the demo",
 )
-EPOCHS = ("random-backprop", "recorded-sb", "selective-backprop")
+EPOCHS = ("random-backprop", "recorded-sb", "selective-backprop", "pipelined-sb")
 MADE_WRONG = (0.0, 0.05, 0.1, 0.2)
 Row = dict[str, Any]
 Rows = list[Row]

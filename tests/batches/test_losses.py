@@ -453,3 +453,60 @@ def test_scores_exceed_the_lowest_loss_where_confidence_is_read_from_them(strate
     found = torch.from_numpy(loader.ledger.scored.observe().scores[0])
     assert bool((found[~found.isnan()] < 0.01).all()) == reads
     assert not found.isnan().all()
+
+
+def entropy(outputs, targets, **options):
+    return functional.cross_entropy(outputs, targets, reduction="none", **options)
+
+
+def of_probabilities(outputs, targets):
+    return -outputs.gather(1, targets.unsqueeze(1)).squeeze(1).log()
+
+
+def focal(outputs, targets):
+    losses = entropy(outputs, targets)
+    return (1 - (-losses).exp()) ** 2 * losses
+
+
+def absolute(outputs, targets):
+    return (outputs.softmax(1) - functional.one_hot(targets, 5)).abs().sum(1)
+
+
+OF_FIVE, FIVE = (
+    torch.randn(32, 5, generator=torch.Generator().manual_seed(0)),
+    torch.arange(32) % 5,
+)
+UNEVEN = torch.tensor([1.0, 1.0, 1.0, 1.0, 5.0])
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "outputs", "targets", "warned"),
+    [
+        (lambda *both: entropy(*both), OF_FIVE, FIVE, False),
+        (lambda *both: entropy(*both), 40 * OF_FIVE, FIVE, False),
+        (lambda *both: entropy(*both), OF_FIVE.bfloat16(), FIVE, False),
+        (lambda *both: entropy(*both), OF_FIVE, FIVE.where(FIVE > 0, -100), False),
+        (lambda *both: entropy(*both), OF_FIVE.view(8, 5, 4), FIVE.view(8, 4), False),
+        (lambda *both: entropy(*both), OF_FIVE.log_softmax(1), FIVE, False),
+        (of_probabilities, OF_FIVE.softmax(1), FIVE, False),
+        (functools.partial(functional.cross_entropy, label_smoothing=0.3), OF_FIVE, FIVE, False),
+        (nn.CrossEntropyLoss(weight=UNEVEN), OF_FIVE, FIVE, False),
+        # Of what is no number for each class nothing is known.
+        (lambda outputs, targets: outputs[:, 0].abs(), OF_FIVE[:, :1], FIVE * 0, False),
+        (lambda outputs, targets: outputs.abs().sum(1), OF_FIVE, OF_FIVE.softmax(1), False),
+        (lambda *both: entropy(*both, label_smoothing=0.3), OF_FIVE, FIVE, True),
+        (lambda *both: entropy(*both, weight=UNEVEN), OF_FIVE, FIVE, True),
+        (lambda *both: 10 * entropy(*both), OF_FIVE.bfloat16(), FIVE, True),
+        (focal, OF_FIVE, FIVE, True),
+        (absolute, OF_FIVE, FIVE, True),
+        (lambda *both: entropy(*both, label_smoothing=0.3), 0.1 * OF_FIVE, FIVE, True),
+    ],
+)
+@pytest.mark.filterwarnings("always::selective_backprop.SelectionWarning")
+def test_what_reads_confidence_from_a_loss_of_ones_own_warns_if_it_is_no_cross_entropy(
+    loss_fn, outputs, targets, warned, recwarn
+):
+    for excess in (False, True):
+        ExampleLosses(loss_fn, excess=excess).of_examples(outputs, targets)
+        told = ["no cross-entropies of these outputs" in str(each.message) for each in recwarn]
+        assert told == [True] * (warned and excess)

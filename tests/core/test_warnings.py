@@ -45,6 +45,15 @@ def warn_of_loss():
     loader = sb.SelectiveLoader(DataLoader(DATA, 8), MODEL, smooth, sb.auto(), with_selection=True)
     iter(loader)  # here
 
+def warn_of_own_loss():
+    unlike = lambda outputs, targets: 2 * nn.functional.cross_entropy(
+        outputs, targets, reduction="none"
+    )
+    loader = wrap(sb.auto(), loss_fn=unlike, epochs=3)
+    loss_fn = loader.loss_fn
+    for inputs, targets in loader:
+        loss_fn(MODEL(inputs), targets)  # here
+
 def _sizes():
     wrap(sb.selective_backprop(0.3), batch=4)
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, nll_loss
 
-from selective_backprop._core.errors import ConfigurationError, LossError
+from selective_backprop._core.errors import ConfigurationError, LossError, warn
 from selective_backprop._core.types import Float, LossesOf, OutputsOf, Scores
 
 LossFunction = Callable[..., Any]
@@ -193,6 +193,36 @@ def least_entropies(targets: Any, rows: int) -> Tensor | float:
     yes = targets.detach().float().reshape(rows, -1).clamp(0.0, 1.0)
     no = torch.ones_like(yes) - yes
     return -(torch.xlogy(yes, yes) + torch.xlogy(no, no)).mean(1)
+
+
+def warn_of_own_loss(loss_fn: LossFunction, losses: Any, outputs: Any, targets: Any) -> None:
+    """Warn if a loss of one's own is no cross-entropy of outputs and their classes.
+
+    Its numbers tell, if outputs are `[row, class, ...]`, targets are classes, `[row, ...]`, and
+    each has a loss of its own. Waits for the device.
+    """
+    tensors = all(isinstance(each, Tensor) for each in (losses, outputs, targets))
+    known = _name_of(loss_fn)[0] in _OF_CLASSES | _OF_LABELS
+    if known or not tensors or outputs.ndim < 2 or outputs.shape[1] < 2:
+        return
+    if targets.is_floating_point() or not targets.shape == losses.shape == outputs[:, 0].shape:
+        return
+    classes = (targets >= 0) & (targets < outputs.shape[1])  # not what is ignored
+    hit = targets.where(classes, 0).long().unsqueeze(1)
+    found, given = losses[classes].float(), outputs.float()
+    rounding = max(1e-3, *(16 * torch.finfo(each.dtype).eps for each in (losses, outputs)))
+    # The outputs of a model that ends in a softmax are the probabilities.
+    for likely in (given.log_softmax(1), given.clamp(min=torch.finfo(given.dtype).tiny).log()):
+        entropies = -likely.gather(1, hit).squeeze(1)[classes]
+        if torch.allclose(found, entropies, rtol=rounding, atol=rounding):
+            return
+    warn(
+        "the loss function returns no cross-entropies of these outputs and classes, but the "
+        "strategy takes exp(-loss) for the probability of the class. Pass label smoothing and "
+        "class weights to torch.nn.CrossEntropyLoss: what they add is not recorded. With another "
+        "loss, pass with_selection=True to the loader, train on (selection.weights * "
+        "losses).mean(), and call loader.record(selection, cross_entropies)"
+    )
 
 
 def class_weights(loss_fn: LossFunction) -> Tensor | None:
@@ -440,7 +470,7 @@ class ExampleLosses:
     without a `reduction` is called unchanged; the first batch shows what it returns. The copy is
     made anew if the module's attributes change between batches. With `excess`, losses are as
     `excess_losses` returns them. At the first batch, a loss that cannot be a cross-entropy is then
-    refused.
+    refused, and a loss of one's own that is none is warned of.
     """
 
     loss_fn: LossFunction
@@ -464,6 +494,7 @@ class ExampleLosses:
                 self._checked = True
                 each = average_examples(losses, targets, loss.ignored)
                 check_own_entropies(self.loss_fn, each, targets)
+                warn_of_own_loss(self.loss_fn, losses, outputs, targets)
             if loss.shifted or (isinstance(targets, Tensor) and targets.is_floating_point()):
                 losses = excess_losses(self.loss_fn, losses, outputs, targets)
         if isinstance(losses, Tensor) and losses.ndim == 1:

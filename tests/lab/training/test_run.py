@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import rich.style  # noqa: F401 - draws from Python's stream when it is imported
 import torch
 from fixture_cheap import Coarse
 from fixture_doors import same_tensors
