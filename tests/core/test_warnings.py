@@ -66,6 +66,13 @@ def _warn_if_barren():
     for batch in loader:  # here
         pass
 
+def _warn_if_over():
+    loader = wrap(sb.infobatch(), epochs=2)
+    loss_fn = loader.loss_fn
+    for epoch in range(4):
+        for inputs, targets in loader:  # here
+            loss_fn(MODEL(inputs), targets)
+
 def end_epoch():
     loader = wrap(sb.selective_backprop(1 / 2))
     assert len(loader) == 4

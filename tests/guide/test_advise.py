@@ -144,6 +144,16 @@ def test_batches_that_are_no_pairs_are_advised_on_by_their_losses():
     inputs, targets = pairs().tensors
     loader = DataLoader(TensorDataset(inputs, targets, targets), BATCH)
     assert ask(loader=loader, loss_fn=None, losses=losses).cost.plain > 0
+    given = ask(loader=loader, outputs=lambda model, batch: (model(batch[0]), batch[1]))
+    assert given.cost.plain > 0
+
+
+def test_a_loss_of_ones_own_that_is_no_cross_entropy_is_warned_of():
+    def absolute(outputs, targets):
+        return (outputs.softmax(1) - nn.functional.one_hot(targets, outputs.shape[1])).abs().sum(1)
+
+    with pytest.warns(sb.SelectionWarning, match="no cross-entropies of these outputs"):
+        ask(loss_fn=absolute)
 
 
 @pytest.mark.parametrize(
@@ -248,6 +258,7 @@ def test_where_next_to_nothing_is_skipped_yet_an_epoch_need_not_be_cheaper():
     [
         ({"model": nn.Linear(5, 2)}, RuntimeError, "mat1 and"),
         ({"model": nn.Flatten()}, ValueError, "empty parameter list"),
+        ({"loss_fn": nn.CrossEntropyLoss}, sb.ConfigurationError, r"write CrossEntropyLoss\(\)"),
         ({"loss_fn": None}, sb.ConfigurationError, "scoring needs a loss function, got None"),
         ({"loader": [1, 2]}, sb.LoaderError, "a torch.utils.data.DataLoader is needed, got list"),
         ({"loader": DataLoader(Deaf(), BATCH)}, sb.LoaderError, "the loader yielded nothing"),

@@ -193,7 +193,7 @@ def test_a_model_that_returns_no_tensor_and_a_stream_are_refused():
         sb.guide.find_label_issues(MODEL, stream, LOSS_FN)
 
 
-@pytest.mark.filterwarnings("ignore:the labels are likelier")  # all of the other half
+@pytest.mark.filterwarnings("ignore:the model is right about")  # all of the other half
 def test_the_page_judges_each_half_by_a_model_of_the_other(capsys, monkeypatch):
     monkeypatch.setattr(torch, "randperm", torch.arange)
     part = PAGE.read_text(encoding="utf-8").split("\n## From a model that is trained already")[1]

@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import (
     StepLR,
 )
 from torch.utils.data import DataLoader, TensorDataset
+from unhooked import unhooked
 
 import selective_backprop as sb
 
@@ -116,6 +117,8 @@ def test_what_cannot_be_right_is_refused_when_it_is_made():
         sb.CandidateScheduler(short, loop.loader)
     with pytest.raises(sb.ConfigurationError, match="ReduceLROnPlateau"):
         sb.CandidateScheduler(ReduceLROnPlateau(loop.optimizer), loop.loader)
+    with unhooked(), pytest.raises(sb.ConfigurationError, match="a DataLoader: pass the Selective"):
+        sb.CandidateScheduler(short, DataLoader(Numbered(8), 4))
     stream = sb.SelectiveLoader(
         DataLoader(NumberedStream(10), 4), loop.model, nn.CrossEntropyLoss(), sb.traditional()
     )

@@ -44,7 +44,7 @@ def test_an_option_that_cannot_be_is_refused_with_what_can(options, message):
     [
         (sb.selective_backprop, r"selective_backprop\(\.\.\.\)"),
         (sb.selectors.Percentile(2.0), r"Strategy\(name, scorer, selector, schedule\)"),
-        ("selective-backprop", "'selective-backprop'"),
+        ("selective-backprop", r"'selective-backprop'; write sb\.auto\(\)"),
     ],
 )
 def test_what_is_no_strategy_is_refused_with_how_to_make_one(strategy, message):
@@ -205,3 +205,29 @@ def test_a_loss_that_may_be_a_cross_entropy_is_taken_for_one(loss_fn):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         sb.SelectiveLoader(DataLoader(fixture_data(), 4), nn.Linear(2, 2), loss_fn, sb.auto())
+
+
+def test_indices_are_not_recorded_in_the_place_of_a_selection():
+    loader = build_with(nn.CrossEntropyLoss(), sb.auto(), with_selection=True)
+    _, selection = next(iter(loader))
+    with (
+        unhooked(),
+        pytest.raises(sb.LoaderError, match=r"not a Tensor: for \(inputs, targets\), "),
+    ):
+        loader.record(selection.indices, torch.ones(len(selection.indices)))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "warned"), [(sb.infobatch(), True), (sb.recorded_sb(1 / 2), False)], ids=str
+)
+@pytest.mark.filterwarnings("always::selective_backprop.SelectionWarning")
+def test_a_training_that_goes_on_after_its_end_is_warned_of_if_it_selects_no_more(
+    strategy, warned, recwarn
+):
+    loader = build_with(nn.CrossEntropyLoss(), strategy, with_selection=True)
+    told = []
+    for _ in range(5):
+        for (_, targets), selection in loader:
+            loader.record(selection, torch.linspace(0.1, 2, len(targets)), targets=targets)
+        told.append(sum("epochs=3 were given" in str(each.message) for each in recwarn))
+    assert told == [0, 0, 0, warned, warned]

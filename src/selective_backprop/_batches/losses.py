@@ -19,6 +19,7 @@ from selective_backprop._core.errors import ConfigurationError, LossError, warn
 from selective_backprop._core.types import Float, LossesOf, OutputsOf, Scores
 
 LossFunction = Callable[..., Any]
+SQUEEZED = "outputs=lambda model, batch: (model(batch[0]).squeeze(1), batch[1])."
 VALUES = operator.methodcaller("values")
 SLACK = 0.1  # by which rounding may take a cross-entropy below its lowest
 
@@ -36,7 +37,15 @@ ADVICE = (
 
 
 def is_no_cross_entropy(loss_fn: LossFunction | None) -> str | None:
-    """Return the name of a loss of torch's that is no cross-entropy; None if it may be one."""
+    """Return the name of a loss of torch's that is no cross-entropy; None if it may be one.
+
+    Raises:
+        ConfigurationError: if it is a class, of which no loss was made.
+    """
+    if isinstance(loss_fn, type):
+        raise ConfigurationError(
+            f"loss_fn is the class {loss_fn.__name__}: write {loss_fn.__name__}()"
+        )
     name, home = _name_of(loss_fn)
     of_torch = home in (nn.modules.loss.__name__, nn.functional.__name__)
     return name if of_torch and name not in _OF_CLASSES | _OF_LABELS else None
@@ -259,7 +268,8 @@ def _refuse_crossed_rows(losses: Tensor, outputs: Tensor, targets: Tensor) -> No
         raise LossError(
             f"outputs of shape {tuple(given)} and targets of shape {tuple(wanted)} were broadcast "
             f"to {tuple(found)}, so every row met every other row's target. Give both the same "
-            "shape: squeeze the outputs, or unsqueeze the targets."
+            "shape: squeeze the outputs, or unsqueeze the targets. If your loop does so, pass "
+            f"{SQUEEZED}"
         )
 
 
@@ -397,6 +407,8 @@ class UnreducedLoss:
                     "where torch wants them on the second. Pass outputs=callable(model, batch) -> "
                     "(logits.movedim(-1, 1), targets)."
                 )
+            elif tensors and outputs.shape == (len(targets), 1) and targets.ndim == 1:
+                error.add_note(f"If your loop squeezes the outputs, pass {SQUEEZED}")
             raise
         rows = tensors and isinstance(losses, Tensor) and losses.ndim
         if rows and losses.shape not in (targets.shape, outputs.shape):

@@ -67,6 +67,10 @@ class CandidateScheduler:
                 f"{name} does not count steps in last_epoch, as torch's schedulers do. Step it "
                 "without CandidateScheduler"
             )
+        if not hasattr(loader, "candidate_batches"):
+            raise ConfigurationError(
+                f"loader is a {type(loader).__name__}: pass the SelectiveLoader that wraps it"
+            )
         if loader.candidate_batches is None:
             raise ConfigurationError(
                 "the wrapped loader has no length, so its batches cannot be counted over epochs. "

@@ -1,6 +1,7 @@
 """`SelectiveLoader`: yields full batches of the examples worth training on."""
 
 import copy
+import math
 import sys
 import threading
 import weakref
@@ -474,6 +475,11 @@ class SelectiveLoader:
             LoaderError: if the rows have no indices.
         """
         pipeline = self._parts.pipeline
+        if not isinstance(selection, Selection):
+            raise LoaderError(
+                f"record needs the selection that the loader yielded, not a "
+                f"{type(selection).__name__}: for (inputs, targets), selection in loader"
+            )
         if smoothing is None:
             smoothing = label_smoothing(self._options.loss_fn)
         else:
@@ -520,6 +526,7 @@ class SelectiveLoader:
         """Yield the coming epoch's batches."""
         state, handshake, pipeline = self._state, self._parts.handshake, self._parts.pipeline
         number, mid_epoch = state.begin()
+        self._warn_if_over(number)
         try:
             if handshake is not None:
                 assert state.start is not None  # an epoch has begun
@@ -555,7 +562,10 @@ class SelectiveLoader:
             self._said = 2
             wrong = self.wrong_labels
             if wrong is not None and wrong.is_clear:
-                print(f"{self._strategy.name}: {wrong}; sb.guide.audit lists them", file=sys.stderr)
+                print(
+                    f"{self._strategy.name}: {wrong}; sb.guide.audit(loader.ledger) lists them",
+                    file=sys.stderr,
+                )
         if epoch >= EPOCHS_TO_SEE and self._said == 2:
             self._said = 3
             terms, before = self._strategy.selector.terms, self._state.counts_at_epoch_start
@@ -585,6 +595,17 @@ class SelectiveLoader:
             self._even = torch.ones(count, device=self._options.device)
         return self._even[:count]
 
+    def _warn_if_over(self, epoch: int) -> None:
+        """Warn once if training goes on after its end, where its schedule selects no more."""
+        epochs = self._progress.epochs
+        over = epochs is not None and epoch == math.ceil(epochs)
+        if over and not self._strategy.schedule.selects(epoch, 1.0):
+            warn(
+                f"epoch {epoch + 1} begins, but epochs={epochs:g} were given. From now on "
+                f"{self._strategy.name} trains on everything. Give the number of epochs that you "
+                "train"
+            )
+
     def _warn_if_barren(self) -> None:
         after, candidates_seen = self.stats, self._state.candidates_seen
         if not candidates_seen and not self._parts.cut:
@@ -593,8 +614,9 @@ class SelectiveLoader:
             f" {after.ties:.0%} of the recent scores are ties, which are never above one another."
         )
         warn(
-            f"epoch {after.epoch} yielded no training batch: of {candidates_seen} candidates "
-            f"{after.waiting} wait for a full window or batch.{ties if after.ties else ''}"
+            f"epoch {after.epoch + 1} yielded no training batch: of {candidates_seen} candidates "
+            f"{after.waiting} wait for a full window or batch.{ties if after.ties else ''} Take a "
+            "smaller batch size if that happens in every epoch"
         )
 
     def state_dict(self) -> dict[str, Any]:

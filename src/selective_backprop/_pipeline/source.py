@@ -237,6 +237,8 @@ def open_source(loader: Any) -> Source:
             "selective_backprop.integrations.accelerate, or SelectiveTrainer of "
             "selective_backprop.integrations.transformers, which take the prepared loader."
         )
+    if type(loader).__name__ == "SelectiveLoader":
+        raise LoaderError("the loader is a SelectiveLoader: pass the data loader that it wraps")
     if not isinstance(loader, DataLoader):
         raise LoaderError(
             f"a torch.utils.data.DataLoader is needed, got {type(loader).__name__}. If it yields "

@@ -16,7 +16,8 @@ def check_strategy(strategy: Any) -> Strategy:
     """Return the strategy; refuse anything else, such as a function that was not called."""
     if isinstance(strategy, Strategy):
         return strategy
-    hint = "Strategy(name, scorer, selector, schedule)"
+    named = isinstance(strategy, str)
+    hint = "sb.auto()" if named else "Strategy(name, scorer, selector, schedule)"
     if callable(strategy):
         hint = f"{getattr(strategy, '__name__', 'it')}(...), called"
     raise ConfigurationError(f"a strategy is needed, got {strategy!r}; write {hint}")

@@ -17,7 +17,7 @@ from selective_backprop._batches.losses import (
 )
 from selective_backprop._core.errors import LossError, SelectionWarning
 from selective_backprop._core.options import check_number, check_whole, find_device
-from selective_backprop._core.types import LossesOf
+from selective_backprop._core.types import LossesOf, OutputsOf
 from selective_backprop._loader.weighted_loss import WeighingLoss
 from selective_backprop._pipeline.source import open_source
 from selective_backprop.guide._advice.epoch_cost import EpochCost, measure_epochs
@@ -67,6 +67,7 @@ def advise(
     data: DataLoader[Any] | Dataset[Any] | None = None,
     seconds: float = 40.0,
     losses: LossesOf | None = None,
+    outputs: OutputsOf | None = None,
     device: torch.device | str | int | None = None,
 ) -> Advice:
     """Advise whether to train with `auto`, based on your data and on epochs timed on this machine.
@@ -86,6 +87,7 @@ def advise(
             `loader`. If `loader` augments, pass the training data without augmentation.
         seconds: about how long `advise` may run, above 0. It always trains a few steps.
         losses: as for `SelectiveLoader`.
+        outputs: as for `SelectiveLoader`.
         device: the device to move batches to; by default the model's.
 
     Raises:
@@ -97,9 +99,10 @@ def advise(
     source, where = open_source(loader), find_device(model, device)
     if loss_fn is not None:
         loss_fn = WeighingLoss.unwrapped(loss_fn)
-    losses_of = find_losses(loss_fn, losses, None, excess=True)
+    losses_of = find_losses(loss_fn, losses, outputs, excess=True)
     with kept_streams(loader, where), warnings.catch_warnings():
         warnings.simplefilter("ignore", SelectionWarning)  # about the loader that is timed
+        warnings.filterwarnings("always", "the loss function returns", SelectionWarning)
         copied = TrainingCopy(*copy_training(model, optimizer), losses_of, where)
         traits = data_traits(loader if data is None else data, seconds=LOOKING * seconds)
         barrier = cost = None

@@ -52,7 +52,7 @@ def find_label_issues(
 
     **Take a model that was not trained on these labels**, such as one trained on the other half of
     the data. A model does not find wrong labels that it has learned. You get a warning if the
-    labels are likelier than the model's own probabilities predict, because it has then probably
+    model is right about more labels than its own probabilities say, because it has then probably
     learned them. If most examples of a kind share the same wrong label, no model finds the mistake.
     If classes are hard to tell apart, many suspects have right labels.
 
@@ -147,10 +147,10 @@ def _warn_if_learned(surplus: Float[Tensor, " row"]) -> None:
     values = surplus.double().numpy()
     if len(values) and values.mean() >= SURELY * values.std() / len(values) ** 0.5:
         warn(
-            "the labels are likelier than the model's own probabilities promise. If the model was "
+            "the model is right about more labels than its own probabilities say. If it was "
             "trained on these labels, it has learned the wrong ones too and does not find them: "
-            "use one that was trained on other examples, such as the other half of the data. A "
-            "model that is less sure than it could be, as after label smoothing, gets it, too"
+            "use one that was trained on other examples, such as the other half of the data. If "
+            "not, it is less sure than it could be, and the list is as good as ever"
         )
 
 
