@@ -36,7 +36,7 @@ def find_function(name: str, *, kind: str, needed: str) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise sb.ConfigurationError(
-            f"the {kind} {name!r} cannot be imported: {error}. Is its folder on PYTHONPATH?"
+            f"the {kind} {name!r} cannot be imported: {error} (is its folder on PYTHONPATH?)"
         ) from error
     function = getattr(module, attribute, None)
     if not callable(function):

@@ -52,9 +52,7 @@ def read_own_splits(name: str) -> Splits:
 def _read(split: Any, where: str) -> Part:
     is_pair = isinstance(split, tuple | list) and len(split) == 2
     if is_pair and all(isinstance(each, Tensor | np.ndarray) for each in split):
-        inputs, labels = (_tensor(each, where) for each in split)
-        if inputs.numel():
-            inputs = _checked(inputs, where)
+        inputs, labels = _checked(_tensor(split[0], where), where), _tensor(split[1], where)
     elif all(hasattr(split, each) for each in _MAP_STYLE) and not isinstance(split, Mapping | str):
         pairs = [_example(split[row], f"{where}, example {row}") for row in range(len(split))]
         for row, (each, _) in enumerate(pairs):
@@ -70,12 +68,12 @@ def _read(split: Any, where: str) -> Part:
             f"{where} has {len(inputs):,} inputs and labels of shape {tuple(labels.shape)}: there "
             "must be one label for each input"
         )
-    if labels.is_floating_point():
-        raise sb.DataError(f"{where} has labels of {labels.dtype}: {_LABELS}")
-    labels = labels.to(torch.int64)
-    if labels.min() < 0:
-        raise sb.DataError(f"{where} has the label {labels.min()}: {_LABELS}")
-    return inputs.contiguous(), labels
+    whole = labels.to(torch.int64)
+    if labels.is_floating_point() or whole.min() < 0:
+        raise sb.DataError(
+            f"{where} has labels of {labels.dtype}, the least {whole.min()}: {_LABELS}"
+        )
+    return inputs.contiguous(), whole
 
 
 def _example(found: Any, where: str) -> tuple[Num[Tensor, "1 ..."], int]:
@@ -90,9 +88,10 @@ def _example(found: Any, where: str) -> tuple[Num[Tensor, "1 ..."], int]:
             )
         value = np.asarray(value.convert(_PICTURES[value.mode]))
     try:
-        return _checked(_tensor(value, where)[None], where), operator.index(label)
+        number = operator.index(label)
     except TypeError:
         raise sb.DataError(f"{where} has the label {label!r:.40}: {_LABELS}") from None
+    return _checked(_tensor(value, where)[None], where), number
 
 
 def _tensor(value: Any, where: str) -> Num[Tensor, "..."]:
