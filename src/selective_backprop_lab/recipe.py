@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 import selective_backprop as sb
 from selective_backprop_lab.data.augment import Augmentation
-from selective_backprop_lab.data.datasets import LabData, base_name, data_name
-from selective_backprop_lab.data.hub import HUB
+from selective_backprop_lab.data.datasets import LabData, base_name, data_name, is_own, read
 from selective_backprop_lab.nets.models import make_model
 from selective_backprop_lab.shapes import Float32, Num
 
@@ -184,18 +183,23 @@ RECIPES: Mapping[str, Recipe] = {
 def find_recipe(data: str) -> Recipe:
     """Return the recipe of a data set, or of some of its classes, which share it.
 
-    A data set of the hub has the recipe of its namesake here: `hub:uoft-cs/cifar10` is trained on
-    as `cifar10` is. Without a namesake it is trained on as `svhn` is, since flipping may not do.
+    Data of the user's own are read for it: vectors are trained on as `table` is, images as `svhn`
+    is, since flipping may not do, and images below 16 pixels a side as `digits` is.
 
     Raises:
         ConfigurationError: if there is none.
+        DataError: if data of the user's own are no examples.
     """
-    if data.startswith(HUB):
-        path, _, _ = data.removeprefix(HUB).partition(":")
-        bare = path.rpartition("/")[2].replace("_", "-")
-        return replace(RECIPES.get(bare, RECIPES["svhn"]), data=data)
     name = data_name(data)
-    return replace(RECIPES[base_name(name)], data=name)
+    like = _like(read(name, None).train_inputs) if is_own(name) else base_name(name)
+    return replace(RECIPES[like], data=name)
+
+
+def _like(inputs: Num[Tensor, "example ..."]) -> str:
+    """Return the name of the data set whose recipe suits inputs of such a shape."""
+    if inputs.ndim == 2:
+        return "table"
+    return "svhn" if inputs.shape[2] >= 16 else "digits"
 
 
 class _Autocast(nn.Module):

@@ -17,7 +17,7 @@ from selective_backprop_lab.strategies import ALIASES, STRATEGIES, parse_strateg
         (parse_strategies, "random_k,random-scored", ("random-scored",)),
         (data_name, "fashion_mnist:5-9", "fashion-mnist:5-9"),
         (data_name, "CIFAR-10", "cifar10"),
-        (data_name, "hub:some_one/Fashion_MNIST", "hub:some_one/Fashion_MNIST"),
+        (data_name, "my-data:Load_it", "my-data:Load_it"),
         (model_name, "small-cnn", "small_cnn"),
         (model_name, "my-nets:make_it", "my-nets:make_it"),
     ],

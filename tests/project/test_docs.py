@@ -10,8 +10,10 @@ from types import ModuleType
 
 import pytest
 import torch
+from fixture_command import run_command
 
 import selective_backprop as sb
+from selective_backprop_lab.records.schema import read_runs
 
 DOCS = Path(__file__).parents[2] / "docs"
 CORE = [
@@ -63,6 +65,19 @@ def test_every_example_in_a_docstring_runs():
         tried, failed = tried + outcome.attempted, failed + outcome.failed
     assert tried > 20
     assert failed == 0  # doctest has printed which
+
+
+def test_data_and_a_model_of_ones_own_are_compared_as_the_page_says(tmp_path):
+    data, model = examples_of("command")
+    (tmp_path / "my_data.py").write_text(data, encoding="utf-8")
+    (tmp_path / "mine.py").write_text(model, encoding="utf-8")
+    page = (DOCS / "command.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^\$ selective-backprop (compare --data my_data.*)$", page, re.MULTILINE)
+    outcome = run_command(f"{line} --model mine:make --seeds 1 --epochs 4 --out out", tmp_path)
+    assert (outcome.status, outcome.err) == (0, "")
+    runs = read_runs(tmp_path / "out")
+    assert [run.header.arm for run in runs] == ["auto", "traditional"]
+    assert max(run.points[-1].test_error for run in runs) < 50  # by chance it is 90
 
 
 def test_the_first_five_minutes_run(capsys):

@@ -97,8 +97,9 @@ def origins(runs: pd.DataFrame) -> Iterable[str]:
         yield "The code had uncommitted changes, so its version does not pin it down."
     if runs.versions.map(as_text).nunique() > 1:
         yield "The runs used different versions of Python or of libraries."
-    if runs.model_file.nunique() > 1:
-        yield "The file of the model was changed between the runs."
+    for part in ("model", "data"):
+        if runs[f"{part}_file"].nunique() > 1:
+            yield f"The file of the {part} was changed between the runs."
     if runs.machine.nunique() > 1:
         yield (
             "The runs come from different hardware or thread counts: seconds do not compare, and "

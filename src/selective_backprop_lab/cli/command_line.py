@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 import selective_backprop as sb
 from selective_backprop_lab.data.folders import make_folder, writing_out
+from selective_backprop_lab.import_path import is_import_path
 from selective_backprop_lab.nets.models import model_name
 from selective_backprop_lab.records.provenance import write_record
 from selective_backprop_lab.records.schema import utc_now
@@ -63,11 +64,16 @@ def find_device(name: str | None) -> str:
     return name
 
 
+def look_here(name: str) -> str:
+    """Return a name, and look for a function that it names in the current folder first."""
+    if is_import_path(name):
+        sys.path.insert(0, str(Path.cwd()))
+    return name
+
+
 def find_model(name: str | None) -> str | None:
     """Return a model's name, and look for one of the user's own in the current folder first."""
-    if name is not None and ":" in name:
-        sys.path.insert(0, str(Path.cwd()))
-    return None if name is None else model_name(name)
+    return None if name is None else model_name(look_here(name))
 
 
 def command_line() -> str:

@@ -18,7 +18,12 @@ import typer
 import selective_backprop as sb
 from selective_backprop_lab.bench.workload import bench_recipe
 from selective_backprop_lab.budget import Budget
-from selective_backprop_lab.cli.command_line import command_line, find_device, find_model
+from selective_backprop_lab.cli.command_line import (
+    command_line,
+    find_device,
+    find_model,
+    look_here,
+)
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.data.datasets import data_name
@@ -102,7 +107,7 @@ def option(metavar: str, help: str, **more: Any) -> Any:
 
 Root = Annotated[
     Path | None,
-    option("FOLDER", "Folder of the data set's files, as published or as fetched for hub:NAME."),
+    option("FOLDER", "Folder of the data set's files, as published."),
 ]
 Limit = Annotated[
     int | None, option("N", "Train on this many examples, a fixed stratified part.", min=1)
@@ -163,9 +168,9 @@ COST = (
     "the option several times."
 )
 DATA = (
-    f"Data set: {', '.join(RECIPES)}; or hub:NAME for one on the Hugging Face hub. mnist:5-9 is "
-    "mnist with classes 5 to 9 alone. bench and advise also take the shape of made-up images: "
-    "3x32x32, or 1x28x28/5 for 5 classes."
+    f"Data set: {', '.join(RECIPES)}; or package.module:function for your own, looked for in the "
+    "current folder first. mnist:5-9 is mnist with classes 5 to 9 alone. bench and advise also "
+    "take the shape of made-up images: 3x32x32, or 1x28x28/5 for 5 classes."
 )
 # The reproductions' own.
 FromRecords = Annotated[
@@ -314,7 +319,7 @@ class TrainingOptions:
     def recipe(self) -> Recipe:
         """The recipe of the data, changed as asked for."""
         return given(
-            find_recipe(self.data),
+            find_recipe(look_here(self.data)),
             model=find_model(self.model),
             batch_size=self.batch_size,
             learning_rate=self.lr,
@@ -369,7 +374,7 @@ class TrainingOptions:
                 limit=self.limit,
                 device=device,
                 composition=composition,
-                pretrained=self.pretrained and data_name(self.pretrained),
+                pretrained=self.pretrained and data_name(look_here(self.pretrained)),
             )
             for seed in seeds
             for length in lengths
@@ -403,7 +408,7 @@ class MeasuringOptions:
     def recipe(self) -> Recipe:
         """The recipe of the data, or of images of a shape, changed as asked for."""
         return given(
-            bench_recipe(self.data),
+            bench_recipe(look_here(self.data)),
             model=find_model(self.model),
             batch_size=self.batch_size,
             precision=self.precision,

@@ -18,8 +18,8 @@ from selective_backprop_lab.data.generated import (
     make_table,
     read_breast_cancer,
 )
-from selective_backprop_lab.data.hub import HUB, read_hub_splits
 from selective_backprop_lab.data.idx import FASHION_MNIST, MNIST, read_idx_splits
+from selective_backprop_lab.data.own import read_own_splits
 from selective_backprop_lab.data.source_code import (
     read_help_bytes,
     read_source_bytes,
@@ -27,6 +27,7 @@ from selective_backprop_lab.data.source_code import (
 )
 from selective_backprop_lab.data.splits import Splits, held_out, limited, of_classes, redrawn
 from selective_backprop_lab.data.svhn import SVHN, SVHN_EXTRA, read_svhn_splits
+from selective_backprop_lab.import_path import is_import_path
 from selective_backprop_lab.names import find_name
 from selective_backprop_lab.shapes import Bool, Int64, Num, UInt8
 
@@ -201,14 +202,13 @@ def load(
     `digits` and `breast-cancer` are embedded in scikit-learn, `source-code`, `source-bytes` and
     `help-bytes` in Python; `mnist1d`, `table` and `clicks` are generated. The others are read from
     disk in their publishers' layouts, which torchvision's root folder also has, and every file is
-    checked; nothing is fetched, but of `hub:NAME` or `hub:NAME:CONFIGURATION`, a data set of the
-    Hugging Face hub.
+    checked; nothing is fetched.
 
     Args:
-        name: a key of `DATASETS`, or `hub:` and the name of a data set of the hub. `mnist:5-9` is
-            `mnist` with its classes 5 to 9 alone, which are numbered from 0 then.
+        name: a key of `DATASETS`, or `package.module:function` for data of the user's own.
+            `mnist:5-9` is `mnist` with its classes 5 to 9 alone, which are numbered from 0 then.
         root: the folder that holds the data set's files, or one that holds the publisher's or
-            torchvision's folder of them. For the hub, the folder in which fetched files are kept.
+            torchvision's folder of them.
         limit: how many training examples to keep, of a fixed stratified order; None keeps all.
         redraw: a seed by which all examples are dealt out anew to training and testing; None
             leaves them as published.
@@ -216,9 +216,10 @@ def load(
             and not on the test examples.
 
     Raises:
-        ConfigurationError: if the name is unknown, the limit or a class out of range, or the
-            package `datasets` is needed and not installed.
-        DataError: if a folder or file is missing, damaged, or not what the name says.
+        ConfigurationError: if the name is unknown or cannot be imported, or the limit or a class
+            out of range.
+        DataError: if a folder or file is missing, damaged, or not what the name says; or if a
+            function of the user's returns anything else than examples.
     """
     name = data_name(name)
     return prepared(name, read(name, root), limit=limit, redraw=redraw, hold_out=hold_out)
@@ -239,31 +240,36 @@ def prepared(
 
 def read(name: str, root: Path | None) -> Splits:
     """Return a data set, or the classes that a name asks for, as its files hold it."""
+    if is_own(name):
+        return read_own_splits(name)
     base = base_name(name)
-    reader = partial(read_hub_splits, name) if name.startswith(HUB) else DATASETS[base]
     try:
-        splits = reader(root)
+        splits = DATASETS[base](root)
     except OSError as error:
         raise sb.DataError(f"{name} cannot be read: {error}") from error
     return splits if base == name else of_classes(splits, name.removeprefix(f"{base}:"))
 
 
 def data_name(name: str) -> str:
-    """Return the name of a data set as `DATASETS` has it, or one of the hub as it is.
+    """Return the name of a data set as `DATASETS` has it, or an import path as it is.
 
     Raises:
         ConfigurationError: if it is neither.
     """
-    if name.startswith(HUB):
+    if is_own(name):
         return name
-    base = base_name(name)
-    more = f", and {HUB}NAME for one of the Hugging Face hub"
+    base, more = base_name(name), ", and package.module:function for one of your own"
     return find_name("data set", base, DATASETS, more=more) + name.removeprefix(base)
+
+
+def is_own(name: str) -> bool:
+    """Whether a name is the import path of a function that returns data of the user's own."""
+    return is_import_path(name) and base_name(name) not in DATASETS
 
 
 def base_name(name: str) -> str:
     """Return the name of a whole data set, of `mnist:5-9` for one `mnist`."""
-    return name if name.startswith(HUB) else name.partition(":")[0]
+    return name.partition(":")[0]
 
 
 def statistics_of(

@@ -1,20 +1,14 @@
 """Networks by name: small ones of the lab, published ones, or the user's own by import path."""
 
-import hashlib
-import importlib
-import inspect
-import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from functools import cache, partial
-from pathlib import Path
-from types import ModuleType
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import LabData
+from selective_backprop_lab.import_path import find_function, is_import_path
 from selective_backprop_lab.names import find_name
 from selective_backprop_lab.nets.byte_lm import ByteLM
 from selective_backprop_lab.nets.published import (
@@ -135,20 +129,8 @@ def find_factory(name: str) -> ModelFactory:
     name = model_name(name)
     if name in MODELS:
         return MODELS[name]
-    module_name, _, attribute = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise sb.ConfigurationError(
-            f"the model {name!r} cannot be imported: {error}. Is its folder on PYTHONPATH?"
-        ) from error
-    factory = getattr(module, attribute, None)
-    if not callable(factory):
-        raise sb.ConfigurationError(
-            f"{attribute} in {module_name} is {factory!r:.80}, but the model {name!r} needs a "
-            f"function of (channels_in, classes, image_size) there"
-        )
-    return factory
+    needed = "a function of (channels_in, classes, image_size)"
+    return find_function(name, kind="model", needed=needed)
 
 
 def model_name(name: str) -> str:
@@ -157,8 +139,7 @@ def model_name(name: str) -> str:
     Raises:
         ConfigurationError: if it is neither.
     """
-    module, colon, attribute = name.partition(":")
-    if module and colon and attribute and not module.startswith("."):
+    if is_import_path(name):
         return name
     return find_name("model", name, MODELS, more=", and package.module:factory for one of your own")
 
@@ -194,29 +175,3 @@ def _make_users(name: str, factory: ModelFactory, data: LabData) -> nn.Module:
             f"the model {name!r} cannot {doing}: {type(error).__name__}: {error}"
         ) from error
     return model
-
-
-def fingerprint(name: str) -> str | None:
-    """Return the first digits of the SHA-256 of the file that a model is made in.
-
-    The file is read when this process first asks for it. None stands for the lab's own nets, and
-    for a model without such a file.
-    """
-    if name in MODELS:
-        return None
-    with suppress(sb.ConfigurationError):  # raised where the model is made
-        factory = find_factory(name)
-        named = name.partition(":")[0]
-        plain = inspect.isfunction(factory) or inspect.isclass(factory)
-        module = sys.modules.get(factory.__module__ if plain else named)
-        return None if module is None else _digest(module)
-    return None
-
-
-@cache  # the code in memory is the file as it was imported, whatever becomes of it
-def _digest(module: ModuleType) -> str | None:
-    try:
-        content = Path(module.__file__ or "").read_bytes()
-    except (AttributeError, OSError):
-        return None
-    return hashlib.sha256(content).hexdigest()[:16]

@@ -128,6 +128,7 @@ class Header:
     command: str
     started: str  # ISO 8601, UTC
     model_file: str | None = None  # fingerprint of the file that a model of the user's is made in
+    data_file: str | None = None  # and of the file that data of the user's are read in
 
     @property
     def arm(self) -> str:

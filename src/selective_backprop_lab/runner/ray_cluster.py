@@ -76,5 +76,5 @@ def run_on_ray(
 def _enter(folder: Path, paths: Sequence[str], threads: int) -> None:
     """Make a worker work as if it had been started where the command was."""
     os.chdir(folder)
-    sys.path += [path for path in paths if path not in sys.path]  # where models of the user's lie
+    sys.path += [path for path in paths if path not in sys.path]  # for what is the user's
     limit_threads(threads)

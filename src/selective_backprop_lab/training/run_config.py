@@ -10,7 +10,7 @@ from typing import Any
 import selective_backprop as sb
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.composition import AS_PUBLISHED, Composition
-from selective_backprop_lab.nets.models import fingerprint
+from selective_backprop_lab.import_path import fingerprint
 from selective_backprop_lab.preparation import Preparation
 from selective_backprop_lab.recipe import Recipe, find_recipe
 from selective_backprop_lab.records.lines import record_name
@@ -116,7 +116,7 @@ class RunConfig:
 
         An option that is added later therefore leaves the records of before as they are. Threads,
         device and versions are provenance: they do not tell runs apart. A model of the user's whose
-        file was edited is another model.
+        file was edited is another model, and so it is with data.
         """
         recipe, length = self.recipe, self.length
         usual = copy(self)  # `replace` would build the strategy once more
@@ -146,7 +146,8 @@ class RunConfig:
             "length": {length.unit: length.value},
             "evaluations": self.evaluations,
             **chosen,
-            **({} if (file := fingerprint(recipe.model)) is None else {"model_file": file}),
+            **self._files,
+            **_files(pretrained=self.pretrained),
         }
 
     @property
@@ -185,8 +186,18 @@ class RunConfig:
             self.description(),
             device=self.device,
             command=command,
-            model_file=fingerprint(self.recipe.model),
+            **self._files,
         )
+
+    @property
+    def _files(self) -> dict[str, str]:
+        return _files(model=self.recipe.model, data=self.recipe.data)
+
+
+def _files(**names: str | None) -> dict[str, str]:
+    """Return the fingerprints of the files of what is the user's own, as `model_file` and so on."""
+    found = {f"{name}_file": value and fingerprint(value) for name, value in names.items()}
+    return {name: file for name, file in found.items() if file}
 
 
 def _differing(described: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:

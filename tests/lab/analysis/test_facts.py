@@ -24,6 +24,15 @@ def test_whatever_else_differs_is_said(change, note):
     assert any(note in line for line in notes(mixed)), notes(mixed)
 
 
+@pytest.mark.parametrize("part", ["model", "data"])
+def test_an_edited_file_of_the_users_is_said(part):
+    files = {f"{part}_file": "0123456789abcdef"}, {f"{part}_file": "123456789abcdef0"}
+    runs = fixture_run(**files[0]), fixture_run("other", **files[0])
+    assert notes(fixture_comparison(runs)) == []
+    edited = fixture_comparison([runs[0], fixture_run("other", **files[1])])
+    assert notes(edited) == [f"The file of the {part} was changed between the runs."]
+
+
 def test_a_group_s_own_options_and_its_seed_are_no_difference_of_recipe():
     other = fixture_run("other", config={"strategy": {"rate": 0.25}})
     seeds = [fixture_run(seed=seed, config={"seed": seed}) for seed in (0, 1)]

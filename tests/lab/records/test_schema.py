@@ -88,11 +88,12 @@ def test_header_end_and_path_are_read(write):
     assert (run.finished, run.path, run.name) == (True, path, "a.jsonl")
 
 
-def test_a_header_may_say_of_what_file_the_model_is_and_need_not(write):
-    header = fixture_header(model_file="0123456789abcdef")
+@pytest.mark.parametrize("file", ["model_file", "data_file"])
+def test_a_header_may_say_of_what_file_model_and_data_are_and_need_not(write, file):
+    header = fixture_header(**{file: "0123456789abcdef"})
     assert read_run(write(*lines_of(header))).header == header
-    told = encode({"kind": "run", "schema": SCHEMA, **vars(header), "model_file": 7})
-    with pytest.raises(sb.RecordError, match="model_file is 7, expected text"):
+    told = encode({"kind": "run", "schema": SCHEMA, **vars(header), file: 7})
+    with pytest.raises(sb.RecordError, match=f"{file} is 7, expected text"):
         read_run(write(told))
 
 

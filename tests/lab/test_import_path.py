@@ -1,4 +1,4 @@
-"""A model's file that is edited between two commands."""
+"""Functions of the user's, and a model's file that is edited between two commands."""
 
 import hashlib
 import sys
@@ -8,7 +8,7 @@ import fixture_lab
 import pytest
 from fixture_command import run_command
 
-from selective_backprop_lab.nets.models import fingerprint
+from selective_backprop_lab.import_path import fingerprint
 from selective_backprop_lab.records.schema import read_runs
 
 SMALL = "--limit 128 --epochs 2 --evaluations 2 --rate 1/2 --model net_to_edit:make --out out"
@@ -40,6 +40,7 @@ def recorded(folder):
 
 def test_a_net_of_the_lab_has_none_and_neither_has_what_is_not_there():
     assert fingerprint("small_cnn") is None
+    assert fingerprint("digits:0-4") is None
     assert fingerprint("no_such_module:net") is None
     assert fingerprint("no_such_net") is None
 

@@ -1,0 +1,73 @@
+"""Functions of the user's own, named by an import path: `package.module:function`."""
+
+import hashlib
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import selective_backprop as sb
+
+
+def is_import_path(name: str) -> bool:
+    """Whether a name is an import path: `mine:make` is one, `mnist:5-9` is none."""
+    module, _, attribute = name.partition(":")
+    return module != "" and not module.startswith(".") and attribute.isidentifier()
+
+
+def find_function(name: str, *, kind: str, needed: str) -> Callable[..., Any]:
+    """Return the function that an import path names, importing its module if need be.
+
+    Args:
+        name: the import path.
+        kind: what the function makes, such as "model".
+        needed: what it must be, such as "a function without arguments".
+
+    Raises:
+        ConfigurationError: if the module cannot be imported, or holds no such function.
+    """
+    module_name, _, attribute = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise sb.ConfigurationError(
+            f"the {kind} {name!r} cannot be imported: {error} (is its folder on PYTHONPATH?)"
+        ) from error
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        raise sb.ConfigurationError(
+            f"{attribute} in {module_name} is {function!r:.80}, but the {kind} {name!r} needs "
+            f"{needed} there"
+        )
+    return function
+
+
+def fingerprint(name: str) -> str | None:
+    """Return the first digits of the SHA-256 of the file of the function that a name stands for.
+
+    The file is read when this process first asks for it. None stands for what is no import path,
+    such as the lab's own nets and data, and for a function without such a file.
+    """
+    if not is_import_path(name):
+        return None
+    with suppress(sb.ConfigurationError):  # raised where the function is called
+        function = find_function(name, kind="function", needed="one")
+        named = name.partition(":")[0]
+        plain = inspect.isfunction(function) or inspect.isclass(function)
+        module = sys.modules.get(function.__module__ if plain else named)
+        return None if module is None else _digest(module)
+    return None
+
+
+@cache  # the code in memory is the file as it was imported, whatever becomes of it
+def _digest(module: ModuleType) -> str | None:
+    try:
+        content = Path(module.__file__ or "").read_bytes()
+    except (AttributeError, OSError):
+        return None
+    return hashlib.sha256(content).hexdigest()[:16]

@@ -1,0 +1,111 @@
+"""The commands on data of the user's own, whose file lies in the current folder."""
+
+import sys
+
+import pytest
+from fixture_command import run_command
+
+from selective_backprop_lab.data.own import read_own_splits
+from selective_backprop_lab.records.schema import read_runs
+from selective_backprop_lab.runner import run_store
+
+SMALL = "--data data_to_edit:load --epochs 6 --batch-size 32 --evaluations 2"
+COMPARE = f"compare {SMALL} --strategies traditional,random-backprop --out out"
+DATA = """
+import numpy as np
+
+def load():
+    with open("calls", "a") as file:
+        file.write("called ")
+    labels = np.arange(240) % 3
+    features = np.random.default_rng({seed}).normal(4.0 * labels[:, None], 0.5, (240, 4))
+    return (features[:192], labels[:192]), (features[192:], labels[192:])
+
+def fail():
+    raise FileNotFoundError("no file of mine")
+"""
+
+
+@pytest.fixture
+def edit(tmp_path, monkeypatch):
+    """Writes data of some seed, as they are for the next command, and returns their folder."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def forget():
+        sys.modules.pop("data_to_edit", None)
+        for remembered in (read_own_splits, run_store.load_data, run_store._read):
+            remembered.cache_clear()
+
+    def write(seed):
+        (tmp_path / "data_to_edit.py").write_text(DATA.format(seed=seed))
+        forget()
+        return tmp_path
+
+    yield write
+    forget()
+
+
+def test_a_comparison_trains_each_strategy_and_the_second_time_none(edit, request):
+    folder = edit(0)
+    outcome = run_command(f"{COMPARE} --seeds 1", folder)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert "data_to_edit:load · perceptron · 6 epochs" in outcome.text
+    assert (folder / "calls").read_text() == "called "
+    runs = read_runs(folder / "out")
+    assert [run.header.arm for run in runs] == ["random-backprop", "traditional"]
+    errors = [run.points[-1].test_error for run in runs if run.finished]
+    assert len(errors) == 2
+    assert max(errors) < 30  # by chance it is 67
+    assert (folder / "out/report.html").exists()
+    request.getfixturevalue("untrained")
+    again = run_command(f"{COMPARE} --seeds 1", edit(0))
+    assert again.status == 0
+    assert again.out.count("recorded already, not run again") == 2
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_processes_of_the_pool_find_the_function(edit):
+    outcome = run_command(f"{COMPARE} --seeds 2 --jobs 2", edit(0))
+    assert (outcome.status, outcome.err) == (0, "")
+    assert all(run.finished for run in read_runs(edit(0) / "out"))
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_edited_data_are_trained_on_anew_and_the_records_of_before_stay(edit):
+    train = f"train {SMALL} --strategy traditional --out out"
+    folder = edit(0)
+    assert run_command(train, folder).status == 0
+    before = {path.name: path.read_bytes() for path in folder.glob("out/*.jsonl")}
+    assert run_command(train, edit(1)).status == 0
+    after = {path.name: path.read_bytes() for path in folder.glob("out/*.jsonl")}
+    assert len(after) == 2
+    assert before.items() <= after.items()
+    headers = [run.header for run in read_runs(folder / "out")]
+    assert len({header.data_file for header in headers}) == 2
+    assert all(header.identity["data_file"] == header.data_file for header in headers)
+    assert run_command(train, edit(0)).out.count("recorded already") == 1
+
+
+def test_a_net_that_was_trained_on_edited_data_beforehand_is_another(edit):
+    train = f"train {SMALL} --strategy traditional --out out --pretrained data_to_edit:load"
+    for seed in (0, 1):
+        assert run_command(train, edit(seed)).status == 0
+    runs = read_runs(edit(0) / "out")
+    assert len({run.header.identity["pretrained_file"] for run in runs}) == 2
+    assert len(list((edit(0) / "out").glob("*.weights"))) == 2
+
+
+@pytest.mark.parametrize("command", ["train", "compare", "bench", "advise"])
+def test_what_the_function_raises_is_shown(edit, command):
+    with pytest.raises(FileNotFoundError, match="no file of mine"):
+        run_command(f"{command} --data data_to_edit:fail", edit(0))
+
+
+def test_advise_and_bench_measure_on_them(edit):
+    line = "--data data_to_edit:load --batch-size 8 --json found.json"
+    advised = run_command(f"advise {line} --noise 0.2 --epochs 9 --seconds 5", edit(0))
+    assert advised.status == 0
+    assert "3 classes" in advised.out
+    timed = run_command(f"bench {line} --seconds 0", edit(0))
+    assert (timed.status, timed.err) == (0, "")
+    assert '"perceptron"' in (edit(0) / "found.json").read_text()

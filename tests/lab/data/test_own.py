@@ -1,0 +1,232 @@
+"""Data of the user's own: what a function returns becomes examples, or is refused with a reason."""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, TensorDataset
+
+import selective_backprop as sb
+from selective_backprop_lab.bench.workload import bench_recipe
+from selective_backprop_lab.data.composition import Composition
+from selective_backprop_lab.data.datasets import load
+from selective_backprop_lab.data.own import read_own_splits
+from selective_backprop_lab.recipe import RECIPES, find_recipe
+
+LEVELS = np.random.default_rng(0).integers(0, 256, (9, 3, 4, 4), dtype=np.uint8)
+LABELS = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2])
+FEATURES = np.random.default_rng(1).normal(5.0, 3.0, (9, 4))
+
+
+@pytest.fixture
+def returned(monkeypatch):
+    """Returns how a data set loads, under options, whose function returns a value."""
+    module = ModuleType("data_returned")
+    monkeypatch.setitem(sys.modules, "data_returned", module)
+    read_own_splits.cache_clear()
+
+    def load_returned(value: Any, **options: Any) -> Any:
+        read_own_splits.cache_clear()
+        vars(module)["load"] = lambda: value
+        return load("data_returned:load", **options)
+
+    yield load_returned
+    read_own_splits.cache_clear()
+
+
+def both(inputs: Any, labels: Any = LABELS) -> Any:
+    """Return six examples to train on and three to test on, as arrays or tensors."""
+    return (inputs[:6], labels[:6]), (inputs[6:], labels[6:])
+
+
+def listed(inputs: Any, labels: Any = LABELS) -> Any:
+    """Return the same as data sets of pairs."""
+    return [list(zip(*split, strict=True)) for split in both(inputs, labels)]
+
+
+def pictures(mode: str = "RGB") -> list[Image.Image]:
+    return [Image.fromarray(levels.transpose(1, 2, 0)).convert(mode) for levels in LEVELS]
+
+
+FLOATS = torch.from_numpy(LEVELS) / 255  # as ToTensor makes them
+IMAGES = {
+    "arrays": both(LEVELS),
+    "tensors": both(torch.from_numpy(LEVELS), torch.from_numpy(LABELS)),
+    "lists of arrays": [list(split) for split in both(LEVELS)],
+    "floats": both(FLOATS),
+    "doubles": both(FLOATS.double().numpy(), LABELS.astype(np.uint8)),
+    "channels last": both(LEVELS.transpose(0, 2, 3, 1)),
+    "mirrored twice": both(LEVELS[:, :, ::-1].copy()[:, :, ::-1]),
+    "data sets": [TensorDataset(x, torch.from_numpy(y)) for x, y in both(FLOATS)],
+    "pairs of arrays": listed(LEVELS.transpose(0, 2, 3, 1)),
+    "pairs of tensors": listed(FLOATS, [int(label) for label in LABELS]),
+    "pictures": listed(pictures()),
+}
+
+
+@pytest.mark.parametrize("kind", IMAGES)
+def test_images_of_every_kind_become_the_same_bytes(returned, kind):
+    data = returned(IMAGES[kind])
+    assert data.name == "data_returned:load"
+    assert data.class_names == ("0", "1", "2")
+    for inputs, labels, rows in (
+        (data.train_inputs, data.train_labels, slice(0, 6)),
+        (data.test_inputs, data.test_labels, slice(6, 9)),
+    ):
+        assert inputs.is_contiguous()
+        assert inputs.dtype == torch.uint8
+        assert np.array_equal(inputs, LEVELS[rows])
+        assert labels.dtype == torch.int64
+        assert np.array_equal(labels, LABELS[rows])
+
+
+def test_floats_become_bytes_however_many_there_are(returned, monkeypatch):
+    monkeypatch.setattr("selective_backprop_lab.data.own._AT_ONCE", 4)
+    assert np.array_equal(returned(both(FLOATS)).train_inputs, LEVELS[:6])
+
+
+@pytest.mark.parametrize("mode", ["L", "1"])
+def test_grey_images_have_one_channel_whether_they_name_it_or_not(returned, mode):
+    expected = np.stack([np.asarray(picture.convert("L")) for picture in pictures(mode)])
+    for value in (listed(pictures(mode)), both(expected), both(expected[..., None])):
+        data = returned(value)
+        assert data.channels == 1
+        assert np.array_equal(data.train_inputs[:, 0], expected[:6])
+
+
+def test_indexed_pictures_are_coloured(returned):
+    indexed = [picture.quantize(8) for picture in pictures()]
+    expected = np.stack([np.asarray(picture.convert("RGB")) for picture in indexed])
+    found = returned(listed(indexed)).train_inputs
+    assert np.array_equal(found, expected[:6].transpose(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize("value", [both(FEATURES), listed(FEATURES), both(FEATURES.astype(">f4"))])
+def test_features_are_standardised(returned, value):
+    data = returned(value)
+    assert not data.is_images
+    expected = (FEATURES - FEATURES[:6].mean(0)) / FEATURES[:6].std(0)
+    assert np.allclose(data.train_inputs, expected[:6], atol=1e-5)
+    assert np.allclose(data.test_inputs, expected[6:], atol=1e-5)
+
+
+def test_options_that_make_data_work_on_them(returned):
+    inputs, labels = np.tile(FEATURES, (20, 1)), np.tile(LABELS, 20)
+    value = (inputs[9:], labels[9:]), (inputs[:9], labels[:9])
+    assert len(returned(value, limit=50).train_labels) == 50
+    assert len(returned(value, hold_out=True).test_labels) == 9
+    assert returned(value, redraw=1).train_labels.tolist() != labels[9:].tolist()
+    data = Composition(skew=1.0, noise=0.2)(returned(value))
+    assert data.flipped.any()
+    sizes = data.train_clean_labels.bincount().tolist()
+    assert sorted(sizes)[0] < sorted(sizes)[-1]
+
+
+def test_a_class_may_have_no_training_examples(returned):
+    data = returned(((FEATURES[:6], LABELS[:6] % 2), (FEATURES[6:], LABELS[6:])))
+    assert data.classes == 3
+    assert data.train_labels.max() == 1
+
+
+NORMALISED = (FLOATS - 0.5) / 0.25
+LARGER = np.zeros((5, 5, 3), dtype=np.uint8)
+REFUSED = {
+    "no pair": (None, "returned a NoneType: return "),
+    "four arrays": ((*both(FEATURES)[0], *both(FEATURES)[1]), "a tuple of ndarray, ndarray, nd"),
+    "mapping": ({"train": 1, "test": 2}, "returned a dict"),
+    "loader": ([DataLoader(each) for each in listed(FEATURES)], "train is a DataLoader"),
+    "one split": (both(FEATURES)[0], "train, example 0 is a ndarray"),
+    "rows": (([{"x": 1}], [{"x": 1}]), "train, example 0 is a dict"),
+    "three each": ([[(1, 2, 3)]] * 2, "train, example 0 is a tuple of int, int, int"),
+    "lists": (((FEATURES[:6].tolist(), [0] * 6),) * 2, "train, example 0 is a list of list"),
+    "empty": (([], []), "train has no examples"),
+    "empty arrays": (((FEATURES[:0], LABELS[:0]),) * 2, "train has no examples"),
+    "unequal": (((FEATURES, LABELS[:5]),) * 2, r"train has 9 inputs and labels of shape \(5,\)"),
+    "one-hot": (both(FEATURES, np.eye(3)[LABELS]), r"labels of shape \(6, 3\)"),
+    "real labels": (both(FEATURES, LABELS / 2), "train has labels of torch.float64"),
+    "real label": (listed(FEATURES, LABELS / 2), r"train, example 0 has the label .*0\.0"),
+    "negative": (both(FEATURES, LABELS - 1), "train has labels of torch.int64, the least -1"),
+    "named": (both(FEATURES, LABELS.astype(str)), "train has <U"),
+    "named each": (listed(FEATURES, list("catdogcat")), "train, example 0 has the label 'c'"),
+    "one class": (both(FEATURES, 0 * LABELS), "9 examples with labels up to 0"),
+    "not numbered": (both(FEATURES, 1000 * LABELS), "9 examples with labels up to 2000"),
+    "normalised": (both(NORMALISED), "train has images of floats from -2 to 2: return them as by"),
+    "normalised each": (listed(NORMALISED), "train, example 0 has images of floats"),
+    "oblong": (both(LEVELS[:, :, :3]), r"train has inputs of shape \(3, 3, 4\) and torch.uint8"),
+    "integers": (both(LEVELS[:, 0, 0].astype(np.int64)), r"shape \(4,\) and torch.int64"),
+    "series": (both(FEATURES[:, None]), r"shape \(1, 4\) and torch.float64"),
+    "words": (listed(["word"] * 9), "train, example 0 has str"),
+    "objects": (both(FEATURES.astype(object)), "train has object"),
+    "not finite": (
+        both(np.where(FEATURES > 5, np.nan, FEATURES)),
+        "train has features that are not finite",
+    ),
+    "several sizes": (
+        [[(LEVELS[0], 0), (LARGER, 1)], [(LEVELS[0], 0)]],
+        r"train, example 1 has shape \(3, 5, 5\) and torch.uint8, but example 0 has \(3, 4, 4\)",
+    ),
+    "other size to test on": (
+        (both(FEATURES)[0], (FEATURES[6:, :2], LABELS[6:])),
+        r"test has shape \(2,\) .*but train has \(4,\)",
+    ),
+    "other type to test on": (
+        (both(FEATURES)[0], (FEATURES[6:].astype(np.float32), LABELS[6:])),
+        "test has .*float32, but train has .*float64",
+    ),
+    "transparent": (listed(pictures("RGBA")), r"example 0 is a picture of mode RGBA, .*convert"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_are_no_examples_is_refused_with_what_was_found(returned, kind):
+    value, message = REFUSED[kind]
+    with pytest.raises(sb.DataError, match=message) as refusal:
+        returned(value)
+    assert str(refusal.value).startswith("data_returned:load")
+
+
+def test_what_the_function_raises_is_passed_on(returned):
+    def broken():
+        raise OSError("no such file of mine")
+
+    with pytest.raises(sb.DataError):
+        returned(None)
+    sys.modules["data_returned"].load = broken
+    with pytest.raises(OSError, match="no such file of mine"):
+        load("data_returned:load")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no_such_module_of_mine:load", "the data set .* cannot be imported: .* PYTHONPATH"),
+        ("json:no_such_function", "no_such_function in json is None, .* without arguments"),
+        ("mnist:load", "--root"),  # of the lab, whatever follows
+        ("minst:5-9", "no data set 'minst'. Did you mean mnist"),
+        (".mine:load", "no data set '.mine'"),
+    ],
+)
+def test_a_name_must_be_found(name, message):
+    with pytest.raises((sb.ConfigurationError, sb.DataError), match=message):
+        load(name)
+
+
+@pytest.mark.parametrize("find", [find_recipe, bench_recipe])
+@pytest.mark.parametrize(
+    ("inputs", "like"),
+    [
+        (FEATURES, "table"),
+        (LEVELS, "digits"),
+        (np.zeros((9, 1, 15, 15), dtype=np.uint8), "digits"),
+        (np.zeros((9, 1, 16, 16), dtype=np.uint8), "svhn"),
+    ],
+)
+def test_they_are_trained_on_as_data_of_their_shape_are(returned, find, inputs, like):
+    returned(both(inputs))
+    recipe = find("data_returned:load")
+    assert recipe.data == "data_returned:load"
+    assert {**recipe.config(), "data": like} == RECIPES[like].config()
