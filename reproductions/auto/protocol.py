@@ -28,7 +28,7 @@ ARMS = (
 )
 TEXT_ARMS = (
     *(BASELINE, "random-backprop", "selective-backprop", "recorded-sb", "infobatch", "easy-skip"),
-    *("tail-sft", "token-selection", OURS, "traditional+smoothing-0.1", f"{OURS}+smoothing-0.1"),
+    *("tail-sft", "token-selection", OURS),
 )
 FACTORS = (0.5, 1.0, 2.0)  # of a workload's middle learning rate: the grid to begin with
 WIDEST = 8.0  # what a rate of the grid is at most, and one over it at least
@@ -391,10 +391,11 @@ def _three_nets() -> Iterator[Workload]:
     yield replace(own, recipe=replace(own.recipe, model="tiny_cnn"))
 
 
+_SMOOTHED_TEXT = (f"{BASELINE}+smoothing-0.1", f"{OURS}+smoothing-0.1")
 STAGES: Mapping[str, Stage] = {
     "develop": Stage("Development", _DEVELOPMENT, first_seed=0, arms=RIVALS),
     "confirm": Stage("Confirmation", _CONFIRMATION, first_seed=200),
-    "language": Stage("Language", _TEXTS, first_seed=400, arms=TEXT_ARMS),
+    "language": Stage("Language", _TEXTS, first_seed=400, arms=(*TEXT_ARMS, *_SMOOTHED_TEXT)),
     "instead": Stage(
         "What a person would do instead", _JUDGED, first_seed=600, arms=(*INSTEAD, *ADDED)
     ),
