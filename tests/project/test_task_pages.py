@@ -44,7 +44,7 @@ TASKS, OHEM = sections("tasks.md"), sections("tasks.md", level=3)
 LOSSES = dict(  # by task, as the page's table has them
     re.findall(r"^\| (.*?) \| `(nn\..*?)` \|", (DOCS / "tasks.md").read_text("utf-8"), re.MULTILINE)
 )
-BEFOREHAND = "Tokens known beforehand"
+BEFOREHAND, DOUBTED = "Tokens known beforehand", "Texts that look wrong"
 
 
 def task_names(task: str) -> dict[str, object]:
@@ -172,7 +172,7 @@ def test_the_page_on_language_models_runs_and_trains() -> None:
         "What the model fits already",
         "Single tokens",
     )
-    assert list(shown) == [*parts, BEFOREHAND]
+    assert {*shown} == {*parts, DOUBTED, BEFOREHAND}
     for part in parts:
         start = language.mean_loss(model, lines)
         exec(shown[part], names)
@@ -182,6 +182,29 @@ def test_the_page_on_language_models_runs_and_trains() -> None:
     stats = names["tail"].stats
     assert stats.scored == 0
     assert stats.kept == pytest.approx(0.75 * stats.candidates, abs=48)
+
+
+def test_texts_of_random_letters_are_those_that_look_wrong(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    lines = language.Lines()
+    model, texts = language.make_model(lines), lines.lines
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    for batch in DataLoader(lines, 24, shuffle=True, collate_fn=language.pad):
+        optimizer.zero_grad()
+        language.token_losses(model, batch).mean().backward()
+        optimizer.step()
+    random.seed(0)
+    lines.lines = [*texts[:40], "".join(random.choices([*lines.numbers], k=50)), *texts[41:]]
+    shown = sections("language-models.md")
+    names = MODULES | {"model": model, "loss_fn": nn.CrossEntropyLoss(), "texts": lines.lines}
+    names |= {"predict": language.outputs}
+    names["texts_in_order"] = DataLoader(lines, 24, collate_fn=language.pad)
+    exec(shown[DOUBTED], names)
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first.endswith(lines.lines[40])
+    head, *rows = (tmp_path / "losses.csv").read_text("utf-8").splitlines()
+    assert head.endswith(",text")
+    assert len(rows) == len(lines)
 
 
 def test_the_page_on_rollouts_runs_and_leaves_out_what_has_no_gradient() -> None:
