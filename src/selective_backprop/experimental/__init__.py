@@ -1,4 +1,4 @@
-"""Experiments, not shown to save time: scoring ahead, and training without a second forward.
+"""Experiments, hardly shown to save time: scoring ahead, and training without a second forward.
 
 They may change or be removed, and nothing else imports them. `Pipelined` approximates the scorer
 that it wraps. A check compares the two now and then: read `_approximate.py` first. `_reuse/` saves
