@@ -91,6 +91,27 @@ def test_what_is_said_of_single_jobs_is_on_record():
     assert {job.verdict for job in both if job.results is coloured} == {"level"}
 
 
+def test_what_is_said_of_a_residual_net_is_on_record():
+    page = " ".join((ROOT / "docs" / "jobs.md").read_text(encoding="utf-8").split())
+    found = evidence.results_of("nets")
+
+    def gains(arm, wrong):
+        title = f"Digits, residual, {wrong} % wrong"
+        return [job.gain.mean for job in judged(found, arm) if job.results.workload.title == title]
+
+    def shares(wrong):
+        pairs = zip(gains("auto+smoothing-0.3", wrong), gains("oracle", wrong), strict=True)
+        return [round(100 * both / oracle) for both, oracle in pairs]
+
+    few, many = shares(20), shares(40)
+    assert few[1] <= 0
+    assert f"reach {few[0]} % of the oracle's gain after 8 passes" in page
+    assert f"they reach {many[0]} and {many[1]} %" in page
+    alone, smoothed = (gains(arm, 40)[1] for arm in ("auto", "traditional+smoothing-0.3"))
+    assert f"`auto` ends {alone:.1f} points above" in page
+    assert f"smoothing {smoothed:.1f} points above" in page
+
+
 def test_what_is_said_of_sampling_rollouts_is_on_record():
     page = " ".join((ROOT / "docs" / "rollouts.md").read_text(encoding="utf-8").split())
     record = json.loads((ROOT / "records/bench/trl-sampled.json").read_text(encoding="utf-8"))
