@@ -613,10 +613,11 @@ class SelectiveLoader:
         ties = (
             f" {after.ties:.0%} of the recent scores are ties, which are never above one another."
         )
+        smaller = " If that happens in every epoch, take a smaller batch size."
         warn(
             f"epoch {after.epoch + 1} yielded no training batch: of {candidates_seen} candidates "
-            f"{after.waiting} wait for a full window or batch.{ties if after.ties else ''} Take a "
-            "smaller batch size if that happens in every epoch"
+            f"{after.waiting} wait for a full window or batch.{ties if after.ties else ''}"
+            f"{smaller if after.waiting else ''}"
         )
 
     def state_dict(self) -> dict[str, Any]:
