@@ -325,7 +325,7 @@ class SelectiveLoader:
     def scores(self) -> ScoreStats | None:
         """Statistics of the scores that candidates are ranked against; None before there are any.
 
-        These are the recent scores. For a strategy that remembers scores, these are all the scores
+        By default, these are the recent scores. For a strategy that remembers scores, they are all
         that were stored when the epoch began. Reading this waits for the device.
         """
         memory, history = self._parts.pipeline.memory, self._parts.history
@@ -470,7 +470,7 @@ class SelectiveLoader:
 
         Raises:
             ConfigurationError: if `smoothing` is out of its range.
-            LossError: if there is not one loss per row, if a loss is not finite with
+            LossError: if losses and rows differ in number, if a loss is NaN or infinite with
                 `nonfinite="raise"`, or if the strategy needs cross-entropies and gets other losses.
             LoaderError: if the rows have no indices.
         """
@@ -624,10 +624,10 @@ class SelectiveLoader:
         """Return the loader's state after the last batch that your training loop received.
 
         The state includes the examples that wait for a full window or batch. If you save it between
-        two batches, training continues with the rest of that epoch. Earlier batches are drawn again
-        but not loaded. If you save it after an epoch ended or was broken off, training continues
-        with a new epoch. A stream always continues with a new epoch, unless its loader knows its
-        position. `torch.load(weights_only=True)` reads the state.
+        two batches, training continues with the rest of that epoch. Earlier batches are skipped:
+        only their indices are drawn. If you save it after an epoch ended or was broken off,
+        training continues with a new epoch. A stream always continues with a new epoch, unless its
+        loader knows its position. `torch.load(weights_only=True)` reads the state.
 
         Raises:
             BatchError: if waiting examples cannot be saved.

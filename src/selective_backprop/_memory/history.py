@@ -30,7 +30,7 @@ class History:
 
     Attributes:
         columns: the names of the tensors in `kept`. The first tensor holds the scores.
-        kept: float tensors `[capacity]` without NaN, by name. The first `len(history)` places of
+        kept: float tensors `[capacity]` by name, without NaN. The first `len(history)` places of
             each are in use. There are no tensors before the first call of `file`.
         filed: how many scores were ever added by `file`.
 
@@ -55,7 +55,7 @@ class History:
         return min(self.filed, self.capacity)
 
     def file(self, scores: Scores) -> None:
-        """Add any number of new scores, in their order."""
+        """Add any number of scores, in the given order."""
         if not self.kept:
             self.kept = {name: scores.new_zeros(self.capacity) for name in self.columns}
         self.remember(scores.detach())

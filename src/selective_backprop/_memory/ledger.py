@@ -442,7 +442,7 @@ class Ledger:
         return counts.to("cpu", torch.int32, copy=True)
 
     def visits(self) -> tuple[int, int]:
-        """Return how often examples were trained on in total, and how many were at least once."""
+        """Return the sum of `selected`, and how many examples were ever trained on."""
         selected = self._clamp()
         if selected is None:
             return 0, 0

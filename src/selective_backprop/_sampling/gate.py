@@ -66,7 +66,7 @@ class VarianceGate(AbstractGate):
     uniformly drawn examples. Sampling pays if `tau > (B + 3 b) / (3 b)`, where B candidates are
     scored for a batch of b rows. The formula assumes that a backward pass costs two forward passes.
 
-    The gate is open while selection acts. If your loop uses `SelectiveLoader.loss_fn` or calls
+    Selection acts while the gate is open. If your loop uses `SelectiveLoader.loss_fn` or calls
     `record`, the shut gate takes the losses or outputs of training, and costs nothing. Otherwise it
     needs scoring passes. A batch's tau counts from the next batch on. On CUDA it counts one batch
     later than that, so that the host does not wait for the device.

@@ -50,7 +50,7 @@ class NonzeroRows:
     Args:
         backfill: number of rows of a training batch, at least 1. None returns each batch at once,
             without its zero rows.
-        refills: with `backfill`, the most batches to wait for a full training batch, at least 1.
+        refills: with `backfill`, wait at most this many batches (1 or more) for a full one.
             After these, the waiting rows form a smaller batch. On several ranks, its mean is over
             the rows of all ranks, and a rank without waiting rows gets a row of weight 0. None sets
             no limit.

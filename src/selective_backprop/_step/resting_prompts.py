@@ -23,9 +23,9 @@ class RestingPrompts(Sampler[int]):
     as answers get different rewards, the odds return to 1. Pass the object as `sampler` to the
     loader of the prompts.
 
-    Each pass over the sampler draws anew. With several ranks, build the sampler with the same
-    arguments on every rank, and record the rewards of all ranks on each. Give each rank its own
-    part of the drawn prompts.
+    Each pass over the sampler draws anew. With several ranks, build each rank's sampler with the
+    same arguments, and record all ranks' rewards in it. Give each rank its own part of the drawn
+    prompts.
 
     Args:
         prompts: number of prompts.

@@ -33,7 +33,7 @@ def rows_only(kept: Tensor, *modules: nn.Module) -> Generator[None]:
     later attention reads all of its positions.
 
     The modules get hooks, which are removed when the context ends. With gradient checkpointing,
-    call `backward()` inside the context, because it runs the block again. Dropout inside the
+    `backward()` runs the block again, so call it inside the context. Dropout inside the
     modules draws random numbers for the kept positions only.
 
     Args:

@@ -71,8 +71,8 @@ class SelectiveStep:
         model: the model in training.
         loss_fn: as for `SelectiveLoader`; may be None if `losses` is given.
         strategy: what to select; pass it `warmup_epochs=0`, because a step knows of no epochs.
-        losses: `callable(model, batch)` that returns one loss per example, `[candidate]`. Use it if
-            batches are not pairs `(inputs, targets)`.
+        losses: `callable(model, batch)` that returns one loss per candidate, of shape
+            `[candidate]`. Use it if batches are not pairs `(inputs, targets)`.
         outputs: `callable(model, batch)` that returns `(outputs, targets)` for `loss_fn`.
         reuse: reuses activations of the selection pass in the training forward, for example
             `sb.experimental.ReuseActivations()`; None for no reuse.

@@ -67,8 +67,8 @@ class TokenSelection:
             range, or the selector changes as training goes on.
 
     Source:
-        Lin et al. 2024, arXiv:2404.07965 (Rho-1, selective language modelling), for a rate with the
-        losses of a reference model. As in this paper, a rate ranks tokens within the batch.
+        Lin et al. 2024, arXiv:2404.07965 (Rho-1, selective language modelling), which uses a rate
+        and the losses of a reference model. As in this paper, a rate ranks tokens within the batch.
 
     Example:
         >>> import torch, selective_backprop as sb

@@ -201,9 +201,9 @@ class Recorded(AbstractScorer):
             The number is a mean over the examples that were visited, and does not count first
             visits. Until then, low scores rise: an error `e = 1 - exp(-loss)` below 1/2 becomes
             `(2 * e) ** p / 2`, and `p` falls from 1 to 0 as visits grow. None: scores do not rise.
-        prior: whether to raise errors `1 - exp(-loss)` below 1/2 in a class with more than half of
-            the examples. They are multiplied by a factor, but rise to 1/2 at most. The factor turns
-            `1 - share`, the error of always guessing this class, into 1/2.
+        prior: whether to increase errors `1 - exp(-loss)` below 1/2 in a class with more than
+            half of the examples. They are multiplied by a factor, but rise to 1/2 at most. The
+            factor turns `1 - share`, the error of always guessing this class, into 1/2.
         trim: whether to give up the estimated share of wrong labels too
             (`SelectiveLoader.wrong_labels`), if the estimate is clear (`WrongShare.is_clear`). From
             the second epoch on, this gives up the examples with the highest last losses. It spares

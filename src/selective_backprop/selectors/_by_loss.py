@@ -30,8 +30,8 @@ class Confident(AbstractSelector):
     """Leave out some of the candidates for which the model is confident of the true class.
 
     Losses are read as cross-entropies: the model gives the true class the probability
-    `exp(-loss)`. If this probability is at most a half, the candidate is kept. Otherwise its odds
-    of being kept are twice the probability of all other classes together, but at least `floor`.
+    `exp(-loss)`. If this probability is at most a half, the candidate is kept. Otherwise it is
+    kept with the probability `2 * (1 - exp(-loss))`, but at least `floor`.
     High losses have no advantage over middling ones, because the highest are often noise.
 
     An example that scores minus infinity is never kept. `Recorded` gives this score to examples

@@ -163,7 +163,7 @@ class Percentile(AbstractSelector):
     `q ** beta`.
 
     Args:
-        beta: selectivity, at least 0. 0 keeps everything, 1 about a half, 2 about a third.
+        beta: selectivity, at least 0; 1 keeps about a half, 2 about a third, 0 everything.
         draw: `"exact"` keeps a fixed number of each window (the candidates for one training batch).
             The odds are then as near to `q ** beta` as this number allows. `"bernoulli"` tosses a
             coin per candidate, as the paper does, and keeps a varying number.
@@ -238,7 +238,7 @@ def selection_probability(
     Args:
         losses: one loss per candidate; any unit and sign, since only ranks count.
         history: the most recent losses, in any order.
-        beta: selectivity, at least 0. 0 keeps everything, 1 about a half, 2 about a third.
+        beta: selectivity, at least 0; 1 keeps about a half, 2 about a third, 0 everything.
 
     Returns:
         Probabilities in [0, 1]. If `history` is empty, all probabilities are 1, so that nothing is

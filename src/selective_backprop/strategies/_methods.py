@@ -321,9 +321,9 @@ def kath18(
 ) -> Strategy:
     """Importance sampling: draw each batch from more examples, in proportion to gradient norms.
 
-    In your loop, use `SelectiveLoader.loss_fn` as the loss. Or apply the weights by hand, and pass
-    the model's outputs to `record`. The schedule's gate decides from these outputs when to sample.
-    Without them the gate needs extra forward passes.
+    In your loop, use `SelectiveLoader.loss_fn` as the loss. Or weight the losses by
+    `selection.weights`, and pass the model's outputs to `record`. The schedule's gate
+    decides from these outputs when to sample. Without them the gate needs extra forward passes.
 
     Args:
         presample: number of scored examples per row of a training batch, more than 1; the paper's
@@ -428,8 +428,8 @@ def rho_loss(
         reference: one loss per example of the data set, `[example]`, from a reference model that
             was trained beforehand.
         rate: share of each window to train on, in (0, 1].
-        scorer: how examples are scored. `Recorded()` uses the losses of training, so examples are
-            selected before they are loaded.
+        scorer: how examples are scored. `Recorded()` reuses losses that training recorded, so it
+            selects examples before they are loaded.
         schedule: when to select; all the time by default.
 
     Source:
@@ -480,7 +480,7 @@ def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedu
     """Leave out examples that score exactly 0, and fill batches up with the next examples.
 
     Use this strategy with a loss whose gradient is exactly 0 if the loss is 0, such as a hinge
-    loss. Then you lose only the momentum and weight decay of the steps that are not taken.
+    loss. Then the saved steps cost you only their momentum and weight decay.
 
     With `Recorded(max_age)` there is no extra forward pass. If training recorded a loss of 0, the
     example is not loaded for `max_age` epochs, and then tried again. In reinforcement learning,

@@ -20,7 +20,7 @@ class ReuseActivations(AbstractReuse):
 
     If a share `s` of the candidates is selected, a step costs `1 + 2 s` forward passes over the
     candidates instead of `1 + 3 s`. Results of matrix products, convolutions and attention are
-    reused. Gradients equal the plain step's, up to rounding. A result is reused only if
+    reused. Gradients equal those without reuse, up to rounding. A result is reused only if
     fingerprints show that the operation's inputs belong to the selected rows. The first time, the
     operation is also computed, and both results are compared. If anything differs, the computed
     result is used, so you lose only time. Two kinds of operations are always computed: fused
@@ -29,7 +29,7 @@ class ReuseActivations(AbstractReuse):
 
     The selection pass runs in the modules' present modes, not in eval mode. It must not draw random
     numbers, as dropout does. The results of all candidates are held until the training forward. On
-    a CPU their memory is kept from step to step. `stats.held_bytes` says how much memory this is.
+    a CPU, later steps reuse this memory. `stats.held_bytes` says how much memory this is.
     On CUDA the host waits for the device two or three times per heavy operation.
 
     Args:

@@ -44,8 +44,8 @@ class DataTraits:
         wrong_labels: share of the labels that look wrong; None if there are too few examples, or
             classes are too hard to tell apart.
         wrong_labels_error: standard error of `wrong_labels`, from sampling.
-        wrong_labels_at_most: a rough upper bound on the share of wrong labels. It is known even if
-            `wrong_labels` is None because classes are too hard to tell apart.
+        wrong_labels_at_most: a rough upper bound on the share of wrong labels. Unlike
+            `wrong_labels`, it is known even if classes are too hard to tell apart.
     """
 
     sample: int

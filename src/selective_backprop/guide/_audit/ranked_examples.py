@@ -51,7 +51,7 @@ class Suspects:
             losses are known.
         predictions: the class that the model last found likeliest; −1 if unknown.
         confidences: the probability that the model gave the predicted class; NaN if unknown.
-        estimated: estimated number of wrong labels; this many at the top of the list are suspects.
+        estimated: estimated number of wrong labels; the list's first so many are the suspects.
             None without an estimate. With an estimate, `suspicion` does not include the look that
             `audit` adds.
     """
