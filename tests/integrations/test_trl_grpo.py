@@ -26,7 +26,6 @@ from trl import GRPOTrainer
 import selective_backprop as sb
 from selective_backprop.integrations.trl import (
     NonzeroGRPOTrainer,
-    NonzeroRLOOTrainer,
     NonzeroRollouts,
 )
 
@@ -48,6 +47,15 @@ def check_alike(plain, fewer, within=1e-6):
     for name in ("loss", "reward", "grad_norm", "num_tokens", "completions/mean_length"):
         assert logged(fewer, name) == pytest.approx(logged(plain, name), abs=10 * within), name
     assert 0 < sum(fewer.rows) < sum(plain.rows)
+
+
+def check_the_same(plain, fewer):
+    """Both trained alike bit for bit, on the same rows."""
+    assert torch.equal(text.weights(fewer), text.weights(plain))
+    assert (text.weights(plain) - plain.before).abs().max() > 1e-3
+    assert fewer.rows == plain.rows
+    kept = [entry.keys() - {"train_runtime"} for entry in plain.state.log_history]
+    assert [entry.keys() - {"train_runtime"} for entry in fewer.state.log_history] == kept
 
 
 @pytest.mark.parametrize("tool", [None, use_tool], ids=["text", "tool"])
@@ -287,19 +295,31 @@ def test_metrics_of_the_trained_completions_are_named_so_and_evaluation_is_trl_s
         ("router_aux_loss_coef", 0.1),
     ],
 )
-def test_a_loss_in_which_every_completion_counts_is_refused(tmp_path, option, value):
+def test_a_loss_in_which_every_completion_counts_is_trl_s(tmp_path, option, value):
     experts().save_pretrained(tmp_path)  # from where TRL takes the reference model of `beta`
-    model = transformers.MixtralForCausalLM.from_pretrained(tmp_path)
     chosen = {"router_aux_loss_coef": 0.0} | {option: value}
-    with pytest.raises(sb.ConfigurationError, match=f"{option}={value} .* Set {option}="):
-        prepare(NonzeroGRPOTrainer, tmp_path, model=model, **chosen)
+
+    def trained(kind, **options):
+        model = transformers.MixtralForCausalLM.from_pretrained(tmp_path)
+        return train(kind, tmp_path, model=model, **chosen, **options)
+
+    with pytest.warns(sb.SelectionWarning, match=f"{option}={value} .* Set {option}="):
+        fewer = trained(FewerGRPO)
+    check_the_same(trained(PlainGRPO), fewer)
+    with pytest.raises(sb.ConfigurationError, match=f"{option}={value} .*keep=.* Set {option}="):
+        trained(NonzeroGRPOTrainer, ours={"keep": 2})
 
 
-def test_the_penalty_in_rloo_s_rewards_is_refused(tmp_path):
+def test_the_penalty_in_rloo_s_rewards_leaves_nothing_out(tmp_path):
     text.speaker().save_pretrained(tmp_path)
-    model = transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
-    with pytest.raises(sb.ConfigurationError, match=r"beta=0\.05 .* Set beta=0\.0"):
-        prepare(NonzeroRLOOTrainer, tmp_path, model=model, beta=0.05)
+
+    def trained(kind):
+        model = transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
+        return train(kind, tmp_path, model=model, beta=0.05)
+
+    with pytest.warns(sb.SelectionWarning, match=r"beta=0\.05 .* Set beta=0\.0"):
+        fewer = trained(FewerRLOO)
+    check_the_same(trained(PlainRLOO), fewer)
 
 
 def test_a_loss_that_is_not_known_and_images_are_refused(tmp_path, monkeypatch):
@@ -331,7 +351,7 @@ def test_engines_that_count_micro_batches_are_refused(tmp_path, monkeypatch, eng
 
 
 def test_a_mixture_of_experts_without_a_router_s_loss_trains_alike(tmp_path):
-    with pytest.raises(sb.ConfigurationError, match=r"router_aux_loss_coef=0\.001 "):  # its own
+    with pytest.warns(sb.SelectionWarning, match=r"router_aux_loss_coef=0\.001 "):  # its own
         prepare(NonzeroGRPOTrainer, tmp_path, model=experts())
     options = {"router_aux_loss_coef": 0.0}
     check_alike(

@@ -4,7 +4,7 @@ from typing import Any
 
 from datasets import Dataset
 
-from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.errors import ConfigurationError, warn
 from selective_backprop._core.options import check_instance, check_whole
 from selective_backprop._step.resting_prompts import RestingPrompts
 from selective_backprop._step.rollouts import check_band
@@ -29,20 +29,34 @@ def find_loss(trainer: Any) -> str:
     return getattr(trainer, "loss_type", "rloo")
 
 
+def needs_every_completion(trainer: Any, *, options: bool) -> bool:
+    """Return whether a term of the loss depends on every completion, and warn if so.
+
+    Raises:
+        ConfigurationError: if so and `options` are given that choose completions.
+    """
+    for name, off in OFF.items():
+        found = getattr(trainer, name, off)
+        if found == off:
+            continue
+        why = f"with {name}={found} every completion has a gradient or changes another one's"
+        if options:
+            raise ConfigurationError(
+                f"{why}, so keep=, pass_rate=, refills= and rest= do not work. Set {name}={off}, "
+                "or leave them out."
+            )
+        warn(f"{why}, so all are trained on, as TRL does. Set {name}={off} to leave some out.")
+        return True
+    return False
+
+
 def check_trainer(trainer: Any) -> None:
     """Refuse options with which leaving out completions would change training.
 
     Raises:
-        ConfigurationError: if a term of the loss depends on every completion, it is not known what
-            the loss is divided by, or the engine counts micro-batches itself.
+        ConfigurationError: if it is not known what the loss is divided by, or the engine counts
+            micro-batches itself.
     """
-    for name, off in OFF.items():
-        found = getattr(trainer, name, off)
-        if found != off:
-            raise ConfigurationError(
-                f"with {name}={found} every completion has a gradient or changes another one's, so "
-                f"none can be left out. Set {name}={off}, or use TRL's own trainer."
-            )
     loss = find_loss(trainer)
     if loss not in BY_ROWS | BY_TOKENS | BY_ALL_TOKENS:
         raise ConfigurationError(

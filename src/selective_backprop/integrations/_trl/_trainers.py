@@ -19,6 +19,7 @@ from selective_backprop.integrations._trl._checks import (
     check_rollouts,
     check_trainer,
     find_loss,
+    needs_every_completion,
 )
 from selective_backprop.integrations._trl._prompts import PromptStream
 from selective_backprop.integrations._trl._regrouping import (
@@ -48,6 +49,9 @@ class NonzeroRollouts:
     up to rounding. With dropout they differ, because other masks are drawn. With several processes,
     each trains on as many completions as the process that has the most.
 
+    If a term of the loss needs every completion (a KL penalty, entropy, a router's auxiliary loss),
+    all of them are trained on, as in TRL, and you get a warning.
+
     Metrics of the loss (entropy, clipped shares) cover the completions that are trained on, and are
     logged as `trained/…`. The means of the factors that correct vLLM's log-probabilities also have
     this prefix. Four counts are logged, over all processes, since training began or was resumed.
@@ -76,9 +80,9 @@ class NonzeroRollouts:
         options: as for TRL's trainer, by name.
 
     Raises:
-        ConfigurationError: if a term of the loss needs every completion (a KL penalty, entropy, a
-            router's auxiliary loss); with DeepSpeed or FSDP; if an option is out of its range, or
-            cannot be combined with one of TRL's. At the first rollouts: if they hold images.
+        ConfigurationError: with DeepSpeed or FSDP; if an option is out of its range, or cannot be
+            combined with one of TRL's or with a loss that needs every completion. At the first
+            rollouts: if they hold images.
     """
 
     def __init__(
@@ -91,7 +95,10 @@ class NonzeroRollouts:
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        check_trainer(self)
+        chosen = keep is not None or pass_rate is not None or refills or rest is not None
+        self._whole = needs_every_completion(self, options=bool(chosen))
+        if not self._whole:
+            check_trainer(self)
         self._keep, self._pass_rate, self._refills = check_options(
             self, keep, pass_rate, refills, rest
         )
@@ -156,7 +163,7 @@ class NonzeroRollouts:
 
     def _generate_and_score_completions(self, inputs: Any) -> Batch:
         numbers = [row.pop(NUMBER, 0) for row in inputs]
-        if not self.model.training:
+        if self._whole or not self.model.training:
             return super()._generate_and_score_completions(inputs)
         answers = self.num_generations
         rollouts = self._score(inputs, numbers)
@@ -270,7 +277,7 @@ class NonzeroRollouts:
     def _prepare_inputs(self, inputs: Any) -> Batch:
         before = self._buffered_inputs
         batch = super()._prepare_inputs(inputs)
-        if not self.model.training:
+        if self._whole or not self.model.training:
             return batch
         if self._buffered_inputs is not before:
             self._buffered_inputs = self._regroup(self._buffered_inputs)
@@ -355,7 +362,7 @@ class NonzeroRollouts:
         num_items_in_batch: Any = None,
     ) -> Any:
         """Return TRL's loss of the completions that are left; 0 if there are none."""
-        if not model.training:
+        if self._whole or not model.training:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if not len(inputs["advantages"]):
             return inputs["advantages"].new_zeros((), requires_grad=True)
@@ -375,5 +382,6 @@ class NonzeroGRPOTrainer(NonzeroRollouts, GRPOTrainer):
 class NonzeroRLOOTrainer(NonzeroRollouts, RLOOTrainer):
     """TRL's `RLOOTrainer` without completions that have no gradient; see `NonzeroRollouts`.
 
-    RLOO adds a KL penalty to the rewards, so hardly any two are equal. Turn it off with `beta=0.0`.
+    RLOO adds a KL penalty to the rewards, so hardly any two are equal, and none is left out. Turn
+    it off with `beta=0.0`.
     """
