@@ -166,17 +166,18 @@ def reaches_sooner(case: Case, target: float) -> tuple[Verdict, str]:
     return times_as_fast(ratios, f"in {AXIS_WORDS[case.axis]} to {target:.2f} %")
 
 
-def _selecting(case: Case, _: float) -> Estimate | None:
-    if measures.share_gpu(case.mine):
-        return None
+def _alone(of: Callable[..., Answer]) -> Callable[..., Answer]:
+    """Return a measure of a run's own seconds, where none shared a GPU."""
+    return lambda case, *given: None if measures.share_gpu(case.mine) else of(case, *given)
+
+
+def _selecting(case: Case, _: float) -> Estimate:
     ends = last(case.mine)
     selecting = ends.phases.map(lambda phases: phases["select"])
     return measures.over_seeds(100 * selecting / ends.seconds)
 
 
-def _forward_share(case: Case, _: float) -> Estimate | None:
-    if measures.share_gpu(case.mine):
-        return None
+def _forward_share(case: Case, _: float) -> Estimate:
     parts = parts_of(last(case.mine))
     forward = parts["selection passes"] + parts["forward, training"]
     return measures.over_seeds(100 * forward / parts.sum(axis=1))
@@ -408,8 +409,8 @@ MEASURES = {
     "spent until": Measure(_until(_less)),
     "sooner at": Measure(_until(reaches_sooner)),
     "never reached": Measure(_until(_never)),
-    "time selecting": _TIME(_until(_selecting), "% of the time"),
-    "time in forward passes": _TIME(_until(_forward_share), "% of the time of a whole run"),
+    "time selecting": _TIME(_until(_alone(_selecting)), "% of the time"),
+    "time in forward passes": _TIME(_until(_alone(_forward_share)), "% of the time of a whole run"),
     "speed": Measure(_faster),
     "backward over forward": Measure(_backward_longer),
 }

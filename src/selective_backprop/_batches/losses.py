@@ -40,7 +40,7 @@ def is_no_cross_entropy(loss_fn: LossFunction | None) -> str | None:
     """Return the name of a loss of torch's that is no cross-entropy; None if it may be one.
 
     Raises:
-        ConfigurationError: if it is a class, of which no loss was made.
+        ConfigurationError: if it is a class that was not called, such as `nn.CrossEntropyLoss`.
     """
     if isinstance(loss_fn, type):
         raise ConfigurationError(

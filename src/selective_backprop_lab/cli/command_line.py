@@ -66,8 +66,8 @@ def find_device(name: str | None) -> str:
 
 def look_here(name: str) -> str:
     """Return a name, and look for a function that it names in the current folder first."""
-    if is_import_path(name):
-        sys.path.insert(0, str(Path.cwd()))
+    if is_import_path(name) and sys.path[0] != (here := str(Path.cwd())):
+        sys.path.insert(0, here)
     return name
 
 
