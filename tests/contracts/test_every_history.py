@@ -3,7 +3,7 @@
 import copy
 import math
 
-import fixture_reuse as nets
+import fixture_steps as nets
 import pytest
 import torch
 from discovery import final_classes, public_classes

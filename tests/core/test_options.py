@@ -102,7 +102,6 @@ TAKES: Table = {
     "Recorded": given(highest_of=2),
     "ReferenceLosses": given(losses=torch.ones(8)),
     "RestingPrompts": given(prompts=4),
-    "ReuseActivations": given(),
     "Schedule": given(),
     "SelectiveLoader": wrapped,
     "SelectiveStep": lambda: {k: v for k, v in wrapped().items() if k != "loader"},

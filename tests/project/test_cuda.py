@@ -146,24 +146,6 @@ def test_coins_keep_what_batches_are_filled_with():
     assert 0.5 < sum(kept) / (2 * EXAMPLES) <= 1.0
 
 
-@pytest.mark.cuda(real="tensors of the very type that reuse looks for")
-def test_reused_activations_give_the_plain_steps_gradients(monkeypatch):
-    monkeypatch.setattr("selective_backprop.experimental._reuse.operations.WORTHWHILE", 0)
-    models = net().double(), net().double()
-    steps = [
-        sb.SelectiveStep(model, LOSS, scored(sb.selectors.Top(1 / 4)), reuse=reuse)
-        for model, reuse in zip(models, (None, sb.experimental.ReuseActivations()), strict=True)
-    ]
-    inputs, targets = (column.cuda() for column in examples().tensors)
-    for seed in range(3):
-        for model, step in zip(models, steps, strict=True):
-            model.zero_grad()
-            step(((inputs + seed).double(), targets)).loss.backward()
-        for one, other in zip(*(model.parameters() for model in models), strict=True):
-            torch.testing.assert_close(one.grad, other.grad, rtol=1e-10, atol=1e-10)
-    assert steps[1].stats.reused > 0
-
-
 STRATEGIES = {
     "percentile": sb.selective_backprop(1 / 3, warmup_epochs=0),
     "stale": sb.stale_sb(1 / 3, epochs=2, schedule=sb.Schedule()),

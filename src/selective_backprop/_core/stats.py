@@ -117,28 +117,9 @@ class StepStats:
         candidates: rows that came up.
         kept: rows that were selected.
         nonfinite: rows skipped because their loss was not finite.
-        operations: heavy operations (matrix products, convolutions, attention) in training
-            forwards; counted only if activations are reused.
-        reused: heavy operations that were not computed again.
-        products: multiplications in all heavy operations.
-        spared: multiplications in the reused operations.
-        strayed: training forwards that called other operations than their selection pass did. From
-            the first difference on, such a forward reused nothing.
-        held_bytes: the most memory that a selection pass kept for its training forward.
     """
 
     steps: int = 0
     candidates: int = 0
     kept: int = 0
     nonfinite: int = 0
-    operations: int = 0
-    reused: int = 0
-    products: float = 0.0
-    spared: float = 0.0
-    strayed: int = 0
-    held_bytes: int = 0
-
-    @property
-    def reused_share(self) -> float:
-        """The share of the heavy operations' work that was saved; 0 before any work."""
-        return self.spared / self.products if self.products else 0.0

@@ -12,7 +12,7 @@ from selective_backprop._batches.losses import LossFunction, check_losses, find_
 from selective_backprop._batches.serialization import on_device
 from selective_backprop._batches.structure import Layout, check_layout, count_rows
 from selective_backprop._core.errors import ConfigurationError, LoaderError, LossError
-from selective_backprop._core.options import check_instance, check_paths, choose, find_device
+from selective_backprop._core.options import check_paths, choose, find_device
 from selective_backprop._core.saved_state import SEEDS, Saved, Stateful, check_state, loaded
 from selective_backprop._core.stats import StepStats
 from selective_backprop._core.types import (
@@ -32,14 +32,13 @@ from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Draw
 from selective_backprop._sampling.schedule import Phase, Schedule
-from selective_backprop._step.reuse import AbstractReuse, ReuseCounts
 from selective_backprop.scorers._abstract import start_scorer
 from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.selectors._abstract import Terms
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._collective import check_strategy, has_collective_forward
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 WINDOW = 2**20  # stands for any size: so long a window holds a rate to a millionth
 
 
@@ -74,8 +73,6 @@ class SelectiveStep:
         losses: `callable(model, batch)` that returns one loss per candidate, of shape
             `[candidate]`. Use it if batches are not pairs `(inputs, targets)`.
         outputs: `callable(model, batch)` that returns `(outputs, targets)` for `loss_fn`.
-        reuse: reuses activations of the selection pass in the training forward, for example
-            `sb.experimental.ReuseActivations()`; None for no reuse.
         whole: paths of the parts of a batch that are not divided into rows.
         generator: its initial seed is used for the draws, by default `torch.initial_seed()`.
             Drawing does not change the state of any generator.
@@ -106,7 +103,6 @@ class SelectiveStep:
         *,
         losses: LossesOf | None = None,
         outputs: OutputsOf | None = None,
-        reuse: AbstractReuse | None = None,
         whole: Collection[str] = (),
         generator: torch.Generator | None = None,
         nonfinite: NonFinite | str = NonFinite.RAISE,
@@ -115,19 +111,12 @@ class SelectiveStep:
         strategy = check_strategy(strategy)
         _check_fit(strategy)
         scorer, terms = strategy.scorer, strategy.selector.terms
-        example = "sb.experimental.ReuseActivations()"
-        check_instance("reuse", reuse, AbstractReuse, example, optional=True)
-        if reuse is not None:
-            scorer = reuse.fit(scorer, model)
         self._model, self._terms, self._device = model, terms, find_device(model, None)
         self._losses = find_losses(loss_fn, losses, outputs)
         self._ranks = find_ranks(process_group, self._device)
         guarded = choose("nonfinite", nonfinite, NonFinite)
-        if has_collective_forward(strategy, model, False, self._ranks) and reuse:
-            raise ConfigurationError(
-                "the forward pass is a collective of all ranks (FSDP, or SyncBatchNorm in training "
-                "mode), and none of it can be spared; leave out reuse="
-            )
+        # Refuses a strategy whose ranks would wait for each other in unequal numbers of forwards.
+        has_collective_forward(strategy, model, False, self._ranks)
         context = Context(
             batch_size=max(1, round(WINDOW * terms.rate)),
             window=WINDOW,
@@ -144,7 +133,6 @@ class SelectiveStep:
         self._layout = Layout(check_paths("whole", whole))
         self._guard = FiniteGuard(guarded, self._layout)
         self._seed = generator.initial_seed() if generator else torch.initial_seed()
-        self._reuse = None if reuse is None else reuse.start()
         self._history: History | None = None
         self._joint = None
         if isinstance(self._ranks, Group) and terms.history:
@@ -170,7 +158,6 @@ class SelectiveStep:
         Raises:
             BatchError: if the batch cannot be divided into rows.
             LossError: if there is not one finite loss per row.
-            ConfigurationError: if activations are reused and the model draws random numbers.
         """
         candidates = count_rows(batch, self._layout)
         if not self._stats.steps:
@@ -178,20 +165,14 @@ class SelectiveStep:
         self._open_history(candidates)
         with nullcontext() if self._joint is None else self._joint.sharing_failure():
             scores = self._score(batch, candidates)
-            held = 0 if self._reuse is None else self._reuse.count_bytes(self._model)
             chosen = self._select(batch, candidates, scores)
         if self._scorer is not None:
             self._scorer.learn(chosen.batch)
         assert chosen.indices is not None
-        replaying = nullcontext(ReuseCounts())
-        if self._reuse is not None:
-            replaying = self._reuse.replaying(chosen.indices)
-        with replaying as counts:
-            losses = check_losses(self._losses(self._model, chosen.batch), chosen.count)
-        added = {"steps": 1, "candidates": candidates, "kept": chosen.count, **vars(counts)}
+        losses = check_losses(self._losses(self._model, chosen.batch), chosen.count)
+        added = {"steps": 1, "candidates": candidates, "kept": chosen.count}
         totals = {name: getattr(self._stats, name) + more for name, more in added.items()}
-        most = max(self._stats.held_bytes, held)
-        self._stats = replace(self._stats, **totals, held_bytes=most)
+        self._stats = replace(self._stats, **totals)
         if chosen.weights is None:
             weights = torch.ones(chosen.count, device=losses.device)
             return SelectedLosses(losses.mean(), losses, chosen.indices, weights)
@@ -199,7 +180,7 @@ class SelectiveStep:
         return SelectedLosses(loss, losses, chosen.indices, chosen.weights)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state for resuming, without the activations that `reuse` holds."""
+        """Return the state for resuming."""
         return {
             "version": STATE_VERSION,
             "built": dict(self._built),
@@ -253,12 +234,10 @@ class SelectiveStep:
             self._history = terms.history_type(max(terms.history, candidates))
 
     def _score(self, batch: Any, candidates: int) -> Scores | None:
-        """Return the candidates' scores; record the activations if they are reused."""
+        """Return the candidates' scores; None if the strategy needs none."""
         if self._scorer is None:
             return None
-        with nullcontext() if self._reuse is None else self._reuse.recording(candidates):
-            scores = self._scorer.score(batch, None)
-        scores = check_losses(scores, candidates).detach()
+        scores = check_losses(self._scorer.score(batch, None), candidates).detach()
         if self._joint is not None or scores.dtype in (torch.float16, torch.bfloat16):
             scores = scores.float()  # ranks send float32, and half precision would tie many scores
         return scores

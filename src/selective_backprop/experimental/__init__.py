@@ -1,12 +1,10 @@
-"""Experiments, hardly shown to save time: scoring ahead, and training without a second forward.
+"""An experiment that hardly was shown to save time: scoring ahead of training.
 
-They may change or be removed, and nothing else imports them. `Pipelined` approximates the scorer
-that it wraps. A check compares the two now and then: read `_approximate.py` first. `_reuse/` saves
-the second forward pass of selected rows.
+It may change or be removed, and nothing else imports it. `Pipelined` approximates the scorer that
+it wraps. A check compares the two now and then: read `_approximate.py` first.
 """
 
 from selective_backprop.experimental._approximate import Check
 from selective_backprop.experimental._pipelined.scorer import Pipelined
-from selective_backprop.experimental._reuse.reuse_activations import ReuseActivations
 
-__all__ = ["Check", "Pipelined", "ReuseActivations"]
+__all__ = ["Check", "Pipelined"]
