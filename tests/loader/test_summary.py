@@ -50,7 +50,7 @@ CASES = [
     ),
     # of two training batches one is selected, from 12 candidates, and one takes 4 as they are
     (sb.selective_backprop(1 / 3, start=0.25), {"epochs": 8}, "33% later on · batches of 4"),
-    (sb.kath18(), WEIGHTED, "selects 33% while that pays · batches of 4 · about 5 of 15 steps"),
+    (sb.kath18(), WEIGHTED, "selects 33% while that pays · batches of 4 · 5 to 15 steps"),
     (sb.selective_backprop(1 / 3), {"data": Stream()}, "selects 33% from epoch 2 · batches of 4"),
 ]
 

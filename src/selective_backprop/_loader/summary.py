@@ -39,4 +39,7 @@ def _steps(strategy: Strategy, shape: Shape, source: Source) -> str:
         return f"{most} steps an epoch"
     if not terms.promises:
         return f"at most {most} steps an epoch"
-    return f"about {most * terms.rate:.0f} of {most} steps an epoch"
+    least = f"{most * terms.rate:.0f}"
+    if strategy.schedule.gate is not None:  # while it is shut, an epoch trains on everything
+        return f"{least} to {most} steps an epoch"
+    return f"about {least} of {most} steps an epoch"

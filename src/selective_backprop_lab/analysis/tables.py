@@ -164,8 +164,8 @@ def piped(cells: Iterable[str]) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share in whole per cent: `33 %`."""
-    return f"{100 * share:.0f} %"
+    """Return a share in whole per cent, `33 %`, or as it is if it ends in a half: `12.5 %`."""
+    return f"{100 * share:.{int(1000 * share % 10 == 5)}f} %"
 
 
 def _stacked(cell: str) -> str:

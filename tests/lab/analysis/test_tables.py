@@ -5,7 +5,14 @@ import pytest
 from rich.console import Console
 
 from selective_backprop_lab.analysis.estimates import Estimate
-from selective_backprop_lab.analysis.tables import Column, Table, count, duration, with_interval
+from selective_backprop_lab.analysis.tables import (
+    Column,
+    Table,
+    count,
+    duration,
+    percent,
+    with_interval,
+)
 
 TABLE = Table(
     columns=("name", Column("final\nerror"), Column("verdict", left=True)),
@@ -110,3 +117,10 @@ def test_where_texts_are_too_long_they_are_broken_and_no_column_is_lost(width):
     shown = console.file.getvalue()
     assert set(" ".join(rows[0]).split()) <= set(shown.split())
     assert max(map(len, shown.splitlines())) <= width
+
+
+@pytest.mark.parametrize(
+    ("share", "said"), [(1 / 3, "33 %"), (0.65, "65 %"), (1 / 8, "12.5 %"), (0.035, "3.5 %")]
+)
+def test_a_share_is_in_whole_per_cent_but_for_halves(share, said):
+    assert percent(share) == said
