@@ -11,11 +11,11 @@ from rich.console import Console
 import selective_backprop as sb
 from reproductions.auto.protocol import STAGES
 from reproductions.auto.study import run_study
-from reproductions.jiang2019.scales import SCALES, ScaleName, adapted
+from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.papers import FIGURES, PaperOrder, find_figures, list_figures, reproduce
 from reproductions.training import Order, default_jobs
 from selective_backprop_lab.cli import options
-from selective_backprop_lab.cli.command_line import Commands, find_device, find_model
+from selective_backprop_lab.cli.command_line import Commands, find_device
 from selective_backprop_lab.cli.options import option
 from selective_backprop_lab.names import find_name
 from selective_backprop_lab.training.threads import limit_threads
@@ -71,21 +71,6 @@ Out = Annotated[
         "in it. Default: runs/papers, and runs/study; the same in records with --from-records.",
     ),
 ]
-Model = Annotated[
-    str | None,
-    option(
-        "NAME",
-        "Net of all runs of figures, in place of the scale's: a name of the lab's, or "
-        "package.module:factory.",
-    ),
-]
-BatchSize = Annotated[
-    int | None, option("N", "Rows of a training batch, of all runs of figures.", min=1)
-]
-Selectivities = Annotated[
-    str | None,
-    option("SHARES", "Shares that fig-13 and fig-14 compare, such as 0.2,0.33,0.65."),
-]
 Hours = Annotated[
     float | None,
     option(
@@ -116,9 +101,6 @@ def main(
     names: Names,
     scale: ScaleOption = ScaleName.SMALL,
     seeds: Seeds = None,
-    model: Model = None,
-    batch_size: BatchSize = None,
-    selectivities: Selectivities = None,
     hours: Hours = None,
     only: Only = None,
     arms: Arms = None,
@@ -137,7 +119,7 @@ def main(
     had begun, from their last checkpoints. Records go into --out, and beside them each figure as
     PNG and SVG, each table as text and Markdown, and index.md, which says of every claim what was
     reported, what was measured, and whether the direction agrees; of the study, what auto gained in
-    each job. Settings, data and lengths are those of the scale, but for what options change.
+    each job. Settings, data and lengths are those of the scale.
     """
     limit_threads(threads)
     # To draw what another machine has trained, its device need not be here.
@@ -163,14 +145,9 @@ def main(
         named = [name for name in named if name != "list"] or ["all"]
     if named:
         papers = out or (Path("records/papers", scale) if from_records else Path("runs/papers"))
-        changed = adapted(
-            SCALES[scale],
-            model=find_model(model),
-            batch_size=batch_size,
-            selectivities=_shares(selectivities or ""),
-            hours=hours,
+        order = PaperOrder(
+            scale=SCALES[scale].ending_after(hours), seeds=seeds or 3, out=papers, **given
         )
-        order = PaperOrder(scale=changed, seeds=seeds or 3, out=papers, **given)
         figures = find_figures(named, order.scale)
         (list_figures if lists else reproduce)(console, figures, order)
     for stage in stages:
@@ -182,13 +159,3 @@ def main(
 def _names(given: str | None) -> list[str]:
     """Return the names of a comma-separated list."""
     return [name.strip() for name in (given or "").split(",") if name.strip()]
-
-
-def _shares(given: str) -> tuple[float, ...]:
-    """Return the shares of a comma-separated list, the smallest first."""
-    try:
-        return tuple(sorted({float(share) for share in given.split(",") if share.strip()}))
-    except ValueError:
-        raise sb.ConfigurationError(
-            f"--selectivities {given}: write shares in (0, 1], such as 0.2,0.33,0.65"
-        ) from None

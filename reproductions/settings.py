@@ -1,7 +1,7 @@
 """What is trained for a figure: data, net and length (a setting), and the strategies (arms)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import selective_backprop as sb
@@ -161,6 +161,21 @@ class Scale:
     tuned: tuple[float, ...] = ()  # learning rates that each strategy is tried at
     seeds: tuple[int, ...] = ()  # of runs, the first first; none for 0 and on
     figures: tuple[str, ...] | None = None  # what can be redone, by name; None for everything
+
+    def ending_after(self, hours: float | None) -> "Scale":
+        """Return a scale whose runs end after so many hours of training; None changes nothing.
+
+        They go through the schedule of the recipe's epochs, as far as they come. Runs of pruning,
+        which others are trained for, keep their epochs.
+        """
+
+        def ended(found: Any) -> Any:
+            if isinstance(found, Setting):
+                return replace(found, hours=hours)
+            return tuple(map(ended, found)) if isinstance(found, tuple) else found
+
+        names = {each.name for each in fields(self)} - {"pruned", "scored", "remarked"}
+        return replace(self, **{name: ended(getattr(self, name)) for name in names})
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,14 @@ EPYC, an eighth of them Diet-SB's.
 """
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
 from reproductions.jiang2019.recipes import EXPERIMENTS, OTHER_NETS, Experiment, PaperSchedule
 from reproductions.settings import EXAMPLES, SHORTENED, USUAL, Published, Scale, Setting
 from selective_backprop_lab.data.augment import Augmentation
-from selective_backprop_lab.recipe import Precision, Recipe, find_recipe
+from selective_backprop_lab.recipe import Precision, find_recipe
 
 # By data set and rate: what the item "tuning" found; `times.tuned` lists it.
 _FOUND: Mapping[str, Mapping[float, str]] = {
@@ -341,43 +341,3 @@ SCALES: Mapping[ScaleName, Scale] = {
     ScaleName.GPU_WIDE: _few("gpu-wide", _on_gpu("CIFAR-10", "cifar10", "wide_resnet_28_10")),
     ScaleName.FULL: FULL,
 }
-
-
-def adapted(
-    scale: Scale,
-    *,
-    model: str | None = None,
-    batch_size: int | None = None,
-    selectivities: tuple[float, ...] = (),
-    hours: float | None = None,
-) -> Scale:
-    """Return a scale with another net, batch size or end everywhere, or other selectivities.
-
-    Selectivities are those that figures 13 and 14 compare. Runs that end after so many hours go
-    through the schedule of the recipe's epochs, as far as they come. Runs that others are trained
-    for, those of pruning, keep their epochs.
-    """
-    changes = {"model": model, "batch_size": batch_size}
-    changes = {name: value for name, value in changes.items() if value is not None}
-
-    def changed(found: Any) -> Any:
-        match found:
-            case Recipe():
-                return replace(found, **changes)
-            case Setting():
-                return replace(found, hours=hours, recipe=changed(found.recipe))
-            case tuple():
-                each = [changed(one) for one in found]
-                return tuple(one for i, one in enumerate(each) if one not in each[:i])
-            case _:
-                return found
-
-    new = {field.name: changed(getattr(scale, field.name)) for field in fields(scale)}
-    for name in ("pruned", "scored", "remarked"):
-        if hours is not None:
-            new[name] = getattr(scale, name)
-    if batch_size is not None:
-        new["batches"] = scale.batches
-    if selectivities:
-        new |= {"selectivities": selectivities, "sweep": selectivities}
-    return replace(scale, **new)

@@ -84,18 +84,9 @@ def test_every_option_reaches_the_order_wherever_it_stands(typed):
     assert typed("all --checkpoint-every never")[0][2].every == math.inf
 
 
-def test_options_change_the_scale(typed):
-    line = "fig-13 --model tiny_cnn --batch-size 32 --selectivities 0.65,0.2 --hours 2"
-    ((_, _, order),) = typed(line)
-    (setting, *_) = order.scale.main
-    assert (setting.recipe.model, setting.recipe.batch_size) == ("tiny_cnn", 32)
-    assert (order.scale.selectivities, setting.hours) == ((0.2, 0.65), 2.0)
-
-
-def test_selectivities_that_are_no_numbers_are_refused(tmp_path):
-    status, said = reproduce("fig-13 --selectivities third", tmp_path)
-    assert status == 2
-    assert "--selectivities third" in said
+def test_runs_can_be_ended_by_the_clock(typed):
+    ((_, _, order),) = typed("fig-13 --hours 2")
+    assert order.scale.main[0].hours == 2.0
 
 
 def test_the_stages_of_the_study_have_seeds_and_folders_of_their_own(typed, tmp_path):

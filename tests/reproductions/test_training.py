@@ -7,8 +7,8 @@ from fixture_lab import carry_out, few_digits
 from fixture_papers import Screen, fixture_order, fixture_scale, fixture_setting
 from fixture_runs import fixture_run
 
-from reproductions.jiang2019.scales import SCALES, ScaleName, adapted
-from reproductions.papers import figures_at, find_figures
+from reproductions.jiang2019.scales import SCALES, ScaleName
+from reproductions.papers import find_figures
 from reproductions.settings import SHORTENED, cost_of_sb, make_arm
 from reproductions.training import (
     default_jobs,
@@ -54,22 +54,13 @@ def test_a_tuned_strategy_trains_at_its_own_learning_rate():
 
 
 def test_a_run_that_ends_by_the_clock_takes_as_long_as_it_says():
-    (setting, *_) = adapted(SCALES[ScaleName.FULL], hours=12).main
+    scale = SCALES[ScaleName.FULL].ending_after(12)
+    (setting, *_) = scale.main
     timed = make_arm("sb", setting).plan
     assert (timed.length.unit, timed.length.value) == ("seconds", 43_200)
     assert "candidates of 200 epochs" in timed.description()["schedules_follow"]
-    assert adapted(SCALES[ScaleName.FULL], hours=12).pruned.hours is None
-
-
-def test_a_scale_takes_another_net_batch_size_and_selectivities():
-    scale = adapted(
-        SCALES[ScaleName.SMALL], model="tiny_cnn", batch_size=32, selectivities=(0.2, 0.4)
-    )
-    recipes = [setting.recipe for setting in (*scale.main, scale.inside, *scale.nets)]
-    assert {(recipe.model, recipe.batch_size) for recipe in recipes} == {("tiny_cnn", 32)}
-    assert {setting.recipe.batch_size for setting in scale.batches} == {64, 128}
-    (panel, *_) = next(f for f in figures_at(scale) if f.name == "fig-13").panels(scale)
-    assert [each.plan.settings.rate for each in panel.arms][1:] == [0.2, 0.4]
+    assert {each.hours for each in (*scale.nets, *scale.poster, scale.noisy)} == {12}
+    assert scale.pruned.hours is None
 
 
 def lasting(took, **end):
