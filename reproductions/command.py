@@ -49,7 +49,8 @@ ScaleOption = Annotated[
     option(
         "|".join(ScaleName),
         "Of figures. small: small nets on parts of real data, all within about two hours on "
-        "two cores. cifar10: all of CIFAR-10, a few of the figures, in about as long. gpu, "
+        "two cores. cifar10: all of CIFAR-10, a few of the figures, in about as long. nets: what "
+        "the paper looked at inside MobileNetV2, with that net, in about as long. gpu, "
         "gpu-wide: the same figures with ResNet-18 and Wide-ResNet in bf16, for one GPU and half "
         "an hour or hours. full: the papers' own nets, data and lengths, for a GPU and days.",
     ),

@@ -4,6 +4,7 @@
 | :-- | :-- | :-- | --: | :-- |
 | small | parts of CIFAR, MNIST, Fashion-MNIST | small ones | 2 to 20 | two cores for two hours |
 | cifar10 | CIFAR-10 | small_cnn | 20 | the same, a few figures |
+| nets | 8,000 images of CIFAR-10 | mobilenet_v2 | 10 | the same, figures 3, 4, 5 and 15 |
 | gpu | CIFAR-10, CIFAR-100 | resnet18, bf16 | 15 | a GPU for half an hour, a few figures |
 | gpu-wide | CIFAR-10 | wide_resnet_28_10, bf16 | 15 | a GPU for some hours, a few figures |
 | full | CIFAR, SVHN, MNIST | the papers' own | 160, 200 | a GPU for days |
@@ -304,6 +305,7 @@ class ScaleName(StrEnum):
 
     SMALL = "small"
     CIFAR10 = "cifar10"
+    NETS = "nets"
     SATURATED = "saturated"
     GPU = "gpu"
     GPU_WIDE = "gpu-wide"
@@ -332,6 +334,21 @@ SCALES: Mapping[ScaleName, Scale] = {
         # At one rate for all, nothing is chosen by the runs of a seed that rates are tried with.
         seeds=(0, 1, 100, 2),
         tuned=(0.05, 0.1, 0.2),
+    ),
+    # The net that the paper looked into.
+    ScaleName.NETS: replace(
+        _few(
+            "nets",
+            _small(
+                "CIFAR-10",
+                "cifar10",
+                model="mobilenet_v2",
+                epochs=10,
+                limit=8_000,
+                evaluations=4,
+            ),
+        ),
+        figures=("fig-3", "fig-4", "fig-5", "fig-15"),
     ),
     ScaleName.GPU: _few(
         "gpu",
