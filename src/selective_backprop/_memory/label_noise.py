@@ -2,9 +2,9 @@
 
 The rule is this project's own. In the first epoch, the model predicts each label before it trains
 on it. A label is *improbable* if the model gives it a probability below a limit. Three shares of
-labels are compared: those that are improbable (seen), those that would be if all labels were right
-and the model calibrated (expected), and those that would be if all labels were random (random).
-This gives the share of labels that were drawn at random, as wrong labels often are:
+improbable labels are compared: the share seen, the share expected of a calibrated model if all
+labels are right, and the share among random labels. Together they give the share of labels that
+were drawn at random, as wrong labels often are:
 
     share = (seen - expected) / (random - expected)
 """
@@ -51,8 +51,8 @@ class LabelNoise:
     """Estimates the share of wrong labels in the second half of the first epoch.
 
     In the first half, the model has learned too little. Wrong labels that the model finds plausible
-    are missed, such as those of a class that looks alike. In a long epoch, the estimate uses at
-    most 256 batches. The host does not wait for the device before the epoch ends.
+    are missed, such as those of a similar class. In a long epoch, the estimate uses at most 256
+    batches. The host does not wait for the device before the epoch ends.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class LabelNoise:
         self._every = 1  # batches of a block
         self._batches = 0
         self.totals: Float64[Tensor, "moment moment"] | None = (
-            None  # of the second half, once it is over
+            None  # sums of the second half, once the epoch is over
         )
 
     @property

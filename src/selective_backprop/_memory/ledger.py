@@ -208,9 +208,9 @@ class Column:
         return Observations(scores.cpu().numpy(), self._epochs.cpu().numpy())
 
     def first(self) -> Float32[Tensor, " example"]:
-        """Return the first score of each example, on the host; NaN if it has none.
+        """Return each example's first score, on the host; NaN if it has none. Read only.
 
-        Read only. Waits for the device.
+        Waits for the device.
         """
         if self._first is None:
             return torch.full(self._shape[1:], torch.nan)
@@ -331,8 +331,7 @@ class Ledger:
 
     Args:
         examples: number of examples in the data set.
-        depth: number of last scores and of last training losses to remember for each example; at
-            least 1.
+        depth: number of last scores and of last training losses to remember of each; at least 1.
         first: whether to remember the first training loss of each example, too. This takes 4 more
             bytes per example.
 

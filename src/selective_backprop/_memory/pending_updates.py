@@ -33,7 +33,7 @@ class PendingScores:
         """Keep one score for each of some examples; same as `Column.file`."""
         bits = scores.detach().to(torch.float32).contiguous().view(torch.int32)
         epochs = torch.full_like(bits, epoch)
-        if new is not None:  # `~epoch` marks a score that replaces the example's one before
+        if new is not None:  # `~epoch` marks a score that replaces the example's previous one
             epochs = epochs.where(new.to(bits.device, non_blocking=True), ~epochs)
             self._distinct = False
         # The score's bits and the epoch share an int64, so that a row is two numbers of one type.
@@ -63,10 +63,7 @@ def _halves(rows: Int64[Tensor, "row 2"]) -> Int32[Tensor, "row 2"]:
 
 
 def _without_replaced(rows: Int64[Tensor, "row 2"]) -> Int64[Tensor, "kept 2"]:
-    """Return the rows that no later row replaces.
-
-    A row that replaced others is marked by `~epoch` if the first of these was.
-    """
+    """Return the rows that no later row replaces, marked as the first row that each replaces."""
     if not len(rows):
         return rows
     indices, order = rows[:, 0].sort(stable=True)
@@ -205,10 +202,7 @@ def _file(column: Column, indices: RowIndices, noted: Tensor) -> None:
 
 
 def in_turn(indices: RowIndices, most: int | None) -> Iterator[RowIndices]:
-    """Yield groups of places that hold no example twice, earlier places of an example first.
-
-    Only the last `most` places of each example are yielded; None yields all.
-    """
+    """Yield the last `most` places of each example, or all, in groups with no example twice."""
     if not len(indices):
         return
     ordered, order = indices.sort(stable=True)

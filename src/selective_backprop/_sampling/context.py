@@ -22,8 +22,7 @@ class Context:
         model: the model in training, or None if nothing is scored.
         losses: `callable(model, batch)` that returns one loss per example, `[candidate]`, on the
             model's device; None if nothing is scored.
-        outputs: `callable(model, batch)` that returns `(outputs, targets)`; None if only losses are
-            available.
+        outputs: `callable(model, batch)` that returns `(outputs, targets)`; None if not available.
         device: the device that candidates are moved to; None if they stay where they are loaded.
         examples: number of examples in the data set, or None for a stream.
         rate: the share of the candidates that the strategy aims to keep; None if unknown.

@@ -80,8 +80,8 @@ def inclusion_odds(weights: Odds, count: int) -> Odds:
     # Summed from the lowest up, so that small weights are not lost beside large ones.
     tails = weights.sort().values.cumsum(0)[len(weights) - count :]
     # If the j largest weights have odds of 1, the other rows share the rest of the count in
-    # proportion to their weights, which gives a c for each j. With none of these do the odds sum to
-    # more than the count, so the largest c is the right one.
+    # proportion to their weights, which gives a c for each j. With each of these, the odds sum to
+    # at most the count, so the largest c is the right one.
     scale = (_up_to(count, weights.device) / tails).amax()
     return (weights * scale).clamp_(max=1.0)
 
@@ -127,7 +127,7 @@ def tilt_on_host(probabilities: np.ndarray, count: int) -> np.ndarray:
 
 
 def tilt_windows_on_host(probabilities: np.ndarray, count: int) -> np.ndarray:
-    """Do what `tilt_on_host` does with each row of `[window, candidate]`, to the same bits."""
+    """Do what `tilt_on_host` does, bit for bit, with each row of `[window, candidate]`."""
     totals = np.add.reduce(probabilities, axis=1)
     # Row by row: a matrix product would sum in another order, and so round differently.
     rooms = totals - [row @ row for row in probabilities]

@@ -12,9 +12,8 @@ from selective_backprop._sampling.gate import AbstractGate
 class Phase(Enum):
     """What happens to a candidate batch. This is decided when its indices are drawn.
 
-    `PLAIN`: all of it is trained on, after the rows that wait. `SELECT`: rows are selected from it.
-    `PRESELECTED`: it was selected before it was loaded. `RESCORE`: it is scored for later epochs,
-    and not trained on.
+    `PLAIN`: all of it is trained on, after rows that wait. `SELECT`: rows are selected from it.
+    `PRESELECTED`: it was selected before loading. `RESCORE`: it is only scored, for later epochs.
     """
 
     PLAIN = "plain"
@@ -34,8 +33,7 @@ class Schedule:
         warmup_epochs: number of whole epochs at the beginning that train on everything.
         start: fraction of training, in [0, 1), before which everything is trained on.
         end: fraction of training, in (`start`, 1], from which everything is trained on again.
-        gate: decides from scores whether selection pays at the moment, such as `VarianceGate()`.
-            None always selects.
+        gate: decides from scores whether selection pays at the moment; None always selects.
 
     Raises:
         ConfigurationError: if a value is out of its range or would disable selection.
@@ -93,7 +91,7 @@ class Schedule:
             )
 
     def selects(self, epoch: int, progress: float | None) -> bool:
-        """Return whether to select, leaving the gate aside.
+        """Return whether to select, as long as the gate is not shut.
 
         Args:
             epoch: the epoch's number, from 0.

@@ -24,14 +24,14 @@ class RunningSelector(ABC):
     def select(self, scores: Scores, history: History, generator: torch.Generator) -> Choice:
         """Choose which candidates of one window to train on.
 
-        A window is the group of examples that one call chooses from. These are called candidates.
+        A window is the group of examples, called candidates, that one call chooses from.
 
         Args:
             scores: one score per candidate, never NaN. All are 0 if the strategy has no scorer. A
                 candidate without a known score has +inf.
             history: recent scores, including those of these candidates. If the strategy selects by
-                remembered scores, the history holds the remembered scores of all examples, or 2^20
-                evenly spaced ones if there are more.
+                remembered scores, the history holds those of all examples (at most 2^20, evenly
+                spaced by rank).
             generator: the source of all random numbers, on the scores' device.
 
         Returns:
@@ -65,15 +65,12 @@ class Paced(ABC):
 class Terms:
     """What a selector needs, and what it promises.
 
-    A window is the group of candidates that one call of `RunningSelector.select` chooses from.
-
     Attributes:
-        rate: the share of the candidates that is kept, in (0, 1]. With `Draw.EXACT`, a window has
-            `batch_size / rate` candidates.
-        draw: `Draw.EXACT` if each window yields a fixed number of rows. With `Draw.BERNOULLI`, the
-            chance of a row must not depend on the other rows of its window. A window is then one or
-            several batches of your data loader or, if all scores are remembered, up to 2^17
-            examples of the data set.
+        rate: the share of the candidates that is kept, in (0, 1].
+        draw: `Draw.EXACT` if a fixed number of rows is kept of each window, a group of
+            `batch_size / rate` candidates. With `Draw.BERNOULLI`, the chance of a row must not
+            depend on the other rows of its window. A window is then one or several batches of your
+            data loader or, if all scores are remembered, up to 2^17 examples of the data set.
         history: number of recent scores that the selector ranks against; 0 if it needs none.
         history_type: the class that holds these recent scores. A plain `History` is used instead if
             the strategy selects by remembered scores, because these have no order.

@@ -1,4 +1,4 @@
-"""Selectors that leave out candidates with a low loss or none. How many depends on the losses."""
+"""Selectors that leave out candidates with low losses. How many they keep depends on the losses."""
 
 import math
 from dataclasses import dataclass
@@ -108,8 +108,8 @@ class BelowMean(AbstractSelector):
     score is remembered, all candidates are kept.
 
     These are the paper's weights. Their mean is above 1, so optimiser steps are longer. By default,
-    all weights are therefore multiplied by the expected share of kept rows, which makes
-    `(weights * losses).mean()` unbiased if candidates score like the examples in the mean.
+    all weights are therefore multiplied by the expected share of kept rows. This makes the gradient
+    unbiased if candidates have the same distribution of scores as the examples in the mean.
 
     Args:
         prune: probability that a candidate below the mean is left out, in [0, 1); the paper's r.
@@ -161,10 +161,10 @@ class Hide(AbstractSelector):
     """Leave out ("hide") the candidates with the lowest losses, if the model is sure of them.
 
     A candidate is hidden if less than a share `share` of the remembered losses are lower than its
-    own, and if the model gives its true class a probability of at least `confidence`. With at least
-    1/2, the true class is also the predicted class. The probability is read from the loss, as
-    `exp(-loss)`. So losses must be plain cross-entropies in nats, without label smoothing or class
-    weights. If more losses are equal than fit into the share, a coin toss decides about each.
+    own, and if the model gives its true class a probability of at least `confidence`. A class with
+    at least 1/2 is also the predicted class. The probability is taken to be `exp(-loss)`, so losses
+    must be plain cross-entropies in nats, without label smoothing or class weights. If more losses
+    are equal than fit into the share, a coin toss decides about each.
 
     Args:
         share: the largest share to hide, in (0, 1); the paper's F. It falls to 0.8 times this after

@@ -38,7 +38,7 @@ _BETA = "2 keeps about a third"
 @final
 @dataclass(frozen=True)
 class Everything(AbstractSelector):
-    """Keep every candidate; candidate batches pass through unchanged."""
+    """Keep every candidate, so that batches pass through unchanged."""
 
     @property
     def terms(self) -> Terms:
@@ -59,7 +59,7 @@ class Uniform(AbstractSelector):
 
     Args:
         rate: share of the candidates to keep, in (0, 1].
-        draw: `"exact"` keeps one full batch of each window of `batch_size / rate` candidates.
+        draw: `"exact"` draws one full batch from each window of `batch_size / rate` candidates.
             `"bernoulli"` tosses a coin for each candidate, so the number it keeps varies.
 
     Raises:
@@ -157,15 +157,15 @@ def _extremes(context: Context, *, largest: bool) -> RunningSelector:
 @final
 @dataclass(frozen=True)
 class Percentile(AbstractSelector):
-    """Keep candidates by rank: the higher a loss ranks among recent losses, the likelier.
+    """The higher a candidate's loss ranks among recent losses, the likelier it is kept.
 
     A candidate whose loss exceeds a share `q` of the recent losses is kept with probability
     `q ** beta`.
 
     Args:
         beta: selectivity, at least 0: 1 keeps about a half, 2 about a third, 0 everything.
-        draw: `"exact"` keeps one full batch of each window of candidates. Probabilities are then as
-            near to `q ** beta` as this number allows. `"bernoulli"` tosses a coin for each
+        draw: `"exact"` draws one full batch from each window of candidates. Probabilities are then
+            as near to `q ** beta` as a fixed number allows. `"bernoulli"` tosses a coin for each
             candidate, as the paper does, so the number it keeps varies.
         history: number of recent losses that a loss is ranked against, the paper's R; at least 1.
 
@@ -263,9 +263,9 @@ def selection_probability(
 class Proportional(AbstractSelector):
     """Draw with replacement, with probabilities proportional to the scores.
 
-    Each batch is drawn from `n = presample * batch_size` candidates. If a candidate's score is a
-    share `p` of the sum of their scores, each draw takes it with probability `p`, and its weight is
-    `(n * p) ** -bias`. A batch can hold a candidate several times.
+    Each row of a batch is drawn from the same `n = presample * batch_size` candidates. A candidate
+    whose score is a share `p` of the sum of all `n` scores is drawn with probability `p`, and its
+    weight is `(n * p) ** -bias`. A batch can hold a candidate several times.
 
     Negative scores count as 0. If no score is positive, all candidates are equally likely. If some
     scores are infinite, only those candidates are drawn.

@@ -155,13 +155,12 @@ def selective_backprop(
     An example whose loss exceeds a share `q` of the recent losses is trained on with probability
     `q ** beta`. This selects a share of about `rate = 1 / (beta + 1)` of all examples. A backward
     pass costs about two forward passes, so training on everything costs three forward passes per
-    example. At a rate of 1/3, an example costs two on average: one for scoring, one for training.
+    example. At a rate of 1/3, it costs two on average: one for scoring and one for training.
 
     Args:
         rate: share of the examples to train on, in (0, 1]. Pass either this or `beta`.
         beta: selectivity, at least 0: 1 keeps about a half, 2 about a third, 0 everything.
-        draw: `"exact"` draws one full batch from every `batch_size / rate` examples. `"bernoulli"`
-            tosses a coin for each example, as the paper does, so the number it keeps varies.
+        draw: as for `random_backprop`. The paper uses `"bernoulli"`.
         history: number of recent losses that a new loss is ranked against; the paper's R.
         warmup_epochs: number of epochs at the beginning that train on everything.
         start: fraction of training, in [0, 1), before which everything is trained on.
@@ -186,7 +185,7 @@ def selective_backprop(
 
 
 def _ranking(rate: float, draw: Draw | DrawName, history: int = 1024) -> Percentile:
-    # The beta with which the mean of q ** beta, for q uniform in [0, 1], is the rate.
+    # With this beta, the mean of q ** beta is the rate if q is uniform in [0, 1].
     return Percentile(1.0 / check_rate("rate", rate) - 1.0, draw, history)
 
 
@@ -210,10 +209,10 @@ def stale_sb(
     Args:
         rate: share of the examples to train on, in (0, 1].
         epochs: n, the number of epochs for which a score is used; at least 1.
-        spread: score another n-th of the examples in each epoch, instead of all in every n-th.
+        spread: score another n-th of the examples in each epoch, not all in every n-th epoch.
         recorded: whether training losses count as scores, too. If so, use
             `SelectiveLoader.loss_fn` as the loss of your loop, or call `SelectiveLoader.record`.
-        draw: as for `selective_backprop`.
+        draw: as for `random_backprop`.
         history: number of recent scores that a new score is ranked against. In epochs without
             scoring, examples are ranked against each other.
         schedule: when to select; by default from the second epoch on.
@@ -242,7 +241,7 @@ def predicted_sb(
         predictor: predicts an example's next score from its last scores: `Average()`,
             `GaussianProcess()` or `Crossing(rate)`. The last two need scikit-learn.
         epochs: number of epochs after which an example is scored again; at least 2.
-        draw: as for `selective_backprop`.
+        draw: as for `random_backprop`.
         history: number of recent losses that a new loss is ranked against.
         schedule: when to select; by default from the second epoch on.
     """
@@ -267,7 +266,7 @@ def recorded_sb(
         rate: share of the examples to train on, in (0, 1].
         max_age: number of epochs for which a loss is used. Then the example is trained on again.
             None sets no limit.
-        draw: as for `selective_backprop`.
+        draw: as for `random_backprop`.
         schedule: when to select; by default from the second epoch on.
     """
     return Strategy("recorded-sb", Recorded(max_age), _ranking(rate, draw), schedule)
@@ -288,7 +287,7 @@ def proxy_sb(
         make_model: returns a new small model, which takes the same batches as yours.
         make_optimizer: takes the small model's parameters and returns an optimiser for them.
         rate: share of the examples to train on, in (0, 1].
-        draw: as for `selective_backprop`.
+        draw: as for `random_backprop`.
         history: number of recent losses that a new loss is ranked against.
         schedule: when to select; by default from the second epoch on.
 
@@ -321,15 +320,14 @@ def kath18(
     """Importance sampling: draw each batch from more examples, in proportion to gradient norms.
 
     Use `SelectiveLoader.loss_fn` as the loss of your loop. Or multiply the losses by
-    `selection.weights`, and pass the model's outputs to `SelectiveLoader.record`. By default, the
-    strategy decides from these outputs when to sample. If it does not get them, it runs extra
-    forward passes to decide.
+    `selection.weights`, and pass the model's outputs to `SelectiveLoader.record`. The default
+    schedule decides from the outputs when to sample. Without them, it needs extra forward passes.
 
     Args:
         presample: number of examples that are scored for each row of a batch, more than 1; the
             paper's B / b.
-        measure: the score, to which an example's odds are proportional: `"error-norm"` (the paper's
-            upper bound of the gradient's norm) or `"loss"`.
+        measure: how examples are scored: by `"error-norm"` (the paper's upper bound of the
+            gradient's norm) or by `"loss"`. An example's odds are proportional to its score.
         bias: exponent of the weights, in [0, 1]. 1 makes the gradient unbiased. 0 uses no weights,
             as in the Selective-Backprop paper's experiments.
         schedule: when to sample; by default while the lower variance is worth the cost of scoring
@@ -354,9 +352,9 @@ def infobatch(
 
     Args:
         prune: probability of skipping an example whose loss is below the mean, in [0, 1); the
-            paper's r. If it is kept, it weighs `1 / (1 - prune)`.
+            paper's r. Those that are kept get the weight `1 / (1 - prune)`.
         longer_steps: use these weights, as published. Their mean is above 1, so optimiser steps are
-            longer. With False, they are scaled so that `(weights * losses).mean()` is unbiased.
+            longer. With False, all weights are scaled so that the gradient is unbiased.
         schedule: when to skip; by default until seven eighths of training are done, as in the
             paper. For this, pass `epochs=` to the loader.
 
@@ -454,14 +452,12 @@ def tail_sft(
     its last training loss minus its initial loss. Each batch is chosen from a window of
     `batch_size / rate` examples. There are no extra forward passes, and skipped examples are not
     loaded. Use `SelectiveLoader.loss_fn` as the loss of your loop, or pass one loss per example to
-    `SelectiveLoader.record`. For a text, record the mean of its tokens' losses, so that its length
-    makes no difference.
+    `SelectiveLoader.record`: for a text, the mean of its tokens' losses.
 
     Args:
         rate: share of each window to train on, in (0, 1].
         initial: each example's loss before training, `[example]`; `example_losses` computes them.
-            None takes each example's first training loss. By then the model has learned a little
-            from the examples before it.
+            None takes each example's first training loss.
         max_age: the most epochs in a row for which an example is skipped; None sets no limit.
         schedule: when to skip; by default from the second epoch on, since the first epoch records
             the losses.
@@ -488,7 +484,7 @@ def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedu
     can skip prompts before answers are generated. For rewards of at most 1, record
     `1 - rewards.amin(1)`, which is 0 if all answers to a prompt were right.
 
-    To drop such rows without changing the gradient of the batch, use `NonzeroRows`.
+    To drop rows of gradient 0 without changing the gradient of the batch, use `NonzeroRows`.
 
     Args:
         scorer: scores the examples. `Forward()` computes each example's loss;
@@ -528,7 +524,7 @@ def auto(*, trim: bool = False, schedule: Schedule = FIRST_EPOCH) -> Strategy:
     Args:
         trim: whether to drop the examples with the highest losses, too, from the second epoch on.
             The first epoch estimates the share of wrong labels, and this share is dropped (`trim=`
-            of `Recorded`). Use it with label smoothing, such as 0.3: without smoothing a model
+            of `Recorded`). Use `trim` with label smoothing, such as 0.3: without smoothing, a model
             learns wrong labels by heart.
         schedule: when to skip; by default from the second epoch on.
     """

@@ -1,4 +1,4 @@
-"""A strategy: how examples are scored, which are kept, and when. Three parts, and a name."""
+"""A strategy has three parts: how examples are scored, which are kept, and when."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,11 +21,10 @@ class Strategy:
             selected before they are loaded.
         selector: chooses examples by their scores.
         schedule: when to select; by default always.
-        subset: the part of the data set to use, also while everything is trained on. None uses the
-            whole data set.
+        subset: the part of the data set to use, during warm-up too; None for the whole data set.
 
     Raises:
-        ConfigurationError: if an argument has the wrong type, or the parts do not go together.
+        ConfigurationError: if an argument has the wrong type, or the parts do not fit together.
     """
 
     name: str
@@ -68,10 +67,7 @@ class Strategy:
         return needs is not None and (needs.passes or needs.rescores)
 
     def within(self, subset: Subset) -> "Strategy":
-        """Return a copy of this strategy that uses only a part of the data set.
-
-        Args:
-            subset: the part to use, such as `prune(scores, keep=0.5)`.
+        """Return a copy that uses only a part of the data set, such as `prune(scores, keep=0.5)`.
 
         Raises:
             ConfigurationError: if `subset` is not a `Subset`.
