@@ -1,4 +1,4 @@
-"""The last R scores, of one rank or of all, and where a score ranks among them."""
+"""The most recent scores, of one rank or of all, and how new scores rank among them."""
 
 from typing import Any, ClassVar
 
@@ -13,26 +13,24 @@ from selective_backprop._core.saved_state import FLOATS, Saved
 from selective_backprop._core.stats import ScoreStats
 from selective_backprop._core.types import Float64, Int64, Odds, Scores
 
-Mark = tuple[dict[str, Tensor], int]  # what is kept, and how many scores were filed
+Mark = tuple[dict[str, Tensor], int]  # a history's `kept` and `filed`
 
 
 class History:
     """The most recent scores, in a ring buffer on the scores' own device.
 
-    Scores are sorted once after each `file`, however many candidates are then ranked among them.
-
     A subclass can give scores weights (by overriding `weights`), or decide which scores are
     remembered (by overriding `remember`). Only `kept` and `filed` are saved, loaded and shared
-    among ranks.
+    among processes.
 
     Args:
-        capacity: R, the number of scores that are remembered; at least 1.
+        capacity: number of scores that are remembered, at least 1; the paper's R.
 
     Attributes:
         columns: the names of the tensors in `kept`. The first tensor holds the scores.
         kept: float tensors `[capacity]` by name, without NaN. The first `len(history)` places of
-            each are in use. There are no tensors before the first call of `file`.
-        filed: how many scores were ever added by `file`.
+            each are in use. Before the first call of `file`, there are no tensors.
+        filed: how many scores `file` has added so far.
 
     Raises:
         ConfigurationError: if the capacity is not a whole number, or below 1.
@@ -48,14 +46,14 @@ class History:
 
     @property
     def weights(self) -> Tensor | None:
-        """The weight of each score in `recent`, above 0, `[recent]`; None if all weigh the same."""
+        """The weight of each score in `recent`, above 0; None if all weights are equal."""
         return None
 
     def __len__(self) -> int:
         return min(self.filed, self.capacity)
 
     def file(self, scores: Scores) -> None:
-        """Add any number of scores, in the given order."""
+        """Add any number of scores, oldest first."""
         if not self.kept:
             self.kept = {name: scores.new_zeros(self.capacity) for name in self.columns}
         self.remember(scores.detach())
@@ -65,14 +63,14 @@ class History:
     def remember(self, scores: Scores) -> None:
         """Put new scores into `kept`, which holds zeros at first.
 
-        `filed` does not count the new scores yet. By default, the oldest scores beyond the capacity
-        are forgotten. If your subclass needs random numbers, take them from a generator seeded with
-        `filed`. `remember` must not make the host wait for the device.
+        By default, new scores replace the oldest ones. When `remember` is called, `filed` does not
+        count the new scores yet. If your subclass needs random numbers, take them from a generator
+        seeded with `filed`. `remember` must not make the host wait for the device.
         """
         ring, newest = _writable(self.kept["ring"], scores)
         size = len(newest)
         newest = newest[max(0, size - self.capacity) :]  # no more than fit
-        # Where the last of the newest will lie is given by how many were ever filed.
+        # Where scores lie in the ring follows from how many were ever filed.
         start = (self.filed + size - len(newest)) % self.capacity
         before_wrap = min(len(newest), self.capacity - start)
         ring[start : start + before_wrap] = newest[:before_wrap]
@@ -92,17 +90,16 @@ class History:
 
         Args:
             scores: one per candidate, on the same device as the remembered scores.
-            ties: whether equal scores count as lower, too.
+            ties: whether remembered scores that are equal count as lower.
 
         Returns:
             Shares in [0, 1], float64. If scores have weights, these are shares of the total weight.
-            If a score is itself among the remembered ones, its share is below 1, unless ties count.
             If no score is remembered, all shares are 1, so that no candidate is left out. The host
             does not wait for the device.
         """
         if not len(self):
             return torch.ones_like(scores, dtype=torch.float64)
-        if self.recent.device.type == "cpu":  # NumPy is twice as fast as torch, which sorts indices
+        if self.recent.device.type == "cpu":  # NumPy is twice as fast: torch sorts indices, too
             return torch.from_numpy(self.percentiles_on_host(scores, ties=ties))
         places, shares = self.places(scores, ties=ties)
         return shares.take(places)
@@ -112,9 +109,9 @@ class History:
     ) -> tuple[Int64[Tensor, " candidate"], Float64[Tensor, " place"]]:
         """Return how many remembered scores are lower than each score, and a table of shares.
 
-        `percentiles` looks up each count, `[candidate]`, in the table, `[place]`. If scores have no
-        weights, each call returns the same table until the number of remembered scores changes. The
-        history must not be empty.
+        The table gives the share for each number of lower scores, as `percentiles` returns it. If
+        scores have no weights, the table stays the same object until the number of remembered
+        scores changes. The history must not be empty.
         """
         if self._sorted is None:
             recent, weights = self.recent, self.weights
@@ -131,7 +128,7 @@ class History:
         return places, self._even
 
     def percentiles_on_host(self, scores: Scores, *, ties: bool = False) -> np.ndarray:
-        """Return the result of `percentiles` for scores in the host's memory, computed by NumPy."""
+        """Return `percentiles` of scores in the host's memory, as a NumPy array."""
         if self._sorted_on_host is None:
             if not len(self):
                 return np.ones(scores.shape[0])
@@ -139,7 +136,8 @@ class History:
             self._sorted_on_host = _sort_on_host(recent)
             self._below = None if weights is None else _shares(weights, recent)
         ascending, side = self._sorted_on_host, "right" if ties else "left"
-        # How many are lower is the place where a score would be put in; "left" is before its ties.
+        # The number of lower scores is the place where a score would be inserted; "left" means
+        # before its ties.
         places = ascending.searchsorted(_array(scores), side)
         return places / len(ascending) if self._below is None else self._below.numpy()[places]
 
@@ -147,13 +145,13 @@ class History:
         """Return the mean of the finite remembered scores; a weighted mean if they have weights.
 
         Returns:
-            A float64 scalar on the scores' device; NaN if no finite score is remembered. The host
-            does not wait for the device.
+            A float64 scalar on the scores' device. It is NaN if no finite score is remembered. The
+            host does not wait for the device.
         """
         if self._mean is None:
             recent, weights = self.recent.detach().double(), self.weights
             finite = recent.isfinite()
-            # Masked and not indexed, which would make the host wait for the number of them.
+            # Masked, not indexed: indexing would make the host wait to learn how many there are.
             values = recent.where(finite, 0.0)
             if weights is not None:
                 values, finite = values * weights, finite * weights.double()
@@ -161,12 +159,12 @@ class History:
         return self._mean
 
     def tie_share(self) -> float:
-        """Return the share of remembered scores that equal another one; waits for the device."""
+        """Return the share of remembered scores that equal another one. Waits for the device."""
         recent = self.recent
         if len(self) == 0:
             return 0.0
         counts = recent.unique(return_counts=True)[1]
-        return 1.0 - int((counts == 1).sum()) / len(self)  # what is there once is no tie
+        return 1.0 - int((counts == 1).sum()) / len(self)  # a score that comes once is no tie
 
     def summary(self) -> ScoreStats | None:
         """Return a summary of the finite scores; None if there are none. Waits for the device."""
@@ -178,7 +176,7 @@ class History:
         return ScoreStats(len(finite), float(finite.mean()), tuple(deciles.tolist()))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the capacity, the tensors in `kept`, and `filed`, to be saved."""
+        """Return the capacity, the tensors in `kept`, and `filed`."""
         kept, filed = self.mark()
         columns = {name: kept.get(name) for name in self.columns}
         return {"capacity": self.capacity, **columns, "filed": filed}
@@ -193,8 +191,9 @@ class History:
         capacity, filed, *columns = Saved(state).fields("capacity", "filed", *self.columns)
         if capacity.whole(1) != self.capacity:
             raise ConfigurationError(
-                f"the state holds a history of {state['capacity']} scores; this one holds "
-                f"{self.capacity}. Build the loader with the batch size, rate and history it had."
+                f"the state holds a history of {state['capacity']} scores, but this history holds "
+                f"{self.capacity}. Build the loader with the batch size, rate and history= that "
+                "it had when the state was saved."
             )
         if columns[0].value is None:
             return self.go_back(({}, filed.whole(0, 0)))
@@ -206,7 +205,7 @@ class History:
         return {name: column.clone() for name, column in self.kept.items()}, self.filed
 
     def go_back(self, mark: Mark) -> None:
-        """Go back to a snapshot that `mark` took; its tensors are used directly, not copied."""
+        """Go back to a snapshot that `mark` returned. Its tensors are used without a copy."""
         self.kept, self.filed = mark
         self._forget_answers()
 
@@ -214,17 +213,16 @@ class History:
         self._sorted: torch.Tensor | None = None
         self._sorted_on_host: np.ndarray | None = None
         self._below: torch.Tensor | None = None
-        self._even: torch.Tensor | None = None  # the shares that numbers of scores are
+        self._even: torch.Tensor | None = None  # the share of each number of scores
         self._mean: torch.Tensor | None = None
 
 
 class SharedHistory:
     """A history that is the same on all ranks after each exchange.
 
-    Scores that this rank files go in at once, so that a window is ranked against itself. They
-    stay only until the next exchange: then they are taken out, and the scores of all ranks go in,
-    in the order of the ranks. The `most` newest scores are exchanged; older ones are forgotten.
-    Scores are on `device`; None stands for the host's memory.
+    Scores that this rank files go in at once, so that a window is ranked against itself too. At the
+    next exchange they are taken out again, and the scores of all ranks go in, in the order of the
+    ranks. Each rank sends its `most` newest scores. Scores are on `device`; None means the host.
     """
 
     def __init__(self, history: History, most: int, device: torch.device | None) -> None:
@@ -240,18 +238,18 @@ class SharedHistory:
             self._before = self._history.mark()
         self._history.file(scores)
         self._own.append(scores)
-        # The oldest piece goes once the later ones are enough for an exchange.
+        # The oldest piece is dropped once the later ones are enough for an exchange.
         while sum(map(len, self._own[1:])) >= self._most:
             del self._own[0]
 
     def retract(self) -> list[torch.Tensor]:
-        """Take out what this rank has filed since the last exchange, and return the newest."""
+        """Take out this rank's scores since the last exchange, and return the newest of them."""
         own, self._own = self._own, []
         if self._before is not None:
             self._history.go_back(self._before)
             self._before = None
         if own:
-            # A message holds at most this many, so the oldest piece may have to be cut.
+            # A message holds at most `most` scores, so the oldest piece may have to be cut.
             own[0] = own[0][max(0, sum(map(len, own)) - self._most) :]
         return own
 
@@ -263,7 +261,7 @@ class SharedHistory:
 
 
 def load_history(kind: type[History], saved: Saved) -> History:
-    """Return a history of the capacity and contents that were saved."""
+    """Return a history with the saved capacity and scores."""
     capacity, *_ = saved.fields("capacity", "filed", *kind.columns)
     history = kind(capacity.whole(1))
     with saved.inside():
@@ -285,13 +283,13 @@ def _sort_on_host(recent: torch.Tensor) -> np.ndarray:
 
 
 def _shares(weights: torch.Tensor, recent: torch.Tensor) -> torch.Tensor:
-    """Return the share of all weight below each score, from the lowest score on, and lastly 1."""
+    """Return the share of the total weight below each score, in ascending order, and then 1."""
     sums = pad(weights.double()[recent.argsort()].cumsum(0), (1, 0))
     return sums / sums[-1]
 
 
 def _writable(ring: torch.Tensor, scores: torch.Tensor) -> tuple[Any, Any]:
-    """Return views of both tensors' memory, of the kind that is fastest to write."""
+    """Return NumPy views of both tensors if possible, since these are faster to write."""
     types = {ring.dtype, scores.dtype}
     if ring.device.type == "cpu" and torch.bfloat16 not in types:  # NumPy has no bfloat16
         return ring.numpy(), scores.numpy()  # slices of tensors take five times as long

@@ -1,9 +1,10 @@
-"""The share of wrong labels, read off the predictions of a model that has not trained on them.
+"""The share of wrong labels, estimated from predictions for examples not yet trained on.
 
-The rule is this project's own. In the first pass each prediction is out of sample. A label is
-*improbable* if the model gives it a probability below a limit. A calibrated model expects some of
-its labels to be improbable; of labels drawn at random, as wrong ones are, many more would be. Where
-the labels seen lie between the two says how many are drawn at random:
+The rule is this project's own. In the first epoch, the model predicts each label before it trains
+on it. A label is *improbable* if the model gives it a probability below a limit. Three shares of
+improbable labels are compared: the share seen, the share expected of a calibrated model if all
+labels are right, and the share among random labels. Together they give the share of labels that
+were drawn at random, as wrong labels often are:
 
     share = (seen - expected) / (random - expected)
 """
@@ -17,12 +18,12 @@ from torch import Tensor
 from selective_backprop._core.saved_state import FINITE, Saved
 from selective_backprop._core.types import Float, Float64
 
-IMPROBABLE = 0.01  # a higher limit counts hard examples, a lower one leaves few to count
-LEAST_WRONG = 0.025  # where all labels are right, up to 0.02 was seen
-BLOCKS = 256  # of equally many batches, so that the second half of a pass is known to 1/256
-LEAST_ROWS = 200  # of fewer, a share says nothing
-LEAST_RANDOM = 0.01  # if fewer of random labels would be improbable, the model knows too little
-SHAPE = (3, 3)  # of what `_moments` returns
+IMPROBABLE = 0.01  # a higher limit counts hard examples, a lower one leaves too few to count
+LEAST_WRONG = 0.025  # if all labels are right, estimates reach up to 0.02
+BLOCKS = 256  # of equally many batches, so the second half of the epoch is known to 1/256
+LEAST_ROWS = 200  # with fewer, the estimate is too rough
+LEAST_RANDOM = 0.01  # if a lower share of random labels is improbable, the model knows too little
+SHAPE = (3, 3)  # of the result of `_moments`
 _TWO_SIDED = 1.96  # standard errors of a 95 % interval
 
 
@@ -31,7 +32,7 @@ class WrongShare(NamedTuple):
 
     Attributes:
         share: the estimate, in [0, 1].
-        half_width: half the width of the interval.
+        half_width: the interval is `share` ± `half_width`.
     """
 
     share: float
@@ -39,7 +40,7 @@ class WrongShare(NamedTuple):
 
     @property
     def is_clear(self) -> bool:
-        """Whether the share is high enough to be reported, and its interval excludes 0."""
+        """Whether the share is at least 0.025, and its interval excludes 0."""
         return self.share >= max(LEAST_WRONG, self.half_width)
 
     def __str__(self) -> str:
@@ -47,11 +48,11 @@ class WrongShare(NamedTuple):
 
 
 class LabelNoise:
-    """Reads the share of wrong labels in the second half of the first pass.
+    """Estimates the share of wrong labels in the second half of the first epoch.
 
-    In the first half the model is too young. It cannot see wrong labels that the model finds
-    plausible, such as those of classes that look alike. In a long pass it looks at no more than 256
-    batches. The host does not wait before the pass ends.
+    In the first half, the model has learned too little. Wrong labels that the model finds plausible
+    are missed, such as those of a similar class. In a long epoch, the estimate uses at most 256
+    batches. The host does not wait for the device before the epoch ends.
     """
 
     def __init__(self) -> None:
@@ -59,21 +60,21 @@ class LabelNoise:
         self._every = 1  # batches of a block
         self._batches = 0
         self.totals: Float64[Tensor, "moment moment"] | None = (
-            None  # of the second half, once it is over
+            None  # sums of the second half, once the epoch is over
         )
 
     @property
     def over(self) -> bool:
-        """Whether the pass is over."""
+        """Whether the first epoch is over."""
         return self.totals is not None
 
     def observe(self, outputs: Any, targets: Any, smoothing: float = 0.0) -> None:
         """Take in the predictions of a batch, before the model has trained on it.
 
         Args:
-            outputs: logits, `[row, class]`, or of yes-or-no targets `[row]`; others are left out.
-            targets: class indices, `[row]`, negative ones for rows to ignore; or 0 and 1, floats.
-            smoothing: by how much the loss smooths labels, in [0, 1), which predictions follow.
+            outputs: logits, `[row, class]`, or `[row]` for yes-or-no targets. Others are ignored.
+            targets: class indices, `[row]`, negative in rows to ignore; or floats of 0 and 1.
+            smoothing: label smoothing of the loss, in [0, 1). It is taken out of the predictions.
         """
         found = probabilities(outputs, targets)
         if found is None or self.over:
@@ -85,36 +86,36 @@ class LabelNoise:
             self._sums = torch.cat([halved, torch.zeros_like(halved)])
             self._every *= 2
         block, place = divmod(self._batches, self._every)
-        if not place:  # the first batch of a block stands for all of it
+        if not place:  # the first batch stands for its whole block
             self._sums[block] = _moments(*found, smoothing)
         self._batches += 1
 
     def own(self) -> Float64[Tensor, "moment moment"]:
-        """Return the sums over the second half of what was observed here, on the host."""
+        """Return the sums over the second half of this rank's observations, on the host."""
         if self._sums is None:
             return torch.zeros(SHAPE, dtype=torch.float64)
         blocks = -(-self._batches // self._every)
         return self._sums[blocks // 2 : blocks].sum(0).cpu()
 
     def end(self, totals: Float64[Tensor, "moment moment"]) -> None:
-        """End the pass, with the sums of all ranks."""
+        """End the first epoch, with the sums of all ranks."""
         self.totals, self._sums = totals, None
 
     @property
     def found(self) -> WrongShare | None:
-        """What was read; None before the pass is over, and where nothing could be read."""
+        """The estimate; None before the first epoch is over, or if nothing can be estimated."""
         if self.totals is None:
             return None
         (rows, above, room), (_, above2, both), (*_, room2) = self.totals.tolist()
         if rows < LEAST_ROWS or room < LEAST_RANDOM * rows:
             return None
         share = above / room
-        # Of a ratio of sums, by the spread of what its rows leave over.
+        # The variance of a ratio of sums, from the residuals `above - share * room` of the rows.
         spread = max(0.0, above2 - 2 * share * both + share**2 * room2)
         return WrongShare(min(1.0, max(0.0, share)), _TWO_SIDED * math.sqrt(spread) / room)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that is needed to continue later."""
+        """Return what is needed to continue later."""
         sums, totals = self._sums, self.totals
         return {
             "sums": None if sums is None else sums.clone(),
@@ -124,7 +125,7 @@ class LabelNoise:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`; a state that is refused changes nothing."""
+        """Continue from `state_dict()`. A state that is refused changes nothing."""
         sums, every, batches, totals = Saved(state).fields("sums", "every", "batches", "totals")
         found, ended = (
             each.maybe(lambda sums, shape=shape: _finite(sums, shape))
@@ -144,13 +145,12 @@ def _finite(sums: Saved, shape: tuple[int, ...]) -> Tensor:
 def _moments(
     p: Float[Tensor, "row class"], labels: Tensor, smoothing: float
 ) -> Float64[Tensor, "moment moment"]:
-    """Return the sums over rows of the products of 1, `above` and `room`, each with each.
+    """Return the sums over rows of all products of two of 1, `above` and `room`.
 
-    `above` is by how much a label is oftener improbable than the model expects, and `room` by how
-    much one that is drawn at random would be.
+    `above` is seen - expected in the formula of this module, and `room` is random - expected.
     """
     classes, total = p.shape[1], 1.0
-    if smoothing:  # what spreads so much of a model's probability evenly is taken out of it
+    if smoothing:  # a model learns to spread this much of its probability evenly
         p = (p - smoothing / classes).clamp(min=0.0)
         total = p.sum(1, keepdim=True)
     low = (p < IMPROBABLE * total).to(p.dtype)
@@ -159,13 +159,13 @@ def _moments(
     above, room = own - expected, low.sum(1) / classes - expected
     counts = (labels >= 0) & (labels < classes)
     columns = torch.stack([torch.ones_like(above), above, room]) * counts
-    # A model that diverged has no probabilities, and tells nothing.
+    # Outputs of a model that diverged are NaN, and count as nothing.
     columns = columns.double().nan_to_num()
     return columns @ columns.T
 
 
 def probabilities(outputs: Any, targets: Any) -> tuple[Float[Tensor, "row class"], Tensor] | None:
-    """Return the probabilities of classes and the labels; None if there are no such."""
+    """Return the probabilities of the classes, and the labels; None for other kinds of outputs."""
     if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor)) or not outputs.ndim:
         return None
     outputs, targets, rows = outputs.detach().float(), targets.detach(), len(outputs)

@@ -1,4 +1,4 @@
-"""What is remembered of each example: its scores, their age, and how often it was trained on."""
+"""What is remembered of each example: its scores, their epochs, and how often it was trained on."""
 
 from typing import Any, NamedTuple
 
@@ -12,23 +12,23 @@ from selective_backprop._core.types import Float32, Int32, Int64, RowIndices, Ro
 from selective_backprop._memory.label_noise import LabelNoise
 
 NEVER = -1
-MOST_IN_SHORT = 32_767  # the highest epoch that fits into an int16
+MOST_IN_SHORT = 32_767  # the highest number that fits into an int16
 MOST_COUNTED = 30_000  # leaves room in an int16 for a batch that is added before the clamp
-COUNTED_TOGETHER = 64  # batches on a device, so that counting takes two kernels for all of them
+COUNTED_TOGETHER = 64  # batches on a device, which are then counted by two kernels
 
 
 def example_bytes(depth: int, columns: int = 1, *, first: bool = False) -> int:
-    """Return the bytes that a ledger takes for each example, for scores from `columns` sources."""
-    # Scores with epochs, the count, and where several scores are remembered the flag and the class.
+    """Return how many bytes a ledger takes per example, with scores from `columns` sources."""
+    # Scores with epochs, the count, and the flag and the class if several scores are remembered.
     return 6 * depth * columns + 2 + 7 * (depth > 1) + 4 * first
 
 
 class Observations(NamedTuple):
-    """A copy of each example's last scores from one source, and of their epochs, on the host.
+    """A copy of each example's last scores, and of their epochs, on the host.
 
     Attributes:
-        scores: the last scores of each example, newest first; NaN where an example has fewer.
-        epochs: the epoch in which each score was computed; -1 where an example has fewer.
+        scores: the last scores of each example, newest first. NaN if an example has fewer.
+        epochs: the epoch in which each score was computed. -1 if an example has fewer.
     """
 
     scores: Float32[np.ndarray, "lag example"]
@@ -43,9 +43,9 @@ class ClassVisits(NamedTuple):
     """How often the examples of each class were trained on.
 
     Attributes:
-        classes: the classes that were seen, ascending.
-        examples: how many examples of each class are known.
-        visits: how often the examples of each class were trained on.
+        classes: the class indices seen so far, ascending.
+        examples: number of examples of each class seen so far.
+        visits: how often they were trained on, in all.
     """
 
     classes: tuple[int, ...]
@@ -54,9 +54,9 @@ class ClassVisits(NamedTuple):
 
     @property
     def least(self) -> float:
-        """The lowest ratio of any class; 1 if classes are visited in proportion to their size.
+        """The lowest ratio of a class's share of the visits to its share of the examples.
 
-        A class's ratio is its share of all visits, divided by its share of the examples.
+        It is 1 if the examples of all classes are trained on equally often.
         """
         mean = sum(self.visits) / sum(self.examples)
         if not mean:
@@ -67,9 +67,9 @@ class ClassVisits(NamedTuple):
 def number_classes(
     classes: Float32[np.ndarray, " example"],
 ) -> tuple[np.ndarray, Int64[np.ndarray, " example"]]:
-    """Return the classes that there are, ascending, and the place of each example's among them."""
+    """Return the distinct classes, ascending, and the place of each example's class among them."""
     first = float(classes.min())
-    if not float(classes.max()) - first < len(classes):  # so far apart that counts take too much
+    if not float(classes.max()) - first < len(classes):  # so far apart that counts need much memory
         return np.unique(classes, return_inverse=True)
     places = (classes - np.float32(first)).astype(np.int64)  # counted, not sorted
     seen = np.bincount(places) > 0
@@ -77,11 +77,11 @@ def number_classes(
 
 
 class Column:
-    """The last scores of each example that came from one source, on the scores' own device.
+    """The last scores of each example from one source, on the scores' own device.
 
-    Takes 6 bytes for each score, from epoch 32,768 on 8. `depth` scores of each are remembered,
-    and with `first` the first one too, in 4 bytes more. With `finite`, infinite scores count as
-    unknown: on a device they become NaN when scores are read.
+    A score takes 6 bytes, and 8 from epoch 32,768 on. The last `depth` scores of each example are
+    remembered. With `first`, the first one is remembered too, which takes 4 bytes more. With
+    `finite`, infinite scores count as unknown: on a device, they become NaN when scores are read.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Column:
         self._shape = depth, examples
         self._keeps_first = first
         self._finite = finite
-        self._checked = True  # whether no score that was filed may be infinite and must not
+        self._checked = True  # False if infinite scores may have been filed and not replaced
         self._first: Tensor | None = None
         self._scores: Tensor | None = None
         self._epochs: Tensor | None = None
@@ -99,10 +99,10 @@ class Column:
     def file(
         self, indices: RowIndices, scores: Tensor, epoch: int, new: RowMask | None = None
     ) -> None:
-        """Remember one score for each of some examples, and forget the oldest of each.
+        """Remember one score for each of some examples, and forget the oldest score of each.
 
-        Where `new` is False, a score is not added to the example's earlier ones but replaces its
-        newest. The indices may be on any device.
+        If `new` is False for an example, its score replaces the newest one instead. The indices
+        may be on any device.
         """
         scores = scores.detach().to(torch.float32)
         if self._scores is None or self._epochs is None:
@@ -126,17 +126,17 @@ class Column:
         if self._shape[0] > 1:
             for column in (self._scores, self._epochs):
                 older = column[:-1, indices]
-                if new is not None:  # a mask instead of fewer indices: the host need not wait
+                if new is not None:  # a mask, since selecting indices would make the host wait
                     older = older.where(new.to(device, non_blocking=True), column[1:, indices])
                 column[1:, indices] = older
         self._scores[0, indices] = scores
-        # A number that is assigned at indices is copied to the device, for which the host waits.
+        # Assigning a number at indices would copy it to the device, for which the host waits.
         self._epochs[0].index_fill_(0, indices, epoch)
 
     def _file_on_host(
         self, indices: np.ndarray, scores: np.ndarray, epoch: int, new: RowMask | None
     ) -> None:
-        """Do the rest of `file` in NumPy, whose small arrays cost less than small tensors."""
+        """Finish `file` in NumPy, whose small arrays cost less than small tensors."""
         assert self._scores is not None and self._epochs is not None
         all_scores, all_epochs = self._scores.numpy(), self._epochs.numpy()
         if self._first is not None:
@@ -153,7 +153,7 @@ class Column:
 
     @property
     def depth(self) -> int:
-        """How many scores of each example are remembered."""
+        """How many of an example's last scores are remembered."""
         return self._shape[0]
 
     @property
@@ -167,7 +167,7 @@ class Column:
         return self._scores is None
 
     def _read(self) -> Tensor | None:
-        """Return the scores, none infinite that must not be."""
+        """Return the scores; with `finite`, none is infinite."""
         if self._scores is not None and self._finite and not self._checked:
             self._scores.nan_to_num_(torch.nan, torch.nan, torch.nan)
         self._checked = True
@@ -175,18 +175,18 @@ class Column:
 
     @property
     def newest(self) -> Tensor | None:
-        """The last score of each example on the scores' own device, only to read; NaN for none."""
+        """The last score of each example, on the scores' device; NaN if it has none. Read only."""
         scores = self._read()
         return None if scores is None else scores[0]
 
     @property
     def complete(self) -> bool:
-        """Whether every example has a score; waits for the device."""
+        """Whether every example has a score. Waits for the device."""
         newest = self.newest
         return newest is not None and not bool(newest.isnan().any())
 
     def observe(self) -> Observations:
-        """Return what is remembered now, as a copy on the host; waits for the device."""
+        """Return the remembered scores and epochs, as a copy on the host. Waits for the device."""
         scores = self._read()
         if scores is None or self._epochs is None:
             nothing = np.full(self._shape, np.nan, np.float32)
@@ -197,9 +197,9 @@ class Column:
         )
 
     def on_host(self) -> Observations:
-        """Return what `observe` does, but not as a copy where it is on the host: only to read.
+        """Return the same as `observe`, without a copy if scores are on the host. Read only.
 
-        The epochs may be of 16 bits. Waits for the device.
+        Epochs may be int16. Waits for the device.
         """
         scores = self._read()
         if scores is None or self._epochs is None:
@@ -208,16 +208,16 @@ class Column:
         return Observations(scores.cpu().numpy(), self._epochs.cpu().numpy())
 
     def first(self) -> Float32[Tensor, " example"]:
-        """Return the first score of each example, on the host; NaN where there is none.
+        """Return each example's first score, on the host; NaN if it has none. Read only.
 
-        Only to read. Waits for the device.
+        Waits for the device.
         """
         if self._first is None:
             return torch.full(self._shape[1:], torch.nan)
         return self._first.cpu()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is remembered."""
+        """Return the scores, their epochs, and the first scores."""
         columns = {"scores": self._read(), "epochs": self._epochs, "first": self._first}
         return {name: _copied(column) for name, column in columns.items()}
 
@@ -225,8 +225,8 @@ class Column:
         """Continue from `state_dict()`.
 
         Raises:
-            ConfigurationError: if the state is of a data set of another size, of another depth,
-                or damaged; this column then stays as it was.
+            ConfigurationError: if the state is damaged, or has another depth or another number of
+                examples. This column then stays as it was.
         """
         scores, epochs, first = Saved(state).fields("scores", "epochs", "first")
         if scores.value is None or not self._keeps_first:
@@ -246,18 +246,18 @@ class Column:
 
 
 class AwaitedLosses:
-    """Which examples were handed out and have no recorded loss since.
+    """Which examples were handed out for training and have no recorded loss since.
 
     A step may evaluate its loss several times, as SAM and LBFGS do. The first loss after a
-    hand-out is added to the example's earlier ones; any further one replaces it. Takes a byte for
-    each example. If only one loss of each is remembered (`depth` 1), nothing is tracked.
+    hand-out is added to the example's earlier ones, and each further loss replaces it. This takes a
+    byte per example. With a `depth` of 1, only one loss is remembered, so nothing is tracked.
     """
 
     def __init__(self, examples: int, depth: int) -> None:
         self._examples = examples
         self._tracks = depth > 1
         self._flags: Tensor | None = None
-        self._fresh: Tensor | None = None  # handed out last, and not flagged yet
+        self._fresh: Tensor | None = None  # the last hand-out, if not flagged yet
 
     def hand_out(self, indices: RowIndices) -> None:
         """Note that examples go into a training batch."""
@@ -278,10 +278,10 @@ class AwaitedLosses:
             self._flags.index_fill_(0, indices.to(self._flags.device), True)
 
     def answer(self, indices: RowIndices) -> RowMask | None:
-        """Return which recorded losses are the first since a hand-out; None to count all so."""
+        """Return which recorded losses are the first since a hand-out; None if all are."""
         if not self._tracks:
             return None
-        if indices is self._fresh:  # nearly always: the whole batch, at once
+        if indices is self._fresh:  # nearly always: the losses of the whole batch
             self._fresh = None
             self._unflag(indices)
             return None
@@ -309,7 +309,7 @@ class AwaitedLosses:
         return _copied(self._flags)
 
     def load(self, saved: Saved) -> None:
-        """Continue from `state_dict()`; a state that is refused changes nothing."""
+        """Continue from `state_dict()`. A state that is refused changes nothing."""
         if not self._tracks:
             saved.nothing()
         shape = (self._examples,)
@@ -322,25 +322,25 @@ class AwaitedLosses:
 class Ledger:
     """The memory of each example's last scores, their epochs, and how often it was trained on.
 
-    Scores of selection passes are kept apart from losses of training: the model was in another
+    Scores of extra forward passes are kept apart from training losses: the model was in another
     mode, and the example may have been augmented differently.
 
-    An example takes 6 bytes for each score, and 2 bytes to count how often it was trained on. With
-    one score from one source, this is 8 bytes. If several losses are remembered, one more byte
+    Each score of an example takes 6 bytes, and counting how often it was trained on takes 2. With
+    one score from one source, this is 8 bytes. If several scores are remembered, one more byte
     notes whether the example awaits a loss. The class of an example takes 6 more bytes.
 
     Args:
         examples: number of examples in the data set.
-        depth: how many scores of each example and source are remembered; at least 1.
-        first: whether the first recorded loss of each example is remembered too, which takes 4
-            bytes more.
+        depth: number of last scores and of last training losses to remember of each; at least 1.
+        first: whether to remember the first training loss of each example, too. This takes 4 more
+            bytes per example.
 
     Attributes:
         examples: as given.
-        scored: scores computed by selection passes.
-        recorded: losses that your loop recorded from training.
+        scored: the scores of extra forward passes.
+        recorded: the training losses that your loop recorded.
         classes: the class index of each example, as a float32, exact up to 2^24.
-        label_noise: estimates the share of wrong labels, during the first pass.
+        label_noise: estimates the share of wrong labels during the first epoch.
 
     Raises:
         ConfigurationError: if a number is not whole, or the depth is below 1.
@@ -355,8 +355,8 @@ class Ledger:
         self.label_noise = LabelNoise()
         self._awaited = AwaitedLosses(examples, depth)
         self._selected: Tensor | None = None
-        self._uncounted: list[RowIndices] = []  # on a device
-        self._most = 0  # that any count on a device may be
+        self._uncounted: list[RowIndices] = []  # batches on a device
+        self._most = 0  # no count on a device is higher
 
     @property
     def changes(self) -> int:
@@ -364,25 +364,25 @@ class Ledger:
         return self.scored.changes + self.recorded.changes
 
     def hand_out(self, indices: RowIndices) -> None:
-        """Note that examples go into a training batch. Its losses may be recorded later."""
+        """Note that examples go into a training batch, whose losses may be recorded later."""
         self._awaited.hand_out(indices)
         self.count(indices)
 
     def record(self, indices: RowIndices, losses: Tensor, epoch: int) -> None:
-        """Remember losses that training computed.
+        """Remember training losses.
 
         The first loss of an example after `hand_out` is added to its earlier losses. If the same
         step computes more losses of the example, each replaces the one before.
 
         Args:
-            indices: the examples, on any device.
-            losses: one for each example, in the same order.
+            indices: the data-set indices of the examples, on any device.
+            losses: one loss per example, in the same order.
             epoch: the epoch in which the losses were computed.
         """
         self.recorded.file(indices, losses, epoch, self._awaited.answer(indices))
 
     def classify(self, indices: RowIndices, classes: Tensor) -> None:
-        """Remember the classes of some examples. Classes do not change with the epochs."""
+        """Remember the classes of some examples."""
         self.classes.file(indices, classes, 0)
 
     @property
@@ -398,7 +398,7 @@ class Ledger:
         return ClassVisits(*(tuple(map(int, each.tolist())) for each in found))
 
     def count(self, indices: RowIndices) -> None:
-        """Count examples that go into a training batch; an example named twice counts twice."""
+        """Count examples that go into a training batch. An index given twice counts twice."""
         if self._selected is None:
             self._selected = torch.zeros(self.examples, dtype=torch.int16, device=indices.device)
         # Accumulating, because a batch may hold an example twice.
@@ -407,7 +407,7 @@ class Ledger:
             np.add.at(counts, rows, np.int16(1))
             counts[rows] = np.minimum(counts[rows], MOST_COUNTED)
             return
-        # Clamped only where a count may leave its two bytes, and where counts are read.
+        # Clamped only if a count might exceed its two bytes, and when counts are read.
         if self._most + len(indices) > MOST_IN_SHORT:
             self._clamp()
         self._most += len(indices)
@@ -416,14 +416,14 @@ class Ledger:
             self._count_all()
 
     def _count_all(self) -> None:
-        """Count the batches on a device that were not counted yet."""
+        """Count the batches on a device that are not counted yet."""
         if self._uncounted and self._selected is not None:
             rows = torch.cat([each.to(self._selected.device) for each in self._uncounted])
             self._uncounted = []
             self._selected.index_add_(0, rows, self._selected.new_ones(1).expand(len(rows)))
 
     def _clamp(self) -> Tensor | None:
-        """Return the counts, none of them above the most."""
+        """Return the counts, none above 30,000."""
         self._count_all()
         if self._selected is not None and self._most > MOST_COUNTED:
             self._selected.clamp_(max=MOST_COUNTED)
@@ -432,7 +432,7 @@ class Ledger:
 
     @property
     def selected(self) -> Int32[Tensor, " example"]:
-        """How often each example was trained on, on the host; waits for the device.
+        """How often each example was trained on, on the host. Waits for the device.
 
         Counts stop at 30,000, so that each fits into two bytes.
         """

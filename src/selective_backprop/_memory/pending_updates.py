@@ -1,4 +1,4 @@
-"""Scores and counts that a rank keeps until all ranks merge theirs into the ledger."""
+"""Scores and counts that each rank keeps until all ranks merge them into the ledger."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from selective_backprop._memory.ledger import AwaitedLosses, Column, Ledger, exa
 
 MOST_GATHERED = 2**30  # bytes; each rank holds the whole of a ledger up to this size
 Sizes: TypeAlias = tuple[int, int, int, int]  # of pending updates, by kind
-COUNT_CHUNK = 2048  # examples counted at once: added to the highest count, 30,000, fits two bytes
+COUNT_CHUNK = 2048  # examples counted at once: two bytes hold 30,000, the highest count, and this
 
 
 class PendingScores:
-    """Scores in the order in which they were filed, 16 bytes each."""
+    """Scores of 16 bytes each, in the order in which they were filed."""
 
     def __init__(self) -> None:
         self._rows: list[Int64[Tensor, "row 2"]] = []
@@ -30,20 +30,20 @@ class PendingScores:
     def file(
         self, indices: RowIndices, scores: Tensor, epoch: int, new: RowMask | None = None
     ) -> None:
-        """Keep one score for each of some examples; as `Column.file`."""
+        """Keep one score for each of some examples; same as `Column.file`."""
         bits = scores.detach().to(torch.float32).contiguous().view(torch.int32)
         epochs = torch.full_like(bits, epoch)
-        if new is not None:  # a score that replaces the one before gets its epoch's complement
+        if new is not None:  # `~epoch` marks a score that replaces the example's previous one
             epochs = epochs.where(new.to(bits.device, non_blocking=True), ~epochs)
             self._distinct = False
-        # Bits and epoch, 32 bits each, share an int64, so that a row is two numbers of one type.
+        # The score's bits and the epoch share an int64, so that a row is two numbers of one type.
         halves = torch.stack([bits, epochs], dim=1)
         indices = indices.to(bits.device, non_blocking=True)
         self._rows.append(torch.stack([indices, halves.view(torch.int64).flatten()], dim=1))
 
     @property
     def rows(self) -> Int64[Tensor, "row 2"]:
-        """The scores that none replaced: rows of an index, and a score's bits with its epoch."""
+        """The scores that were not replaced. A row is an index, and a score's bits and epoch."""
         if not self._rows:
             return torch.empty((0, 2), dtype=torch.int64)
         if not self._distinct or len(self._rows) > 1:
@@ -58,12 +58,12 @@ class PendingScores:
 
 
 def _halves(rows: Int64[Tensor, "row 2"]) -> Int32[Tensor, "row 2"]:
-    """Return a view of each score's bits, and of its epoch or the epoch's complement."""
+    """Return a view of each row's score, as bits, and of its `epoch` or `~epoch`."""
     return rows.view(torch.int32)[:, 2:]
 
 
 def _without_replaced(rows: Int64[Tensor, "row 2"]) -> Int64[Tensor, "kept 2"]:
-    """Return the rows that no later one replaces, marked as the first row that each replaced."""
+    """Return the rows that no later row replaces, marked as the first row that each replaces."""
     if not len(rows):
         return rows
     indices, order = rows[:, 0].sort(stable=True)
@@ -72,7 +72,7 @@ def _without_replaced(rows: Int64[Tensor, "row 2"]) -> Int64[Tensor, "kept 2"]:
     goes_on[1:] = (indices[1:] == indices[:-1]) & (epochs[1:] < 0)
     first = (~goes_on).nonzero().flatten()
     last = torch.cat([first[1:], first.new_tensor([len(rows)])]) - 1
-    # The first of several rows decides whether they replace a score filed before all of them.
+    # The first of several rows decides whether the last one replaces a score of the ledger.
     kept, replaces = order[last], epochs[first] < 0
     rows = rows.clone()
     own = _halves(rows)
@@ -82,7 +82,7 @@ def _without_replaced(rows: Int64[Tensor, "row 2"]) -> Int64[Tensor, "kept 2"]:
 
 
 class PendingUpdates:
-    """Takes an epoch's scores, losses and counts as a ledger does, until they are merged."""
+    """Keeps an epoch's scores, losses and counts, until they are merged into the ledger."""
 
     def __init__(self, examples: int, depth: int = 1) -> None:
         self._examples = examples
@@ -93,16 +93,16 @@ class PendingUpdates:
         self._counted: list[RowIndices] = []
 
     def hand_out(self, indices: RowIndices) -> None:
-        """Note that examples go into a training batch; as `Ledger.hand_out`."""
+        """Note that examples go into a training batch; same as `Ledger.hand_out`."""
         self._awaited.hand_out(indices)
         self._counted.append(indices)
 
     def record(self, indices: RowIndices, losses: Tensor, epoch: int) -> None:
-        """Keep losses that training computed; as `Ledger.record`."""
+        """Keep training losses; same as `Ledger.record`."""
         self.recorded.file(indices, losses, epoch, self._awaited.answer(indices))
 
     def classify(self, indices: RowIndices, classes: Tensor) -> None:
-        """Keep the class of some examples; as `Ledger.classify`."""
+        """Keep the classes of some examples; same as `Ledger.classify`."""
         self.classes.file(indices, classes, 0)
 
     @property
@@ -117,12 +117,12 @@ class PendingUpdates:
         return len(self.scored), len(self.recorded), len(self.classes), counted
 
     def clear(self) -> None:
-        """Forget everything but which examples await a loss."""
+        """Forget everything, except which examples await a loss."""
         self.scored, self.recorded, self.classes = PendingScores(), PendingScores(), PendingScores()
         self._counted = []
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that is not yet merged."""
+        """Return everything that is not merged yet."""
         return {
             "scored": self.scored.rows.clone(),
             "recorded": self.recorded.rows.clone(),
@@ -132,7 +132,7 @@ class PendingUpdates:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`; a state that is refused changes nothing."""
+        """Continue from `state_dict()`. A state that is refused changes nothing."""
         scored, recorded, classes, awaited, counted = Saved(state).fields(
             "scored", "recorded", "classes", "awaited", "counted"
         )
@@ -145,7 +145,7 @@ class PendingUpdates:
 
 @dataclass(frozen=True)
 class Shard:
-    """The examples in a rank's ledger: every `size`-th, from `rank` on; all if `size` is 1."""
+    """The examples in a rank's ledger: every `size`-th, beginning with `rank`."""
 
     rank: int = 0
     size: int = 1
@@ -156,7 +156,7 @@ class Shard:
 
 
 def find_shard(examples: int, depth: int, ranks: Ranks, *, first: bool = False) -> Shard:
-    """Return the part of a ledger that a rank holds: all of it, up to a gibibyte."""
+    """Return the part of the ledger that a rank holds: all of it, if it has at most 1 GiB."""
     most = examples * example_bytes(depth, columns=2, first=first)  # scored and recorded
     return Shard(ranks.rank, ranks.size) if most > MOST_GATHERED else Shard()
 
@@ -168,9 +168,9 @@ def merge(
     group: Group,
     sizes: Sequence[Sizes],
 ) -> None:
-    """File the pending updates of all ranks, in the same order on each; none stays pending.
+    """File the pending updates of all ranks in the ledger, in the same order on each rank.
 
-    The ledger is of the shard's examples alone; `sizes` are each rank's `PendingUpdates.sizes`.
+    The ledger holds only the shard's examples. `sizes` are each rank's `PendingUpdates.sizes`.
     """
     scored, recorded, classes, counted = zip(*sizes, strict=True)
     for column, notes, counts in (
@@ -191,9 +191,9 @@ def _file(column: Column, indices: RowIndices, noted: Tensor) -> None:
     scores, epochs = noted[:, 0].contiguous().view(torch.float32), noted[:, 1]
     new = epochs >= 0
     epochs = epochs.where(new, ~epochs)
-    if not len(indices):  # all are of other shards; the column must still count a change
+    if not len(indices):  # all belong to other shards; the column must still count a change
         column.file(indices, scores, 0)
-    # A column takes scores of one epoch at a time, and no example twice.
+    # A column takes scores of one epoch at a time, with no example twice.
     for epoch in epochs.unique().tolist():
         places = (epochs == epoch).nonzero().flatten()
         for once in in_turn(indices[places], column.last_needed):
@@ -202,7 +202,7 @@ def _file(column: Column, indices: RowIndices, noted: Tensor) -> None:
 
 
 def in_turn(indices: RowIndices, most: int | None) -> Iterator[RowIndices]:
-    """Yield the last `most` places of each example, or all, in groups that name none twice."""
+    """Yield the last `most` places of each example, or all, in groups with no example twice."""
     if not len(indices):
         return
     ordered, order = indices.sort(stable=True)

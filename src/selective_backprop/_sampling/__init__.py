@@ -1,5 +1,5 @@
 """Which rows are kept, with which weights, and when: draws, schedules, gates and subsets.
 
-Also the `Context` that scorers and selectors start from. Knows `_core` alone. Read `draws.py`
+Also the `Context` that scorers and selectors start from. Imports only `_core`. Read `draws.py`
 first.
 """

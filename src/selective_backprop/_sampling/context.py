@@ -1,4 +1,4 @@
-"""What a scorer or a selector may know of the training it works in."""
+"""What a scorer or a selector is told about the training it works in."""
 
 from dataclasses import dataclass
 
@@ -16,18 +16,18 @@ class Context:
     Candidates are the examples that selection chooses from.
 
     Attributes:
-        batch_size: rows of a full training batch.
-        window: number of candidates from which one full training batch is chosen; None if rows are
-            drawn from each candidate batch by itself.
-        model: the user's model, or None if nothing is scored.
-        losses: returns one loss per example of a batch, `[candidate]`, on the model's device; None
-            if nothing is scored.
-        outputs: returns `(outputs, targets)` of a batch; None if only losses are available.
+        batch_size: number of rows in a full training batch.
+        window: number of candidates from which one full training batch is chosen; None if the
+            number of rows to choose is not fixed, as with `Draw.BERNOULLI`.
+        model: the model in training, or None if nothing is scored.
+        losses: `callable(model, batch)` that returns one loss per example, `[candidate]`, on the
+            model's device; None if nothing is scored.
+        outputs: `callable(model, batch)` that returns `(outputs, targets)`; None if not available.
         device: the device that candidates are moved to; None if they stay where they are loaded.
         examples: number of examples in the data set, or None for a stream.
-        rate: the share of the candidates that selection is meant to keep; None if unknown.
-        checks: whether a cheap scorer may check itself against an exact one. False inside another
-            cheap scorer, because the outer scorer makes the check.
+        rate: the share of the candidates that the strategy aims to keep; None if unknown.
+        checks: whether a scorer that approximates scores may check itself against exact ones. False
+            inside another scorer that makes this check.
 
     Raises:
         ConfigurationError: if a number is out of its range.
@@ -50,7 +50,7 @@ class Context:
         settle(self, check_number, "rate", above=0, most=1, optional=True)
 
     def quota(self, candidates: int) -> int:
-        """Return how many candidates to keep: a share `batch_size / window` of them, at least 1."""
+        """Return how many candidates to keep: a share `batch_size / window`, but at least 1."""
         if self.window is None:
             return candidates
         return min(candidates, max(1, round(candidates * self.batch_size / self.window)))

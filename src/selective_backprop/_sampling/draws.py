@@ -27,12 +27,12 @@ DrawName: TypeAlias = Literal["exact", "bernoulli"]
 
 
 class Choice(NamedTuple):
-    """The rows of a window that a selector keeps.
+    """The candidates that a selector keeps.
 
     Attributes:
-        rows: positions within the window, ascending, none twice unless the selector draws with
-            replacement.
-        weights: one weight per kept row, or None if every row weighs 1.
+        rows: their positions among the candidates, ascending. No position comes twice, unless the
+            selector draws with replacement.
+        weights: one weight per kept row, or None if all weights are 1.
     """
 
     rows: RowIndices
@@ -42,8 +42,8 @@ class Choice(NamedTuple):
 class Selection(NamedTuple):
     """The indices and the weights of a training batch's rows.
 
-    Use the weights as `(selection.weights * losses).mean()`. A strategy that reweights is unbiased
-    only with this mean over the batch.
+    Use `(selection.weights * losses).mean()` as the loss of the batch. Dividing by the sum of the
+    weights instead would bias the gradient.
 
     Attributes:
         indices: each row's index in the data set, int64 `[row]`; None for a stream.
@@ -55,33 +55,33 @@ class Selection(NamedTuple):
 
 
 def inclusion_odds(weights: Odds, count: int) -> Odds:
-    """Return the odds `min(1, c * weights)`, where `c` makes the odds sum to `count`.
+    """Return the odds `min(1, c * weights)`, with the one `c` for which they sum to `count`.
 
-    If fewer than `count` weights are positive, the rows with positive weights have odds of 1, and
-    the other rows share the rest of the count evenly.
+    If fewer than `count` weights are positive, rows with positive weights have odds of 1, and the
+    other rows share the rest of the count evenly.
 
     Args:
-        weights: one per candidate, proportional to the candidate's odds; at least 0, on any scale
-            between 1e-280 and 1e300. Lower weights count as 0.
-        count: how many rows are to be drawn; at most the number of candidates.
+        weights: one weight per row, at least 0, on any scale between 1e-280 and 1e300. Lower
+            weights count as 0.
+        count: number of rows to draw; at most the number of rows.
 
     Returns:
         Odds in [0, 1] on the weights' device. The host does not wait for the device.
 
     Raises:
-        ConfigurationError: if the count is not a whole number from 0 to the number of candidates.
+        ConfigurationError: if the count is not a whole number from 0 to the number of rows.
     """
     count = check_whole("count", count, least=0, most=weights.shape[0])
     if count == weights.shape[0]:
         return torch.ones_like(weights)
-    # A tiny weight lets the rows of weight 0 share evenly what the others leave; where the
-    # others leave nothing, their odds come out below 1e-290.
+    # With a tiny weight, rows of weight 0 share evenly what the other rows leave of the count. If
+    # nothing is left, their odds come out below 1e-290.
     weights = weights.clamp(min=1e-300)
     # Summed from the lowest up, so that small weights are not lost beside large ones.
     tails = weights.sort().values.cumsum(0)[len(weights) - count :]
-    # If the j largest are certain, the others share the rest of the count in proportion to their
-    # weights. However many are taken to be certain, the odds sum to at most the count that way, so
-    # that the right c is the largest of these.
+    # If the j largest weights have odds of 1, the other rows share the rest of the count in
+    # proportion to their weights, which gives a c for each j. With each of these, the odds sum to
+    # at most the count, so the largest c is the right one.
     scale = (_up_to(count, weights.device) / tails).amax()
     return (weights * scale).clamp_(max=1.0)
 
@@ -93,17 +93,15 @@ def _up_to(count: int, device: torch.device) -> Odds:
 
 
 def tilted_odds(probabilities: Odds, count: int) -> Odds:
-    """Return odds that sum to `count` and stay as near to the given probabilities as they can.
+    """Return odds that sum to `count` and stay close to the given probabilities.
 
-    A probability `p` becomes `p + d * p * (1 - p)`, with one `d` for all rows. A `p` near 0 or 1
-    hardly changes. Averaged over windows of 128 rows, the odds stay within 0.01 of the
-    probabilities in every decile. (Scaling all probabilities would lower the highest by up to
-    0.014.) If the sum of the probabilities is too far from `count` (`abs(d) > 1`), the
-    probabilities are scaled instead, as by `inclusion_odds`.
+    A probability `p` becomes `p + d * p * (1 - p)`, with one `d` for all rows. So probabilities
+    near 0 or 1 hardly change. If `d` would have to be above 1 or below -1, the probabilities are
+    scaled by `inclusion_odds` instead.
 
     Args:
         probabilities: each row's own probability of being kept, in [0, 1].
-        count: how many rows are to be drawn; at most the number of rows.
+        count: number of rows to draw; at most the number of rows.
 
     Returns:
         Odds in [0, 1] on the probabilities' device. The host does not wait for the device.
@@ -118,20 +116,20 @@ def tilted_odds(probabilities: Odds, count: int) -> Odds:
 
 
 def tilt_on_host(probabilities: np.ndarray, count: int) -> np.ndarray:
-    """Do what `tilted_odds` does in NumPy, whose small arrays cost less than small tensors."""
+    """Compute `tilted_odds` in NumPy, whose small arrays cost less than small tensors."""
     total = np.add.reduce(probabilities)  # np.sum without its checks of arguments
     room = total - probabilities @ probabilities  # the sum of p * (1 - p)
-    # A tilt d above 1 would take odds out of [0, 1]; without room all p are 0 or 1.
+    # A tilt d beyond ±1 would take odds out of [0, 1]. Without room all p are 0 or 1.
     if abs(count - total) > room or room <= 0.0:
         return inclusion_odds(torch.from_numpy(probabilities), count).numpy()
-    tilt = (count - total) / room  # d, by which the sum of p + d * p * (1 - p) is the count
+    tilt = (count - total) / room  # d, with which the sum of p + d * p * (1 - p) is the count
     return probabilities * (1.0 + tilt - tilt * probabilities)
 
 
 def tilt_windows_on_host(probabilities: np.ndarray, count: int) -> np.ndarray:
-    """Do what `tilt_on_host` does with each row of `[window, candidate]`, to the same bits."""
+    """Do what `tilt_on_host` does, bit for bit, with each row of `[window, candidate]`."""
     totals = np.add.reduce(probabilities, axis=1)
-    # Row by row: a product of matrices would sum in another order, to other last bits.
+    # Row by row: a matrix product would sum in another order, and so round differently.
     rooms = totals - [row @ row for row in probabilities]
     if (np.abs(count - totals) > rooms).any() or (rooms <= 0.0).any():
         return np.stack([tilt_on_host(row, count) for row in probabilities])
@@ -140,30 +138,30 @@ def tilt_windows_on_host(probabilities: np.ndarray, count: int) -> np.ndarray:
 
 
 def with_room(probabilities: Odds) -> Float64[Tensor, "2 candidate"]:
-    """Return probabilities `p`, and by how much each can be tilted, `p * (1 - p)`."""
+    """Return the probabilities `p` and their `p * (1 - p)`, stacked."""
     return torch.stack([probabilities, probabilities * (1.0 - probabilities)])
 
 
 def tilt_on_device(both: Float64[Tensor, "2 candidate"], count: int) -> Odds:
-    """Do the same, `with_room`, on the device alone: the host would have to wait for the sums."""
+    """Compute `tilted_odds`, from what `with_room` returns, without waiting for the device."""
     probabilities, room = both
     total, whole = both.sum(1)
     tilt = (count - total) / whole
     tilted = torch.addcmul(probabilities, room, tilt)
-    # Both are computed, since a branch would make the host wait for the tilt.
+    # Both odds are computed, since a branch would make the host wait for the tilt.
     return torch.where(tilt.abs() <= 1.0, tilted, inclusion_odds(probabilities, count))
 
 
 def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndices:
     """Draw exactly `count` distinct rows, each with its own odds of being drawn.
 
-    This is systematic sampling. Rows are laid on a line in random order, and the length of a row is
-    its odds. Points are set on the line at distance 1, and each point takes the row it falls on.
+    This is systematic sampling: rows lie on a line in random order, each as long as its odds. From
+    a random start, points follow at a distance of 1. Each point draws the row that it falls on.
 
     Args:
-        odds: each row's inclusion odds in [0, 1], summing to `count`.
-        count: how many rows to draw.
-        generator: the only source of randomness, on the odds' device.
+        odds: each row's odds of being drawn, in [0, 1]. Their sum is `count`.
+        count: number of rows to draw.
+        generator: the source of all random numbers, on the odds' device.
 
     Returns:
         Exactly `count` row positions, ascending, even if rounding changes the sum of the odds.
@@ -184,16 +182,16 @@ def draw_exactly_on_host(odds: np.ndarray, count: int, generator: torch.Generato
     order = torch.randperm(len(odds), generator=generator)
     offset = torch.rand(1, generator=generator, dtype=torch.float64)
     places = order.numpy()
-    shuffled = odds[places]  # in a random order, so that neighbours are not drawn together
-    # Points lie at whole numbers once the offset is taken off: a row spans (end - odds, end], and
-    # takes one where that holds a whole number. Odds are at most 1, so none takes two.
+    shuffled = odds[places]  # in random order, so that neighbours are not drawn together
+    # After subtracting the offset, points lie at whole numbers. A row spans (end - odds, end] and
+    # is drawn if this interval holds a whole number. Odds are at most 1, so none holds two.
     ends = shuffled.cumsum() - float(offset)
     taken = np.empty(len(odds), dtype=bool)
     taken[places] = np.floor(ends) > ends - shuffled
-    rows = taken.nonzero()[0]  # in order, and cheaper than sorting
+    rows = taken.nonzero()[0]  # ascending, and cheaper than sorting
     if len(rows) == count:
         return rows
-    # The float64 sum can miss the count by some 1e-13, which may lose or add a point.
+    # The float64 sum can miss the count by about 1e-13, which may lose or add a point.
     return _take_points(torch.from_numpy(odds), order, offset, count).numpy()
 
 
@@ -202,7 +200,7 @@ def draw_windows_on_host(
 ) -> np.ndarray:
     """Do what `draw_exactly_on_host` does with each row of `[window, candidate]`."""
     size = odds.shape[1]
-    # Each window has its own stream, so that it draws as if it were drawn from by itself.
+    # Each window has its own generator, so that each draw is the same as one by itself.
     drawn = [
         (
             torch.randperm(size, generator=generator).numpy(),
@@ -232,17 +230,17 @@ def draw_windows_on_host(
 
 def _take_points(odds: Odds, order: Tensor, offset: Tensor, count: int) -> RowIndices:
     shuffled = odds.take(order)
-    # How far a row's end is beyond the last point; the row takes that point if it began before it.
+    # How far a row's end is beyond the last point. The row takes this point if it began before it.
     beyond = (shuffled.cumsum(0) - offset).remainder(1.0)
-    # Taken rows rank first, and those that missed a point by least after them, so that the count
-    # holds even where a sum that is off by 1e-13 loses or adds a point.
+    # Rows that take a point rank first, and then those that missed one by least. So the count is
+    # right even if a sum that is off by 1e-13 loses or adds a point.
     picked = (shuffled - beyond).topk(count, sorted=False).indices
     return order.take(picked).sort().values
 
 
 def draw_coins(odds: Odds, generator: torch.Generator) -> RowIndices:
-    """Keep each row by its own coin toss; the host reads back how many are kept."""
-    # In float64, like the odds: a float32 coin is a multiple of 2^-24, and 0 too often.
+    """Keep each row by its own coin toss. The host waits for the device to learn how many."""
+    # In float64, like the odds: float32 coins are multiples of 2^-24, so they are 0 too often.
     coins = torch.rand(odds.shape[0], generator=generator, device=odds.device, dtype=torch.float64)
     return (coins < odds).nonzero().flatten()
 
@@ -250,6 +248,6 @@ def draw_coins(odds: Odds, generator: torch.Generator) -> RowIndices:
 def draw_uniformly(
     size: int, count: int, generator: torch.Generator, device: torch.device
 ) -> RowIndices:
-    """Draw `count` distinct rows of `size`, each as likely as any other; ascending."""
+    """Draw `count` distinct rows out of `size`, all equally likely; return them in order."""
     order = torch.randperm(size, generator=generator, device=device)
     return order[:count].sort().values

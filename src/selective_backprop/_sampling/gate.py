@@ -1,4 +1,4 @@
-"""Gates: they judge from scores whether selection pays, where no schedule can say it ahead."""
+"""Gates: they decide from scores when to select, if no schedule can know this in advance."""
 
 from abc import ABC, abstractmethod
 from collections import deque
@@ -15,24 +15,23 @@ from selective_backprop._sampling.context import Context
 
 
 class RunningGate(ABC):
-    """A gate in one training: it is open while scores show that selecting pays.
+    """The part of a gate that runs in one training; `AbstractGate.start` returns it.
 
-    An open gate lets selection act; while the gate is shut, everything is trained on. An open gate
-    observes the scores of all candidate batches. A shut gate observes the batches that `probes`
-    asks for. If your loop passes its losses or outputs to the loader, the gate also observes the
-    batches that were trained on without selection.
+    While the gate is open, examples are selected. While it is shut, everything is trained on. An
+    open gate observes the scores of every batch. A shut gate observes only the batches that
+    `probes` asks for, and those whose losses or outputs your loop passes to the loader.
     """
 
     @property
     @abstractmethod
     def is_open(self) -> bool:
-        """Whether selection acts."""
+        """Whether to select."""
 
     @abstractmethod
     def probes(self) -> bool:
-        """Return whether to score the next candidate batch although the gate is shut.
+        """Return whether to score the next batch although the gate is shut.
 
-        While the gate is shut, the loader calls this for each batch, even if your loop passes its
+        While the gate is shut, the loader calls this once per batch, even if your loop passes its
         losses or outputs to the loader.
         """
 
@@ -42,7 +41,7 @@ class RunningGate(ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that the gate needs to continue later."""
+        """Return what the gate needs to continue later."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -50,35 +49,34 @@ class RunningGate(ABC):
 
 
 class AbstractGate(ABC):
-    """A gate's specification: immutable, reusable, started once per training."""
+    """The settings of a gate for a `Schedule`: immutable, and reusable for several trainings."""
 
     @abstractmethod
     def start(self, context: Context) -> RunningGate:
-        """Return a running gate for the training that `context` describes."""
+        """Return a new `RunningGate` for the training that `context` describes."""
 
 
 @final
 @dataclass(frozen=True)
 class VarianceGate(AbstractGate):
-    """Select while importance sampling saves enough variance to be worth its scoring cost.
+    """Select while importance sampling reduces the variance enough to pay for scoring.
 
     An example drawn in proportion to the scores `s` is worth `tau = sqrt(mean(s ** 2)) / mean(s)`
-    uniformly drawn examples. Sampling pays if `tau > (B + 3 b) / (3 b)`, where B candidates are
-    scored for a batch of b rows. The formula assumes that a backward pass costs two forward passes.
+    uniformly drawn examples. If B examples are scored for a batch of b rows, sampling pays if
+    `tau > (B + 3 b) / (3 b)`. Here a backward pass is taken to cost two forward passes.
 
-    Selection acts while the gate is open. If your loop uses `SelectiveLoader.loss_fn` or calls
-    `record`, the shut gate takes the losses or outputs of training, and costs nothing. Otherwise it
-    needs scoring passes. A batch's tau counts from the next batch on. On CUDA it counts one batch
-    later than that, so that the host does not wait for the device.
+    Until sampling pays, everything is trained on, and tau is computed from the losses or outputs
+    that your loop passes to `SelectiveLoader.loss_fn` or `SelectiveLoader.record`. If it passes
+    none, some batches are scored. A batch's tau takes effect from the next batch on, and on CUDA
+    one batch later, so that the host does not wait for the device.
 
     Args:
         smoothing: weight of the old value in the moving average of tau, in [0, 1). The average
-            starts at 0, so one high tau does not open the gate.
-        probe_every: while the gate is shut, one in this many candidate batches is scored; at least
-            1. The count begins anew when your loop passes a batch's losses or outputs to the
-            loader. A scored batch is trained on like the others.
-        threshold: the gate is open while the average of tau is above this; None takes
-            `(B + 3 b) / (3 b)`.
+            starts at 0, so with a high smoothing, one high tau does not start selection.
+        probe_every: without selection, one in this many batches is scored; at least 1. The count
+            begins anew when your loop passes a batch's losses or outputs. Scored batches are
+            trained on whole.
+        threshold: select while the average of tau is above this; None takes `(B + 3 b) / (3 b)`.
 
     Raises:
         ConfigurationError: if a value is out of its range.
@@ -102,21 +100,21 @@ class VarianceGate(AbstractGate):
         threshold = self.threshold
         if threshold is None:
             batch, window = context.batch_size, context.window or context.batch_size
-            # Scoring the window costs B forwards, and the step 3 b: tau must exceed their ratio
-            # to 3 b, what a step of as many uniformly drawn examples costs.
+            # Scoring B candidates and a step on b rows cost B + 3 b forward passes; a step on b
+            # uniformly drawn rows costs 3 b. Tau must exceed the ratio of these costs.
             threshold = (window + 3 * batch) / (3 * batch)
         return _RunningVarianceGate(self, threshold)
 
 
 class _Gain(NamedTuple):
-    """What one observation says; a late one may be on its way from the device."""
+    """The tau of one observation; if `late`, it may still be on its way from the device."""
 
     value: Tensor
     late: bool
     copied: torch.cuda.Event | None
 
     def read(self) -> float:
-        """Return it; waits for the device only if that is more than a batch behind."""
+        """Return tau; waits for the device only if the device is more than a batch behind."""
         if self.copied is not None and not self.copied.query():
             self.copied.synchronize()
         return float(self.value)
@@ -127,9 +125,9 @@ class _RunningVarianceGate(RunningGate):
         self._spec = spec
         self._threshold = threshold
         self._tau = 0.0
-        self._passed = 0  # candidate batches since the last that was observed
+        self._passed = 0  # candidate batches since the last observation
         self._asked = False
-        self._gains: deque[_Gain] = deque()  # of observations that do not count yet
+        self._gains: deque[_Gain] = deque()  # not yet in the average
 
     @property
     def is_open(self) -> bool:
@@ -142,8 +140,8 @@ class _RunningVarianceGate(RunningGate):
         return self._asked
 
     def observe(self, scores: Scores) -> None:
-        # What the loop hands over is of the batch before. The next one to arrive is then expected
-        # from the loop as well, so counting from -1 leaves it out.
+        # The loop hands over the batch before this one, and is expected to hand over the next one,
+        # too. Counting from -1 leaves that one out.
         self._passed = 0 if self._asked or self.is_open else -1
         self._asked, gain, copied = False, variance_gain(scores), None
         late = gain.is_cuda
@@ -154,7 +152,7 @@ class _RunningVarianceGate(RunningGate):
         self._gains.append(_Gain(gain, late, copied))
 
     def _take_in(self) -> None:
-        """Add observations to the average; a late one only once there is another."""
+        """Add observations to the average; a late one only once another follows."""
         while self._gains and (len(self._gains) > 1 or not self._gains[0].late):
             self._add(self._gains.popleft().read())
 
@@ -175,13 +173,13 @@ class _RunningVarianceGate(RunningGate):
 
 
 def variance_gain(scores: Scores) -> Tensor:
-    """Return how many uniformly drawn examples one drawn in proportion to the scores is worth.
+    """Return tau: an example drawn in proportion to the scores is worth tau drawn uniformly.
 
-    That is `sqrt(mean(s ** 2)) / mean(s)`, or 1 if all scores are 0; negative and infinite scores
+    Tau is `sqrt(mean(s ** 2)) / mean(s)`, or 1 if all scores are 0. Negative and infinite scores
     count as 0.
     """
     scores = scores.double().clamp(min=0.0)  # squares of float16 scores would overflow
     scores = scores.where(scores.isfinite(), 0.0)
     mean = scores.mean()
-    # 0 / 0 where all scores are 0: nothing tells the examples apart, so drawing gains nothing.
+    # 0 / 0 if all scores are 0. Then all examples are alike, so drawing by score gains nothing.
     return (scores.square().mean().sqrt() / mean).where(mean > 0.0, 1.0)

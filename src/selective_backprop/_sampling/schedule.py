@@ -1,4 +1,4 @@
-"""When selection acts, and when everything is trained on."""
+"""When to select, and when to train on everything."""
 
 import math
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from selective_backprop._sampling.gate import AbstractGate
 
 
 class Phase(Enum):
-    """What happens to a candidate batch; decided when its indices are drawn.
+    """What happens to a candidate batch. This is decided when its indices are drawn.
 
-    `PLAIN` trains on all of it, after the rows that wait; `SELECT` selects from it; `PRESELECTED`
-    was selected before it was loaded; `RESCORE` is scored for later epochs and not trained on.
+    `PLAIN`: all of it is trained on, after rows that wait. `SELECT`: rows are selected from it.
+    `PRESELECTED`: it was selected before loading. `RESCORE`: it is only scored, for later epochs.
     """
 
     PLAIN = "plain"
@@ -24,16 +24,16 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class Schedule:
-    """When selection acts: after the warm-up epochs, and from `start` to `end` of training.
+    """When to select: after the warm-up epochs, and from `start` to `end` of training.
 
-    Training is measured in candidates, not in optimiser steps. So the warm-up does not become
-    longer if a strategy takes fewer steps.
+    Fractions of training count the examples that your data loader offers, not optimiser steps. So
+    they do not depend on how many examples are skipped.
 
     Args:
-        warmup_epochs: whole epochs at the beginning that train on everything.
+        warmup_epochs: number of whole epochs at the beginning that train on everything.
         start: fraction of training, in [0, 1), before which everything is trained on.
         end: fraction of training, in (`start`, 1], from which everything is trained on again.
-        gate: judges from scores whether selection pays at the moment; None always selects.
+        gate: decides from scores whether selection pays at the moment; None always selects.
 
     Raises:
         ConfigurationError: if a value is out of its range or would disable selection.
@@ -51,7 +51,7 @@ class Schedule:
         settle(self, check_number, "end", above=0, most=1)
         if not self.start < self.end:
             raise ConfigurationError(
-                f"selection needs 0 <= start < end <= 1, got start={self.start}, end={self.end}"
+                f"0 <= start < end <= 1 is needed, got start={self.start}, end={self.end}"
             )
         check_instance("gate", self.gate, AbstractGate, "VarianceGate()", optional=True)
 
@@ -61,42 +61,42 @@ class Schedule:
         return self.start > 0.0 or self.end < 1.0
 
     def check_length(self, epochs: float | None, batches: int | None) -> None:
-        """Refuse a training in which selection would never act.
+        """Refuse a training in which nothing would ever be selected.
 
         Args:
-            epochs: length of the training, or None if unknown.
-            batches: candidate batches per epoch, or None if unknown.
+            epochs: number of epochs of training, or None if unknown.
+            batches: number of batches of your data loader per epoch, or None if unknown.
 
         Raises:
-            ConfigurationError: if selection acts on none of the training's batches.
+            ConfigurationError: if all batches would be trained on whole.
         """
         if epochs is None:
             return
         if self.warmup_epochs >= epochs * self.end:
             raise ConfigurationError(
-                f"warmup_epochs={self.warmup_epochs} leaves nothing to select in {epochs:g} "
-                f"epochs that select until end={self.end}; train longer, or warm up for less"
+                f"warmup_epochs={self.warmup_epochs} leaves nothing to select in {epochs:g} epochs "
+                f"with end={self.end}; train longer, or with fewer warmup_epochs"
             )
         if batches is None or not self.uses_fractions:
             return
         total = epochs * batches
-        # The first batch is drawn at progress 0, which is before any start above 0. Taking off
-        # 1e-9 keeps a product that should be whole from being rounded up to the next batch.
+        # The first batch is drawn at progress 0, before any start above 0. Subtracting 1e-9 keeps
+        # a product that should be whole from being rounded up to the next batch.
         start = max(self.start > 0.0, math.ceil(self.start * total - 1e-9))
         first = max(self.warmup_epochs * batches, start)
         if first >= total or first / total >= self.end:
             raise ConfigurationError(
-                f"start={self.start} and end={self.end} leave none of {total:g} candidate batches "
-                "to select from; train longer, or select for a larger part of training"
+                f"start={self.start} and end={self.end} leave none of {total:g} batches to select "
+                "from; train longer, or move start and end apart"
             )
 
     def selects(self, epoch: int, progress: float | None) -> bool:
-        """Return whether selection acts.
+        """Return whether to select, as long as the gate is not shut.
 
         Args:
             epoch: the epoch's number, from 0.
-            progress: fraction of training done; None if unknown, which is allowed if neither
-                `start` nor `end` is used.
+            progress: the fraction of training that is done. It may be None if neither `start` nor
+                `end` is used.
         """
         if epoch < self.warmup_epochs:
             return False

@@ -1,4 +1,4 @@
-"""A kept part of a data set: which examples, by what scores, and what the scores cost."""
+"""A part of a data set: which examples, by what scores, and what the scores cost."""
 
 import hashlib
 import os
@@ -22,25 +22,25 @@ VERSION = 1
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Subset:
-    """A kept part of a data set.
+    """The part of a data set that you keep.
 
-    Two subsets with equal contents are equal, also in different processes. The tensors are copies
-    on the CPU.
+    Two subsets with equal contents are equal, also in different processes. The tensors are copied
+    to the CPU.
 
     Args:
-        indices: the kept examples, none twice, in any order. They are stored as int64, ascending.
-        examples: the size of the whole data set.
-        scores: examples were chosen by these scores. They hold one finite number for each example
-            of the whole data set, in float32 or float64. None if there are no scores.
-        source: where the choice comes from, in a few words.
-        cost: cost of the scores, in epochs of traditional training (three forward passes per
-            example); 0 if unknown.
+        indices: the data-set indices of the kept examples, none twice, in any order. They are
+            stored as int64, ascending.
+        examples: number of examples in the whole data set.
+        scores: the scores by which you chose, one finite number for each example of the whole data
+            set. They are stored as float32 or float64. None if there are none.
+        source: how you chose, in a few words.
+        cost: cost of the scores, in epochs of training on everything; 0 if unknown.
 
     Attributes:
-        digest: a hash of all of the above, in twelve hexadecimal digits.
+        digest: a hash of all arguments, in twelve hexadecimal digits.
 
     Raises:
-        ConfigurationError: if there are no indices, if an index is repeated or outside of the data
+        ConfigurationError: if there are no indices, if an index is repeated or outside the data
             set, if the scores are not one finite number per example, or if the cost is negative.
 
     Example:
@@ -62,7 +62,7 @@ class Subset:
         settle(self, check_whole, "examples")
         object.__setattr__(self, "indices", _ascending(self.indices, self.examples))
         object.__setattr__(self, "scores", _finite(self.scores, self.examples))
-        settle(self, check_number, "cost", hint="0 where it is unknown")
+        settle(self, check_number, "cost", hint="use 0 if it is unknown")
         object.__setattr__(self, "digest", self._digest())
 
     def __len__(self) -> int:
@@ -75,7 +75,7 @@ class Subset:
         return hash(self.digest)
 
     def __repr__(self) -> str:
-        # Saved states hold this text, so nothing in it may differ between processes.
+        # Saved states hold this text, so it must be the same in every process.
         return f"Subset({len(self)} of {self.examples}, {self.source!r}, digest {self.digest})"
 
     def mask(self) -> Tensor:
@@ -88,31 +88,30 @@ class Subset:
         """Check that this is a part of a data set with `examples` examples.
 
         Args:
-            examples: the size of the data set to use this subset with; None for a stream, whose
-                examples have no indices.
+            examples: number of examples in the data set; None for a stream.
 
         Raises:
-            ConfigurationError: if the sizes differ.
+            ConfigurationError: if the numbers differ.
         """
         if examples != self.examples:
             stream = "a stream, whose examples have no indices"
             found = stream if examples is None else f"a data set of {examples}"
             raise ConfigurationError(
-                f"{self!r} is a part of a data set of {self.examples} examples, and the loader "
-                f"has {found}. Pass the loader of the data set that was scored, or prune this one."
+                f"{self!r} is a part of a data set of {self.examples} examples, but the loader "
+                f"has {found}. Pass a loader of the same data set, or make a subset of this one."
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file that `Subset.load` reads. The file is written whole or not at all.
 
         Args:
-            path: path of the file; its folder is made if it is missing.
+            path: path of the file. Missing folders are created.
         """
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         parts = {each.name: getattr(self, each.name) for each in fields(self)}
         content = {"kind": KIND, "version": VERSION, **parts}
-        # Processes that save at the same time must not write into one another's file.
+        # Processes that save at the same time must not write into each other's file.
         fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
         try:
             with fresh.open("wb") as file:
@@ -129,17 +128,17 @@ class Subset:
         """Return the subset that `save` wrote. No code in the file is run.
 
         Raises:
-            DataError: if the file is missing or damaged, of another version, or holds no subset.
+            DataError: if the file is missing or damaged, has another version, or holds no subset.
         """
         content, names = _read(Path(path)), [each.name for each in fields(cls)]
         try:
-            Saved(content).fields("kind", "version", *names)  # refuses any others
+            Saved(content).fields("kind", "version", *names)  # refuses any other names
             subset = cls(**{each.name: content[each.name] for each in fields(cls) if each.init})
             intact = subset.digest == str(content["digest"])
         except Exception as error:  # damaged values can make the constructor raise anything
             raise DataError(f"{path} is damaged: {error}. {_ADVICE}") from error
         if not intact:
-            raise DataError(f"{path} is damaged: its digest does not fit its content. {_ADVICE}")
+            raise DataError(f"{path} is damaged: its digest does not match its content. {_ADVICE}")
         return subset
 
     def _digest(self) -> str:
@@ -163,24 +162,25 @@ def _found(value: object) -> str:
 def _ascending(indices: Tensor, examples: int) -> Tensor:
     """Check the indices and return a copy in ascending order."""
     if not isinstance(indices, Tensor) or indices.ndim != 1:
-        raise ConfigurationError(f"indices must be a tensor of one axis, got {_found(indices)}")
+        raise ConfigurationError(f"indices must be a 1-D tensor, got {_found(indices)}")
     if indices.dtype is torch.bool:
-        raise ConfigurationError("indices are a mask; write mask.nonzero().flatten()")
+        raise ConfigurationError("indices are a mask; pass mask.nonzero().flatten() instead")
     if indices.is_floating_point() or indices.is_complex():
-        raise ConfigurationError(f"indices are {indices.dtype}; torch.int64 is needed")
+        raise ConfigurationError(f"indices are {indices.dtype}, but torch.int64 is needed")
     if len(indices) == 0:
-        raise ConfigurationError("no indices: a subset keeps at least 1 example")
+        raise ConfigurationError("indices are empty, but a subset needs at least 1 example")
     ordered = indices.detach().to("cpu", torch.int64).sort().values
     lowest, highest = int(ordered[0]), int(ordered[-1])
     if lowest < 0 or highest >= examples:
         outside = lowest if lowest < 0 else highest
         raise ConfigurationError(
-            f"index {outside} is outside of a data set of {examples}: 0 to {examples - 1} are there"
+            f"index {outside} is outside of a data set of {examples}, with indices 0 to "
+            f"{examples - 1}"
         )
     again = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(again):
         raise ConfigurationError(
-            f"index {int(again[0])} is given more than once; write indices.unique()"
+            f"index {int(again[0])} comes more than once; pass indices.unique() instead"
         )
     return ordered
 
@@ -191,8 +191,8 @@ def _finite(scores: Tensor | None, examples: int) -> Tensor | None:
         return None
     if not isinstance(scores, Tensor) or tuple(scores.shape) != (examples,):
         raise ConfigurationError(
-            f"scores must be a tensor of one number for each example of the whole data set, "
-            f"shape ({examples},); got {_found(scores)}"
+            f"scores must be a tensor with one number for each example of the whole data set, "
+            f"of shape ({examples},); got {_found(scores)}"
         )
     # float32 holds every number of two bytes exactly; longer integers need float64.
     short = scores.dtype is torch.float32 or scores.dtype.itemsize <= 2
@@ -201,7 +201,7 @@ def _finite(scores: Tensor | None, examples: int) -> Tensor | None:
     if not (finite := copied.isfinite()).all():
         first = int((~finite).nonzero()[0])
         raise ConfigurationError(
-            f"the score of example {first} is {float(copied[first])}; finite scores are needed "
+            f"the score of example {first} is {float(copied[first])}; all scores must be finite "
             f"({int((~finite).sum())} are not)"
         )
     return copied
@@ -217,7 +217,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise DataError(f"{path} was saved by torch, but holds no Subset. {_ADVICE}")
     if content.get("version") != VERSION:
         raise DataError(
-            f"{path} is of version {content.get('version')}, and version {VERSION} can be read. "
-            "Use the selective-backprop that wrote it, or a later one."
+            f"{path} has version {content.get('version')}, but only version {VERSION} can be read. "
+            "Use the version of selective-backprop that wrote it, or a later one."
         )
     return content

@@ -1,4 +1,4 @@
-"""Selectors: which scored candidates to train on, and with which weight."""
+"""Selectors: which candidates to train on, and with which weight."""
 
 from selective_backprop._memory.history import History
 from selective_backprop._sampling.context import Context

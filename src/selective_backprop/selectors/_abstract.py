@@ -1,4 +1,4 @@
-"""What a selector is: a rule for which candidates to train on."""
+"""The interface of selectors, which choose the candidates to train on."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -18,31 +18,31 @@ from selective_backprop._sampling.draws import Choice, Draw
 
 
 class RunningSelector(ABC):
-    """A selector during one training run."""
+    """The part of a selector that runs in one training; `AbstractSelector.start` returns it."""
 
     @abstractmethod
     def select(self, scores: Scores, history: History, generator: torch.Generator) -> Choice:
         """Choose which candidates of one window to train on.
 
-        Candidates are the examples to choose from, and a window is the group of candidates that one
-        call chooses from.
+        A window is the group of examples, called candidates, that one call chooses from.
 
         Args:
             scores: one score per candidate, never NaN. All are 0 if the strategy has no scorer. A
                 candidate without a known score has +inf.
             history: recent scores, including those of these candidates. If the strategy selects by
-                remembered scores, it holds all of them.
-            generator: the only source of randomness, on the scores' device.
+                remembered scores, the history holds those of all examples (at most 2^20, evenly
+                spaced by rank).
+            generator: the source of all random numbers, on the scores' device.
 
         Returns:
-            The chosen candidates' positions in `scores`, ascending, and their weights. A position
-            comes at most once, unless rows are drawn with replacement. With `Draw.EXACT`, there are
+            The chosen candidates' positions in `scores`, ascending, and their weights. No position
+            comes twice, unless the selector draws with replacement. With `Draw.EXACT`, there are
             `context.quota(len(scores))` positions.
         """
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that the selector needs to continue later."""
+        """Return what the selector needs to continue later."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -54,7 +54,7 @@ class Paced(ABC):
 
     @abstractmethod
     def begin(self, progress: float) -> None:
-        """Adapt the rule to the epoch that begins.
+        """Adapt the rule at the beginning of an epoch.
 
         Args:
             progress: the fraction of training that is done, in [0, 1].
@@ -63,25 +63,25 @@ class Paced(ABC):
 
 @dataclass(frozen=True)
 class Terms:
-    """What a selector needs and promises.
+    """What a selector needs, and what it promises.
 
     Attributes:
-        rate: the share of candidates that is kept, in (0, 1]; the window size follows from it.
-        draw: `Draw.EXACT` if each window yields a fixed number of rows. With `Draw.BERNOULLI`, the
-            chance of a row must not depend on other rows of the window. (A window is then a
-            candidate batch or, if all scores are remembered, up to a million examples of the data
-            set.)
-        history: how many recent scores the selector ranks against; 0 if it needs none.
-        history_type: the class that holds these recent scores. Scores remembered by example have no
-            order, so they are ranked in a plain `History`.
-        needs_scores: whether the selector chooses by score. If not, it can choose before rows are
-            loaded.
-        keeps_everything: whether candidate batches pass through unchanged.
-        reweights: whether rows carry weights that the loss must use.
-        promises: whether the share kept is about `rate` for all scores without ties. If not, the
-            share depends on the scores, and `rate` is a typical share.
+        rate: the share of the candidates that is kept, in (0, 1].
+        draw: `Draw.EXACT` if a fixed number of rows is kept of each window, a group of
+            `batch_size / rate` candidates. With `Draw.BERNOULLI`, the chance of a row must not
+            depend on the other rows of its window. A window is then one or several batches of your
+            data loader or, if all scores are remembered, up to 2^17 examples of the data set.
+        history: number of recent scores that the selector ranks against; 0 if it needs none.
+        history_type: the class that holds these recent scores. A plain `History` is used instead if
+            the strategy selects by remembered scores, because these have no order.
+        needs_scores: whether the selector chooses by score. If not, it can choose before examples
+            are loaded.
+        keeps_everything: whether every candidate is kept, so that batches pass through unchanged.
+        reweights: whether rows have weights, by which the training loop must multiply the losses.
+        promises: whether a share of about `rate` is kept whatever the scores are, if there are no
+            ties. If not, the share depends on the scores, and `rate` is a typical share.
         paced: whether the rule changes during training. The length of training must then be known,
-            and the running selector must be `Paced`.
+            and the running selector must also inherit from `Paced`.
         confidence: whether the selector treats scores as cross-entropies, with `exp(-score)` as the
             probability of the true class.
 
@@ -110,28 +110,27 @@ class Terms:
 
 
 class AbstractSelector(ABC):
-    """A selector's specification: immutable, reusable, started once per training."""
+    """The settings of a selector: immutable, and reusable for several trainings."""
 
     @property
     @abstractmethod
     def terms(self) -> Terms:
-        """What the selector needs and promises."""
+        """What the selector needs, and what it promises."""
 
     @abstractmethod
     def start(self, context: Context) -> RunningSelector:
-        """Start the selector for the training that `context` describes."""
+        """Return a new `RunningSelector` for the training that `context` describes."""
 
 
 @dataclass(frozen=True)
 class Stateless(RunningSelector):
-    """A running selector that remembers nothing: a rule and its settings.
+    """A running selector that remembers nothing: it applies a function to each window.
 
     Args:
-        rule: `(scores, history, generator) -> Choice`.
+        rule: `(scores, history, generator) -> Choice`, as in `RunningSelector.select`.
         windows: `(scores, history, generators) -> rows` draws from several windows at once, in the
             host's memory; None if this is not faster. It takes scores `[window, candidate]` and a
-            generator for each window, and returns the rows `[window, row]` that `rule` would draw
-            from each window.
+            generator for each window, and returns the rows `[window, row]` that `rule` would draw.
     """
 
     rule: Callable[[Scores, History, torch.Generator], Choice]

@@ -1,4 +1,4 @@
-"""Selectors that leave out candidates of low loss, or of none; how many depends on the losses."""
+"""Selectors that leave out candidates with low losses. How many they keep depends on the losses."""
 
 import math
 from dataclasses import dataclass
@@ -27,22 +27,22 @@ FALLS = ((0.3, 0.8), (0.6, 0.6), (0.8, 0.4))  # fractions of training, and KAKUR
 @final
 @dataclass(frozen=True)
 class Confident(AbstractSelector):
-    """Leave out some of the candidates for which the model is confident of the true class.
+    """Leave out some of the candidates whose true class the model predicts with confidence.
 
-    Losses are read as cross-entropies: the model gives the true class the probability
-    `exp(-loss)`. If this probability is at most a half, the candidate is kept. Otherwise it is
-    kept with the probability `2 * (1 - exp(-loss))`, but at least `floor`.
-    High losses have no advantage over middling ones, because the highest are often noise.
+    Scores must be cross-entropies, so the model gives the true class a probability of `exp(-loss)`.
+    If this probability is at most 1/2, the candidate is kept. Otherwise it is kept with a
+    probability of `2 * (1 - exp(-loss))`, but at least `floor`. The highest losses have no
+    advantage over medium ones, because they are often noise.
 
     An example that scores minus infinity is never kept. `Recorded` gives this score to examples
     whose labels look wrong.
 
     Args:
-        floor: the lowest odds, in (0, 1].
-        correction: exponent in [0, 1]; a kept row weighs `odds ** -correction`. With 1, `(weights *
-            losses).sum()` over the kept rows is an unbiased estimate of the sum over all
-            candidates, but single rows count up to `1 / floor` times. With 0, all kept rows weigh
-            the same, and learned examples count less than without selection.
+        floor: the lowest probability of being kept, in (0, 1].
+        correction: exponent in [0, 1]; a row that is kept with probability `p` has the weight
+            `p ** -correction`. With 1, `(weights * losses).sum()` over the kept rows is an unbiased
+            estimate of the sum over all candidates, but single rows weigh up to `1 / floor`. With
+            0, all kept rows weigh the same, so learned examples count less than without selection.
 
     Raises:
         ConfigurationError: if a value is out of its range.
@@ -53,12 +53,12 @@ class Confident(AbstractSelector):
 
     def __post_init__(self) -> None:
         settle(self, check_number, "floor", above=0, most=1, hint=_FLOOR)
-        hint = "1 is unbiased, 0 weighs all alike"
+        hint = "1 is unbiased, 0 gives all rows the same weight"
         settle(self, check_number, "correction", most=1, hint=hint)
 
     @property
     def terms(self) -> Terms:
-        """Keep all at first and at least `floor` later; the rate is the mean of 1 and `floor`."""
+        """The rate is a typical share: the mean of 1 (early in training) and `floor` (late)."""
         rate = (1.0 + self.floor) / 2.0
         reweights = self.correction > 0
         return Terms(rate, Draw.BERNOULLI, reweights=reweights, promises=False, confidence=True)
@@ -66,7 +66,7 @@ class Confident(AbstractSelector):
     def start(self, context: Context) -> RunningSelector:
         def toss(scores: Scores, history: History, generator: torch.Generator) -> Choice:
             odds = (2.0 * error_probability(scores)).clamp(self.floor, 1.0)
-            odds.masked_fill_(scores == -torch.inf, 0.0)  # given up; the floor would keep some
+            odds.masked_fill_(scores == -torch.inf, 0.0)  # the floor would keep some of these
             rows = draw_coins(odds, generator)
             if not self.correction:
                 return Choice(rows)
@@ -76,7 +76,7 @@ class Confident(AbstractSelector):
 
 
 def error_probability(losses: Scores) -> Odds:
-    """Return `1 - exp(-loss)`, at least 0: for cross-entropies, the odds of all other classes."""
+    """Return `1 - exp(-loss)`, at least 0: the probability of all classes but the true one."""
     return (-torch.expm1(-losses.double())).clamp(min=0.0)
 
 
@@ -85,13 +85,13 @@ def error_probability(losses: Scores) -> Odds:
 class Nonzero(AbstractSelector):
     """Keep every candidate whose score is not exactly 0.
 
-    If a score of 0 means a gradient of 0, as with a hinge loss, the model would have learned
-    nothing from the examples left out.
+    If a loss of 0 means a gradient of 0, as with a hinge loss, the model would have learned nothing
+    from the examples left out.
     """
 
     @property
     def terms(self) -> Terms:
-        """Keep all that do not score 0; the rate of 1 says that most are expected to be kept."""
+        """The rate is 1: most candidates are expected to be kept."""
         return Terms(1.0, Draw.BERNOULLI, promises=False)
 
     def start(self, context: Context) -> RunningSelector:
@@ -101,22 +101,21 @@ class Nonzero(AbstractSelector):
 @final
 @dataclass(frozen=True)
 class BelowMean(AbstractSelector):
-    """Prune candidates that score below the mean of the remembered scores, each by a coin toss.
+    """Leave out some of the candidates that score below the mean, each by a coin toss.
 
-    A candidate below the mean is left out with probability `prune` and weighs `1 / (1 - prune)` if
-    it stays. All other candidates stay and weigh 1. If no scores are remembered, all candidates
-    stay.
+    A candidate below the mean is left out with probability `prune`. If it is kept, it has the
+    weight `1 / (1 - prune)`. All other candidates are kept, with the weight 1. As long as no finite
+    score is remembered, all candidates are kept.
 
-    The weights above are the paper's. With them, kept rows weigh more than 1 on average, so steps
-    are longer. By default, all weights are multiplied by the expected share of kept rows, so that
-    `(weights * losses).mean()` is unbiased. This assumes that candidates score like the remembered
-    examples.
+    These are the paper's weights. Their mean is above 1, so optimiser steps are longer. By default,
+    all weights are therefore multiplied by the expected share of kept rows. This makes the gradient
+    unbiased if candidates have the same distribution of scores as the examples in the mean.
 
     Args:
         prune: probability that a candidate below the mean is left out, in [0, 1); the paper's r.
-        longer_steps: use the paper's weights as they are.
-        history: number of recent scores in the mean, at least 1. If losses are remembered by
-            example, the mean is over all of them instead.
+        longer_steps: use the paper's weights unchanged.
+        history: number of recent scores in the mean, at least 1. If the strategy remembers each
+            example's loss, the mean is over all of these losses instead.
 
     Raises:
         ConfigurationError: if a value is out of range.
@@ -130,25 +129,25 @@ class BelowMean(AbstractSelector):
     history: int = 1024
 
     def __post_init__(self) -> None:
-        settle(self, check_number, "prune", below=1, hint="0.5 prunes half of what is below")
+        settle(self, check_number, "prune", below=1, hint="0.5 skips half of those below the mean")
         settle(self, check_flag, "longer_steps")
         settle(self, check_whole, "history")
 
     @property
     def terms(self) -> Terms:
-        """Keep `1 - prune / 2` if half of the scores are below the mean; often more are."""
+        """The rate is a typical share: it is exact if half of the scores are below the mean."""
         rate = 1.0 - self.prune / 2.0
         return Terms(rate, Draw.BERNOULLI, self.history, reweights=True, promises=False)
 
     def start(self, context: Context) -> RunningSelector:
         def prune(scores: Scores, history: History, generator: torch.Generator) -> Choice:
-            # In the scores' own precision, in which the mean of equal scores is not above them.
+            # In the scores' own precision: there the mean of equal scores is not above them.
             mean = history.mean().to(scores)
             kept = 1.0 - self.prune * (scores < mean).double()
             rows = draw_coins(kept, generator)
             weights = kept.take(rows).reciprocal()
             if not self.longer_steps:
-                # Without a finite mean nothing was pruned, and the weights stay 1.
+                # Without a finite mean nothing is left out, and the weights stay 1.
                 share = history.percentiles(mean.reshape(1)).where(mean.isfinite(), 0.0)
                 weights = weights * (1.0 - self.prune * share)
             return Choice(rows, weights.float())
@@ -159,32 +158,28 @@ class BelowMean(AbstractSelector):
 @final
 @dataclass(frozen=True)
 class Hide(AbstractSelector):
-    """Leave out the candidates of lowest loss, if the model is sure of them.
+    """Leave out ("hide") the candidates with the lowest losses, if the model is sure of them.
 
-    A candidate is hidden if less than `share` of the remembered losses are lower than its own, and
-    if the model predicted it correctly with a confidence of at least `confidence`. If many equal
-    losses lie at the limit of the share, such as losses that underflowed to 0, a coin toss decides
-    about each of them. On average, at most the share is then hidden.
-
-    The loss shows both: a true class with at least half of the probability is the predicted class,
-    and its probability is the confidence. So "correct and confident" means `exp(-loss) >=
-    confidence`. Losses must be plain cross-entropies in nats, without label smoothing or class
-    weights.
+    A candidate is hidden if less than a share `share` of the remembered losses are lower than its
+    own, and if the model gives its true class a probability of at least `confidence`. A class with
+    at least 1/2 is also the predicted class. The probability is taken to be `exp(-loss)`, so losses
+    must be plain cross-entropies in nats, without label smoothing or class weights. If more losses
+    are equal than fit into the share, a coin toss decides about each.
 
     Args:
-        share: the largest share to hide, in (0, 1); the paper's F. As training proceeds, the share
-            falls: to 0.8 of this after 0.3 of training, to 0.6 after 0.6, and to 0.4 after 0.8. It
-            does not change within an epoch.
-        confidence: an example is hidden only if the model's confidence is at least this, in
+        share: the largest share to hide, in (0, 1); the paper's F. It falls to 0.8 times this after
+            0.3 of training, to 0.6 times after 0.6, and to 0.4 times after 0.8. It changes only
+            between epochs.
+        confidence: the lowest probability of the true class at which an example is hidden, in
             [1/2, 1); the paper's τ.
-        history: number of recent losses to rank against, at least 1. If losses are remembered by
-            example, candidates are ranked against all of them instead.
+        history: number of recent losses to rank against, at least 1. If the strategy remembers each
+            example's loss, candidates are ranked against all of these losses instead.
 
     Raises:
         ConfigurationError: if a value is out of range.
 
     Source:
-        Nguyen et al. 2023, arXiv:2310.10102, section 3; the share falls as in its ImageNet
+        Nguyen et al. 2023, arXiv:2310.10102, section 3. The share falls as in the paper's ImageNet
         trainings. The paper also divides the learning rate by the share that is trained on. Here
         your training loop has to do so.
     """
@@ -195,13 +190,13 @@ class Hide(AbstractSelector):
 
     def __post_init__(self) -> None:
         settle(self, check_number, "share", above=0, below=1, hint="0.3 hides up to 30 %")
-        # Only a class with at least half of the probability is known to be the one predicted.
+        # A class is certain to be the predicted one only if its probability is at least a half.
         settle(self, check_number, "confidence", least=0.5, below=1, hint="0.7 is the paper's")
         settle(self, check_whole, "history")
 
     @property
     def terms(self) -> Terms:
-        """Keep `1 - share`; more while the model is sure of few examples or after `share` fell."""
+        """The rate is `1 - share`, but more is kept while the model is unsure."""
         return Terms(
             1.0 - self.share,
             Draw.BERNOULLI,
@@ -212,7 +207,7 @@ class Hide(AbstractSelector):
         )
 
     def share_at(self, progress: float) -> float:
-        """Return the share that may be hidden when a fraction `progress` of training is done."""
+        """Return the largest share to hide when a fraction `progress` of training is done."""
         factors = [factor for fraction, factor in FALLS if fraction <= progress]
         return self.share * factors[-1] if factors else self.share
 
@@ -242,7 +237,10 @@ class _RunningHide(RunningSelector, Paced):
 
 
 def _lowest(scores: Scores, history: History, share: float) -> Odds:
-    """Return the odds of each to be in the lowest share of the history; 0 or 1, ties aside."""
+    """Return each score's odds of being in the lowest share of the history: 0 or 1, but for ties.
+
+    Of equal scores at the limit of the share, each has the same odds in between.
+    """
     if not len(history):
         return torch.zeros_like(scores, dtype=torch.float64)
     # Rounded up to whole scores, so that a score without ties either fits or does not.

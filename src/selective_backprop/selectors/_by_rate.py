@@ -1,4 +1,4 @@
-"""Selectors that keep a given share of the candidates: at random, or by their scores."""
+"""Selectors that keep a given share of the candidates, at random or by score."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,11 +38,11 @@ _BETA = "2 keeps about a third"
 @final
 @dataclass(frozen=True)
 class Everything(AbstractSelector):
-    """Keep every candidate; candidate batches pass through unchanged."""
+    """Keep every candidate, so that batches pass through unchanged."""
 
     @property
     def terms(self) -> Terms:
-        """Keep all, whatever the scores."""
+        """Every candidate is kept, whatever its score."""
         return Terms(rate=1.0, needs_scores=False, keeps_everything=True)
 
     def start(self, context: Context) -> RunningSelector:
@@ -59,11 +59,11 @@ class Uniform(AbstractSelector):
 
     Args:
         rate: share of the candidates to keep, in (0, 1].
-        draw: `"exact"` keeps a fixed number of each window (the candidates for one training batch).
-            `"bernoulli"` tosses a coin per candidate.
+        draw: `"exact"` draws one full batch from each window of `batch_size / rate` candidates.
+            `"bernoulli"` tosses a coin for each candidate, so the number it keeps varies.
 
     Raises:
-        ConfigurationError: if the rate is out of range or there is no such draw.
+        ConfigurationError: if the rate is out of range or the draw is unknown.
     """
 
     rate: float
@@ -75,7 +75,7 @@ class Uniform(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """Keep the given share, whatever the scores."""
+        """The share `rate` is kept, whatever the scores."""
         return Terms(self.rate, Draw(self.draw), needs_scores=False)
 
     def start(self, context: Context) -> RunningSelector:
@@ -93,9 +93,9 @@ class Uniform(AbstractSelector):
 @final
 @dataclass(frozen=True)
 class Top(AbstractSelector):
-    """Keep the highest-scoring share of each window of candidates.
+    """Keep the candidates with the highest scores.
 
-    A window holds the candidates for one training batch.
+    Each batch is chosen from a window of `batch_size / rate` candidates.
 
     Args:
         rate: share of each window to keep, in (0, 1].
@@ -111,7 +111,7 @@ class Top(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """Keep the given share of each window, by score."""
+        """The share `rate` of each window is kept, by score."""
         return Terms(self.rate)
 
     def start(self, context: Context) -> RunningSelector:
@@ -121,9 +121,9 @@ class Top(AbstractSelector):
 @final
 @dataclass(frozen=True)
 class Bottom(AbstractSelector):
-    """Keep the lowest-scoring share of each window of candidates.
+    """Keep the candidates with the lowest scores.
 
-    A window holds the candidates for one training batch.
+    Each batch is chosen from a window of `batch_size / rate` candidates.
 
     Args:
         rate: share of each window to keep, in (0, 1].
@@ -139,7 +139,7 @@ class Bottom(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """Keep the given share of each window, by score."""
+        """The share `rate` of each window is kept, by score."""
         return Terms(self.rate)
 
     def start(self, context: Context) -> RunningSelector:
@@ -157,24 +157,24 @@ def _extremes(context: Context, *, largest: bool) -> RunningSelector:
 @final
 @dataclass(frozen=True)
 class Percentile(AbstractSelector):
-    """Keep a candidate with a probability that grows with its loss's rank among recent losses.
+    """The higher a candidate's loss ranks among recent losses, the likelier it is kept.
 
     A candidate whose loss exceeds a share `q` of the recent losses is kept with probability
     `q ** beta`.
 
     Args:
-        beta: selectivity, at least 0; 1 keeps about a half, 2 about a third, 0 everything.
-        draw: `"exact"` keeps a fixed number of each window (the candidates for one training batch).
-            The odds are then as near to `q ** beta` as this number allows. `"bernoulli"` tosses a
-            coin per candidate, as the paper does, and keeps a varying number.
-        history: how many recent losses each loss is ranked against, the paper's R; at least 1.
+        beta: selectivity, at least 0: 1 keeps about a half, 2 about a third, 0 everything.
+        draw: `"exact"` draws one full batch from each window of candidates. Probabilities are then
+            as near to `q ** beta` as a fixed number allows. `"bernoulli"` tosses a coin for each
+            candidate, as the paper does, so the number it keeps varies.
+        history: number of recent losses that a loss is ranked against, the paper's R; at least 1.
 
     Raises:
-        ConfigurationError: if a value is out of range or there is no such draw.
+        ConfigurationError: if a value is out of range or the draw is unknown.
 
     Source:
         Jiang et al. 2019, arXiv:1910.00762, section 3. As in the authors' code, a candidate's own
-        loss joins the recent losses before it is ranked. An equal loss does not count as exceeded.
+        loss joins the recent losses before it is ranked, and equal losses do not count as exceeded.
     """
 
     beta: float
@@ -188,7 +188,7 @@ class Percentile(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """Keep the share `1 / (beta + 1)`, if losses are distributed like the recent ones."""
+        """The share `1 / (beta + 1)` is kept if losses are distributed like the recent ones."""
         return Terms(1.0 / (self.beta + 1.0), Draw(self.draw), self.history)
 
     def start(self, context: Context) -> RunningSelector:
@@ -201,7 +201,7 @@ class Percentile(AbstractSelector):
             odds = tilt_on_device(wanted_on_device(scores, history), count)
             return Choice(draw_exactly(odds, count, generator))
 
-        table: list[Tensor] = []  # shares, and what is wanted of each with its room
+        table: list[Tensor] = []  # shares, and the probability of each as `with_room` returns it
 
         def wanted_on_device(scores: Scores, history: History) -> Tensor:
             if not len(history):
@@ -232,25 +232,22 @@ def selection_probability(
     """Return the probability with which Selective-Backprop keeps each candidate.
 
     A candidate whose loss exceeds a share `q` of the recent losses is kept with probability
-    `q ** beta`. If losses are distributed like the history, `q` is uniform, and a share `1 / (beta
-    + 1)` is kept.
+    `q ** beta`. If losses are distributed like the history, a share of `1 / (beta + 1)` is kept.
 
     Args:
         losses: one loss per candidate; any unit and sign, since only ranks count.
         history: the most recent losses, in any order.
-        beta: selectivity, at least 0; 1 keeps about a half, 2 about a third, 0 everything.
+        beta: selectivity, at least 0: 1 keeps about a half, 2 about a third, 0 everything.
 
     Returns:
-        Probabilities in [0, 1]. If `history` is empty, all probabilities are 1, so that nothing is
-        left out. (The loader adds a batch to the history before it ranks the batch, so this happens
-        only if you call the function directly.)
+        Probabilities in [0, 1]. If `history` is empty, all are 1.
 
     Raises:
         ConfigurationError: if `beta` is negative or not a finite number.
 
     Source:
-        Jiang et al. 2019, arXiv:1910.00762, section 3. As in the authors' code, an equal loss does
-        not count as exceeded.
+        Jiang et al. 2019, arXiv:1910.00762, section 3. As in the authors' code, equal losses do not
+        count as exceeded.
 
     Example:
         >>> import torch
@@ -264,20 +261,20 @@ def selection_probability(
 @final
 @dataclass(frozen=True)
 class Proportional(AbstractSelector):
-    """Draw from each window with replacement, with probabilities proportional to the scores.
+    """Draw with replacement, with probabilities proportional to the scores.
 
-    A window holds `n` candidates: `presample` times as many as a training batch has rows. Rows are
-    drawn independently. A candidate with a share `p` of the sum of the window's scores is drawn
-    with probability `p` each time. Its weight is `(n * p) ** -bias`. A batch can hold a row twice.
+    Each row of a batch is drawn from the same `n = presample * batch_size` candidates. A candidate
+    whose score is a share `p` of the sum of all `n` scores is drawn with probability `p`, and its
+    weight is `(n * p) ** -bias`. A batch can hold a candidate several times.
 
     Negative scores count as 0. If no score is positive, all candidates are equally likely. If some
     scores are infinite, only those candidates are drawn.
 
     Args:
-        presample: candidates per row of a training batch, more than 1; the paper's B / b. 3
-            keeps a third.
-        bias: exponent of the weights, in [0, 1]. With 1, the weights undo the effect of the draw,
-            so the weighted mean loss is unbiased. With 0 there are no weights, so high scores count
+        presample: number of candidates for each row of a training batch, more than 1; the paper's
+            B / b. With 3, a third of the candidates is drawn.
+        bias: exponent of the weights, in [0, 1]. With 1, the weighted mean loss is an unbiased
+            estimate of the candidates' mean loss. With 0 there are no weights, so high scores count
             more.
 
     Raises:
@@ -294,11 +291,11 @@ class Proportional(AbstractSelector):
     def __post_init__(self) -> None:
         hint = "a batch is drawn from more candidates than it has rows"
         settle(self, check_number, "presample", above=1, hint=hint)
-        settle(self, check_number, "bias", most=1, hint="1 is unbiased, 0 weighs all alike")
+        settle(self, check_number, "bias", most=1, hint="1 is unbiased, 0 uses no weights")
 
     @property
     def terms(self) -> Terms:
-        """Draw one row per `presample` candidates, with replacement."""
+        """One row is drawn for every `presample` candidates."""
         return Terms(1.0 / self.presample, reweights=self.bias > 0.0)
 
     def start(self, context: Context) -> RunningSelector:
@@ -313,8 +310,8 @@ class Proportional(AbstractSelector):
                 context.quota(size), generator=generator, device=shares.device, dtype=shares.dtype
             )
             ends = shares.cumsum(0)
-            # Rounding may leave the last end beside 1, so the tosses are scaled to it: even the
-            # highest, 1 - 2**-53, stays below it. Sorted tosses give ascending rows.
+            # After rounding, the last end may not be 1, so the tosses are scaled to it. Even the
+            # highest toss, 1 - 2**-53, then stays below it. Sorted tosses give ascending rows.
             rows = torch.searchsorted(ends, tosses.sort().values * ends[-1:], right=True)
             if self.bias == 0.0:
                 return Choice(rows)

@@ -1,22 +1,23 @@
-"""The famous methods, each a scorer, a selector and a schedule.
+"""Strategies: each combines a scorer, a selector and a schedule.
 
+strategy             scorer                        selector             when it trains on everything
 traditional          -                             Everything()         -
 random_backprop      -                             Uniform(rate)        -
 random_scored        Forward()                     Uniform(rate)        -
 top_k, low_k         Forward()                     Top, Bottom(rate)    -
-selective_backprop   Forward()                     Percentile(beta)     first epoch everything
-stale_sb             Stale(Forward(), n)           Percentile(beta)     first epoch everything
-predicted_sb         Predicted(Forward(), ...)     Percentile(beta)     first epoch everything
-recorded_sb          Recorded()                    Percentile(beta)     first epoch everything
-proxy_sb             Proxy(small model)            Percentile(beta)     first epoch everything
-diet_sb              Forward(), of a subset        Percentile(beta)     first epoch everything
-kath18               Forward(error norm)           Proportional(B / b)  while the gate is open
-infobatch            Recorded()                    BelowMean(r)         last eighth everything
-kakurenbo            Recorded(rescore=Forward())   Hide(share)          first epoch everything
+selective_backprop   Forward()                     Percentile(beta)     first epoch
+stale_sb             Stale(Forward(), n)           Percentile(beta)     first epoch
+predicted_sb         Predicted(Forward(), ...)     Percentile(beta)     first epoch
+recorded_sb          Recorded()                    Percentile(beta)     first epoch
+proxy_sb             Proxy(small model)            Percentile(beta)     first epoch
+diet_sb              Forward(), of a subset        Percentile(beta)     first epoch
+kath18               Forward(error norm)           Proportional(B / b)  while the gate is shut
+infobatch            Recorded()                    BelowMean(r)         last eighth
+kakurenbo            Recorded(rescore=Forward())   Hide(share)          first epoch
 easy_skip            Recorded(max_age=4)           Confident(floor)     first quarter, last sixth
-auto                 Recorded(10, two, fades)      Confident(floor)     first epoch everything
+auto                 Recorded(10, ...)             Confident(floor)     first epoch
 rho_loss             Excess(reference, Forward())  Top(rate)            -
-tail_sft             Excess(None, Recorded(4))     Top(rate)            first epoch everything
+tail_sft             Excess(None, Recorded(4))     Top(rate)            first epoch
 drop_zero            Forward()                     Nonzero()            -
 """
 

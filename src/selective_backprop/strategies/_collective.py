@@ -1,4 +1,4 @@
-"""Whether a strategy can work with a loss, and with ranks that take part in each forward."""
+"""Checks of a strategy: does it fit the loss, and a forward pass in which all ranks take part?"""
 
 import sys
 from typing import Any
@@ -13,7 +13,7 @@ from selective_backprop.strategies._strategy import Strategy
 
 
 def check_strategy(strategy: Any) -> Strategy:
-    """Return the strategy; refuse anything else, such as a function that was not called."""
+    """Return the strategy; refuse anything else, such as `auto` without its parentheses."""
     if isinstance(strategy, Strategy):
         return strategy
     named = isinstance(strategy, str)
@@ -24,16 +24,16 @@ def check_strategy(strategy: Any) -> Strategy:
 
 
 def check_loss(strategy: Strategy, name: str | None) -> None:
-    """Refuse a loss that a strategy would take for a cross-entropy and that is none.
+    """Refuse a loss that is no cross-entropy if the strategy would treat it as one.
 
     Args:
-        strategy: reads confidence from losses, or does not.
-        name: of a loss that is known to be no cross-entropy; None of others.
+        strategy: refused only if its selector's terms set `confidence`.
+        name: the name of a loss that is known to be no cross-entropy; None for other losses.
     """
     if name is not None and strategy.selector.terms.confidence:
         raise ConfigurationError(
-            f"{strategy.name} takes exp(-loss) for the probability of the true class, and {name} "
-            "is no cross-entropy. Take a strategy that ranks losses: recorded_sb(rate=1 / 2), say"
+            f"{strategy.name} takes exp(-loss) as the probability of the true class, and {name} is "
+            "no cross-entropy. Use a strategy that only ranks losses: recorded_sb(rate=1 / 2)"
         )
 
 
@@ -42,9 +42,8 @@ def has_collective_forward(
 ) -> bool:
     """Return whether all ranks must score equally many candidates between two training steps.
 
-    They must if the forward pass that scores is a collective, which waits until every rank is in
-    it. Such is the forward pass of a model whose parameters FSDP shards. A strategy that cannot
-    ensure equal numbers is refused.
+    They must if the scoring forward pass is a collective, that is, if it waits for every rank. With
+    FSDP, each forward pass does. A strategy that cannot ensure equal numbers is refused.
     """
     needs = strategy.needs
     if isinstance(ranks, Alone) or needs is None or not strategy.scores:
@@ -57,13 +56,13 @@ def has_collective_forward(
         "draws a number of rows that varies from rank to rank; use draw='exact'": (
             strategy.selector.terms.draw is not Draw.EXACT
         ),
-        "opens and shuts a gate on each rank by itself; use a schedule without one": (
+        "opens and shuts its gate on each rank by itself; use a schedule without a gate": (
             strategy.schedule.gate is not None
         ),
-        "scores only examples of which it remembers no score; use one that scores all or "
+        "scores only examples without a remembered score; use a strategy that scores all or "
         "none": needs.remembers,
-        "leaves out rows by nonfinite='skip'; use 'raise' or 'select'": skips_rows,
-        "does not score by one whole forward pass of the model (Needs(plain_forward=True)); use "
+        "leaves out rows because of nonfinite='skip'; use 'raise' or 'select'": skips_rows,
+        "does not score by one forward pass of the whole model (Needs(plain_forward=True)); use "
         "Forward()": not needs.plain_forward,
     }
     for what, applies in refusals.items():
@@ -83,7 +82,7 @@ def _waits_for_ranks(model: nn.Module | None, scorers: list[object]) -> str | No
     sharded = () if fsdp is None else (fsdp.FSDPModule, fsdp.FullyShardedDataParallel)
     if any(isinstance(part, sharded) for part in model.modules()):
         return "FSDP gathers the model's parameters from all ranks in each forward pass"
-    # In eval mode SyncBatchNorm uses its running statistics and waits for no rank.
+    # In eval mode SyncBatchNorm uses its running statistics and does not wait.
     synced = any(isinstance(part, nn.SyncBatchNorm) for part in model.modules())
     if synced and any(getattr(scorer, "training", False) for scorer in scorers):
         return "SyncBatchNorm in training mode gathers statistics from all ranks"

@@ -1,6 +1,6 @@
-"""The famous methods: controls, Selective-Backprop's family, other papers', and `auto`.
+"""The strategies: controls, Selective-Backprop's family, other papers' methods, and `auto`.
 
-All raise a `ConfigurationError` if a value is out of its range or a part is of another kind.
+All raise a `ConfigurationError` if an argument is out of its range or of the wrong type.
 """
 
 from collections.abc import Callable, Iterable
@@ -43,25 +43,25 @@ from selective_backprop.selectors import (
 from selective_backprop.strategies._strategy import Strategy
 
 FIRST_EPOCH = Schedule(warmup_epochs=1)
-HOPELESS = 0.05  # if a lower share of examples that are far off recovers, they are given up
-FADES = 8.0  # visits of the average example after its first, over which selection ends
+HOPELESS = 0.05  # examples are dropped if fewer than this share of those like them are learned
+FADES = 8.0  # trainings on the average example, after its first one, until selection ends
 
 
 def traditional() -> Strategy:
-    """Train on everything, without selection, as the baseline of every comparison."""
+    """Train on everything, as without this library: the baseline to compare with."""
     return Strategy("traditional", None, Everything())
 
 
 def random_backprop(
     rate: float, *, draw: Draw | DrawName = Draw.EXACT, schedule: Schedule = Schedule()
 ) -> Strategy:
-    """Train on a random share of the examples; skipped examples are not even loaded.
+    """Train on a random share of the examples. Skipped examples are not loaded.
 
     Args:
         rate: share of the examples to train on, in (0, 1].
-        draw: `"exact"` takes a full batch from every `batch_size / rate` examples; `"bernoulli"`
-            tosses a coin per example.
-        schedule: when to select; all the time by default.
+        draw: `"exact"` draws one full batch from every `batch_size / rate` examples. `"bernoulli"`
+            tosses a coin for each example, so the number it keeps varies.
+        schedule: when to select; by default always.
     """
     return Strategy("random-backprop", None, Uniform(rate, draw), schedule)
 
@@ -69,12 +69,12 @@ def random_backprop(
 def random_scored(
     rate: float, *, draw: Draw | DrawName = Draw.EXACT, schedule: Schedule = Schedule()
 ) -> Strategy:
-    """Score every example but select at random: a control that also pays for scoring.
+    """Score every example but select at random: the control for strategies that score examples.
 
     Args:
         rate: share of the examples to train on, in (0, 1].
         draw: as for `random_backprop`.
-        schedule: when to select; all the time by default.
+        schedule: when to select; by default always.
     """
     return Strategy("random-scored", Forward(), Uniform(rate, draw), schedule)
 
@@ -82,11 +82,11 @@ def random_scored(
 def random_k(rate: float, *, scorer: AbstractScorer = Forward()) -> Strategy:
     """Score every example but select at random: the control for `top_k` and `low_k`.
 
-    This is `random_scored` with `draw="exact"`.
+    This is `random_scored` with `draw="exact"` and a scorer of your choice.
 
     Args:
         rate: share of the examples to train on, in (0, 1].
-        scorer: how examples are scored; the scores are ignored.
+        scorer: computes the scores, which are then ignored.
     """
     return Strategy("random-k", scorer, Uniform(rate))
 
@@ -94,14 +94,14 @@ def random_k(rate: float, *, scorer: AbstractScorer = Forward()) -> Strategy:
 def top_k(
     rate: float, *, scorer: AbstractScorer = Forward(), schedule: Schedule = Schedule()
 ) -> Strategy:
-    """Train on the highest-scoring examples of each window.
+    """Train on the examples with the highest scores.
 
-    A window is the `batch_size / rate` examples that one batch is chosen from.
+    Each batch is chosen from a window of `batch_size / rate` examples.
 
     Args:
         rate: share of each window to train on, in (0, 1].
-        scorer: how examples are scored.
-        schedule: when to select; all the time by default.
+        scorer: computes the scores; by default each example's loss in a forward pass.
+        schedule: when to select; by default always.
 
     Source:
         Kawaguchi and Lu 2020, arXiv:1907.04371 (ordered SGD).
@@ -112,23 +112,23 @@ def top_k(
 def low_k(
     rate: float, *, scorer: AbstractScorer = Forward(), schedule: Schedule = Schedule()
 ) -> Strategy:
-    """Train on the lowest-scoring examples of each window.
+    """Train on the examples with the lowest scores.
 
-    A window is the `batch_size / rate` examples that one batch is chosen from.
+    Each batch is chosen from a window of `batch_size / rate` examples.
 
     Args:
         rate: share of each window to train on, in (0, 1].
-        scorer: how examples are scored.
-        schedule: when to select; all the time by default.
+        scorer: computes the scores; by default each example's loss in a forward pass.
+        schedule: when to select; by default always.
 
     Source:
-        Shah et al. 2020, arXiv:2001.03316 (min-loss SGD), against outliers.
+        Shah et al. 2020, arXiv:2001.03316. Their min-loss SGD is meant for data with outliers.
     """
     return Strategy("low-k", scorer, Bottom(rate), schedule)
 
 
 def pruned(subset: Subset) -> Strategy:
-    """Train on a part of the data set, chosen once, as if the rest did not exist.
+    """Train on a part of the data set that you chose beforehand. The rest is never loaded.
 
     Args:
         subset: the part to train on, such as `prune(el2n_scores(...), keep=0.5)`.
@@ -152,22 +152,20 @@ def selective_backprop(
 ) -> Strategy:
     """Score every example with a forward pass, and train on examples whose loss ranks high.
 
-    An example whose loss exceeds a share `q` of recent losses is trained on with probability `q **
-    beta`. About `rate = 1 / (beta + 1)` of all examples are kept. Each example costs a forward
-    pass and, on average, `rate` of a training step. If a backward pass costs as much as two
-    forward passes, an example costs three forward passes without selection. At a rate of 1/3 it
-    costs two: one for its score and, on average, one for training.
+    An example whose loss exceeds a share `q` of the recent losses is trained on with probability
+    `q ** beta`. This selects a share of about `rate = 1 / (beta + 1)` of all examples. A backward
+    pass costs about two forward passes, so training on everything costs three forward passes per
+    example. At a rate of 1/3, it costs two on average: one for scoring and one for training.
 
     Args:
-        rate: share of the examples to train on, in (0, 1]; give this or `beta`.
-        beta: selectivity, at least 0; give this or `rate`.
-        draw: `"exact"` takes a full batch from every `batch_size / rate` examples; `"bernoulli"`
-            tosses a coin per example, as the paper does.
-        history: how many recent losses a new loss is ranked against; the paper's R.
+        rate: share of the examples to train on, in (0, 1]. Pass either this or `beta`.
+        beta: selectivity, at least 0: 1 keeps about a half, 2 about a third, 0 everything.
+        draw: as for `random_backprop`. The paper uses `"bernoulli"`.
+        history: number of recent losses that a new loss is ranked against; the paper's R.
         warmup_epochs: number of epochs at the beginning that train on everything.
-        start: fraction of training before which everything is trained on.
-        end: fraction of training after which everything is trained on again.
-        scorer: how examples are scored.
+        start: fraction of training, in [0, 1), before which everything is trained on.
+        end: fraction of training, in (`start`, 1], from which everything is trained on again.
+        scorer: computes the losses to rank.
 
     Source:
         Jiang et al. 2019, arXiv:1910.00762.
@@ -180,14 +178,14 @@ def selective_backprop(
     else:
         given = "neither" if rate is None else "both"
         raise ConfigurationError(
-            f"{given} of rate and beta given; they are one knob, rate = 1 / (beta + 1), so give "
-            "one: rate=1/3 and beta=2 both keep a third"
+            f"{given} of rate and beta given; pass exactly one, since each sets the other by "
+            "rate = 1 / (beta + 1): rate=1/3 and beta=2 both keep a third"
         )
     return Strategy("selective-backprop", scorer, ranking, schedule)
 
 
 def _ranking(rate: float, draw: Draw | DrawName, history: int = 1024) -> Percentile:
-    # The beta with which the mean of q ** beta, for q uniform in [0, 1], is the rate.
+    # With this beta, the mean of q ** beta is the rate if q is uniform in [0, 1].
     return Percentile(1.0 / check_rate("rate", rate) - 1.0, draw, history)
 
 
@@ -204,21 +202,21 @@ def stale_sb(
 ) -> Strategy:
     """Selective-Backprop that scores each example only every few epochs.
 
-    In between, the same share of examples is selected by their last scores, before anything is
-    loaded. In each epoch an example costs, on average, `1 / epochs` of a forward pass and `rate` of
-    a training step. `epochs=1` is the same as `selective_backprop`, bit for bit.
+    In the epochs between, examples are selected by their last scores, before they are loaded. In
+    each epoch, an example costs on average `1 / epochs` of a forward pass for scoring. With
+    `epochs=1`, training is the same as with `selective_backprop`, bit for bit.
 
     Args:
         rate: share of the examples to train on, in (0, 1].
         epochs: n, the number of epochs for which a score is used; at least 1.
-        spread: score 1/n of the examples in every epoch, instead of all in every n-th epoch.
-        recorded: whether the losses of training count as scores, too. In your loop, use
-            `SelectiveLoader.loss_fn` as the loss, or call `record`.
-        draw: as for `selective_backprop`.
-        history: how many recent losses a new score is ranked against. Remembered scores of earlier
-            epochs are ranked against each other.
-        schedule: when selection acts; by default from the second epoch on.
-        scorer: how examples are scored.
+        spread: score another n-th of the examples in each epoch, not all in every n-th epoch.
+        recorded: whether training losses count as scores, too. If so, use
+            `SelectiveLoader.loss_fn` as the loss of your loop, or call `SelectiveLoader.record`.
+        draw: as for `random_backprop`.
+        history: number of recent scores that a new score is ranked against. In epochs without
+            scoring, examples are ranked against each other.
+        schedule: when to select; by default from the second epoch on.
+        scorer: computes the scores.
 
     Source:
         Jiang et al. 2019, arXiv:1910.00762, section 3.3 (StaleSB).
@@ -243,9 +241,9 @@ def predicted_sb(
         predictor: predicts an example's next score from its last scores: `Average()`,
             `GaussianProcess()` or `Crossing(rate)`. The last two need scikit-learn.
         epochs: number of epochs after which an example is scored again; at least 2.
-        draw: as for `selective_backprop`.
-        history: how many recent losses a new score is ranked against.
-        schedule: when selection acts; by default from the second epoch on.
+        draw: as for `random_backprop`.
+        history: number of recent losses that a new loss is ranked against.
+        schedule: when to select; by default from the second epoch on.
     """
     scorer = Predicted(Forward(), predictor, epochs)
     return Strategy("predicted-sb", scorer, _ranking(rate, draw, history), schedule)
@@ -258,18 +256,18 @@ def recorded_sb(
     draw: Draw | DrawName = Draw.EXACT,
     schedule: Schedule = FIRST_EPOCH,
 ) -> Strategy:
-    """Selective-Backprop that uses the losses of training as scores.
+    """Selective-Backprop that uses training losses as scores.
 
-    There is no extra forward pass, and only selected examples are loaded. So an example costs, on
-    average, `rate` of a training step. An example's score is its loss when it was last trained on,
-    even if this was many epochs ago. In your loop, use `SelectiveLoader.loss_fn` as the loss, or
-    call `record`.
+    There are no extra forward passes, and skipped examples are not loaded. An example's score is
+    its loss when it was last trained on, even if this was many epochs ago. Use
+    `SelectiveLoader.loss_fn` as the loss of your loop, or call `SelectiveLoader.record`.
 
     Args:
         rate: share of the examples to train on, in (0, 1].
-        max_age: number of epochs for which a loss is used; None sets no limit.
-        draw: as for `selective_backprop`.
-        schedule: when selection acts; by default from the second epoch on.
+        max_age: number of epochs for which a loss is used. Then the example is trained on again.
+            None sets no limit.
+        draw: as for `random_backprop`.
+        schedule: when to select; by default from the second epoch on.
     """
     return Strategy("recorded-sb", Recorded(max_age), _ranking(rate, draw), schedule)
 
@@ -283,15 +281,15 @@ def proxy_sb(
     history: int = 1024,
     schedule: Schedule = FIRST_EPOCH,
 ) -> Strategy:
-    """Selective-Backprop with scores from a small model that is trained alongside the large one.
+    """Selective-Backprop with losses of a small model, which is trained on the same batches.
 
     Args:
-        make_model: returns the small model, which takes the same batches as the large one.
+        make_model: returns a new small model, which takes the same batches as yours.
         make_optimizer: takes the small model's parameters and returns an optimiser for them.
         rate: share of the examples to train on, in (0, 1].
-        draw: as for `selective_backprop`.
-        history: how many recent losses a new loss is ranked against.
-        schedule: when selection acts; by default from the second epoch on.
+        draw: as for `random_backprop`.
+        history: number of recent losses that a new loss is ranked against.
+        schedule: when to select; by default from the second epoch on.
 
     Source:
         Coleman et al. 2020, arXiv:1906.11829. The paper trains the small model beforehand.
@@ -301,12 +299,12 @@ def proxy_sb(
 
 
 def diet_sb(subset: Subset, rate: float, *, schedule: Schedule = FIRST_EPOCH) -> Strategy:
-    """Prune the data set by early scores, then train on the rest with Selective-Backprop.
+    """Selective-Backprop on a part of the data set that you chose beforehand.
 
     Args:
         subset: the part of the data set to keep, such as `prune(el2n_scores(...), keep=0.8)`.
         rate: share of this part to train on, in (0, 1].
-        schedule: when selection acts; by default from the second epoch on.
+        schedule: when to select; by default from the second epoch on.
     """
     ranking = _ranking(rate, Draw.EXACT)
     return Strategy("diet-sb", Forward(), ranking, schedule).within(subset)
@@ -321,15 +319,15 @@ def kath18(
 ) -> Strategy:
     """Importance sampling: draw each batch from more examples, in proportion to gradient norms.
 
-    In your loop, use `SelectiveLoader.loss_fn` as the loss. Or weight the losses by
-    `selection.weights`, and pass the model's outputs to `record`. The schedule's gate
-    decides from these outputs when to sample. Without them the gate needs extra forward passes.
+    Use `SelectiveLoader.loss_fn` as the loss of your loop. Or multiply the losses by
+    `selection.weights`, and pass the model's outputs to `SelectiveLoader.record`. The default
+    schedule decides from the outputs when to sample. Without them, it needs extra forward passes.
 
     Args:
-        presample: number of scored examples per row of a training batch, more than 1; the paper's
-            B / b.
-        measure: rows are drawn in proportion to this quantity: `"error-norm"` (the paper's bound of
-            the gradient's norm) or `"loss"`.
+        presample: number of examples that are scored for each row of a batch, more than 1; the
+            paper's B / b.
+        measure: how examples are scored: by `"error-norm"` (the paper's upper bound of the
+            gradient's norm) or by `"loss"`. An example's odds are proportional to its score.
         bias: exponent of the weights, in [0, 1]. 1 makes the gradient unbiased. 0 uses no weights,
             as in the Selective-Backprop paper's experiments.
         schedule: when to sample; by default while the lower variance is worth the cost of scoring
@@ -346,19 +344,19 @@ def kath18(
 def infobatch(
     prune: float = 0.5, *, longer_steps: bool = True, schedule: Schedule = Schedule(end=0.875)
 ) -> Strategy:
-    """Skip random examples whose loss is below the mean, and give the rest of these more weight.
+    """Skip some of the examples with losses below the mean, and give the rest of these more weight.
 
-    Losses are recorded in training, so there is no extra forward pass. Skipped examples are not
-    loaded. In your loop, use `SelectiveLoader.loss_fn` as the loss. Or record losses and apply the
-    weights by hand.
+    An example's loss is its last training loss, so there are no extra forward passes. Skipped
+    examples are not loaded. Use `SelectiveLoader.loss_fn` as the loss of your loop. Or multiply the
+    losses by `selection.weights`, and pass them unweighted to `SelectiveLoader.record`.
 
     Args:
         prune: probability of skipping an example whose loss is below the mean, in [0, 1); the
-            paper's r.
-        longer_steps: use the published weights. Their mean is above 1, so an epoch has fewer but
-            longer steps. With False, `(weights * losses).mean()` is unbiased.
+            paper's r. Those that are kept get the weight `1 / (1 - prune)`.
+        longer_steps: use these weights, as published. Their mean is above 1, so optimiser steps are
+            longer. With False, all weights are scaled so that the gradient is unbiased.
         schedule: when to skip; by default until seven eighths of training are done, as in the
-            paper. The loader must know the length of training: pass it `epochs=`.
+            paper. For this, pass `epochs=` to the loader.
 
     Source:
         Qin et al. 2023, arXiv:2303.04947.
@@ -373,19 +371,19 @@ def kakurenbo(
     scorer: AbstractScorer = Forward(),
     schedule: Schedule = FIRST_EPOCH,
 ) -> Strategy:
-    """Hide the examples with the lowest losses, if the model is confident and right about them.
+    """Leave out the easiest examples: those that the model predicts correctly and confidently.
 
-    Hidden examples are not trained on in an epoch. At its end a forward pass scores them, so that
-    forgotten examples come back. In your loop, use `SelectiveLoader.loss_fn` as the loss, or call
-    `record`.
+    At the end of each epoch, a forward pass scores the examples that were left out, and forgotten
+    ones are trained on again. Use `SelectiveLoader.loss_fn` as the loss of your loop, or call
+    `SelectiveLoader.record`. Pass `epochs=` to the loader.
 
     Args:
-        share: the largest share of the examples to hide, in (0, 1). It falls to 0.8 times this
-            value after 0.3 of training, to 0.6 times after 0.6, and to 0.4 times after 0.8.
-        confidence: the lowest probability of the true class at which an example may be hidden, in
-            [1/2, 1).
-        scorer: scores the hidden examples.
-        schedule: when to hide; by default from the second epoch on.
+        share: the largest share of the examples to leave out, lowest losses first, in (0, 1). It
+            falls to 0.8 times this after 0.3 of training, to 0.6 after 0.6, and to 0.4 after 0.8.
+        confidence: an example is left out only if the model predicts its true class with at least
+            this probability, in [1/2, 1).
+        scorer: scores the examples that were left out.
+        schedule: when to leave examples out; by default from the second epoch on.
 
     Source:
         Nguyen et al. 2023, arXiv:2310.10102. The paper also divides the learning rate by the share
@@ -400,14 +398,15 @@ def easy_skip(
     """Skip examples that the model has surely learned, each for at most four epochs in a row.
 
     An example is kept with probability `odds = 2 * (1 - exp(-loss))`, clamped to [`floor`, 1]. Here
-    `loss` is the example's loss when it was last trained on. A kept row has the weight `odds **
-    -0.5`. There is no extra forward pass, and skipped examples are not loaded. In your loop, use
-    `SelectiveLoader.loss_fn` as the loss. Or record losses and apply the weights by hand.
+    `loss` is the example's loss when it was last trained on. A kept example has the weight
+    `odds ** -0.5`. There are no extra forward passes, and skipped examples are not loaded. Use
+    `SelectiveLoader.loss_fn` as the loss of your loop. Or multiply the losses by
+    `selection.weights`, and pass them unweighted to `SelectiveLoader.record`.
 
     Args:
         floor: the lowest probability of being kept, in (0, 1].
         schedule: when to skip; by default after the first quarter and before the last sixth of
-            training. The loader must know the length of training: pass it `epochs=`.
+            training. For this, pass `epochs=` to the loader.
     """
     return Strategy("easy-skip", Recorded(max_age=4), Confident(floor), schedule)
 
@@ -419,18 +418,18 @@ def rho_loss(
     scorer: AbstractScorer = Forward(),
     schedule: Schedule = Schedule(),
 ) -> Strategy:
-    """Train on the examples whose loss is furthest above that of a reference model.
+    """Train on the examples whose loss is furthest above their loss in a reference model.
 
-    A reference model has learned these examples, and yours has not. Each batch is chosen from a
+    The reference model has learned these examples, and yours has not. Each batch is chosen from a
     window of `batch_size / rate` examples.
 
     Args:
-        reference: one loss per example of the data set, `[example]`, from a reference model that
-            was trained beforehand.
+        reference: the reference model's loss of each example of the data set, `[example]`. Train
+            this model beforehand, on other examples.
         rate: share of each window to train on, in (0, 1].
-        scorer: how examples are scored. `Recorded()` reuses losses that training recorded, so it
-            selects examples before they are loaded.
-        schedule: when to select; all the time by default.
+        scorer: computes your model's losses. `Recorded()` takes them from training, so examples
+            are selected before they are loaded.
+        schedule: when to select; by default always.
 
     Source:
         Mindermann et al. 2022, arXiv:2206.07137 (RHO-LOSS).
@@ -450,17 +449,15 @@ def tail_sft(
     """Skip the examples whose loss has fallen furthest since training began.
 
     The model fits these examples already, so training focuses on the others. An example's score is
-    its last recorded loss minus its initial loss. Each batch is chosen from a window of
-    `batch_size / rate` examples. There is no extra forward pass, and skipped examples are not
-    loaded. So an example costs, on average, `rate` of a training step. In your loop, use
-    `SelectiveLoader.loss_fn` as the loss, or call `record` with one loss per example. For a text,
-    record the mean of its tokens' losses, so that length makes no difference.
+    its last training loss minus its initial loss. Each batch is chosen from a window of
+    `batch_size / rate` examples. There are no extra forward passes, and skipped examples are not
+    loaded. Use `SelectiveLoader.loss_fn` as the loss of your loop, or pass one loss per example to
+    `SelectiveLoader.record`: for a text, the mean of its tokens' losses.
 
     Args:
         rate: share of each window to train on, in (0, 1].
-        initial: one loss per example of the data set, `[example]`, from the model before training;
-            `example_losses` computes them. None takes the first recorded loss of each example. By
-            then the model has learned from other examples.
+        initial: each example's loss before training, `[example]`; `example_losses` computes them.
+            None takes each example's first training loss.
         max_age: the most epochs in a row for which an example is skipped; None sets no limit.
         schedule: when to skip; by default from the second epoch on, since the first epoch records
             the losses.
@@ -479,20 +476,20 @@ def tail_sft(
 def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedule()) -> Strategy:
     """Leave out examples that score exactly 0, and fill batches up with the next examples.
 
-    Use this strategy with a loss whose gradient is exactly 0 if the loss is 0, such as a hinge
-    loss. Then the saved steps cost you only their momentum and weight decay.
+    Use this strategy if a loss of 0 means a gradient of 0, as with a hinge loss. Then the model
+    would learn nothing from the examples left out.
 
-    With `Recorded(max_age)` there is no extra forward pass. If training recorded a loss of 0, the
-    example is not loaded for `max_age` epochs, and then tried again. In reinforcement learning,
-    this can skip prompts before answers are generated. For rewards of at most 1, record
+    With `Recorded(max_age)` there are no extra forward passes. An example with a training loss of 0
+    is not loaded for `max_age` epochs, and then trained on again. In reinforcement learning, this
+    can skip prompts before answers are generated. For rewards of at most 1, record
     `1 - rewards.amin(1)`, which is 0 if all answers to a prompt were right.
 
     To drop rows of gradient 0 without changing the gradient of the batch, use `NonzeroRows`.
 
     Args:
         scorer: scores the examples. `Forward()` computes each example's loss;
-            `Recorded(max_age=4)` remembers the losses of training.
-        schedule: when to leave examples out; all the time by default.
+            `Recorded(max_age=4)` remembers training losses.
+        schedule: when to leave examples out; by default always.
 
     Source:
         Zheng et al. 2025, arXiv:2506.02177 (GRESO), for skipping prompts by earlier rewards. In
@@ -503,31 +500,31 @@ def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedu
 
 
 def auto(*, trim: bool = False, schedule: Schedule = FIRST_EPOCH) -> Strategy:
-    """Skip learned examples early in training, and drop labels that look wrong later.
+    """Skip most examples that the model has learned, and drop labels that look wrong.
 
-    There is no rate to set. An example is kept with probability `2 * (1 - exp(-loss))`, clamped to
-    [0.1, 1]. Here `loss` is the higher of the example's last two losses in training. So an example
-    is skipped only if the model gives its label a probability above 1/2. An example that was
-    skipped for ten epochs is trained on again.
+    You need not choose a rate. An example is kept with probability `2 * (1 - exp(-loss))`, clamped
+    to [0.1, 1]. Here `loss` is the higher of the example's last two training losses. So an example
+    is skipped only if the model gives its label a probability above 1/2. After being skipped for
+    ten epochs, an example is trained on again.
 
-    Low losses are raised in two cases, so that fewer examples are skipped. First, they rise each
-    time the average example is trained on. After the ninth time, learned examples are no longer
-    skipped (`fades=` of `Recorded`): by then the model knows most examples by heart, and the others
-    are mostly noise. Second, low losses are raised in a class with more than half of all examples,
+    Low losses are raised in two cases, so that fewer examples are skipped. First, they rise as
+    training goes on. Once the average example has been trained on nine times, learned examples are
+    no longer skipped (`fades=` of `Recorded`): the model then knows most examples by heart, and the
+    others are mostly noise. Second, they rise in a class with more than half of all examples,
     because this class is easy to guess (`prior=` of `Recorded`).
 
-    An example is dropped if its last two losses are so high that hardly any example with such a
-    loss is learned later. Mislabelled examples behave like this (`give_up=` of `Recorded`). No
-    example is dropped from a class until the model has learned half of this class.
+    An example is dropped if its last two losses are so high that hardly any example with such
+    losses is learned later. This is typical of wrong labels (`give_up=` of `Recorded`). No example
+    is dropped from a class until the model has learned half of this class.
 
-    There is no extra forward pass, and skipped examples are not loaded. In your loop, use
-    `SelectiveLoader.loss_fn` as the loss, or record plain cross-entropies with their targets. All
-    kept rows have the same weight.
+    There are no extra forward passes, skipped examples are not loaded, and all kept examples have
+    the same weight. Use `SelectiveLoader.loss_fn` as the loss of your loop, or pass plain
+    cross-entropies and their targets to `SelectiveLoader.record`.
 
     Args:
         trim: whether to drop the examples with the highest losses, too, from the second epoch on.
             The first epoch estimates the share of wrong labels, and this share is dropped (`trim=`
-            of `Recorded`). Use it with label smoothing, such as 0.3: without smoothing a model
+            of `Recorded`). Use `trim` with label smoothing, such as 0.3: without smoothing, a model
             learns wrong labels by heart.
         schedule: when to skip; by default from the second epoch on.
     """

@@ -1,4 +1,4 @@
-"""How examples are scored, which of them are kept, and when: three parts, and a name."""
+"""A strategy has three parts: how examples are scored, which are kept, and when."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,18 +13,18 @@ from selective_backprop.selectors import AbstractSelector
 
 @dataclass(frozen=True)
 class Strategy:
-    """How examples are scored, which examples are kept, and when selection acts.
+    """How examples are scored, which examples are kept, and when to select.
 
     Args:
         name: the strategy's name in figures, tables and messages.
-        scorer: gives one number per example. None if the selector needs no scores; then examples
-            are selected before they are loaded.
+        scorer: gives each example a score. None if the selector needs no scores; then examples are
+            selected before they are loaded.
         selector: chooses examples by their scores.
-        schedule: when selection acts.
-        subset: the part of the data set to use, in warm-up too; None for the whole data set.
+        schedule: when to select; by default always.
+        subset: the part of the data set to use, during warm-up too; None for the whole data set.
 
     Raises:
-        ConfigurationError: if an argument has the wrong type, or the parts do not go together.
+        ConfigurationError: if an argument has the wrong type, or the parts do not fit together.
     """
 
     name: str
@@ -40,24 +40,24 @@ class Strategy:
         check_instance("subset", self.subset, Subset, "prune(scores, keep=0.5)", optional=True)
         if self.scorer is None and self.selector.terms.needs_scores:
             raise ConfigurationError(
-                f"{self.selector!r} chooses by score and needs a scorer, such as Forward()"
+                f"{self.selector!r} chooses by score, so it needs a scorer, such as Forward()"
             )
         remembers = self.scorer is not None and self.scorer.needs.remembers
         if remembers and self.selector.terms.keeps_everything:
             raise ConfigurationError(
-                f"{self.scorer!r} remembers scores, and {self.selector!r} keeps everything "
-                "whatever they are; use a selector such as Percentile(beta=2)"
+                f"{self.scorer!r} remembers scores, but {self.selector!r} keeps everything and "
+                "ignores them; use a selector such as Percentile(beta=2)"
             )
         gated = self.schedule.gate is not None
         if gated and (self.scorer is None or not self.scorer.needs.passes):
             raise ConfigurationError(
-                f"{self.schedule.gate!r} judges from fresh scores, and {self.scorer!r} takes "
-                "none; use a scorer such as Forward()"
+                f"{self.schedule.gate!r} needs fresh scores to decide when to select, but "
+                f"{self.scorer!r} computes none; use a scorer such as Forward()"
             )
 
     @cached_property
     def needs(self) -> Needs | None:
-        """The needs of the scorer; None if there is no scorer."""
+        """What the scorer needs; None if there is no scorer."""
         return None if self.scorer is None else self.scorer.needs
 
     @property
@@ -67,9 +67,7 @@ class Strategy:
         return needs is not None and (needs.passes or needs.rescores)
 
     def within(self, subset: Subset) -> "Strategy":
-        """Return a copy of this strategy that uses only a part of the data set.
-
-        Pass, for example, the result of `prune(scores, keep=0.5)`.
+        """Return a copy that uses only a part of the data set, such as `prune(scores, keep=0.5)`.
 
         Raises:
             ConfigurationError: if `subset` is not a `Subset`.
