@@ -1,4 +1,4 @@
-"""Train on handwritten digits with Accelerate, accumulating gradients over two batches."""
+"""Train the network of accelerate_digits.py without selection."""
 
 import torch
 from accelerate import Accelerator

@@ -1,4 +1,4 @@
-"""Accumulate gradients over two batches of 16: steps as of batches of 32, in half the memory."""
+"""Accumulate gradients over two batches of 16, which needs less memory than one batch of 32."""
 
 import torch
 from sklearn.datasets import load_digits

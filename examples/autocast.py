@@ -1,4 +1,4 @@
-"""Train in half precision with a gradient scaler: float16 on a GPU, bfloat16 on a CPU."""
+"""Train in half precision: float16 with a gradient scaler on a GPU, bfloat16 on a CPU."""
 
 import torch
 from sklearn.datasets import load_digits
@@ -9,7 +9,7 @@ import selective_backprop as sb
 
 torch.manual_seed(0)
 device = "cuda" if torch.cuda.is_available() else "cpu"
-# bfloat16 has the range of float32, so that nothing has to be scaled.
+# bfloat16 has the range of float32, so it needs no scaling.
 precision = torch.float16 if device == "cuda" else torch.bfloat16
 digits = load_digits()
 pixels = torch.tensor(digits.data / 16, dtype=torch.float32)
@@ -22,7 +22,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 scaler = torch.amp.GradScaler(device, enabled=precision == torch.float16)
 
 
-def losses(model, batch):  # scores are taken outside the loop's autocast
+def losses(model, batch):  # called outside the autocast context of the loop
     inputs, targets = batch[0].to(device), batch[1].to(device)
     with torch.autocast(device, precision):
         return nn.functional.cross_entropy(model(inputs), targets, reduction="none")

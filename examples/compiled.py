@@ -1,4 +1,4 @@
-"""Train a compiled model. Batches to score and to train on have one shape, so it stays compiled."""
+"""Train a compiled model. All batches have the same shape, so it is not compiled again."""
 
 import torch
 from sklearn.datasets import load_digits

@@ -1,4 +1,4 @@
-"""Find a digit in an image and name it: `losses=` gives one loss per image, of class and place."""
+"""Find and classify a digit in an image. The loss of an image is that of its class and place."""
 
 import torch
 from sklearn.datasets import load_digits
@@ -11,7 +11,7 @@ import selective_backprop as sb
 torch.manual_seed(0)
 digits = load_digits()
 labels = torch.tensor(digits.target)
-places = torch.randint(3, (len(labels), 2))  # of the digit's upper left corner, in pixels
+places = torch.randint(3, (len(labels), 2))  # the digit's top row and left column
 images = torch.zeros(len(labels), 1, 10, 10)
 for image, (row, column), digit in zip(images, places.tolist(), digits.images, strict=True):
     image[0, row : row + 8, column : column + 8] = torch.tensor(digit / 16)

@@ -1,4 +1,4 @@
-"""Train on batches that are dictionaries: `outputs=` says what the model makes of one."""
+"""Train on batches that are dictionaries: `outputs=` returns outputs and targets of a batch."""
 
 import torch
 from sklearn.datasets import load_digits

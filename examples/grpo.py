@@ -1,4 +1,4 @@
-"""GRPO on a toy: answer with three digits reversed; groups of equal rewards cost no training."""
+"""GRPO on a toy task, reversing three digits: rows without a gradient are not trained on."""
 
 import sys
 
@@ -8,7 +8,7 @@ from torch import nn
 import selective_backprop as sb
 
 DIGITS, LENGTH = 6, 3
-PROMPTS, GROUP = 16, 8  # of each step, and answers to each prompt
+PROMPTS, GROUP = 16, 8  # prompts per step, and answers per prompt
 
 
 def train(nonzero: sb.NonzeroRows | None, steps: int) -> tuple[nn.Module, list[float], int]:
@@ -35,7 +35,7 @@ def train(nonzero: sb.NonzeroRows | None, steps: int) -> tuple[nn.Module, list[f
         prompts, answers, advantages = rows
         trained += len(prompts)
         before = None
-        for _ in range(2):  # updates on these answers, the second of them clipped
+        for _ in range(2):  # two updates on these answers; only the second can be clipped
             logs = policy(prompts).gather(2, answers[..., None]).squeeze(2)
             before = logs.detach() if before is None else before
             ratios = (logs - before).exp()

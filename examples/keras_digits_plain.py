@@ -1,4 +1,4 @@
-"""Train the network of keras_digits.py without selection, with KERAS_BACKEND=torch."""
+"""Train the network of keras_digits.py without selection."""
 
 import keras
 from sklearn.datasets import load_digits

@@ -1,4 +1,4 @@
-"""Train a small network on handwritten digits with Lightning, as everybody writes it."""
+"""Train a small network on handwritten digits with Lightning, selecting examples."""
 
 import torch
 from lightning.pytorch import LightningModule, Trainer

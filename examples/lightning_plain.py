@@ -1,4 +1,4 @@
-"""Train a small network on handwritten digits with Lightning, as everybody writes it."""
+"""Train the network of lightning_digits.py without selection."""
 
 import torch
 from lightning.pytorch import LightningModule, Trainer

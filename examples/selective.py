@@ -1,4 +1,4 @@
-"""Train on handwritten digits, a fifth of which get a random label; EPOCHS may follow the name."""
+"""Train on handwritten digits, a fifth with random labels. You may pass a number of epochs."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import selective_backprop as sb
 
 torch.manual_seed(0)
-torch.set_num_threads(1)  # for so small a net more are slower
+torch.set_num_threads(1)  # more threads are slower for a net this small
 digits = load_digits()
 order = torch.randperm(len(digits.target))
 images = torch.tensor(digits.images[order], dtype=torch.float32).div(16).unsqueeze(1)

@@ -1,7 +1,7 @@
-"""Train a small language model on Python's own library with TRL: plainly, selectively, shortened.
+"""Train a small language model on Python's standard library with TRL, with and without selection.
 
-The selective training takes fewer steps than the plain one. The third is the plain one again,
-shortened to as many steps: selection has to beat it.
+Selective training takes fewer steps than plain training. The third run is plain training with as
+few steps, which selection has to beat.
 """
 
 import math
@@ -28,7 +28,7 @@ class SelectiveSFTTrainer(SelectiveTrainer, SFTTrainer):
 
 
 def paragraphs(packages: list[str]) -> Dataset:
-    """Return what stands between empty lines, up to 250 characters of each."""
+    """Return the paragraphs of the source files, each cut to 250 characters."""
     library = Path(sysconfig.get_path("stdlib"))
     files = sorted(file for name in packages for file in (library / name).glob("*.py"))
     parts = [part for file in files for part in re.split(r"\n\s*\n", file.read_text("utf-8"))]
@@ -54,6 +54,6 @@ def run(name: str, kind: type[SFTTrainer], steps: int, **options: sb.Strategy) -
 
 
 whole = run("plain", SFTTrainer, -1)
-fewer = whole * (1 + (PASSES - 1) // 2) // PASSES  # the first pass is whole, the others are halves
+fewer = whole * (1 + (PASSES - 1) // 2) // PASSES  # all of the first epoch, half of each other
 run("selective", SelectiveSFTTrainer, fewer, strategy=sb.recorded_sb(rate=1 / 2))
 run("shortened", SFTTrainer, fewer)

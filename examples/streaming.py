@@ -1,4 +1,4 @@
-"""Train on a stream, of which no example is known by number: an iterable data set."""
+"""Train on a stream: an iterable data set, whose examples have no index."""
 
 import torch
 from sklearn.datasets import load_digits

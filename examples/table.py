@@ -1,4 +1,4 @@
-"""Train on a table: tell from measurements of the cells of a tumour whether it is benign."""
+"""Train on a table: predict from measurements of a tumour's cells whether it is benign."""
 
 import torch
 from sklearn.datasets import load_breast_cancer

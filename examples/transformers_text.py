@@ -1,4 +1,4 @@
-"""Tell from a sentence which module's documentation it is from, with the Trainer."""
+"""Predict which module's documentation a sentence is from, with Transformers' Trainer."""
 
 import ast
 import importlib

@@ -1,4 +1,4 @@
-"""Tell from a sentence which module's documentation it is from, with the Trainer."""
+"""Train the network of transformers_text.py without selection."""
 
 import ast
 import importlib
