@@ -279,7 +279,7 @@ MEASURES = {
     "final error": Measure(_at_the_end, _END),
     "excess of final error": Measure(_at_the_end, _END, signed=False),
     "further behind": Measure(
-        partial(beyond_the_first, of=_behind), "points of final error beyond the first panel's"
+        partial(beyond_the_first, of=_behind), "points of final error more than in the first panel"
     ),
 }
 
@@ -287,7 +287,7 @@ MEASURES = {
 def times_as_fast(ratios: pd.Series, where: str) -> tuple[Verdict, str]:
     """Return whether logarithms of how many times sooner something is are above 0, in words."""
     if not len(ratios):
-        return Verdict.OPEN, "nothing to measure"
+        return Verdict.OPEN, "nothing to compare"
     found = estimate([*ratios])
     middle, low, high = (math.exp(x) for x in (found.mean, found.low, found.high))
     interval = "" if math.isnan(found.half_width) else f" ({low:.2f} to {high:.2f})"

@@ -39,8 +39,8 @@ Names = Annotated[
     list[str],
     typer.Argument(
         metavar="list | NAME... | all",
-        help=f"What to redo: {', '.join(FIGURES)}; all of these; {', '.join(STUDY)}, the stages "
-        "of the study behind auto, each with seeds of its own; study, all of them. "
+        help=f"What to redo: {', '.join(FIGURES)}; or all, for all of these; {', '.join(STUDY)}, "
+        "the stages of the study behind auto; or study, for all stages. "
         "list says what each figure needs, what is on record, and how long the rest takes.",
     ),
 ]
@@ -48,19 +48,19 @@ ScaleOption = Annotated[
     ScaleName,
     option(
         "|".join(ScaleName),
-        "Of figures. small: small nets on parts of real data, all within about two hours on "
-        "two cores. cifar10: all of CIFAR-10, a few of the figures, in about as long. nets: what "
-        "the paper looked at inside MobileNetV2, with that net, in about as long. gpu, "
-        "gpu-wide: the same figures with ResNet-18 and Wide-ResNet in bf16, for one GPU and half "
-        "an hour or hours. full: the papers' own nets, data and lengths, for a GPU and days.",
+        "What figures train. small: small nets on parts of the data, about two hours on two "
+        "cores for all figures. cifar10: a few figures on all of CIFAR-10, also about two hours. "
+        "nets: MobileNetV2 from inside, also about two hours. saturated: a few figures on all of MNIST and Fashion-MNIST. gpu: a few figures with "
+        "ResNet-18 in bf16, half an hour on a GPU. gpu-wide: the same with Wide-ResNet, hours. "
+        "full: the papers' own nets, data and lengths, days on a GPU.",
     ),
 ]
 Seeds = Annotated[
     int | None,
     option(
         "N",
-        "How many seeds to run. Default: 3, and 5 of the study, beside those that learning "
-        "rates are found with.",
+        "How many seeds to run, besides those that find learning rates. Default: 3, and 5 for "
+        "the study.",
         min=1,
     ),
 ]
@@ -68,16 +68,17 @@ Out = Annotated[
     Path | None,
     option(
         "FOLDER",
-        "Folder for records, figures and tables; a stage of the study has a folder of its own "
-        "in it. Default: runs/papers, and runs/study; the same in records with --from-records.",
+        "Folder for records, figures and tables. Each stage of the study gets a folder of its "
+        "own in it. Default: runs/papers and runs/study; with --from-records, records/papers/SCALE "
+        "and records/study.",
     ),
 ]
 Hours = Annotated[
     float | None,
     option(
         "H",
-        "End every run of figures after so many hours of training, as the paper did after 12, "
-        "and 96 on SVHN; what prunes a data set keeps its epochs.",
+        "End every run of figures after this many hours of training (in the paper 12, and 96 on "
+        "SVHN). Runs that prune a data set keep their epochs.",
         min=0.0,
     ),
 ]
@@ -85,14 +86,14 @@ Only = Annotated[
     str | None,
     option(
         "WORKLOAD,...",
-        "Train only these workloads of a stage of the study, such as mnist-skewed,digits.",
+        "Train only on these data of the study, such as mnist-skewed,digits.",
     ),
 ]
 Arms = Annotated[
     str | None,
     option(
         "STRATEGY,...",
-        "Train only these strategies of the study. Its page shows all that is on record.",
+        "Train only with these strategies of the study. The page shows all records.",
     ),
 ]
 
@@ -115,12 +116,11 @@ def main(
 ) -> None:
     """Redo figures and tables of the source papers, and the study behind auto.
 
-    What is missing is trained, then everything is drawn. Every run is trained once and shared by
-    all that need it; what was interrupted goes on with the runs that are missing, and where runs
-    had begun, from their last checkpoints. Records go into --out, and beside them each figure as
-    PNG and SVG, each table as text and Markdown, and index.md, which says of every claim what was
-    reported, what was measured, and whether the direction agrees; of the study, what auto gained in
-    each job. Settings, data and lengths are those of the scale.
+    Missing runs are trained, then everything is drawn. Figures share runs. If you interrupt it,
+    repeat the command: it continues from the last checkpoints. --out gets the records, each figure
+    as PNG and SVG, each table as text and Markdown, and index.md. For every claim, index.md says
+    what was reported, what was measured, and whether the direction agrees. For the study, it says
+    what auto gained in each job. The scale sets nets, data and lengths.
     """
     limit_threads(threads)
     # To draw what another machine has trained, its device need not be here.

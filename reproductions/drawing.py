@@ -169,15 +169,15 @@ def caption(evidence: Evidence, *, curves: bool = False, timed: bool = False) ->
     if seeds:
         parts.append(f"Seed{'s' if len(seeds) > 1 else ''} {seeds_of(seeds)}.")
     if curves and len(seeds) < 2:
-        parts.append("One seed: the spread over seeds is unknown.")
+        parts.append("One seed, so the spread over seeds is unknown.")
     elif curves:
         few = max(len(panel.arms) for panel in evidence.panels) <= FEW
-        spread = "bands: 95 % t-interval" if few else "the table has their intervals"
-        parts.append(f"Lines: mean over seeds; {spread}.")
+        spread = "bands are 95 % t-intervals" if few else "the table has their intervals"
+        parts.append(f"Lines are means over seeds; {spread}.")
     if timed and share_gpu(evidence.runs):
-        parts.append("Runs shared a GPU, so their seconds do not compare.")
+        parts.append("Runs shared a GPU, so their seconds cannot be compared.")
     elif timed:
-        parts.append("Runs took turns: wall seconds depend on what else the machine did.")
+        parts.append("Runs were interleaved; wall seconds depend on what else the machine did.")
     return " ".join([*parts, *_origins(evidence), *evidence.missing])
 
 

@@ -48,7 +48,7 @@ class Figure:
         found = {panel.setting.title: panel.setting.changes for panel in self.panels(scale)}
         timed = [timing.recipe.model for timing in self.timings(scale)]
         if timed and self.reported.model not in timed:
-            found["Timed"] = {"net": f"{', '.join(timed)} for {self.reported.model}"}
+            found["Timed"] = {"net": f"{', '.join(timed)} instead of {self.reported.model}"}
         return {title: words for title, words in found.items() if words}
 
 

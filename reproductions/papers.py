@@ -40,17 +40,18 @@ _LISTED = (
 _START = "<!-- sections -->"
 _HEAD = """# The papers, redone
 
-Figures and tables of the source papers, drawn from the records in `runs`. A claim \
-*agrees* where the 95 % interval over seeds lies on the side that its source says, \
-*disagrees* where it lies on the other, and *cannot say* where it holds both. What the source \
-has no sentence for is measured and not judged.
+These figures and tables of the source papers are drawn from the records in `runs`. A claim \
+of a source *agrees* if the whole 95 % interval over seeds lies on the side that the source \
+claims, and *disagrees* if it lies on the other side. If the interval covers both sides, the \
+verdict is *cannot say*. A measurement without a sentence of the source is not judged.
 
-Not counted is what is *by construction*, which cannot fail; *not tested*, which the source says \
-of another data set; *is Traditional here*, where the gate of Kath18 never opened; and a \
-comparison that was *counted above* or at another item. Seconds stand only where runs are of one \
-day, machine and code, and shared no GPU; elsewhere cost stands for them.
+Some claims are not counted. *By construction*: the claim cannot fail. *Not tested*: it is about \
+a data set that was replaced by another. *Is Traditional here*: Kath18 never began to select, so \
+its runs are those of traditional training. *Counted above* or *at* another item: the same runs \
+were compared there. Seconds are shown only for runs of the same day, machine and code that \
+shared no GPU. Otherwise cost is shown.
 
-Captions name the runs that are left out. Train those of an item with `scripts/reproduce ITEM \
+Captions name the runs that are left out. To train those of an item, use `scripts/reproduce ITEM \
 --scale SCALE --root FOLDER --out records/papers/SCALE`.
 
 """
@@ -180,15 +181,15 @@ def list_figures(console: Console, figures: Sequence[Figure], order: PaperOrder)
         return name, count, time + mark, title, ", ".join(data)
 
     rows = [row(figure.name, figure.title, order.jobs_of([figure])) for figure in figures]
-    rows.append(row("all", "everything, shared runs once", every))
+    rows.append(row("all", "everything; shared runs count once", every))
     shows, data = Column("shows", left=True), Column("data", left=True, expendable=1)
     head = ("name", "runs done", "time\nleft", shows, data)
     seeds = f"{order.seeds} seed{'' if order.seeds == 1 else 's'}"
     title = f"{order.scale.name} scale, {seeds}, {order.jobs} at a time"
-    notes = ["*: some of its data are not at hand."] if absent else []
+    notes = ["*: some of its data are missing."] if absent else []
     console.print(Table(head, rows, title, notes, ruled=(len(figures),)))
     for name, why in absent.items():
-        console.print(f"{name} is not at hand: {why}", soft_wrap=True)
+        console.print(f"{name} is missing: {why}", soft_wrap=True)
 
 
 def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) -> None:
@@ -207,7 +208,9 @@ def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) ->
                 raise sb.DataError(f"{figure.name}: {absent[min(names)]}")
         training.train_missing(console, every, order, order.folder, absent)
     elif not any(training.is_done(job, order.folder) for job in every):
-        raise sb.RecordError(f"nothing of that is on record in {order.folder}, and --from-records")
+        raise sb.RecordError(
+            f"no run of these is on record in {order.folder}, and --from-records trains none"
+        )
     drawn = {}
     for figure in figures:
         evidence = gather(figure, order, absent)

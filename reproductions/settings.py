@@ -122,18 +122,18 @@ class Setting:
         """What differs from the source's setting, ours for theirs; empty where nothing does."""
         source, recipe, found = self.published, self.recipe, {}
         if not self.real:
-            found["data"] = f"{self.title.partition(',')[0]} for {source.data}"
+            found["data"] = f"{self.title.partition(',')[0]} instead of {source.data}"
         ours = self.limit or EXAMPLES.get(recipe.data, 0)
         for name, mine, theirs, words in (
-            ("net", recipe.model, source.model, "{} for {}"),
-            ("epochs", recipe.epochs, source.epochs, "{} epochs for {}"),
-            ("examples", ours, source.examples, "{:,} examples for {:,}"),
-            ("batch size", recipe.batch_size, source.batch_size, "batches of {} for {}"),
+            ("net", recipe.model, source.model, "{} instead of {}"),
+            ("epochs", recipe.epochs, source.epochs, "{} epochs instead of {}"),
+            ("examples", ours, source.examples, "{:,} examples instead of {:,}"),
+            ("batch size", recipe.batch_size, source.batch_size, "batches of {} instead of {}"),
         ):
             if theirs not in (None, mine):
                 found[name] = words.format(mine, theirs)
         if source.cutout and not recipe.augmentation.cutout:
-            found["cutout"] = f"no cutout for cutout of {source.cutout}"
+            found["cutout"] = f"no cutout instead of {source.cutout} pixels"
         return found
 
 

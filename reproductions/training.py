@@ -65,7 +65,7 @@ def train_missing(
     waiting = [job for job in possible if job not in done]
     parts = [f"{len(needed)} runs: {len(done)} on record"]
     if len(possible) < len(needed):
-        parts.append(f"{len(needed) - len(possible)} left out for want of their data")
+        parts.append(f"{len(needed) - len(possible)} left out because their data are missing")
     if waiting:
         time = spell(seconds_left(waiting, pace_of(done, folder), order.jobs))
         parts.append(f"{len(waiting)} to do, about {time}")

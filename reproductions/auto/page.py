@@ -15,11 +15,12 @@ from selective_backprop_lab.analysis.tables import Table, escaped, with_interval
 from selective_backprop_lab.strategies import TREATMENTS
 
 HOW = (
-    f"A *gain* is a final error less that of the best {BASELINE} training of any length up to the "
-    "same cost, paired by seed, with its 95 % interval. Bold ones gain or lose, all jobs of a "
-    "strategy judged together by Holm's correction. *As classes come* weighs each test class by "
-    f"its share of the training data. *Passes* is how many times as long {BASELINE} training takes "
-    f"to the error of {OURS}, where {OURS} gains."
+    f"A *gain* is the final error minus that of the best {BASELINE} training of any length up to "
+    "the same cost, averaged over seeds, with its 95 % interval. Below 0 is better. Bold marks "
+    "gains and losses that chance hardly explains; Holm's correction covers a strategy's jobs. "
+    "*As classes come* weighs each test class by its share of the training data. Where "
+    f"{OURS} gains, *passes* says how many times as long {BASELINE} training takes to reach the "
+    "same error."
 )
 CHANGE = "change in points: median, from, to"
 POINTS = "%"  # the unit of an error
@@ -64,7 +65,7 @@ def by_job(results: Sequence[Results]) -> Table:
         rows.insert(0, ("jobs: gains, level, loses", "", *sums, "", ""))
     kept = [place for place in range(len(head)) if any(row[place] for row in rows)]
     chosen = [[row[place] for place in kept] for row in rows]
-    title = f"Final error of {BASELINE} training, and gains; in bold where one gains or loses"
+    title = f"Final error of the best {BASELINE} training, and gains (bold: more than chance)"
     return Table([head[place] for place in kept], chosen, title)
 
 
@@ -78,7 +79,7 @@ def by_kind(results: Sequence[Results]) -> Table:
         kinds["all"] = every
         new = [job for job in every if job.results.workload.is_new]
         if 0 < len(new) < len(every):
-            kinds["of these, data on which no rule was tried"] = new
+            kinds[f"of these, on data not used to develop {OURS}"] = new
     rows = [(kind, *_counted(jobs), _change(jobs)) for kind, jobs in kinds.items()]
     if chance := judged(results, NULL):
         name = f"all, {BASELINE} with other seeds: what chance does"
@@ -135,7 +136,7 @@ def made_of(results: Sequence[Results]) -> str:
     missing = sum(each.missing for each in results)
     return escaped(
         f"{len(ran):,} runs of seeds {seeds_of(sorted({*ran.seed}))}, and {len(tuning):,} "
-        f"that found learning rates; {missing} are missing or diverged. They took "
+        f"that found learning rates; {missing:,} more are missing or diverged. The runs took "
         f"{runs.cpu_seconds.sum() / 3600:.1f} CPU hours on {listed(dict.fromkeys(runs.machine))}; "
         f"code {listed(dict.fromkeys(runs.code))}."
     )

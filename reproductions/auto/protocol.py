@@ -46,7 +46,7 @@ ADDED = (
     *("rho-loss", "rho-loss-shared"),
 )
 """What else may add up, tried on few workloads."""
-BRIEF = "auto-brief"  # whose selection ends after a sixth of the visits
+BRIEF = "auto-brief"  # whose selection ends after two and a half visits of each example
 NETS = (
     *(BASELINE, NOBODY, OURS, BRIEF),
     *(f"{base}+smoothing-{by}" for by in (0.1, 0.3, 0.5) for base in (BASELINE, OURS)),
@@ -397,7 +397,7 @@ STAGES: Mapping[str, Stage] = {
     "confirm": Stage("Confirmation", _CONFIRMATION, first_seed=200),
     "language": Stage("Language", _TEXTS, first_seed=400, arms=(*TEXT_ARMS, *_SMOOTHED_TEXT)),
     "instead": Stage(
-        "What a person would do instead", _JUDGED, first_seed=600, arms=(*INSTEAD, *ADDED)
+        "Instead of auto, and with it", _JUDGED, first_seed=600, arms=(*INSTEAD, *ADDED)
     ),
     "nets": Stage("Three nets", (*_three_nets(),), first_seed=1000, arms=NETS),
 }

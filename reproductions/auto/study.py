@@ -44,7 +44,7 @@ def run_study(
     results = read_results(stage, order.out, seeds, order.device)
     shown = [each for each in results if len(each.runs)]
     if not shown:
-        raise sb.RecordError(f"{order.out / RUNS} has no finished run of {stage.title.lower()}")
+        raise sb.RecordError(f"{order.out / RUNS} has no finished run of the stage {stage.title}")
     page = order.out / "index.md"
     text = f"# {stage.title}\n\n{HOW}\n\n{compose(results)}"
     if any(each.workload.adds for each in shown):
@@ -72,14 +72,14 @@ def _train(console: Console, stage: Stage, order: Order, arms: Sequence[str]) ->
         tuning = wanted
         if absent := absent_data(tuning, order.root):
             raise sb.DataError("\n".join(absent.values()))
-        _train_some(console, "Learning rates", tuning, order)
+        _train_some(console, "Runs that find learning rates", tuning, order)
     plans = [
         plan
         for workload, (*_, rates) in zip(stage.workloads, found, strict=True)
         for plan in workload.plans(arms, rates, stage.seeds(order.seeds), order.device)
     ]
     # A seed of each workload after the other, so that few seeds say something.
-    _train_some(console, "At the best of them", sorted(plans, key=lambda p: p.seed), order)
+    _train_some(console, "Runs at the best rates", sorted(plans, key=lambda p: p.seed), order)
 
 
 def _train_some(console: Console, what: str, plans: Sequence[RunConfig], order: Order) -> None:

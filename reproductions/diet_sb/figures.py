@@ -54,8 +54,8 @@ SECONDS = {
 OVERLAPS = (0.25, 0.5, 0.75)  # shares at which overlaps are listed and judged
 HALF, TWENTY, LISTED = 0.5, 20, 10
 _SETUP = (
-    "Dropped: of all training examples, so many are not trained on in an epoch. Diet-SB prunes "
-    "25 % first, then SB selects. Whatever selects trains on everything for an epoch first."
+    "Dropped is the share of all training examples that an epoch does not train on. Diet-SB first "
+    "prunes 25 %, then SB selects. Methods that select train on everything in the first epoch."
 )
 _GREY = "#7a7a7a"
 _ALL, _CHANCE = Style(_GREY, "solid", 1.4), Style(_GREY, "dot", 1.6)
@@ -194,7 +194,7 @@ def _per_epoch(panel: Panel) -> dict[str, Callable[[pd.DataFrame], str]]:
 
 def draw_runtime(evidence: Evidence) -> Drawing:
     """Draw the seconds per epoch of each row, beside the poster's."""
-    words = f"Without preparation and warm-up. {_SETUP}"
+    words = f"Preparation and warm-up are not included. {_SETUP}"
     return drawing.side_by_side(evidence, _draw_times, words, 3.2)
 
 
@@ -223,7 +223,7 @@ def _draw_times(axes: Axes, panel: Panel) -> None:
 
 def draw_accuracies(evidence: Evidence) -> Drawing:
     """Draw the accuracy of methods by the share dropped."""
-    words = f"Means and 95 % t-intervals over seeds. {_SETUP}"
+    words = f"Means over seeds, with 95 % t-intervals. {_SETUP}"
     return drawing.side_by_side(evidence, _draw_accuracies, words, 3.2)
 
 

@@ -45,7 +45,7 @@ def draw_errors(evidence: Evidence, *, axes: Sequence[str], marked: bool = False
         axes = [clock(evidence.runs) if axis == "seconds" else axis for axis in axes]
     along = [axis for axis in axes if axis != "seconds"]
     if any(len(panel.arms) > _CROWD for panel in evidence.panels):
-        words = f"The table has more lengths of Traditional, and losses of another age. {words}"
+        words = f"Only the table has all lengths of Traditional and all ages of losses. {words}"
     if marked:
         words = f"S: selectivity; Err: final test error. {words}"
     cells = _by_axis(evidence, along, partial(_draw, marked=marked))
@@ -285,8 +285,8 @@ def draw_front(evidence: Evidence) -> Drawing:
     """Draw all evaluations, and the front."""
     along = measures.timed(TIME, evidence.runs)
     words = (
-        "Points: evaluations of every configuration, mean over seeds; filled: nothing is both "
-        f"sooner and lower. {drawing.caption(evidence, timed='seconds' in along)}"
+        "Points are evaluations of every configuration, averaged over seeds. No point is both "
+        f"sooner and lower than a filled one. {drawing.caption(evidence, timed='seconds' in along)}"
     )
     return drawing.sheet(_by_axis(evidence, along, _draw_front), words)
 
@@ -374,7 +374,7 @@ MEASURES = {
         _loss_on_the_way, "of mean test loss over the same images", signed=False
     ),
     "gain beyond the first": Measure(
-        partial(beyond_the_first, of=_gain), "% of mean error beyond the first panel's"
+        partial(beyond_the_first, of=_gain), "% of mean error more than in the first panel"
     ),
     "share of the front": Measure(partial(_ours, of=share), "% of the front", signed=False),
     "share of the budgets": Measure(

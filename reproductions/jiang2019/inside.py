@@ -124,7 +124,7 @@ _MOMENTS = {
     "at the end": (1.0, _SOLID),
 }
 _FLOOR = 1e-4  # lower losses are drawn here
-_LOSSES = "Losses in eval mode, without augmentation; mean quantiles over seeds."
+_LOSSES = "Losses in eval mode, without augmentation. Quantiles are averaged over seeds."
 
 
 def draw_losses(evidence: Evidence) -> Drawing:
@@ -201,15 +201,15 @@ _MEASURED = {"cosine": ("cosine", 1.0), "sign": ("equal signs (%)", 100.0)}
 _KINDS = {"high-loss": "solid", "random": "dash"}
 _SHADES = ("#d55e00", "#0072b2", "#009e73", "#cc79a7")  # Okabe and Ito's, one for each share
 _DRAWN = {"high-loss": Style("#d55e00", "solid", 2.2), "random": Style("#0072b2", "dash", 1.8)}
-_EVAL = "The net is in eval mode, images are not augmented."
+_EVAL = "The net is in eval mode, and images are not augmented."
 
 
 def draw_gradients(evidence: Evidence) -> Drawing:
     """Draw cosine and equal signs of each kept share, over epochs."""
     words = (
-        "While Traditional trains: the gradient of a batch of 128 against that of a part of it, "
-        "the highest losses (solid) or as many at random (dashed); means of the same 4 batches of "
-        f"the training set, over seeds. {_EVAL} {drawing.caption(evidence)}"
+        "While Traditional trains, the gradient of a batch of 128 is compared with that of a part: "
+        "the highest losses (solid) or equally many at random (dashed). Means of the same 4 "
+        f"batches of the training set, over seeds. {_EVAL} {drawing.caption(evidence)}"
     )
     parts = [
         (
@@ -258,9 +258,9 @@ def _signs_kept(case: Case) -> Estimate:
 def draw_drawn_batches(evidence: Evidence) -> Drawing:
     """Draw cosine and agreement of signs over training, of batches as SB draws them."""
     words = (
-        "While SB trains: means of 8 batches of 128, of at most 2,000 that stand for all; "
-        "high-loss batches are drawn with SB's odds at 33 %, random ones evenly. "
-        f"{_EVAL} Bands: 95 % t-interval over seeds. {drawing.caption(evidence)}"
+        "While SB trains: means of 8 batches of 128 from the first 2,000 examples, which stand for "
+        "all. High-loss batches are drawn with SB's odds at 33 %, random ones evenly. "
+        f"{_EVAL} Bands are 95 % t-intervals over seeds. {drawing.caption(evidence)}"
     )
     parts = [(kind, style, partial(_drawn, kind=kind)) for kind, style in _DRAWN.items()]
     return _measured(evidence, GradientAgreement, parts, words, of=", with the gradient of all")
@@ -340,7 +340,7 @@ def norms_table(panel: Panel) -> Table:
         )
         for progress in seen.progress.unique()
     ]
-    head = ("", "correlation of ranks", "the lower half of the losses has, % of the norms")
+    head = ("", "correlation of ranks", "share of the lower half of the losses in all norms, %")
     return Table(head, rows, panel.title)
 
 
@@ -360,10 +360,10 @@ def draw_percentiles(evidence: Evidence, *, key: str) -> Drawing:
     """Draw figure 8, of the confidence, or 9, of the accuracy."""
     epochs = listed(dict.fromkeys(f"{_epoch(each):.1f}" for each in evidence.panels))
     words = (
-        "All test examples in the order of their target confidence, the softmax probability of "
-        "the true label. A snapshot at the evaluation nearest to epoch 10, or at the end of a "
-        f"shorter run: epoch {epochs}. Bands: 95 % t-interval over seeds; dotted: the "
-        "10th and the 20th percentile."
+        "Test examples are ordered by their target confidence, the softmax probability of the true "
+        "label. They are seen at the evaluation nearest to epoch 10, or at the end of a shorter "
+        f"run: epoch {epochs}. Bands are 95 % t-intervals over seeds. Dotted lines mark the 10th "
+        "and the 20th percentile."
     )
 
     def draw(axes: Axes, panel: Panel) -> None:
@@ -409,9 +409,7 @@ def _crossing(panel: Panel, key: str) -> str:
     above = (sb > base).nonzero().flatten().tolist()
     if not above:
         return "SB lies above Traditional at no percentile"
-    return (
-        f"SB lies above Traditional at {len(above)} percentiles, of which the last is {above[-1]}"
-    )
+    return f"SB lies above Traditional at {len(above)} percentiles, the last of them {above[-1]}"
 
 
 def _snapshots(runs: pd.DataFrame) -> pd.DataFrame:
@@ -444,8 +442,8 @@ _RAINBOW = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00")
 def draw_bands(evidence: Evidence) -> Drawing:
     """Draw target confidence and accuracy of bands of the test set, over training."""
     words = (
-        "At most 4,000 test examples, in five bands of equally many by their loss at that moment. "
-        f"Means over seeds; their intervals stand in the table. {drawing.caption(evidence)}"
+        "At most 4,000 test examples are split into five equal bands by their loss at that moment. "
+        f"Lines are means over seeds; the table has their intervals. {drawing.caption(evidence)}"
     )
 
     def draw(axes: Axes, panel: Panel, key: str) -> None:
@@ -532,9 +530,7 @@ def odds_table(panel: Panel) -> Table:
         (_TITLES[arm.key], with_interval(over_seeds(_moved(panel[arm.key])))) for arm in panel.arms
     ]
     title = f"{panel.title}, {percent(panel.setting.rate)} selectivity, all examples"
-    return Table(
-        ("", "places in a hundred that a loss's rank moves from look to look"), rows, title
-    )
+    return Table(("", "percentiles that a loss's rank moves between evaluations"), rows, title)
 
 
 def _odds(place: int, beta: float) -> observations.Pick:
@@ -576,5 +572,5 @@ MEASURES: dict[str, Any] = {
     "share of the lower half": Measure(
         partial(_of_norms, key="lower_half"), "% of the sum of norms over training", signed=False
     ),
-    "moves of ranks": Measure(_moves_more, "places in a hundred, from look to look"),
+    "moves of ranks": Measure(_moves_more, "percentiles between evaluations"),
 }

@@ -84,19 +84,19 @@ def _titled(panel: Panel, factor: float, words: str) -> str:
     if measures.together(panel.runs):
         return f"{panel.title}{words.format(target)}"
     apart = "that shared a GPU" if measures.share_gpu(panel.runs) else "of different days"
-    return f"{panel.title}: runs {apart}, whose seconds do not compare"
+    return f"{panel.title}: runs {apart}, whose seconds cannot be compared"
 
 
 def draw_bars(evidence: Evidence, *, factor: float) -> Drawing:
     """Take apart the time to a multiple of Traditional's final error."""
     on_wall = clock(evidence.runs) == "seconds"
-    words = "Mean over the seeds that reached the target."
+    words = "Means over the seeds that reached the target."
     if not on_wall:
-        words += " CPU seconds are split as the wall seconds of the phases are."
+        words += " CPU seconds are split in the same proportions as wall seconds."
     if any(panel.runs.overhead.isna().any() for panel in evidence.panels):
-        words += " Setting up and evaluations were not metered."
+        words += " Setup and evaluation were not measured."
     else:
-        words += " Other: loading, setting up and evaluations among it."
+        words += " Other includes loading, setup and evaluation."
     cells: list[Cell] = []
     for panel in evidence.panels:
         if _compares(panel, factor):
@@ -134,7 +134,7 @@ def bars_table(panel: Panel, *, factor: float) -> Table:
     for label, seeds, parts in _bars(panel, factor):
         cells = map(duration, parts.assign(all=parts.sum(axis=1)).mean())
         rows.append((label, *cells, f"{len(parts)} of {seeds}"))
-    head = ("strategy", *(f"{part}, s" for part in PARTS), "all, s", "seeds there")
+    head = ("strategy", *(f"{part}, s" for part in PARTS), "all, s", "seeds that reach it")
     return Table(head, rows, _titled(panel, factor, ", to {:.2f} %"))
 
 
@@ -163,7 +163,7 @@ def reaches_sooner(case: Case, target: float) -> tuple[Verdict, str]:
     if never := int((ratios == -math.inf).sum()):
         words = f"never reached {target:.2f} % with {never} of {len(ratios)} seeds"
         return (Verdict.FAILS if never == len(ratios) >= _LEAST else Verdict.OPEN), words
-    return times_as_fast(ratios, f"in {AXIS_WORDS[case.axis]} to {target:.2f} %")
+    return times_as_fast(ratios, f"to {target:.2f} % error, in {AXIS_WORDS[case.axis]}")
 
 
 def _alone(of: Callable[..., Answer]) -> Callable[..., Answer]:
@@ -220,7 +220,7 @@ def speedup_table(panel: Panel, axis: str) -> Table:
             ours = [
                 _speedup(runs, base, target, axis)
                 if target < panel.setting.guessing
-                else "guessing does"
+                else "guessing reaches it"
                 for target in targets
             ]
         said = reported_speedups(panel.setting.published.data, arm.key) or [math.nan] * len(FACTORS)
@@ -336,8 +336,8 @@ def tuning_table(panel: Panel) -> Table:
         cells = (f"{ends[rate]:.2f}" if rate in ends else "–" for rate in rates)
         rows.append((label, *cells, f"{best.rate:g}", with_interval(best.train_error)))
     spent = sum(last(panel[arm.key]).cost.sum() for arm in panel.arms)
-    title = f"{panel.title}: final error in %; all of it cost {spent:.0f} epochs"
-    head = ("strategy", *(f"at {rate:g}" for rate in rates), "taken", "training error % there")
+    title = f"{panel.title}: final error in %; all runs together cost {spent:.0f} epochs"
+    head = ("strategy", *(f"at {rate:g}" for rate in rates), "best rate", "training error % at it")
     return Table(head, tuple(rows), title)
 
 

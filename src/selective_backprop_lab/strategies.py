@@ -292,7 +292,7 @@ STRATEGIES: Mapping[str, LabStrategy] = {
     # Of revision 1 it never ended, weighed rows, and waited for two losses of each example.
     "auto": replace(_simple(_auto), revision=2),
     "auto-trim": _simple(partial(_auto, trim=True)),
-    # Its selection ends after two and a half visits of the average example, not after ten.
+    # Its selection ends after two and a half visits of the average example, not after nine.
     "auto-brief": _simple(_brief),
     # At the rate of Rho-1. Images are of one token each, so it takes the hardest of a batch; the
     # head of a language model is trained by `TokenLoss`.

@@ -200,7 +200,7 @@ def test_a_speed_up_is_a_ratio_seed_by_seed():
     fast, slow = at_half((10.0, 11.0, 10.0)), at_half((20.0, 22.0, 21.0))
     verdict, words = reaches_sooner(case(fast, slow), 20.0)
     assert verdict is HOLDS
-    assert words.startswith("2.03× as fast in wall seconds to 20.00 % (1.")
+    assert words.startswith("2.03× as fast to 20.00 % error, in wall seconds (1.")
     assert reaches_sooner(case(slow, fast), 20.0)[0] is FAILS
 
 

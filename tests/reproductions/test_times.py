@@ -55,7 +55,7 @@ def test_a_target_that_guessing_reaches_is_none():
     assert judged("fig-10", panel) == []
     assert bars_table(panel, factor=1.4).title == "it: guessing reaches 1.4 × Traditional's error"
     assert {row[-2] for row in bars_table(panel, factor=1.4).rows} == {"–"}
-    assert speedup_table(panel, "cost").rows[1][3:6] == ("1.00×", "1.00×", "guessing does")
+    assert speedup_table(panel, "cost").rows[1][3:6] == ("1.00×", "1.00×", "guessing reaches it")
     *others, last = (finding for quote, finding in judged("table-1", panel) if quote[:5] == "CIFAR")
     assert (last.verdict, last.measured) == (OPEN, "guessing reaches 92.40 %")
     assert not any("guessing" in each.measured for each in others)
