@@ -19,9 +19,9 @@ from selective_backprop._core.errors import ConfigurationError
 
 
 class NamedOption(StrEnum):
-    """Values that are known by name; messages and reprs have them as code does, in quotes."""
+    """Options that have names; messages and reprs show the names in quotes, as in code."""
 
-    def __repr__(self) -> str:  # not `str.__repr__`, at which Sphinx fails
+    def __repr__(self) -> str:  # Sphinx fails with `str.__repr__`
         return repr(self.value)
 
 
@@ -43,8 +43,8 @@ def check_number(
     """Return a finite number within its bounds, as a Python int or float.
 
     NumPy scalars and tensors without axes are numbers too; a bool is not. A whole number may be
-    given as a float, such as 3.0, and stays a float. `least` and `most` are allowed themselves,
-    `above` and `below` are not. The error's message ends with `hint`.
+    given as a float, such as 3.0, and stays a float. `least` and `most` are allowed values, `above`
+    and `below` are not. The error's message ends with `hint`.
     """
 
     def fits(number: float) -> bool:
@@ -53,7 +53,7 @@ def check_number(
 
     if value is None and optional:
         return None
-    # Exact types: a bool is an int, too, and NumPy's float64 a float.
+    # Exact types, since a bool is an int too, and NumPy's float64 is a float.
     number = value if type(value) in (int, float) else _unwrapped(value)
     if isinstance(number, bool) or not isinstance(number, Real):
         number = None
