@@ -26,7 +26,7 @@ class ConfigurationError(SelectiveBackpropError, ValueError):
 
 
 class LoaderError(SelectiveBackpropError, ValueError):
-    """A data loader that cannot be wrapped, or an iteration that cannot go on."""
+    """A data loader that cannot be wrapped, or an epoch that cannot go on."""
 
 
 class BatchError(SelectiveBackpropError, ValueError):

@@ -111,7 +111,7 @@ def check_device(name: str, value: torch.device | str | int | None) -> torch.dev
     """Return the device that a name or number stands for; None for None."""
     try:
         if isinstance(value, bool):
-            raise TypeError("a bool is no device")
+            raise TypeError("a bool is not a device")
         return None if value is None else torch.device(value)
     except (RuntimeError, TypeError) as error:
         raise ConfigurationError(f"{name}={value!r:.60}: {error}") from error
@@ -174,14 +174,14 @@ def find_device(
 def check_paths(option: str, paths: Collection[str]) -> frozenset[str]:
     """Return a set of paths within a batch; refuse a string, whose letters would be paths."""
     if isinstance(paths, str):
-        raise ConfigurationError(f"{option}={paths!r}: a set of paths is needed, {{{paths!r}}}")
+        raise ConfigurationError(f"{option}={paths!r}: write a set of paths, {{{paths!r}}}")
     return frozenset(paths)
 
 
 def check_pad(pad: Mapping[str, float] | None) -> dict[str, float]:
     """Return the padding value of each path."""
     if not isinstance(pad, Mapping | None):
-        raise ConfigurationError(f'pad={pad!r:.60}: write a value by path, such as {{"0": 0}}')
+        raise ConfigurationError(f'pad={pad!r:.60}: write a value per path, such as {{"0": 0}}')
     for path, value in (pad or {}).items():
         # A tensor or array without axes is a number, too.
         if not isinstance(value, Real) and getattr(value, "ndim", None) != 0:

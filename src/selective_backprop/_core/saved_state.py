@@ -54,7 +54,7 @@ class Saved:
                 raise StateError(self.path, f' lacks "{name}"')
         for name in self.value:
             if name not in names:
-                raise StateError(self.path, f" holds {name!r:.60}, which has no place here")
+                raise StateError(self.path, f" holds {name!r:.60}, which is not known here")
         return [Saved(self.value[name], f'{self.path}["{name}"]') for name in names]
 
     def items(self, count: int | None = None) -> "Collection[Saved]":
@@ -207,7 +207,7 @@ def check_state(kind: str, state: Any, version: int, built: Mapping[str, Any]) -
     found = state.get("version") if isinstance(state, Mapping) else None
     if not isinstance(found, int) or "built" not in state:
         raise ConfigurationError(
-            f"a state is needed that Selective{kind.capitalize()}.state_dict() returned, got "
+            f"pass a state that Selective{kind.capitalize()}.state_dict() returned; got "
             f"{state!r:.60}"
         )
     if found != version:

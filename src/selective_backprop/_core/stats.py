@@ -12,22 +12,19 @@ PRESENT = ("epoch", "ties")  # describe the present and count nothing
 class Stats:
     """Counts since training began, up to the batch that your training loop received last.
 
-    An example counts again in each epoch.
-
     Attributes:
         epoch: number of the current or last epoch, from 0; -1 before the first.
-        candidates: examples that came up for training, loaded or not.
+        candidates: examples that came up for training, loaded or not; each epoch counts them again.
         loaded: examples that were loaded.
         scored: examples that were scored by a forward pass.
-        checked: examples that were scored a second time, exactly, to check a cheap scorer such as
-            `Pipelined`.
+        checked: examples that were also scored exactly, to check a cheap scorer like `Pipelined`.
         observed: examples for which a gate took scores from training, without a scoring pass. (A
             gate decides when to select.)
         expired: candidates that were scored because their remembered score was too old or missing.
         kept: examples handed out in training batches.
         batches: training batches handed out.
-        waiting: examples that wait: candidates for a full window (the candidates that one batch is
-            chosen from), chosen examples for a full batch, a full batch for other processes.
+        waiting: examples that wait for enough candidates to choose from, for a full training batch,
+            or for another process.
         dropped: examples discarded by `leftovers="drop"`, or by `leftovers="flush"` if another
             process had no batch left.
         beyond: examples of this process's shard that never came up, because another process's
@@ -53,10 +50,7 @@ class Stats:
 
     @property
     def rate(self) -> float:
-        """The share of candidates that were kept, in [0, 1]; waiting candidates are left out.
-
-        NaN while all candidates wait.
-        """
+        """The share of candidates that were kept, leaving out those that wait; NaN if all wait."""
         decided = self.candidates - self.waiting
         return self.kept / decided if decided else float("nan")
 

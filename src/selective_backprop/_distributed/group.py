@@ -78,7 +78,7 @@ class Group:
         return arrive
 
     def gather_rows(self, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, int, Tensor]]:
-        """Yield the rows of all ranks in pieces, each with its rank and its place in the rank's rows.
+        """Yield the rows of all ranks in pieces, each with its rank and its place there.
 
         The order is the same on every rank, and keeps each rank's rows in order. Ranks may have
         different numbers of rows. All ranks pass the same `counts`, the number of rows of each.
@@ -90,7 +90,7 @@ class Group:
             # An all-gather needs the same shape from every rank.
             padded = mine.new_zeros((length, *mine.shape[1:]))
             padded[: len(mine)] = mine
-            for rank, piece in enumerate(self.gather(padded, "shares what it has noted")):
+            for rank, piece in enumerate(self.gather(padded, "sends what it has recorded")):
                 own = min(length, counts[rank] - start)
                 if own > 0:
                     yield rank, start, piece[:own]
@@ -154,8 +154,7 @@ def find_ranks(members: Any = None, device: torch.device | None = None) -> Ranks
             return Alone()
         raise ConfigurationError(
             "process_group= was given, but no process group is running: call "
-            "torch.distributed.init_process_group() first, or leave process_group= out to train "
-            "alone"
+            "torch.distributed.init_process_group() first, or train alone without process_group="
         )
     if members is distributed.GroupMember.NON_GROUP_MEMBER:
         raise ConfigurationError(

@@ -108,7 +108,7 @@ class Exchange:
             others = ", ".join(f"rank {rank} {heads[rank]}" for rank in strayed)
             raise LoaderError(
                 f"the ranks are out of step: rank {self.group.rank} {mine}, {others}. All ranks "
-                "must ask for the same batches of the same loaders. End epochs early, number "
+                "must ask for the same batches of the same loaders. Leave epochs early, number "
                 "epochs and load states in the same way on all ranks."
             )
         failed = [rank for rank, head in enumerate(heads) if head.status is Status.FAILED]

@@ -72,8 +72,8 @@ def el2n_scores(
     The score is the L2 norm of the predicted class probabilities minus those of the target. It is
     averaged over the models: 0 if all models are sure and right, and √2 if all are sure and wrong.
 
-    To find errors early, the first model scores a few examples before it is trained. Scoring leaves
-    the random generators as they were; your `make_model` and `train` may advance them.
+    To find errors early, the first model scores a few examples before it is trained. Scoring does
+    not advance the random generators.
 
     Args:
         loader: a `DataLoader` of the whole data set, in order and without augmentation.
@@ -171,8 +171,8 @@ def example_losses(
     Args:
         loader: a `DataLoader` of the whole data set, in order and without augmentation.
         model: the model whose losses are returned. Batches are moved to its device.
-        loss_fn: computes one loss per example, whatever its `reduction`. The loss of a text is the
-            mean over its tokens.
+        loss_fn: your loss. One loss per example is computed, whatever its `reduction`. The loss of
+            a text is the mean over its tokens.
         losses: `callable(model, batch)` that returns one loss per example, in place of `loss_fn`.
         outputs: `outputs(model, batch)` returns `(outputs, targets)` for `loss_fn`. By default,
             these are `(model(inputs), targets)` for a batch `(inputs, targets)`.
@@ -262,7 +262,7 @@ def _score(
 def _measure(
     name: str, measure: Measure, model: nn.Module, batches: Iterable[tuple[Any, int]]
 ) -> Float64[Tensor, " example"]:
-    """Return the scores of batches, each given with its number of rows; change nothing."""
+    """Return the scores of batches, each given with its number of rows; change no state."""
     pieces, device = [], find_device(model, None)
     with (
         torch.no_grad(),

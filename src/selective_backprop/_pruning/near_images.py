@@ -45,8 +45,7 @@ def shrink_images(
 ) -> tuple[UInt8[Tensor, "row channel height width"], Float[Tensor, "row amplitude"]]:
     """Return images of at most 32 pixels a side, each scaled to 256 levels, and their spectra.
 
-    A spectrum is of the grey image, which is faded towards its edges, since shifts move details
-    across them.
+    A spectrum is of the grey image, faded towards its edges, since shifts move details across them.
     """
     pooled = pool(images).nan_to_num(0.0, 0.0, 0.0)
     lowest, highest = pooled.amin((1, 2, 3), True), pooled.amax((1, 2, 3), True)

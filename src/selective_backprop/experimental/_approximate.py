@@ -33,12 +33,11 @@ class Check:
     The candidates of some batches are scored a second time, exactly. `Stats.checked` counts these
     candidates. Training uses the cheap scores. `SelectiveLoader.agreement` has the result. Its
     `overlap` is the share of candidates with the highest exact scores that also have the highest
-    cheap scores. The highest scores of a batch are the share that training selects, or the highest
-    third if this share is unknown.
+    cheap scores. In each batch, the share that training selects counts as highest, or a third if
+    this share is unknown.
 
     Args:
-        batches: number of batches to score both ways, at least 1. The first scored batch is one of
-            them.
+        batches: number of batches to score both ways, at least 1, beginning with the first.
         least: warn if `overlap` is below this number, in [0, 1]; 0 never warns.
 
     Raises:
@@ -200,7 +199,7 @@ def start_checked(
 
     Args:
         scorer: the cheap scorer's settings, with a field `check`.
-        context: the context of the training.
+        context: describes the training.
         begin: starts the cheap and the exact scorer in a context.
         advice: what to do if agreement is low.
         interval: the number of scored batches over which the batches of a check are spread.
@@ -223,8 +222,7 @@ def model_of(scorer: Any, context: Context) -> nn.Module:
     """Return the model in training, for a scorer that uses another form of it; refuse None."""
     if context.model is None:
         raise ConfigurationError(
-            f"{type(scorer).__name__}() scores with a copy of the model, but there is none; pass "
-            "the model in training"
+            f"{type(scorer).__name__}() scores with a copy of the model, but there is none"
         )
     return unwrapped(context.model)
 

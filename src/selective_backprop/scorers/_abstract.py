@@ -19,8 +19,8 @@ from selective_backprop.scorers._agreement import Agreement
 class RunningScorer(ABC):
     """A scorer at work in one training run; `AbstractScorer.start` returns it.
 
-    You write `score`, `state_dict` and `load_state_dict`; the rest has defaults. If you override
-    `recall`, set `remembers=True` in the scorer's `Needs`.
+    You write `score`, `state_dict` and `load_state_dict`; the other methods have defaults. If you
+    override `recall`, set `remembers=True` in the scorer's `Needs`.
     """
 
     @abstractmethod
@@ -65,11 +65,7 @@ class RunningScorer(ABC):
         return 0
 
     def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
-        """Begin to score one batch of candidates; the batch must not change until it is scored.
-
-        Args:
-            batch: as for `score`.
-            indices: as for `score`.
+        """Begin to score one batch, given as for `score`, which must not change until it is scored.
 
         Returns:
             A function that waits for the scores and returns them. Batches are scored in the order
@@ -112,9 +108,8 @@ class Needs:
         rescores: whether examples that an epoch skipped are scored at the end of this epoch.
         model: whether it scores with the model in training; False if it has a model of its own.
         plain_forward: whether each call of `score` runs exactly one forward pass of the whole
-            model in training. Set False if it uses a part or a copy of the model. The scorer is
-            then refused with FSDP, and with SyncBatchNorm in training mode, because their forward
-            passes wait for all processes.
+            model in training. If False, the scorer is refused with FSDP, and with SyncBatchNorm in
+            training mode, because their forward passes wait for all processes.
         fresh: the share of candidates that `score` is called for in an average epoch, in (0, 1].
             Below 1 if the scorer takes some scores from memory.
 
@@ -214,10 +209,7 @@ def start_scorer(scorer: AbstractScorer, context: Context) -> RunningScorer:
     """Start a scorer; refuse it unless `Needs.remembers` says whether it overrides `recall`."""
     running = scorer.start(context)
     check_instance(
-        f"what {type(scorer).__name__}.start returned",
-        running,
-        RunningScorer,
-        "an instance of your RunningScorer",
+        f"what {type(scorer).__name__}.start returned", running, RunningScorer, "MyRunning()"
     )
     recalls = type(running).recall is not RunningScorer.recall
     if recalls != scorer.needs.remembers:

@@ -47,10 +47,10 @@ MeasureName: TypeAlias = Literal["loss", "error-norm"]
 class Forward(AbstractScorer):
     """Score each candidate by its loss in a forward pass of the current model.
 
-    The pass runs without gradients. It leaves buffers, the train or eval mode of modules, and the
-    random states of torch, NumPy and Python unchanged. The model's forward hooks do run. The pass
-    uses the autocast precision that is active when your loop asks the loader for a batch. To use
-    another precision, enter autocast inside the function that you pass as `losses=`.
+    The pass runs without gradients. It does not change buffers, the train or eval mode of modules,
+    or the random states of torch, NumPy and Python. The model's forward hooks do run. The pass uses
+    the autocast precision that is active when your loop asks the loader for a batch. For another
+    precision, enter autocast inside your `losses=` function.
 
     Args:
         measure: `"loss"` or `"error-norm"` (see `Measure`). The error norm needs outputs
@@ -60,7 +60,7 @@ class Forward(AbstractScorer):
 
     Raises:
         ConfigurationError: if the measure is unknown or `training` is not a bool. When training
-            starts: if there is no model or no loss, or if the measure lacks the outputs it needs.
+            starts: if there is no model or no loss, or no outputs for the error norm.
 
     Source:
         For the error norm: Katharopoulos and Fleuret 2018, arXiv:1803.00942, equation 20; Paul et

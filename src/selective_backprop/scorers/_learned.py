@@ -1,9 +1,8 @@
-"""Raise low losses: all of them with more visits, and those of a majority class.
+"""Raise low losses: all of them as visits grow, and those of a majority class from the start.
 
-The rule is this project's own. A loss l stands for an error e = 1 - exp(-l), the probability that
-the model gives to all wrong classes. An error below 1/2 becomes (1/2) (2 e)^p. It stays the same
-for p = 1. For p = 0 it becomes 1/2, the error of an example that is not learned. So selection fades
-as p falls from 1 to 0.
+The rule is this project's own. A loss l stands for an error e = 1 - exp(-l), the probability of all
+wrong classes. An error below 1/2 becomes (1/2) (2 e)^p: unchanged for p = 1, and for p = 0 it is
+1/2, the error of an example that is not learned. So selection fades as p falls from 1 to 0.
 """
 
 from dataclasses import dataclass

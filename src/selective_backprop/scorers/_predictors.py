@@ -21,7 +21,7 @@ _CHUNK = 1024  # examples at once; with 256 points, the kernel takes 2 MiB
 
 
 class AbstractPredictor(ABC):
-    """Predicts an example's next score from its last scores. It never changes."""
+    """Predicts an example's next score from its last scores; keeps no state."""
 
     @property
     @abstractmethod
@@ -81,7 +81,7 @@ class GaussianProcess(AbstractPredictor):
     When an epoch starts, the process learns to predict the newest score of an example from its
     earlier scores, and from the numbers of epochs between scores. It then predicts the next score
     in the same way. If an example has fewer than `depth - 1` scores, its last score is the
-    prediction. If fewer than 8 examples have `depth` scores, this holds for all examples.
+    prediction. If fewer than 8 examples have `depth` scores, all predictions are last scores.
 
     In each epoch, learning takes some dozens of times `O(points ** 3)` operations, and predicting
     takes `O(examples * points)`.
@@ -219,10 +219,10 @@ def _shares_of_lower(scores: Float32[np.ndarray, " example"]) -> Float64[np.ndar
 
 
 def _scaling(features: _Features) -> Callable[[_Features], _Features]:
-    """Return a function that scales features as gives these a mean of 0 and a deviation of 1.
+    """Return a function that standardises other features by the mean and deviation of these.
 
-    It first clips features to the range of these, so that nothing is extrapolated: learning from
-    gaps of three epochs alone says nothing about a gap of two.
+    It first clips them to the range of these, so that nothing is extrapolated: learning from gaps
+    of three epochs alone says nothing about a gap of two.
     """
     low, high, mean = features.min(0), features.max(0), features.mean(0)
     deviation = np.where(low < high, features.std(0), 1.0)

@@ -40,17 +40,16 @@ class Stale(AbstractScorer):
     """Score each example only every few epochs, and select by its last score in between.
 
     A score is valid for `epochs` epochs, including the epoch that computed it. An example with a
-    valid score is selected or skipped before it is loaded. An example without one is loaded and
-    scored.
+    valid score is selected or skipped before it is loaded; any other is loaded and scored.
 
     Args:
         scorer: computes the scores, such as `Forward()`.
         epochs: for how many epochs a score is valid, at least 1. With 1, every epoch computes new
             scores.
-        spread: True scores one in `epochs` examples in each epoch, in turn, so that all epochs
-            take about the same time. False scores all examples in the same epoch, as in the paper.
+        spread: True spreads scoring over the epochs: each epoch scores another 1/`epochs` of the
+            examples. False scores all examples in the same epoch, as in the paper.
         recorded: whether the losses that training records also count as scores (see
-            `SelectiveLoader.record`). These losses are computed in training mode.
+            `SelectiveLoader.record`). The model computes these losses in training mode.
 
     Raises:
         ConfigurationError: if `epochs` is not a whole number of at least 1, or if `scorer` is not a
@@ -128,7 +127,7 @@ class Predicted(AbstractScorer):
 
     Args:
         scorer: computes the scores, such as `Forward()`.
-        predictor: predicts scores: `Average()`, `GaussianProcess()` or `Crossing()`.
+        predictor: the predictor: `Average()`, `GaussianProcess()` or `Crossing()`.
         epochs: an example is loaded and scored again this many epochs after its last scoring; at
             least 2.
 
@@ -173,29 +172,30 @@ class Recorded(AbstractScorer):
 
     Losses are recorded by `SelectiveLoader.loss_fn`, or by your calls of `SelectiveLoader.record`.
     Examples are selected before they are loaded. An example without a known loss scores infinity,
-    so it is trained on. Other losses come from the last time that the example was trained on, with
-    the model in training mode. This may be long ago.
+    so it is trained on. A known loss may be old: it dates from the last time that the example was
+    trained on, and comes from the model in training mode.
 
-    `give_up`, `fades`, `prior` and `trim` need plain cross-entropies. Classes are known only if the
-    recorded targets are class indices, or floats of 0 and 1. Without classes, `prior` and `trim` do
-    nothing, and `give_up` treats all examples as one class.
+    `give_up`, `fades`, `prior` and `trim` need cross-entropies without label smoothing or class
+    weights. Classes are known if the recorded targets are class indices, or floats of 0 and 1.
+    Without classes, `prior` and `trim` do nothing, and `give_up` treats all examples as one class.
 
     Args:
         max_age: for how many epochs a loss counts after the epoch that recorded it, at least 1.
             Then the example is trained on again. With None, losses count for ever.
         rescore: a scorer, such as `Forward()`, that scores the skipped examples at the end of each
-            epoch. This counts as scoring cost. With None, skipped examples keep their old loss.
-        highest_of: the score is the highest of this many last recorded losses, at least 1. More
-            than 1 guards against lucky guesses.
-        give_up: a share in (0, 1), such as 0.05; it gives up examples whose labels look wrong. They
-            get the lowest score, minus infinity. An example *recovers* if a loss above ln 2 is
-            followed by a loss of at most ln 2, where the model gives the target a probability of at
-            least 1/2. Hard examples recover, mislabelled ones hardly ever do. The limit is the
-            lowest loss at or above which less than this share of examples recovers. An example is
-            given up if its last `highest_of` losses all reach the limit. No example is given up
-            before half of all examples, and half of its class, have a loss of at most ln 2. If
-            `max_age` is set, each epoch takes back one in `max_age` of the given-up examples, in
-            turn, to see whether they recover. With `give_up=None`, no example is given up.
+            epoch, at a cost. With None, skipped examples keep their old loss.
+        highest_of: the score is the highest of this many last recorded losses, at least 1. A number
+            above 1 guards against lucky guesses.
+        give_up: a share in (0, 1), such as 0.05, that decides which labels look wrong. Examples
+            with such labels are given up: they score minus infinity, the lowest score. An example
+            *recovers* if a loss above ln 2 is followed by a loss of at most ln 2. (At ln 2, the
+            model gives the target a probability of 1/2.) Hard examples recover, mislabelled ones
+            hardly ever do. A limit is set as low as possible, but so that less than this share of
+            examples recovers from losses at or above it. An example is given up if its last
+            `highest_of` losses all reach the limit. No example is given up before half of all
+            examples, and half of its class, have a loss of at most ln 2. If `max_age` is set, each
+            epoch takes back another 1/`max_age` of the given-up examples, to see whether they
+            recover. With None, no example is given up.
         fades: selection ends when the average example has been trained on this many times after its
             first time. Examples that were never trained on are left out of the average. Until then,
             low scores rise: an error `e = 1 - exp(-loss)` below 1/2 becomes `(2 * e) ** p / 2`, and
@@ -205,9 +205,9 @@ class Recorded(AbstractScorer):
             at most; `share` is the class's share of the examples. Always guessing this class then
             counts as an error of 1/2.
         trim: whether to give up the examples with the highest last losses, from the second epoch
-            on. They are as many as labels look wrong (`SelectiveLoader.wrong_labels`); none if the
-            estimate is not clear (`WrongShare.is_clear`). A class loses no example until half of
-            its right labels are learned.
+            on. Their share is the estimated share of wrong labels (`SelectiveLoader.wrong_labels`).
+            Without a clear estimate (`WrongShare.is_clear`), none are given up. A class loses no
+            example until half of its right labels are learned.
 
     Raises:
         ConfigurationError: if a value is out of its range or of the wrong type, if `rescore` cannot

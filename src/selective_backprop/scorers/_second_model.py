@@ -93,8 +93,7 @@ class Excess(AbstractScorer):
 
     Args:
         reference: one loss per example, from a reference model. Train the reference model on other
-            examples, so that it has not learned these by heart. None takes each example's first
-            recorded loss, which works only with `Recorded`.
+            examples, so that it has not learned these by heart. May be None with `Recorded`.
         scorer: computes the scores from which the reference losses are subtracted.
 
     Raises:
@@ -194,8 +193,8 @@ class Proxy(AbstractScorer):
         make_optimizer: a function that takes the proxy's parameters and returns an optimiser.
 
     Raises:
-        ConfigurationError: if an argument is not a function. When training starts: if there are
-            no losses.
+        ConfigurationError: if an argument is not a function. When training starts: if there is no
+            loss function.
 
     Source:
         Coleman et al. 2020, arXiv:1906.11829. Their proxy selects before training; here it learns

@@ -226,7 +226,7 @@ def serve(
     setup: WorkerSetup | bytes,
     weights: dict[str, Tensor],
 ) -> None:
-    """Answer requests with pairs `(answer, error)` until the parent ends, or the connection.
+    """Answer requests with pairs `(answer, error)` until the parent or the connection ends.
 
     `inherited` is the parent's end of the connection, which a fork leaves open here too. `setup`
     may be pickled.
@@ -349,7 +349,7 @@ class SecondProcess:
         how = "does not answer" if code is None else f"ended with exit code {code}"
         if code is not None and code < 0:
             how = f"was ended by {signal.Signals(-code).name}"
-        return f"{how} (see stderr for its last words; SIGKILL often means that memory ran out)"
+        return f"{how} (see its output on stderr; SIGKILL often means that memory ran out)"
 
 
 def _end(process: Any, connection: Connection, owner: int) -> None:

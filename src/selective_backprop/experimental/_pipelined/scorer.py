@@ -67,9 +67,9 @@ class Pipelined(AbstractScorer):
         ahead: number of candidate batches that are scored ahead, at least 1. None takes as many as
             one training batch is selected from, so that the next training batch is always being
             prepared.
-        check: when to compare the scores with exact scores; None for never. Exact scores are
-            computed when the scores are used. The compared batches are spread over `every` scored
-            batches.
+        check: when to compare the scores with exact scores; None for never. The exact scores are
+            those of the model when it uses the scores. The compared batches are spread over `every`
+            scored batches.
 
     Raises:
         ConfigurationError: if a value is out of its range or the scorer cannot be wrapped. When
