@@ -65,7 +65,7 @@ class RunningScorer(ABC):
         return 0
 
     def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
-        """Begin to score one batch, given as for `score`, which must not change until it is scored.
+        """Begin to `score` one batch, which must not change until it is scored.
 
         Returns:
             A function that waits for the scores and returns them. Batches are scored in the order

@@ -127,7 +127,7 @@ class Predicted(AbstractScorer):
 
     Args:
         scorer: computes the scores, such as `Forward()`.
-        predictor: the predictor: `Average()`, `GaussianProcess()` or `Crossing()`.
+        predictor: `Average()`, `GaussianProcess()` or `Crossing()`.
         epochs: an example is loaded and scored again this many epochs after its last scoring; at
             least 2.
 
