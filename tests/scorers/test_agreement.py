@@ -92,5 +92,5 @@ def test_a_share_that_is_none_is_refused(rate):
 
 @pytest.mark.parametrize("sizes", [(2, 3), (0, 0)])
 def test_scores_of_other_candidates_are_refused(sizes):
-    with unhooked(), pytest.raises(sb.ConfigurationError, match="held against"):
+    with unhooked(), pytest.raises(sb.ConfigurationError, match="compared with"):
         sb.scorers.Agreement.between(torch.ones(sizes[0]), torch.ones(sizes[1]), rate=0.5)

@@ -1,6 +1,5 @@
-"""Types and tools that every room uses, and that know nothing of training.
+"""Types and tools that every other package uses; they know nothing of training.
 
-Errors and the one way to warn, shaped types, checks of arguments and of saved states, counters,
-a stopwatch, and contexts that restore a model and the random streams. Knows no other room.
-Read `errors.py` first.
+Errors and warnings, tensor types with shapes, checks of arguments and of saved states, counters, a
+stopwatch, and contexts that restore a model and the random streams. Read `errors.py` first.
 """

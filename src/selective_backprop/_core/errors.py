@@ -1,14 +1,14 @@
-"""What can go wrong, as one tree.
+"""All errors and warnings.
 
 SelectiveBackpropError
 ├── ConfigurationError     an option or a combination of options that cannot work (ValueError)
 ├── LoaderError            a data loader that cannot be wrapped, or is used wrongly (ValueError)
-├── BatchError             a batch whose rows cannot be told apart, taken or joined (ValueError)
+├── BatchError             a batch whose rows cannot be counted, taken or joined (ValueError)
 ├── LossError              losses that are not one finite number per example (ValueError)
-├── DataError              a data folder or file that is missing, truncated or not what it says
-└── RecordError            a record of a run that cannot be read or does not belong (ValueError)
+├── DataError              a data folder or file that is missing or damaged (ValueError)
+└── RecordError            a record of a run that cannot be read or does not fit (ValueError)
 
-SelectionWarning           something works, but not as well as was asked (UserWarning)
+SelectionWarning           something works, but not as well as you asked for (UserWarning)
 """
 
 import sys
@@ -26,7 +26,7 @@ class ConfigurationError(SelectiveBackpropError, ValueError):
 
 
 class LoaderError(SelectiveBackpropError, ValueError):
-    """A data loader that cannot be wrapped, or an iteration that cannot go on."""
+    """A data loader that cannot be wrapped, or an epoch that cannot go on."""
 
 
 class BatchError(SelectiveBackpropError, ValueError):
@@ -38,11 +38,11 @@ class LossError(SelectiveBackpropError, ValueError):
 
 
 class DataError(SelectiveBackpropError, ValueError):
-    """A data folder or file that is missing, truncated or not what it says."""
+    """A data folder or file that is missing, truncated or of the wrong kind."""
 
 
 class RecordError(SelectiveBackpropError, ValueError):
-    """A record of a run that cannot be read, or does not belong with the others."""
+    """A saved record of a training run that cannot be read, or does not fit other records."""
 
 
 class SelectionWarning(UserWarning):
@@ -57,8 +57,8 @@ def installing(extra: str) -> str:
 def warn(message: str) -> None:
     """Give a `SelectionWarning` at the line of user code that called into the package.
 
-    Frames of torch or of a framework may lie between that line and this call, so the warning
-    goes to the line that called the package's outermost frame.
+    Frames of torch or of a framework may lie in between, so the warning goes to the line that
+    called the package's outermost frame.
     """
     found = frame = sys._getframe(1)
     while frame is not None:  # to the end: the last match is the outermost
@@ -72,6 +72,6 @@ def warn(message: str) -> None:
         found.f_code.co_filename,
         found.f_lineno,
         module=found.f_globals.get("__name__"),
-        # The registry of `warnings.warn`, with which a line warns only once.
+        # The registry of `warnings.warn`, which lets each line warn only once.
         registry=found.f_globals.setdefault("__warningregistry__", {}),
     )

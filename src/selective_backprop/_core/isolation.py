@@ -24,7 +24,7 @@ LARGEST_SAVED = 2**20  # bytes; a buffer up to this size is copied in 0.1 ms bef
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """Return the model inside DDP: a forward through the wrapper would skip its next broadcast."""
+    """Return the model inside DDP. A forward pass through DDP would skip its next broadcast."""
     return model.module if isinstance(model, DistributedDataParallel) else model
 
 
@@ -32,8 +32,8 @@ def unwrapped(model: nn.Module) -> nn.Module:
 def eval_mode(model: nn.Module, modules: Modules | None = None) -> Generator[None]:
     """Run the body with every module in eval mode, then give each module its own mode back.
 
-    Flags are set directly, because a module's own `train()` may do more than set the flag. The
-    model's `modules` may be given, where they are listed already.
+    Flags are set directly, because a module's own `train()` may do more than set the flag. Pass the
+    model's `modules` if they are listed already.
     """
     plain, others = [], []
     for module in list_modules(model) if modules is None else modules:
@@ -73,7 +73,7 @@ def _has_plain_flag(kind: type[nn.Module]) -> bool:
 
 @contextmanager
 def kept_random_streams(device: torch.device | None) -> Generator[None]:
-    """Run the body, then put torch's, NumPy's and Python's random streams back."""
+    """Run the body, then restore torch's, NumPy's and Python's random streams."""
     on_gpu = device is not None and device.type == "cuda"
     stream, python_state = NumpyStream.latest, random.getstate()
     if stream is None or not stream.is_current():
@@ -94,24 +94,24 @@ def kept_random_streams(device: torch.device | None) -> Generator[None]:
 class NumpyStream:
     """NumPy's random stream at one moment.
 
-    Reading it takes 40 microseconds and writing it 50. So it is read or written only if it has
-    moved, which its memory shows.
+    Reading the stream takes 40 microseconds and writing it 50. So both are done only if the
+    stream's memory shows that it has moved.
     """
 
     latest: ClassVar["NumpyStream | None"] = None  # as it was read last
 
     def __init__(self) -> None:
-        # What draws NumPy's global numbers; a program may set another.
+        # The generator behind NumPy's global functions; a program may set another.
         self._generator = np.random.get_bit_generator()  # ty: ignore[missing-attribute]
         self.state: Any = np.random.get_state(legacy=False)
-        # A second normal number of a pair, if one is left, can be drawn without a trace in memory.
+        # Normal numbers come in pairs: the second can be drawn without a trace in the memory.
         self._shows = type(self._generator) is np.random.MT19937 and not self.state["has_gauss"]
         if self._shows:  # a Mersenne Twister has 624 words of 4 bytes, and a position of 4
             self._address = self._generator.ctypes.state_address
             self._memory = ctypes.string_at(self._address, 2500)
 
     def is_current(self) -> bool:
-        """Return whether the stream is as it was; False too where that cannot be seen."""
+        """Return whether the stream has surely not moved."""
         return (
             self._shows
             and np.random.get_bit_generator() is self._generator  # ty: ignore[missing-attribute]
@@ -125,7 +125,7 @@ class _Slot(NamedTuple):
     module: nn.Module
     name: str
     buffer: Tensor
-    original: Tensor  # has the buffer's memory and shape still when the buffer has others
+    original: Tensor  # keeps the buffer's memory and shape when the buffer gets others
     piece: Tensor | None  # its bytes, if it is small and in one piece of memory
 
     @classmethod
@@ -133,8 +133,8 @@ class _Slot(NamedTuple):
         """Return the slot of a buffer as it is now."""
         if not _is_plain(buffer):
             return cls(module, name, buffer, buffer, None)
-        # Through `.data`, so that autograd counts no change: a graph that waits for its
-        # backward pass may hold the buffer, and finds the same values in it.
+        # Through `.data`, so that autograd counts no change. A graph that waits for its backward
+        # pass may hold the buffer, and finds the same values in it.
         return cls(module, name, buffer, buffer.data, _piece(buffer.data))
 
     @property
@@ -144,12 +144,12 @@ class _Slot(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Its bytes; of a sparse buffer, what it would take if it were dense."""
+        """The buffer's bytes; for a sparse buffer, the bytes that it would take as a dense one."""
         return self.buffer.numel() * self.buffer.element_size()
 
 
 class _Held(NamedTuple):
-    """The buffers that hang in a module before a pass."""
+    """The buffers that a module has before a pass."""
 
     module: nn.Module
     buffers: dict[str, Tensor | None]
@@ -157,11 +157,11 @@ class _Held(NamedTuple):
 
     @classmethod
     def of(cls, module: nn.Module) -> "_Held":
-        """Return what hangs in a module now."""
+        """Return the buffers that a module has now."""
         return cls(module, dict(module._buffers), set(module._non_persistent_buffers_set))
 
     def put_back(self, attributes: dict[str, Any]) -> None:
-        """Hang the buffers again, and if that changes any, put the module's attributes back."""
+        """Restore the buffers; if a pass replaced any, also restore the module's attributes."""
         found, unsaved = self.module._buffers, self.module._non_persistent_buffers_set
         if [*found] == [*self.buffers] and [*map(id, found.values())] == [
             *map(id, self.buffers.values())
@@ -178,27 +178,27 @@ def _refill(container: Any, content: Any) -> None:
 
 
 class KeptBuffers:
-    """Save the buffers of a model before a forward pass, and put back the ones that it changed.
+    """Save the buffers of a model before a forward pass, and restore those that it changed.
 
-    Their values and shapes are put back, and the tensors themselves. If a pass replaces a tensor of
-    a module, that module's attributes are put back too, since they may describe it, such as the
-    length of a cached table. Buffers that a lazy module makes in its first pass stay.
+    Values, shapes and the tensors themselves are restored. If a pass replaces a tensor of a module,
+    the module's attributes are restored too, since they may describe the tensor, such as the length
+    of a cached table. Buffers that a lazy module makes in its first pass stay.
 
-    Buffers of up to 1 MiB are saved before every pass. Larger ones are all saved until one pass has
-    ended. After that, only those that a pass has changed are saved. If a larger buffer changes for
-    the first time later, it keeps its new values, and a warning says so. A change through `.data`
-    is seen only in buffers that are saved.
+    Buffers of up to 1 MiB are saved before every pass. Larger buffers are all saved until one pass
+    has ended; from then on, only those that a pass has changed. If a larger buffer first changes
+    later, it keeps its new values, and a warning says so. A change through `.data` is seen only in
+    saved buffers.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._moving: set[tuple[int, str]] | None = None  # larger ones; None: not known yet
+        self._moving: set[tuple[int, str]] | None = None  # larger buffers; None if not known yet
         self._find(list_modules(model))
 
     def _find(self, modules: Modules) -> None:
         """Take note of the model's buffers."""
         self._places = _places(modules)
-        # These also keep the buffers alive, so that no new one can get the address of another.
+        # These also keep the buffers alive, so that no new one can get an old one's address.
         self._held = [_Held.of(module) for module in modules]
         found = [
             (held.module, name, buffer)
@@ -219,9 +219,9 @@ class KeptBuffers:
 
     @contextmanager
     def kept(self, modules: Modules | None = None) -> Generator[None]:
-        """Run the body, then put back the buffers that it changed.
+        """Run the body, then restore the buffers that it changed.
 
-        The model's `modules` may be given, where they are listed already.
+        Pass the model's `modules` if they are listed already.
         """
         modules = list_modules(self._model) if modules is None else modules
         if (
@@ -230,7 +230,7 @@ class KeptBuffers:
             or not all(map(Tensor.is_set_to, self._buffers, self._originals))
         ):
             self._find(modules)
-        # Taken now, since a pass inside the body may find others.
+        # Taken now, since a pass inside the body may replace them.
         places, held, buffers, originals = self._places, self._held, self._buffers, self._originals
         small, apart, known = self._small, self._apart, self._moving
         attributes = [*map(dict.copy, map(vars, modules))]
@@ -254,7 +254,7 @@ class KeptBuffers:
                 for buffer, original in zip(buffers, originals, strict=True):
                     buffer.data = original
             for pieces, image in zip(small.values(), images, strict=True):
-                # A GPU is not asked: comparing would make the host wait for it.
+                # On a GPU, comparing would make the host wait, so all bytes are restored.
                 if image.device.type != "cpu" or not torch.equal(torch.cat(pieces), image):
                     _restore(pieces, image)
             moved, lost = set(), []
@@ -278,21 +278,21 @@ class KeptBuffers:
         paths = {id(module): path for path, module in self._model.named_modules()}
         name = ".".join(filter(None, (paths[id(slot.module)], slot.name)))
         warn(
-            f"a scoring pass changed the buffer {name!r} ({slot.size:,} bytes) for the first time, "
-            f"and it was not restored: buffers of more than {LARGEST_SAVED:,} bytes are saved only "
-            "after they have changed once. From now on it is restored."
+            f"a scoring pass changed the buffer {name!r} ({slot.size:,} bytes), which was not "
+            f"restored, because buffers of more than {LARGEST_SAVED:,} bytes are saved only after "
+            "they have changed once. From now on, this buffer is restored."
         )
 
 
 def _places(modules: Modules) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
-    """Return what tells buffers and the places where they hang from others."""
+    """Return what identifies the buffers and their places in the modules."""
     held = [*map(BUFFERS, modules)]
     there = map(id, chain.from_iterable(map(dict.values, held)))
     return [*map(id, modules)], [*map(len, held)], [*chain.from_iterable(held)], [*there]
 
 
 def _restore(pieces: list[Tensor], image: Tensor) -> None:
-    """Write back the bytes that changed; on a GPU all."""
+    """Write back the bytes that changed; on a GPU, write back all bytes."""
     pairs = list(zip(pieces, image.split([len(piece) for piece in pieces]), strict=True))
     if image.device.type == "cpu":
         pairs = [(piece, saved) for piece, saved in pairs if not torch.equal(piece, saved)]
@@ -326,8 +326,8 @@ def _differ(one: Tensor, other: Tensor) -> bool:
 def uncached_autocast(device: torch.device | None) -> torch.autocast | nullcontext[None]:
     """Return a context in which the user's autocast caches no weights.
 
-    Weights cast under `no_grad` have no gradient. PyTorch before pull request 165068 caches them,
-    and a training forward that follows in the same autocast region would then train nothing.
+    Weights cast under `no_grad` have no gradient. PyTorch before pull request 165068 caches these
+    weights. A training forward in the same autocast region would then use them and train nothing.
     """
     kind = "cpu" if device is None else device.type
     if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):

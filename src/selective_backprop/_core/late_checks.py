@@ -1,4 +1,4 @@
-"""Checks whose outcome may be on a device, read without making the host wait for it."""
+"""Checks whose outcome may be on a GPU, read without making the host wait for the GPU."""
 
 import math
 from collections import deque
@@ -9,15 +9,15 @@ from torch import Tensor
 
 
 class LateChecks:
-    """Raise at once what fails on the host, and a few checks later what fails on a device."""
+    """Raise an error at once if a check fails on the CPU, and a few checks later on a GPU."""
 
     def __init__(self) -> None:
         self._running: deque[tuple[torch.cuda.Event, Tensor, Callable[[], Exception]]] = deque()
 
     def add(self, passed: Tensor, failure: Callable[[], Exception]) -> None:
-        """Check that a tensor of one number is finite, or of one bool True.
+        """Check that a tensor of one number is finite, or that a tensor of one bool is True.
 
-        `failure` makes the error if it is not.
+        If not, the error that `failure` returns is raised.
         """
         if passed.device.type != "cuda":
             if not _holds(passed):
@@ -31,7 +31,7 @@ class LateChecks:
         self._running.append((event, flag, failure))
 
     def wait(self) -> None:
-        """Wait for the checks that are still under way on the device; raise if one failed."""
+        """Wait for the checks that still run on the GPU; raise if one failed."""
         for event, _, _ in self._running:
             event.synchronize()
         self._collect()

@@ -19,9 +19,9 @@ from selective_backprop._core.errors import ConfigurationError
 
 
 class NamedOption(StrEnum):
-    """Values that are known by name; messages and reprs have them as code does, in quotes."""
+    """Options that have names; messages and reprs show the names in quotes, as in code."""
 
-    def __repr__(self) -> str:  # not `str.__repr__`, at which Sphinx fails
+    def __repr__(self) -> str:  # Sphinx fails with `str.__repr__`
         return repr(self.value)
 
 
@@ -43,8 +43,8 @@ def check_number(
     """Return a finite number within its bounds, as a Python int or float.
 
     NumPy scalars and tensors without axes are numbers too; a bool is not. A whole number may be
-    given as a float, such as 3.0, and stays a float. `least` and `most` are allowed themselves,
-    `above` and `below` are not. The error's message ends with `hint`.
+    given as a float, such as 3.0, and stays a float. `least` and `most` are allowed values, `above`
+    and `below` are not. The error's message ends with `hint`.
     """
 
     def fits(number: float) -> bool:
@@ -53,7 +53,7 @@ def check_number(
 
     if value is None and optional:
         return None
-    # Exact types: a bool is an int, too, and NumPy's float64 a float.
+    # Exact types, since a bool is an int too, and NumPy's float64 is a float.
     number = value if type(value) in (int, float) else _unwrapped(value)
     if isinstance(number, bool) or not isinstance(number, Real):
         number = None
@@ -111,7 +111,7 @@ def check_device(name: str, value: torch.device | str | int | None) -> torch.dev
     """Return the device that a name or number stands for; None for None."""
     try:
         if isinstance(value, bool):
-            raise TypeError("a bool is no device")
+            raise TypeError("a bool is not a device")
         return None if value is None else torch.device(value)
     except (RuntimeError, TypeError) as error:
         raise ConfigurationError(f"{name}={value!r:.60}: {error}") from error
@@ -174,14 +174,14 @@ def find_device(
 def check_paths(option: str, paths: Collection[str]) -> frozenset[str]:
     """Return a set of paths within a batch; refuse a string, whose letters would be paths."""
     if isinstance(paths, str):
-        raise ConfigurationError(f"{option}={paths!r}: a set of paths is needed, {{{paths!r}}}")
+        raise ConfigurationError(f"{option}={paths!r}: write a set of paths, {{{paths!r}}}")
     return frozenset(paths)
 
 
 def check_pad(pad: Mapping[str, float] | None) -> dict[str, float]:
     """Return the padding value of each path."""
     if not isinstance(pad, Mapping | None):
-        raise ConfigurationError(f'pad={pad!r:.60}: write a value by path, such as {{"0": 0}}')
+        raise ConfigurationError(f'pad={pad!r:.60}: write a value per path, such as {{"0": 0}}')
     for path, value in (pad or {}).items():
         # A tensor or array without axes is a number, too.
         if not isinstance(value, Real) and getattr(value, "ndim", None) != 0:

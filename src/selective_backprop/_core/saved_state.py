@@ -1,4 +1,4 @@
-"""Saved states: each value is checked as it is read, and a load succeeds wholly or not at all."""
+"""Saved states: each value is checked when it is read, and a load that fails changes nothing."""
 
 import copy
 import math
@@ -54,7 +54,7 @@ class Saved:
                 raise StateError(self.path, f' lacks "{name}"')
         for name in self.value:
             if name not in names:
-                raise StateError(self.path, f" holds {name!r:.60}, which has no place here")
+                raise StateError(self.path, f" holds {name!r:.60}, which is not known here")
         return [Saved(self.value[name], f'{self.path}["{name}"]') for name in names]
 
     def items(self, count: int | None = None) -> "Collection[Saved]":
@@ -104,9 +104,9 @@ class Saved:
         most: float = math.inf,
         nan: bool = False,
     ) -> Tensor:
-        """Return a tensor of one of the types, without copying it; reads the device.
+        """Return a tensor of one of the types, without copying it; waits for its device.
 
-        None in `shape` stands for any length. With `nan` the numbers are not checked at all.
+        None in `shape` stands for any length. With `nan=True`, the numbers are not checked.
         """
         found = self.value
         fits = isinstance(found, Tensor) and found.dtype in dtypes and found.ndim == len(shape)
@@ -131,14 +131,14 @@ class Saved:
         return dict(self.value)
 
     def random_state(self, device: torch.device | str = "cpu") -> Tensor:
-        """Return the state of a random generator, on the CPU, if one of the device accepts it."""
+        """Return a random generator's state, on the CPU; refuse one that `device` rejects."""
         with self.inside():
             state = self.value.cpu()
             torch.Generator(device).set_state(state)  # raises if the state is damaged
         return state
 
     def record(self, kind: type[Read], **ranges: tuple[float, float]) -> Read:
-        """Return a dataclass of numbers, each within its range, by default 0 and more."""
+        """Return a dataclass of numbers, each within its range; the default range is 0 or more."""
         described = fields(cast(Any, kind))
         values: dict[str, float] = {}
         saved = self.fields(*(field.name for field in described))
@@ -185,7 +185,7 @@ def loaded(parts: Iterable[tuple[Stateful, Saved]]) -> Generator[None]:
     before: list[tuple[Stateful, dict[str, Any]]] = []
     try:
         for part, saved in parts:
-            # Kept before loading, which may fail halfway.
+            # Saved before loading, which may fail halfway.
             before.append((part, copy.deepcopy(part.state_dict())))
             with saved.inside():
                 part.load_state_dict(saved.value)
@@ -207,18 +207,18 @@ def check_state(kind: str, state: Any, version: int, built: Mapping[str, Any]) -
     found = state.get("version") if isinstance(state, Mapping) else None
     if not isinstance(found, int) or "built" not in state:
         raise ConfigurationError(
-            f"a state is needed that Selective{kind.capitalize()}.state_dict() returned, got "
+            f"pass a state that Selective{kind.capitalize()}.state_dict() returned; got "
             f"{state!r:.60}"
         )
     if found != version:
         raise ConfigurationError(
-            f"the state has version {found}; this release reads {version}. Go on with the release "
-            "that saved it, or begin anew."
+            f"the state has version {found}; this release reads version {version}. Load it with "
+            "the release that saved it, or start a new training run."
         )
     for name, found in zip(built, Saved(state["built"], '["built"]').fields(*built), strict=True):
         # Types are compared as well, since True equals 1.
         if type(found.value) is not type(built[name]) or found.value != built[name]:
             raise ConfigurationError(
-                f"the state is of a {kind} with {name}={found.value}, this one has "
+                f"the state is of a {kind} with {name}={found.value}, but this one has "
                 f"{name}={built[name]}. Build the {kind} as it was."
             )

@@ -1,4 +1,4 @@
-"""How many examples went where: one frozen snapshot, read by the lab, the adapters and logs."""
+"""Counts of examples, as frozen snapshots that the lab, the adapters and logs read."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,25 +10,25 @@ PRESENT = ("epoch", "ties")  # describe the present and count nothing
 
 @dataclass(frozen=True)
 class Stats:
-    """Counts since training began, up to the batch that the training loop received last.
+    """Counts since training began, up to the batch that your training loop received last.
 
     Attributes:
         epoch: number of the current or last epoch, from 0; -1 before the first.
-        candidates: examples that came up for training, loaded or not.
+        candidates: examples that came up for training, loaded or not; each epoch counts them again.
         loaded: examples that were loaded.
         scored: examples that were scored by a forward pass.
-        checked: scored examples that were scored a second time, exactly, to check a cheap scorer.
-        observed: examples whose scores a gate took from training, without a scoring pass. (A gate
-            decides when to select.)
+        checked: examples that were also scored exactly, to check a cheap scorer like `Pipelined`.
+        observed: examples for which a gate took scores from training, without a scoring pass. (A
+            gate decides when to select.)
         expired: candidates that were scored because their remembered score was too old or missing.
         kept: examples handed out in training batches.
         batches: training batches handed out.
-        waiting: candidates that wait for a full window, rows that wait for a full batch, and a
-            batch that waits because another rank had none.
-        dropped: examples discarded by `leftovers="drop"`, or by `"flush"` if another rank had no
-            batch left.
-        beyond: examples of this rank's shard that never came up, because another rank's epoch
-            ended first. No other count includes them. 0 if the sampler has no length.
+        waiting: examples that wait for enough candidates to choose from, for a full training batch,
+            or for another process.
+        dropped: examples discarded by `leftovers="drop"`, or by `leftovers="flush"` if another
+            process had no batch left.
+        beyond: examples of this process's shard that never came up, because another process's
+            epoch ended first. No other count includes them. Always 0 if the sampler has no length.
         nonfinite: examples skipped because their loss was not finite.
         ties: share of the recent scores that equal another recent score, at the last epoch's end.
     """
@@ -50,10 +50,7 @@ class Stats:
 
     @property
     def rate(self) -> float:
-        """The share of candidates that were kept, in [0, 1]; waiting candidates are left out.
-
-        NaN while all candidates wait.
-        """
+        """The share of candidates that were kept, leaving out those that wait; NaN if all wait."""
         decided = self.candidates - self.waiting
         return self.kept / decided if decided else float("nan")
 
@@ -68,7 +65,7 @@ class Stats:
 
     @property
     def plain_cost(self) -> int:
-        """The cost of training on every candidate instead, in forward passes of one example."""
+        """The cost of training on every candidate, in the same unit as `cost`."""
         return TRAINED * self.candidates
 
     def since(self, earlier: "Stats") -> "Stats":
@@ -81,13 +78,13 @@ class Stats:
 
 
 class Tally(dict[str, Any]):
-    """Counts by the names of `Stats`, which grow."""
+    """Growing counts, by the names of `Stats`."""
 
     def __init__(self) -> None:
         super().__init__(vars(Stats()))
 
     def count(self, **increments: int) -> None:
-        """Add to what was counted."""
+        """Add to the counts."""
         for name, more in increments.items():
             self[name] += more
 
@@ -97,10 +94,10 @@ class ScoreStats:
     """A summary of many scores; scores that are not finite are left out.
 
     Attributes:
-        count: how many finite scores there are, at least 1.
-        mean: their mean.
-        deciles: the lowest score, the nine values that cut the scores into tenths, and the highest
-            score, `[11]`.
+        count: number of finite scores, at least 1.
+        mean: mean of the finite scores.
+        deciles: 11 numbers: the lowest score, the nine values that cut the sorted scores into
+            tenths, and the highest score.
     """
 
     count: int

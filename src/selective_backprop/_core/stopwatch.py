@@ -1,4 +1,4 @@
-"""Where the time goes: synchronised seconds per phase, which add up to the whole."""
+"""Measure the seconds that each phase of training takes; the phases add up to the whole time."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -8,17 +8,17 @@ import torch
 
 
 class Stopwatch:
-    """Measure the time between `start` and `stop`; each moment counts for exactly one phase.
+    """Measure the seconds that each phase of training takes, between `start` and `stop`.
 
-    Time outside all phases counts for `"other"`. A phase inside another phase pauses the outer one.
-    So the seconds of all phases always add up to the seconds that the stopwatch ran.
+    `SelectiveLoader(stopwatch=…)` times its own phases; add phases of your loop by `phase`. Time
+    outside all phases counts for `"other"`. A phase inside another one pauses the outer one. So the
+    seconds of all phases add up to the seconds that the stopwatch ran.
 
     Args:
-        device: where the work runs. On CUDA the device is synchronised at every change of phase, so
-            that work counts for the phase that started it. This slows training down, so leave the
-            stopwatch out if only the result matters.
-        clock: returns seconds that never decrease; `time.process_time` counts this process's
-            CPU seconds instead of wall-clock seconds.
+        device: the device that trains. A CUDA device is synchronised at every change of phase, so
+            that work counts for the phase that started it. This slows training down.
+        clock: a function that returns seconds. By default, wall-clock time is measured;
+            `time.process_time` measures this process's CPU time.
     """
 
     def __init__(
@@ -31,18 +31,18 @@ class Stopwatch:
         self._since = 0.0
 
     def start(self) -> None:
-        """Start to count, for `"other"` until a phase begins; do nothing if already running."""
+        """Start to count, for `"other"` until a phase begins. If already running, do nothing."""
         if self._phase is None:
             self._since = self._now()
             self._phase = "other"
 
     def stop(self) -> None:
-        """Stop. Time after this, such as that of an evaluation, counts for no phase."""
+        """Stop counting, for example before an evaluation; `start` continues."""
         self._charge()
         self._phase = None
 
     def go_on(self, seconds: Mapping[str, float]) -> None:
-        """Continue from seconds per phase that were counted earlier, say by another process."""
+        """Continue from the seconds per phase of an earlier run, replacing those counted so far."""
         self._seconds = dict(seconds)
 
     def phase(self, name: str) -> AbstractContextManager[None]:
@@ -60,7 +60,7 @@ class Stopwatch:
 
     @property
     def total(self) -> float:
-        """Seconds that the stopwatch has run: the sum over all phases."""
+        """Seconds that the stopwatch has run, the sum over all phases."""
         return sum(self.seconds.values())
 
     def _now(self) -> float:
@@ -76,7 +76,7 @@ class Stopwatch:
 
 
 class Phase(AbstractContextManager[None]):
-    """Charges each body to a phase of a stopwatch."""
+    """A context that adds the time of each body to a phase of a stopwatch."""
 
     def __init__(self, stopwatch: Stopwatch, name: str) -> None:
         self._stopwatch = stopwatch
@@ -92,11 +92,11 @@ class Phase(AbstractContextManager[None]):
 
     def __exit__(self, *raised: object) -> None:
         watch, outer = self._stopwatch, self._outer.pop()
-        if outer is not None and watch._phase is not None:  # if the body stopped it, it stays so
+        if outer is not None and watch._phase is not None:  # None if the body stopped the watch
             watch._charge()
             watch._phase = outer
 
 
 def charged(stopwatch: Stopwatch | None, phase: str) -> AbstractContextManager[None]:
-    """Return a context that charges each body to a phase of a stopwatch, if there is one."""
+    """Return a context that adds the time of each body to a phase, if there is a stopwatch."""
     return nullcontext() if stopwatch is None else stopwatch.phase(phase)

@@ -1,6 +1,6 @@
-"""Shaped tensor types of scores, odds and rows, and the types of the user's callables.
+"""Tensor types with shapes, for scores, odds and rows, and the types of the user's callables.
 
-Shapes are checked in tests alone, by jaxtyping; where that is missing they are notes.
+Only tests check the shapes, with jaxtyping. Without jaxtyping they are mere notes.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The processes that train together: who they are, and what they tell one another.
+"""The processes (ranks) that train together, and the messages that they exchange.
 
-Knows `_core` alone: nothing of batches or of selection. Read `group.py` first.
+This package uses only `_core`; it knows nothing of batches or selection. Read `group.py` first.
 """

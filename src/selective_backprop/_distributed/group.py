@@ -1,4 +1,4 @@
-"""The processes that train together, and how each gathers the messages of all."""
+"""The processes that train together, and how each of them gathers the messages of all."""
 
 import atexit
 import time
@@ -12,7 +12,7 @@ from torch import Tensor, distributed
 from selective_backprop._core.errors import ConfigurationError, LoaderError
 
 MOST_AT_EXIT = 5.0  # seconds; gloo's thread takes microseconds, unless the machine is busy
-MOST_AT_ONCE = 2**20  # most rows, of all ranks together, in one piece of a longer message
+MOST_AT_ONCE = 2**20  # rows of all ranks together in one message; more are sent in pieces
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class Group:
         """Return the messages of all ranks, `[rank, ...]`, on the group's device.
 
         Every rank must call this, with a message of the same shape and type. It returns when
-        all have. `doing` says for errors what this rank does, such as "opens epoch 3".
+        all have. `doing` says in error messages what this rank does, such as "opens epoch 3".
         """
         return self.send(message, doing)()
 
     def send(self, message: Tensor, doing: str) -> Callable[[], Tensor]:
-        """Begin what `gather` does, and return what waits for it."""
-        with torch.inference_mode(False):  # in it, a view does not hold the tensor it views
+        """Begin a `gather`; return a function that waits for it and returns its result."""
+        with torch.inference_mode(False):  # in inference mode, a view does not hold its tensor
             message = message.to(self.device, copy=True).contiguous()
             places = [torch.empty_like(message) for _ in range(self.size)]
             if self.device.type == "cpu":
@@ -57,9 +57,9 @@ class Group:
             waited = time.monotonic() - begun
             return LoaderError(
                 f"rank {self.rank}, which {doing}, waited {waited:.1f} s for rank {others}: a "
-                "rank has died, or took longer than the process group's timeout. The first error "
-                "in the ranks' outputs says why. If a rank may take that long, pass a longer "
-                "timeout= to init_process_group. Torch says: "
+                "rank has died, or took longer than the process group's timeout. Look for the "
+                "first error in the outputs of all ranks. If a rank may take that long, pass a "
+                "longer timeout= to init_process_group. Torch says: "
                 f"{str(error).splitlines()[0]}"
             )
 
@@ -78,19 +78,19 @@ class Group:
         return arrive
 
     def gather_rows(self, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, int, Tensor]]:
-        """Yield a rank, a position among its rows and the piece of rows there, for all ranks' rows.
+        """Yield the rows of all ranks in pieces, each with its rank and its place there.
 
         The order is the same on every rank, and keeps each rank's rows in order. Ranks may have
-        different numbers of rows, and all know them as `counts`.
+        different numbers of rows. All ranks pass the same `counts`, the number of rows of each.
         """
         most = max(1, MOST_AT_ONCE // self.size)
         for start in range(0, max(counts), most):
             length = min(most, max(counts) - start)
             mine = rows[start : start + length].to(self.device)
-            # An all-gather takes the same shape from every rank.
+            # An all-gather needs the same shape from every rank.
             padded = mine.new_zeros((length, *mine.shape[1:]))
             padded[: len(mine)] = mine
-            for rank, piece in enumerate(self.gather(padded, "shares what it has noted")):
+            for rank, piece in enumerate(self.gather(padded, "sends what it has recorded")):
                 own = min(length, counts[rank] - start)
                 if own > 0:
                     yield rank, start, piece[:own]
@@ -106,11 +106,11 @@ _kept: dict[int, tuple[Tensor, Tensor, int]] = {}
 def _keep(tensors: list[Tensor]) -> None:
     """Keep tensors that are about to be sent until a later call finds that gloo released them.
 
-    A thread of gloo releases what it has sent a moment after the caller goes on. Where nothing
-    but Python holds the tensor besides, the thread needs Python's lock for that. If a model
-    under DDP is freed in that moment, as the last owner of the process group, it waits for the
-    thread without giving up the lock. So a training that ends right after a message would hang
-    for ever (pytorch/pytorch#56297). While a view holds the tensor too, gloo needs no lock.
+    A thread of gloo releases a sent tensor a moment after the caller goes on. If only Python holds
+    the tensor besides, the thread needs Python's lock to release it. If a model under DDP is freed
+    in that moment, as the last owner of the process group, it waits for the thread while it holds
+    the lock. So a training that ends right after a message would hang for ever
+    (pytorch/pytorch#56297). While a view holds the tensor too, gloo needs no lock.
     """
     _forget_sent()
     for tensor in tensors:
@@ -119,7 +119,7 @@ def _keep(tensors: list[Tensor]) -> None:
 
 
 def _forget_sent() -> None:
-    """Let go of what gloo has let go of."""
+    """Forget the tensors that gloo has released."""
     for key, (tensor, _, holders) in list(_kept.items()):
         if _holders(tensor) <= holders:
             _kept.pop(key, None)
@@ -127,10 +127,10 @@ def _forget_sent() -> None:
 
 @atexit.register
 def _wait_for_gloo() -> None:
-    """Wait until gloo has let go of what was sent last, for some seconds at most.
+    """Wait until gloo has released the last tensors, for some seconds at most.
 
-    Once Python shuts down it ends every thread that asks for its lock, and a thread of gloo that
-    is ended while it drops a tensor aborts the process.
+    When Python shuts down, it ends every thread that asks for its lock. If gloo's thread is ended
+    while it releases a tensor, the process aborts.
     """
     until = time.monotonic() + MOST_AT_EXIT
     _forget_sent()
@@ -145,16 +145,16 @@ def _holders(tensor: Tensor) -> int:
 
 
 def find_ranks(members: Any = None, device: torch.device | None = None) -> Ranks:
-    """Return who this process trains with: the members of a process group, by default all.
+    """Return the group of processes that this one trains with, by default all processes.
 
-    Messages lie on `device`, the model's, if the group cannot send from the host's memory.
+    Messages are on `device`, the model's, if the group cannot send from the CPU's memory.
     """
     if not (distributed.is_available() and distributed.is_initialized()):
         if members is None:
             return Alone()
         raise ConfigurationError(
             "process_group= was given, but no process group is running: call "
-            "torch.distributed.init_process_group() first, or leave it out to train alone"
+            "torch.distributed.init_process_group() first, or train alone without process_group="
         )
     if members is distributed.GroupMember.NON_GROUP_MEMBER:
         raise ConfigurationError(
@@ -173,7 +173,7 @@ def find_ranks(members: Any = None, device: torch.device | None = None) -> Ranks
 
 
 def _device_of(members: Any, device: torch.device | None) -> torch.device:
-    """Return where messages lie: in the host's memory, if the group can send from there."""
+    """Return the device for messages: the CPU, if the group can send from its memory."""
     pairs = distributed.get_backend_config(members).split(",")
     backends = dict(pair.partition(":")[::2] for pair in pairs)
     if "cpu" in backends and (device is None or backends.get(device.type) != "nccl"):

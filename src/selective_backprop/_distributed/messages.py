@@ -1,4 +1,4 @@
-"""What ranks send one another: how they were built, and at each training batch new scores."""
+"""What ranks send one another: once how they were built, and new scores at each training batch."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._distributed.group import Group
 
 HEAD = 2  # numbers that stand before the scores
-EPOCHS, EXCHANGES = 2**10, 2**19  # an int32 holds both and the status; more count from 0 again
+EPOCHS, EXCHANGES = 2**10, 2**19  # an int32 holds both and the status; then both restart at 0
 
 
 class Status(IntEnum):
@@ -31,7 +31,7 @@ class Head(NamedTuple):
 
     status: Status
     epoch: int  # the running epoch's number, modulo 1,024
-    exchanges: int  # how many of this epoch came before, modulo 524,288
+    exchanges: int  # exchanges in this epoch before this one, modulo 524,288
 
     def pack(self) -> int:
         """Return the head as one number, at least 0."""
@@ -56,7 +56,7 @@ class Head(NamedTuple):
         return f"is at exchange {self.exchanges} of epoch {self.epoch}"
 
 
-Swapped: TypeAlias = tuple[list[Status], list[Tensor]]  # of all ranks, and their scores
+Swapped: TypeAlias = tuple[list[Status], list[Tensor]]  # the statuses and scores of all ranks
 
 
 class Exchange:
@@ -79,7 +79,7 @@ class Exchange:
         return self.send(head, scores)()
 
     def send(self, head: Head, scores: Sequence[Tensor] = ()) -> Callable[[], Swapped]:
-        """Begin what `swap` does, and return what waits for it."""
+        """Begin a `swap`; return a function that waits for it and returns its result."""
         message = torch.zeros(HEAD + self.rows, dtype=torch.int32, device=self.group.device)
         message[0].fill_(head.pack())
         count = 0
@@ -108,22 +108,22 @@ class Exchange:
             others = ", ".join(f"rank {rank} {heads[rank]}" for rank in strayed)
             raise LoaderError(
                 f"the ranks are out of step: rank {self.group.rank} {mine}, {others}. All ranks "
-                "must ask for the same batches of the same loaders: break off, number epochs and "
-                "load states on all of them alike."
+                "must ask for the same batches of the same loaders. Leave epochs early, number "
+                "epochs and load states in the same way on all ranks."
             )
         failed = [rank for rank, head in enumerate(heads) if head.status is Status.FAILED]
         # A rank that failed itself is about to raise its own error.
         if failed and mine.status is not Status.FAILED:
             raise LoaderError(
-                f"rank {', '.join(map(str, failed))} of {self.group.size} failed, so that no "
-                "rank can go on; its own error says why"
+                f"rank {', '.join(map(str, failed))} of {self.group.size} failed, so no rank can "
+                "go on; see the failed rank's own error"
             )
 
 
 def compare(group: Group, built: Mapping[str, object], numbers: list[int]) -> list[list[int]]:
     """Return each rank's numbers, after checking that all ranks were built alike.
 
-    The values in `built` are compared by what they print. Each rank sends equally many numbers.
+    The values in `built` are compared as text. Each rank sends equally many numbers.
     """
     content = json.dumps({name: str(value) for name, value in built.items()}).encode()
     # 63 bits, which fit into an int64 without a sign.
@@ -140,7 +140,7 @@ def compare(group: Group, built: Mapping[str, object], numbers: list[int]) -> li
         raise ConfigurationError(
             next(
                 f"rank {rank} was built with {name}={other.get(name)}, rank 0 with "
-                f"{name}={first.get(name)}; build it alike on all ranks"
+                f"{name}={first.get(name)}; use the same value on all ranks"
                 for rank, other in enumerate(others, start=1)
                 for name in first | other
                 if first.get(name) != other.get(name)

@@ -28,7 +28,7 @@ from selective_backprop._core.options import check_number, check_whole, find_dev
 from selective_backprop._core.types import Float, Float32, Float64, LossesOf, OutputsOf
 from selective_backprop._pipeline.source import Source, open_source
 
-GRADIENT_BYTES = 2**28  # for the gradients of examples that are held at once
+GRADIENT_BYTES = 2**28  # memory for the gradients that are held at once
 
 MakeModel: TypeAlias = Callable[[], nn.Module]
 Train: TypeAlias = Callable[[nn.Module, int], float | None]
@@ -38,14 +38,14 @@ Measure: TypeAlias = Callable[[nn.Module, Any, int], Tensor]
 @final
 @dataclass(frozen=True, eq=False)
 class ExampleScores:
-    """The scores of the examples of a data set, averaged over several models.
+    """One score per example of a data set, averaged over several models.
 
     Attributes:
         scores: the mean over the models, on the CPU.
         spread: the standard deviation between the models; 0 if there is one model.
         source: where the scores come from, in a few words.
-        cost: cost of scoring, plus that of training if `train` returned it. The unit is an epoch of
-            traditional training, counted as three forward passes per example.
+        cost: the cost of scoring, plus the training costs that `train` returned. The unit is an
+            epoch of plain training, which counts as three forward passes per example.
         uncharged: whether `cost` leaves out the training of at least one model.
     """
 
@@ -64,28 +64,26 @@ def el2n_scores(
     models: int = 10,
     outputs: OutputsOf | None = None,
 ) -> ExampleScores:
-    """Score every example by how wrong its predictions are early in training.
+    """Score every example by how wrong models are about it early in training.
 
-    You make several models and train them for a few epochs in your own loop. Then each model scores
-    every example once, in eval mode.
+    Your `make_model` and `train` make several models and train them, usually for a few epochs. Then
+    each model scores every example once, in eval mode.
 
-    The error vector of an example is the predicted class probabilities minus those of the target.
-    It equals the gradient of a cross-entropy loss with respect to the logits. The score is the L2
-    norm of this vector, averaged over the models. It is 0 if all models are sure and right, and √2
-    if all are sure and wrong.
+    The score is the L2 norm of the predicted class probabilities minus those of the target. It is
+    averaged over the models: 0 if all models are sure and right, and √2 if all are sure and wrong.
 
-    To find errors early, the first model scores a few examples before it is trained. Scoring leaves
-    the random generators as they were; your `make_model` and `train` may advance them.
+    To find errors early, the first model scores a few examples before it is trained. Scoring does
+    not advance the random generators.
 
     Args:
-        loader: a `DataLoader` of the data set in order, without augmentation.
+        loader: a `DataLoader` of the whole data set, in order and without augmentation.
         make_model: returns a new, untrained model.
         train: `train(model, seed)` trains the model in place, for as long as you want. It may
-            return its cost, in epochs of traditional training, to be included in `cost`.
+            return its cost, in epochs of plain training, to be included in `ExampleScores.cost`.
         models: number of models to average over, at least 1. `train` gets the seeds 0, 1, 2, …
-        outputs: `(model, batch) -> (outputs, targets)`: outputs are logits `[candidate, class]`;
-            targets are class numbers `[candidate]` or class probabilities `[candidate, class]`. By
-            default `(model(inputs), targets)` for a batch `(inputs, targets)`.
+        outputs: `outputs(model, batch)` returns logits `[candidate, class]`, and targets: class
+            numbers `[candidate]` or class probabilities `[candidate, class]`. By default, these are
+            `(model(inputs), targets)` for a batch `(inputs, targets)`.
 
     Returns:
         The scores and their cost. Scoring with one model costs a third of a training epoch.
@@ -119,22 +117,22 @@ def grand_scores(
     """Score every example by the norm of its own gradient early in training.
 
     The score is the L2 norm of the gradient of the example's loss with respect to all trainable
-    parameters, averaged over the models. This needs a backward pass. `el2n_scores` approximates
-    the norm from forward passes alone, and is usually preferred.
+    parameters, averaged over the models. This needs backward passes. `el2n_scores` approximates
+    the norm with forward passes only, at a third of the cost.
 
     Gradients are computed in eval mode, so BatchNorm does not mix examples and dropout is off. As
     many gradients as fit into 256 MiB are computed at once.
 
     Args:
-        loader: a `DataLoader` of the data set in order, without augmentation.
+        loader: a `DataLoader` of the whole data set, in order and without augmentation.
         make_model: returns a new, untrained model.
         train: `train(model, seed)` trains the model in place, for as long as you want. It may
-            return its cost, in epochs of traditional training, to be included in `cost`.
+            return its cost, in epochs of plain training, to be included in `ExampleScores.cost`.
         loss_fn: the loss the models are trained with; it is computed for one example at a time,
             whatever its `reduction`.
         models: number of models to average over, at least 1. `train` gets the seeds 0, 1, 2, …
-        outputs: `(model, batch) -> (outputs, targets)`; by default `(model(inputs), targets)` for
-            a batch `(inputs, targets)`.
+        outputs: `outputs(model, batch)` returns `(outputs, targets)` for `loss_fn`. By default,
+            these are `(model(inputs), targets)` for a batch `(inputs, targets)`.
 
     Returns:
         The scores and their cost. Scoring with one model costs as much as a training epoch.
@@ -167,17 +165,17 @@ def example_losses(
 ) -> Float32[Tensor, " example"]:
     """Return a model's loss on every example, from one forward pass over the data set.
 
-    Pass the losses of your model before training to `tail_sft(initial=…)`, or those of a model
-    trained on other examples to `rho_loss`. The model runs in eval mode and is not changed.
+    `tail_sft(initial=…)` takes the losses of your model before training. `rho_loss` takes the
+    losses of a model trained on other examples. The model runs in eval mode and is not changed.
 
     Args:
-        loader: a `DataLoader` of the data set in order, without augmentation.
+        loader: a `DataLoader` of the whole data set, in order and without augmentation.
         model: the model whose losses are returned. Batches are moved to its device.
-        loss_fn: computes one loss per example, whatever its `reduction`. The loss of a text is the
-            mean over its tokens.
+        loss_fn: your loss. One loss per example is computed, whatever its `reduction`. The loss of
+            a text is the mean over its tokens.
         losses: `callable(model, batch)` that returns one loss per example, in place of `loss_fn`.
-        outputs: `(model, batch) -> (outputs, targets)`; by default `(model(inputs), targets)` for
-            a batch `(inputs, targets)`.
+        outputs: `outputs(model, batch)` returns `(outputs, targets)` for `loss_fn`. By default,
+            these are `(model(inputs), targets)` for a batch `(inputs, targets)`.
 
     Returns:
         One loss per example, in the data set's order, on the CPU.
@@ -214,13 +212,13 @@ def _score(
     """Train models one after the other and average their scores of each example.
 
     `measure` gets a model, a batch and its number of rows, without gradients and in eval mode. One
-    scoring pass costs as much as `passes` passes of traditional training.
+    scoring pass costs as much as `passes` epochs of plain training.
     """
     models = check_whole("models", models)
     if isinstance(make_model, nn.Module):
         raise ConfigurationError(
-            f"make_model is a model ({type(make_model).__name__}); each one is trained "
-            "from the start, so pass a callable that makes a new one: make_model=lambda: Net()"
+            f"make_model is a model ({type(make_model).__name__}); pass a function that makes a "
+            "new, untrained model each time: make_model=lambda: Net()"
         )
     source = open_in_order(loader)
     sample = load_twice(source)
@@ -237,15 +235,15 @@ def _score(
             )
         if previous is not None and previous() is model:
             raise ConfigurationError(
-                "make_model returned the model that it returned before, trained already; it must "
-                "make a new one each time: make_model=lambda: Net()"
+                "make_model returned the same, trained model that it returned before; it must make "
+                "a new one each time: make_model=lambda: Net()"
             )
         previous = weakref.ref(model)  # weak, so that the model can be freed
         lazy = any(is_lazy(tensor) for tensor in chain(model.parameters(), model.buffers()))
         if seed == 0 and not lazy:  # training determines the shapes of lazy parameters
             # Scored before any time goes into training, so that errors come early.
             _measure(name, measure, model, [sample])
-        hint = "return the epochs of traditional training that it spent, or None where unknown"
+        hint = "return the cost in epochs of plain training, or None if it is unknown"
         spent.append(check_number("train()", train(model, seed), hint, optional=True))
         scores = _measure(name, measure, model, load_all(source))
         del model  # frees its memory before the next one is made
@@ -264,7 +262,7 @@ def _score(
 def _measure(
     name: str, measure: Measure, model: nn.Module, batches: Iterable[tuple[Any, int]]
 ) -> Float64[Tensor, " example"]:
-    """Return the scores of batches, each given with its number of rows; leave no trace."""
+    """Return the scores of batches, each given with its number of rows; change no state."""
     pieces, device = [], find_device(model, None)
     with (
         torch.no_grad(),
@@ -285,9 +283,9 @@ def _measure(
     if not (finite := scores.isfinite()).all():
         first = int((~finite).nonzero()[0])
         raise LossError(
-            f"{name} of example {first} is {float(scores[first])} ({int((~finite).sum())} such "
-            f"of {len(scores)}): the model's outputs are not finite, or the target is none of its "
-            "classes (0 to the number of outputs - 1)"
+            f"{name} of example {first} is {float(scores[first])} (not finite for "
+            f"{int((~finite).sum())} of {len(scores)} examples): the model's outputs are not "
+            "finite, or the target is none of its classes (0 to the number of outputs - 1)"
         )
     return scores
 
@@ -317,7 +315,7 @@ def open_in_order(loader: Any) -> Source:
         raise LoaderError(
             "examples are known by their position in the data set, so the loader must go through "
             f"all of it in order; this one has {found}. Write DataLoader(dataset, batch_size=256), "
-            "of the data set without augmentation."
+            "with a data set that does not augment."
         )
     return source
 
@@ -348,8 +346,8 @@ def load_twice(source: Source) -> tuple[Any, int]:
     if len(leaves[0]) != len(leaves[1]) or not all(map(_same, *leaves)):
         raise LoaderError(
             f"the first {rows} examples differ each time they are loaded: the data set augments "
-            "them. Pass the same examples without augmentation, so that what is found is of the "
-            "examples and not of chance."
+            "them. Pass the same examples without augmentation, so that results do not depend on "
+            "chance."
         )
     return one[0], size
 
@@ -393,10 +391,10 @@ def _gradient_norms(
     except RuntimeError as error:
         reason = textwrap.shorten(str(error), 160, placeholder=" …")
         raise ConfigurationError(
-            f"GraNd takes each example's own gradient with torch.func.vmap, which failed on "
-            f"{type(model).__name__}: {reason}. Use el2n_scores, which needs forward passes "
-            "alone; or take out of the model's eval mode what cannot be vectorised (.item(), "
-            "branches on values, writing into buffers)."
+            f"GraNd computes each example's own gradient with torch.func.vmap, which failed on "
+            f"{type(model).__name__}: {reason}. Use el2n_scores, which needs only forward passes. "
+            "Or change the model so that its eval mode can be vectorised: without .item(), "
+            "branches on values, or writing into buffers."
         ) from error
 
 
@@ -428,9 +426,8 @@ def _norm(slope: Tensor) -> Tensor:
 def _of_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
         raise LossError(
-            f"the batch is a {type(batch).__name__}, not a pair (inputs, targets), so it is not "
-            "known what the model takes. Pass outputs=callable(model, batch) -> "
-            "(outputs, targets)."
+            f"the batch is a {type(batch).__name__}, not a pair (inputs, targets), so the model's "
+            "inputs are not known. Pass outputs=callable(model, batch) -> (outputs, targets)."
         )
     return apply_to_pair(model, batch)
 

@@ -1,4 +1,4 @@
-"""Which images nearly repeat an earlier one: likely ones by their spectra, then pixel by pixel."""
+"""Find images that nearly repeat an earlier one: likely pairs by spectra, then by pixels."""
 
 import math
 
@@ -9,16 +9,16 @@ from torch.nn.functional import adaptive_avg_pool2d, conv2d, normalize
 from selective_backprop._core.types import Float, Int64, UInt8
 
 LARGEST_SIDE = 32  # pixels, to which larger images are reduced
-FREQUENCIES = 8  # lowest ones of an image that its spectrum has, in each direction
+FREQUENCIES = 8  # lowest frequencies of an image in its spectrum, in each direction
 SHIFTED = 12  # an image may be shifted by its side divided by this: 2 pixels of 28 or 32
-NEIGHBOURS = 3  # earlier images of its cell that one is compared with
-TURNS = 3  # with other cells each: a copy beyond the border of one is within another
-CELL_MOST = 8192  # images of a cell that are compared, so that one large cell takes no n² steps
-AT_ONCE = 512  # images or pairs: 12 MB of windows, for colour
+NEIGHBOURS = 3  # earlier images of the same cell that an image is compared with
+TURNS = 3  # searches, each with new cells: a pair that is split in one is together in another
+CELL_MOST = 8192  # larger cells are divided, so that one large cell does not take n² steps
+AT_ONCE = 512  # images or pairs at once: 12 MB of windows, in colour
 
 
 def pool(images: Tensor) -> Float[Tensor, "row channel height width"]:
-    """Return images of at most `LARGEST_SIDE` a side, pixels the means of what they stand for."""
+    """Shrink images to at most `LARGEST_SIDE` pixels a side, by averaging pixels."""
     images = images.reshape(len(images), -1, *images.shape[-2:]).float()
     height, width = (min(side, LARGEST_SIDE) for side in images.shape[-2:])
     return adaptive_avg_pool2d(images, (height, width))
@@ -35,7 +35,7 @@ def low_frequencies(
 
 
 def standardised(numbers: Float[Tensor, "row number"]) -> Float[Tensor, "row number"]:
-    """Return numbers without their means, in their deviations; what does not vary is 0."""
+    """Return columns with mean 0 and deviation 1; a column that does not vary becomes 0."""
     deviations = numbers.std(0)
     return (numbers - numbers.mean(0)) / deviations.where(deviations > 0, 1.0)
 
@@ -43,9 +43,9 @@ def standardised(numbers: Float[Tensor, "row number"]) -> Float[Tensor, "row num
 def shrink_images(
     images: Tensor,
 ) -> tuple[UInt8[Tensor, "row channel height width"], Float[Tensor, "row amplitude"]]:
-    """Return images of at most 32 pixels a side in 256 levels of their own, and their spectra.
+    """Return images of at most 32 pixels a side, each scaled to 256 levels, and their spectra.
 
-    A spectrum is of the grey image and fades towards the edges, over which a shift moves details.
+    A spectrum is of the grey image, faded towards its edges, since shifts move details across them.
     """
     pooled = pool(images).nan_to_num(0.0, 0.0, 0.0)
     lowest, highest = pooled.amin((1, 2, 3), True), pooled.amax((1, 2, 3), True)
@@ -62,10 +62,10 @@ def link_images(
     spectra: Float[Tensor, "row amplitude"],
     least: float,
 ) -> Int64[Tensor, " row"]:
-    """Return for each image the earliest one that it nearly repeats, else itself.
+    """Return for each image the earliest image that it nearly repeats, or the image itself.
 
-    Each is compared with a few earlier ones of similar spectra. Of n images that takes about
-    n^1.5 comparisons of spectra, and a multiple of n of pixels.
+    Each image is compared with a few earlier ones of similar spectra. For n images, this takes
+    about n^1.5 comparisons of spectra, and a few times n comparisons of pixels.
     """
     first = own = torch.arange(len(images))
     if len(images) > 1:
@@ -78,7 +78,7 @@ def link_images(
         first = first.scatter_reduce(0, pairs[:, 0], pairs[:, 1], "amin")
         while not torch.equal(first, earlier := first[first]):
             first = earlier
-        # An image that is linked by way of others must be like the first of them itself.
+        # An image that is linked through others must itself be like the first of them.
         linked = torch.stack([own, first], 1)[first != own]
         unlike = linked[correlate(images, linked) < least, 0]
         first = first.index_copy(0, unlike, unlike)
@@ -88,9 +88,9 @@ def link_images(
 def _neighbours(
     spectra: Float[Tensor, "row amplitude"], generator: torch.Generator
 ) -> Int64[Tensor, "pair 2"]:
-    """Return pairs of each row and the nearest earlier ones of its cell.
+    """Return pairs of each row and the nearest earlier rows of its cell.
 
-    A cell is what lies nearest to one of a few random rows.
+    A few rows are drawn at random. The rows that are nearest to the same drawn row form a cell.
     """
     count = len(spectra)
     centres = spectra[torch.randperm(count, generator=generator)[: math.ceil(math.sqrt(count) / 2)]]
@@ -112,8 +112,8 @@ def correlate(
 ) -> Float[Tensor, " pair"]:
     """Return the correlation of the images of each pair, at the shift where it is highest.
 
-    The inner part of the first is held against each window of its size in the second. Light and
-    contrast do not matter. Of images that hardly vary there, the correlation is near 0.
+    The inner part of the first image is compared with each window of its size in the second.
+    Brightness and contrast do not matter. If either hardly varies, the correlation is near 0.
     """
     height, width = images.shape[-2:]
     down, right = height // SHIFTED, width // SHIFTED
@@ -125,7 +125,7 @@ def correlate(
         everywhere = torch.ones_like(inner)
         sums, squares = _slide(everywhere, whole), _slide(everywhere, whole.square())
         numbers = inner[0].numel()
-        # A window that varies by less than one level is flat, but for rounding.
+        # A window that varies by less than one level is flat, except for rounding.
         spread = (squares - sums.square() / numbers).clamp(min=numbers)
         norm = inner.square().sum((1, 2, 3)).clamp(min=1.0)[:, None, None]
         found.append((_slide(inner, whole) / (spread * norm).sqrt()).amax((1, 2)))
@@ -136,8 +136,8 @@ def _slide(
     inner: Float[Tensor, "pair channel down right"],
     whole: Float[Tensor, "pair channel height width"],
 ) -> Float[Tensor, "pair shift shift"]:
-    """Return the inner product of each pair's inner part with each window of its whole."""
-    # One group for each image and channel: a single convolution slides each over its own.
+    """Return the inner product of each pair's inner part with each window of its whole image."""
+    # One group for each image and channel, so that a single convolution serves all of them.
     kernels = inner.flatten(0, 1)[:, None]
     products = conv2d(whole.flatten(0, 1)[None], kernels, groups=len(kernels))[0]
     return products.unflatten(0, inner.shape[:2]).sum(1)

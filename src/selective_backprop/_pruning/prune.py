@@ -1,4 +1,4 @@
-"""Keep a part of a data set, chosen once by the scores of its examples."""
+"""Keep a part of a data set, chosen once by the examples' scores."""
 
 from torch import Tensor
 
@@ -21,17 +21,17 @@ def prune(
     kept. To keep the lowest scores, pass `-scores.scores`.
 
     Args:
-        scores: one per example, from `el2n_scores`, `grand_scores` or anything else.
-        keep: the share to keep, in (0, 1]; at least one example is kept.
+        scores: what `el2n_scores` or `grand_scores` return, or any tensor of one score per example.
+        keep: the share of the examples to keep, in (0, 1]; at least one example is kept.
         labels: the class of every example. If given, a warning names the classes that lose all
             their examples.
 
     Returns:
-        The kept part, with all scores and their cost.
+        The kept examples, with all scores and the cost of scoring.
 
     Raises:
-        ConfigurationError: if `keep` is out of range, or if the scores are not one finite number
-            per example.
+        ConfigurationError: if `keep` is out of range, if the scores are not one finite number per
+            example, or if the labels are not one whole number per example.
 
     Source:
         Paul et al. 2021, arXiv:2107.07075, section 3.
@@ -65,7 +65,7 @@ def prune(
 def _warn_of_lost_classes(labels: Tensor, subset: Subset) -> None:
     if labels.is_floating_point() or tuple(labels.shape) != (subset.examples,):
         raise ConfigurationError(
-            f"labels must be a whole number for each of {subset.examples} examples, got "
+            f"labels must be one whole number for each of {subset.examples} examples, got "
             f"{_found(labels)}"
         )
     labels = labels.to("cpu")
@@ -73,8 +73,8 @@ def _warn_of_lost_classes(labels: Tensor, subset: Subset) -> None:
     if lost:
         named = ", ".join(map(str, lost[:10])) + (f" and {len(lost) - 10} more" * (len(lost) > 10))
         warn(
-            f"no example of class {named} is kept, so nothing can be learned of it. Keep a "
-            "larger share, or choose examples by another score.",
+            f"no example of class {named} is kept, so the model cannot learn it. Keep a larger "
+            "share, or choose examples by another score.",
         )
 
 

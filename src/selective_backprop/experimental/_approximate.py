@@ -1,4 +1,4 @@
-"""A cheap scorer at work instead of an exact one, and its check: now and then both score."""
+"""Run a cheap scorer in place of an exact one, and check it: some batches are scored by both."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -28,16 +28,16 @@ Both: TypeAlias = tuple[RunningScorer, RunningScorer]  # cheap, and the exact on
 @final
 @dataclass(frozen=True)
 class Check:
-    """When to compare a cheap scorer with the exact one, and when to warn.
+    """When to compare a cheap scorer, such as `Pipelined`, with the exact one, and when to warn.
 
     The candidates of some batches are scored a second time, exactly. `Stats.checked` counts these
     candidates. Training uses the cheap scores. `SelectiveLoader.agreement` has the result. Its
     `overlap` is the share of candidates with the highest exact scores that also have the highest
-    cheap scores. The highest are as many of a batch as training selects, or a third if this is
-    unknown.
+    cheap scores. In each batch, the share that training selects counts as highest, or a third if
+    this share is unknown.
 
     Args:
-        batches: number of batches to score both ways, at least 1, from the first scored batch on.
+        batches: number of batches to score both ways, at least 1, beginning with the first.
         least: warn if `overlap` is below this number, in [0, 1]; 0 never warns.
 
     Raises:
@@ -48,16 +48,16 @@ class Check:
     least: float = 0.8
 
     def __post_init__(self) -> None:
-        settle(self, check_whole, "batches", hint="check=None checks nothing")
+        settle(self, check_whole, "batches", hint="check=None turns the check off")
         settle(self, check_number, "least", most=1)
 
 
 class Comparison:
     """A check at work.
 
-    `agreement` is what it found, None before; `checked` is how many candidates were scored twice.
-    Only every `stride`-th scored batch is compared, where a cheap scorer is not equally exact all
-    the time. `name` and `advice` are for the warning that agreement is low.
+    `agreement` is its result, None until it has one; `checked` counts candidates scored twice. Only
+    every `stride`-th scored batch is compared, since a cheap scorer may be less exact in some
+    batches than in others. `name` and `advice` are for the warning that agreement is low.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Comparison:
         self.checked = 0
 
     def follow(self, scores: Scores, exactly: Callable[[], Scores]) -> None:
-        """Count a scored batch, and compare its scores with exact ones where that is due."""
+        """Count a scored batch; if a comparison is due, compare its scores with exact ones."""
         due = self.agreement is None and self._scored % self._stride == 0
         if due and scores.shape[0]:
             exact = exactly().to(scores.device)
@@ -95,11 +95,11 @@ class Comparison:
         self._sums, self._batches = None, 0
         if found.overlap < self._check.least:
             warn(
-                f"{self._name} agrees with exact scoring on {found.overlap:.0%} of the highest "
-                f"{found.rate:.0%} of the candidates, less than least={self._check.least} (rank "
+                f"{self._name} finds {found.overlap:.0%} of the candidates with the highest "
+                f"{found.rate:.0%} of exact scores, less than least={self._check.least} (rank "
                 f"correlation {found.correlation:.2f}; {found.batches} batches, {found.candidates} "
-                "candidates): other examples are selected than exact scores would select. "
-                f"{self._advice}, or accept it with check=Check(least=...)."
+                "candidates), so training selects other examples than with exact scores. "
+                f"{self._advice}, or accept this with check=Check(least=...)."
             )
 
     def state_dict(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class Comparison:
         most = int(self._check.batches)
 
         def read(both: Saved) -> list[float]:
-            correlation, overlap = both.items(2)  # up to 1 a batch, and what rounding adds
+            correlation, overlap = both.items(2)  # up to 1 per batch, plus rounding
             return [correlation.number(-most - 1, most + 1), overlap.number(0, most + 1)]
 
         values = sums.maybe(read)
@@ -133,7 +133,7 @@ class Comparison:
 
 @final
 class ApproximateScorer(PassThrough):
-    """A running scorer that scores cheaply and, where a check is due, exactly too."""
+    """A running scorer that scores cheaply and, when a check is due, exactly too."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class ApproximateScorer(PassThrough):
         return self._followed(self.inner.score(batch, indices), batch, indices)
 
     def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
-        # A check that is due is made when the scores are asked for.
+        # If a check is due, it is made when the scores are asked for.
         wait = self.inner.begin(batch, indices)
         return lambda: self._followed(wait(), batch, indices)
 
@@ -175,7 +175,7 @@ class ApproximateScorer(PassThrough):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         parts = dict(self._named())
         states = Saved(state).fields(*parts)
-        # backwards, since the cheap one may be expensive to put back
+        # The cheap scorer comes last, since undoing its load may be expensive.
         with loaded(reversed([*zip(parts.values(), states, strict=True)])):
             pass
 
@@ -193,16 +193,16 @@ def start_checked(
     advice: str,
     interval: int,
 ) -> ApproximateScorer:
-    """Return a cheap scorer at work, which is compared with the exact one as its check says.
+    """Start a cheap scorer, which is compared with the exact one as its `check` says.
 
-    Scorers inside a checked one are not checked, since the whole is compared with exact scores.
+    Scorers inside a checked scorer are not checked themselves.
 
     Args:
-        scorer: the cheap scorer's specification, with its field `check`.
-        context: of the training.
-        begin: returns the cheap and the exact scorer in a context.
-        advice: what to do where agreement is low.
-        interval: over how many scored batches the batches of a check are spread.
+        scorer: the cheap scorer's settings, with a field `check`.
+        context: describes the training.
+        begin: starts the cheap and the exact scorer in a context.
+        advice: what to do if agreement is low.
+        interval: the number of scored batches over which the batches of a check are spread.
     """
     check, compared = scorer.check, None
     if check is not None and context.checks:
@@ -212,17 +212,17 @@ def start_checked(
     cheap, exact = begin(context)
     if exact.ahead:
         raise ConfigurationError(
-            f"{scorer.scorer!r} scores beside the training, which would wait for it in there; "
-            "wrap the scorer inside it, such as Pipelined(Forward(), every=8)"
+            f"{scorer.scorer!r} scores beside the training already; wrap the scorer inside it "
+            "instead, such as Pipelined(Forward(), every=8)"
         )
     return ApproximateScorer(cheap, exact, compared)
 
 
 def model_of(scorer: Any, context: Context) -> nn.Module:
-    """Return the model in training for a scorer that makes another form of it; refuse none."""
+    """Return the model in training, for a scorer that uses another form of it; refuse None."""
     if context.model is None:
         raise ConfigurationError(
-            f"{type(scorer).__name__}() scores with another form of the model, and there is none"
+            f"{type(scorer).__name__}() scores with a copy of the model, but there is none"
         )
     return unwrapped(context.model)
 
@@ -230,7 +230,7 @@ def model_of(scorer: Any, context: Context) -> nn.Module:
 def check_wrapper(wrapper: Any) -> None:
     """Refuse fields `scorer` and `check` of a cheap scorer that cannot work.
 
-    It scores with another form of the model in training, so the inner scorer must not bring a
+    A cheap scorer uses another form of the model in training, so the inner scorer must not have a
     model of its own.
     """
     scorer = wrapper.scorer
@@ -238,6 +238,6 @@ def check_wrapper(wrapper: Any) -> None:
     check_instance("check", wrapper.check, Check, "Check(batches=8)", optional=True)
     if not scorer.needs.model:
         raise ConfigurationError(
-            f"{type(wrapper).__name__} works on the model in training, and {scorer!r} scores with "
-            "a model of its own; wrap one that scores with the model itself, such as Forward()"
+            f"{type(wrapper).__name__} needs a scorer that scores with the model in training, such "
+            f"as Forward(), but {scorer!r} scores with a model of its own"
         )

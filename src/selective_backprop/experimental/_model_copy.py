@@ -10,7 +10,7 @@ from selective_backprop._core.saved_state import Saved
 
 
 def copy_model(model: nn.Module) -> nn.Module:
-    """Return a copy of a model, which is not to be trained; refuse one that cannot be copied."""
+    """Return a copy of a model, without gradients; refuse a model that cannot be copied."""
     try:
         return copy.deepcopy(model).requires_grad_(False)
     except (RuntimeError, TypeError) as error:
@@ -28,20 +28,20 @@ def update(twin: nn.Module, model: nn.Module) -> None:
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
-    """Return a model's parameters and buffers by name, each shared one once."""
+    """Return a model's parameters and buffers by name; a shared one is there once."""
     named = (*model.named_parameters(), *model.named_buffers())
     return {name: tensor.detach() for name, tensor in named}
 
 
 @torch.no_grad()
 def overwrite(mine: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
-    """Copy tensors into others, and refuse it unless both have the same names and shapes."""
+    """Copy the values of `theirs` into `mine`; refuse tensors of other names or shapes."""
     shapes = [{name: tuple(t.shape) for name, t in tensors.items()} for tensors in (mine, theirs)]
     if shapes[0] != shapes[1]:
         changed = sorted(dict(shapes[0].items() ^ shapes[1].items()))
         raise LoaderError(
-            f"{', '.join(changed[:5])} of the model changed since it was copied, {len(changed)} in "
-            "all; a model that is copied must keep its parameters and buffers: make the loader anew"
+            f"{', '.join(changed[:5])} ({len(changed)} in all) changed since the model was copied; "
+            "its parameters and buffers must keep their names and shapes. Make the loader anew"
         )
     if mine:
         torch._foreach_copy_(list(mine.values()), [theirs[name] for name in mine])
@@ -53,5 +53,5 @@ def cloned(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def saved_copy(saved: Saved, like: dict[str, Tensor], *, due: bool) -> dict[str, Tensor] | None:
-    """Return a saved copy's tensors; it may be None if the copy is `due` to be renewed."""
+    """Return the tensors of a saved copy. It may be None only if its renewal is `due`."""
     return None if due and saved.value is None else saved.tensors(like)

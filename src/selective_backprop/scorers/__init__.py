@@ -1,7 +1,7 @@
-"""Scorers: one number per candidate, by which selectors choose.
+"""Scorers give each candidate a number, its score; selectors choose candidates by these scores.
 
-Knows batches, the memory of scores and `_core`; knows no selector, no strategy and no loader. Read
-`_abstract.py` first, then `_forward.py`, the scorer of Selective-Backprop.
+This package uses batches, the memory of scores and `_core`, but no selector, strategy or loader.
+Read `_abstract.py` first, then `_forward.py`, the scorer of Selective-Backprop.
 """
 
 from selective_backprop._memory.label_noise import WrongShare

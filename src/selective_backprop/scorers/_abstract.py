@@ -1,4 +1,4 @@
-"""The interface of scorers, which give one number per candidate, and of their wrappers."""
+"""The interface of scorers, and base classes for scorers that wrap another scorer."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -17,19 +17,19 @@ from selective_backprop.scorers._agreement import Agreement
 
 
 class RunningScorer(ABC):
-    """The part of a scorer that runs in one training; `AbstractScorer.start` returns it.
+    """A scorer at work in one training run; `AbstractScorer.start` returns it.
 
-    `recall`, `learn` and `begin` have defaults. A scorer that overrides `recall` must set
-    `remembers=True` in its `Needs`, which the loader reads before it starts the scorer.
+    You write `score`, `state_dict` and `load_state_dict`; the other methods have defaults. If you
+    override `recall`, set `remembers=True` in the scorer's `Needs`.
     """
 
     @abstractmethod
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        """Score the candidates of one batch; a higher score means more useful to train on.
+        """Score one batch of candidates; a higher score means more useful to train on.
 
         Args:
-            batch: the candidates, as training will see them and on the same device.
-            indices: the candidates' indices in the data set, or None for a stream.
+            batch: the batch as your training loop would get it, on the same device.
+            indices: the candidates' indices in the data set; None if they are unknown.
 
         Returns:
             One score per candidate, detached, on the model's device.
@@ -37,50 +37,45 @@ class RunningScorer(ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Return what the scorer needs to continue later."""
+        """Return what the scorer needs to continue a saved training run."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict()`."""
 
     def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
-        """Return every example's score when an epoch starts, before any example is loaded.
+        """Return the score of every example when an epoch starts, before any example is loaded.
 
         Args:
-            ledger: the remembered scores and losses.
-            epoch: the number of the epoch that starts.
+            ledger: the remembered scores and losses of all examples.
+            epoch: the number of the epoch that starts, from 0.
 
         Returns:
-            Scores on the host, or None if all would be NaN. A NaN says that the example must be
-            loaded and scored anew. Infinity says that nothing is known about the example, so it is
-            trained on.
+            Scores on the CPU; None if all would be NaN. An example with a score of NaN is loaded
+            and scored. An example with a score of infinity is trained on.
         """
         return None
 
     def learn(self, batch: Any) -> None:  # noqa: B027
-        """Train the scorer itself on a batch that the model is about to be trained on."""
+        """Train the scorer itself on a training batch, before the model trains on this batch."""
 
     @property
     def ahead(self) -> int:
-        """How many batches to `begin` before waiting for the scores of the first; 0: no delay."""
+        """How many batches are scored ahead of training; with 0, each is scored when needed."""
         return 0
 
     def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
-        """Begin to score the candidates of one batch; the batch must not change meanwhile.
-
-        Args:
-            batch: as for `score`.
-            indices: as for `score`.
+        """Begin to `score` one batch, which must not change until it is scored.
 
         Returns:
             A function that waits for the scores and returns them. Batches are scored in the order
-            in which they were begun. If the function is never called, the scores are dropped.
+            of the calls of `begin`. If the function is never called, the scores are dropped.
         """
         scores = self.score(batch, indices)
         return lambda: scores
 
     def score_exactly(self, batch: Any, indices: RowIndices | None) -> Scores:
-        """Score the candidates of one batch exactly, even if `score` only approximates."""
+        """Score one batch of candidates exactly, even if `score` only approximates."""
         return self.score(batch, indices)
 
     @property
@@ -90,7 +85,7 @@ class RunningScorer(ABC):
 
     @property
     def checked(self) -> int:
-        """How many candidates were scored a second time, exactly, to check the cheap scores."""
+        """How many candidates were also scored exactly, to check an approximate `score`."""
         return 0
 
 
@@ -99,26 +94,24 @@ class Needs:
     """What a scorer needs, and what it can do.
 
     Attributes:
-        passes: whether candidates are scored as they arrive, by a forward pass or otherwise;
-            if not, `score` is called only to rescore.
-        indices: whether it needs the examples' indices in the data set.
-        remembers: whether it remembers scores of examples by index. Its `RunningScorer` must then
-            override `recall`.
+        passes: whether `score` is called for candidates when they are loaded. If not, it is called
+            only to rescore skipped examples (see `rescores`).
+        indices: whether the scorer needs the examples' indices in the data set.
+        remembers: whether its `RunningScorer` overrides `recall`, to score examples from memory.
         outputs: whether it needs the model's outputs as well as losses.
-        recordings: whether it selects by the losses that your loop passes to
-            `SelectiveLoader.record`.
-        depth: how many scores of each example must be remembered.
+        recordings: whether it uses the losses that training records, through
+            `SelectiveLoader.loss_fn` or `SelectiveLoader.record`.
+        depth: how many scores of each example must be remembered, at least 1.
         first: whether each example's first recorded loss must be remembered.
         classes: whether it uses each example's class. Classes are known if targets are class
             indices, or floats of 0 (no) and 1 (yes).
-        rescores: whether it scores, at an epoch's end, the examples that the epoch left out.
+        rescores: whether examples that an epoch skipped are scored at the end of this epoch.
         model: whether it scores with the model in training; False if it has a model of its own.
         plain_forward: whether each call of `score` runs exactly one forward pass of the whole
-            model in training. False for a scorer that uses a part or a copy of the model. Such a
-            scorer is refused under FSDP, and with SyncBatchNorm in training mode, because there a
-            forward pass waits for all ranks.
+            model in training. If False, the scorer is refused with FSDP, and with SyncBatchNorm in
+            training mode, because their forward passes wait for all processes.
         fresh: the share of candidates that `score` is called for in an average epoch, in (0, 1].
-            Below 1 if the scorer knows some scores from memory.
+            Below 1 if the scorer takes some scores from memory.
 
     Raises:
         ConfigurationError: if a number is out of its range.
@@ -143,7 +136,7 @@ class Needs:
 
 
 class AbstractScorer(ABC):
-    """A scorer's specification: immutable, reusable, started once per training."""
+    """The settings of a scorer. They never change; each training run calls `start` once."""
 
     @property
     @abstractmethod
@@ -152,16 +145,17 @@ class AbstractScorer(ABC):
 
     @abstractmethod
     def start(self, context: Context) -> RunningScorer:
-        """Return a new `RunningScorer` for the training that `context` describes."""
+        """Return a new `RunningScorer` for the training run that `context` describes."""
 
 
 class Delegating(RunningScorer):
-    """A running scorer that wraps another scorer and leaves memory and learning to it.
+    """A base class for a running scorer that wraps another one.
+
+    You write `score`. `learn`, `checked`, `agreement` and the saved state come from `inner`.
 
     Args:
         inner: the wrapped scorer.
-        beside: one more scorer, whose `learn` is called, too.
-
+        beside: a second scorer, whose `learn` is called as well.
     """
 
     def __init__(self, inner: RunningScorer, beside: RunningScorer | None = None) -> None:
@@ -188,7 +182,7 @@ class Delegating(RunningScorer):
 
 
 class PassThrough(Delegating):
-    """A running scorer that scores as the wrapped scorer does, at the same time."""
+    """A running scorer whose `score`, `begin` and `ahead` are the wrapped scorer's."""
 
     @property
     def ahead(self) -> int:
@@ -202,7 +196,7 @@ class PassThrough(Delegating):
 
 
 class Stateless(RunningScorer):
-    """A running scorer without memory: scores depend only on a batch and its indices."""
+    """A running scorer without memory: its scores depend only on the batch and the indices."""
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -212,17 +206,17 @@ class Stateless(RunningScorer):
 
 
 def start_scorer(scorer: AbstractScorer, context: Context) -> RunningScorer:
-    """Start a scorer, and refuse it if its `Needs` say nothing of its memory, or too much."""
+    """Start a scorer; refuse it unless `Needs.remembers` says whether it overrides `recall`."""
     running = scorer.start(context)
     check_instance(
-        f"what {type(scorer).__name__}.start returned", running, RunningScorer, "a RunningScorer"
+        f"what {type(scorer).__name__}.start returned", running, RunningScorer, "MyRunning()"
     )
     recalls = type(running).recall is not RunningScorer.recall
     if recalls != scorer.needs.remembers:
         raise ConfigurationError(
-            f"Needs(remembers={scorer.needs.remembers}) of {type(scorer).__name__}, and "
-            f"{type(running).__name__} {'has' if recalls else 'has no'} recall(); say in its Needs "
-            "whether it answers from memory"
+            f"{type(running).__name__} {'has' if recalls else 'has no'} recall(), but "
+            f"{type(scorer).__name__}.needs says remembers={scorer.needs.remembers}; write "
+            f"Needs(remembers={recalls})"
         )
     return running
 
@@ -235,7 +229,7 @@ def learns(running: RunningScorer) -> bool:
 
 
 def checks(running: RunningScorer) -> bool:
-    """Return whether a scorer, or the one that it wraps, scores some candidates twice."""
+    """Return whether a scorer, or one that it wraps, scores some candidates twice."""
     while isinstance(running, Delegating) and type(running).checked is Delegating.checked:
         running = running.inner
     return type(running).checked is not RunningScorer.checked
@@ -249,9 +243,10 @@ def scorer_parts(scorer: object) -> Iterator[object]:
 
 
 def check_inner(scorer: Any) -> None:
-    """Refuse to wrap a scorer that remembers."""
+    """Refuse to wrap a scorer that scores from memory."""
     check_instance("scorer", scorer, AbstractScorer, "Forward()")
     if not scorer.needs.passes or scorer.needs.remembers:
         raise ConfigurationError(
-            f"{scorer!r} remembers scores itself; wrap one that takes them, such as Forward()"
+            f"{scorer!r} remembers scores itself, so it cannot be wrapped; wrap a scorer that "
+            "computes them, such as Forward()"
         )

@@ -16,8 +16,8 @@ class Agreement:
 
     Attributes:
         correlation: Spearman's rank correlation, in [-1, 1].
-        overlap: of the candidates with the highest exact scores, the share that also has the
-            highest cheap scores, in [0, 1]. Random scores give about `rate`.
+        overlap: share of the candidates with the highest exact scores that also have the highest
+            cheap scores, in [0, 1]. Random scores give about `rate`.
         rate: the share of a batch's scores that counts as the highest, in (0, 1].
         batches: how many batches were scored both cheaply and exactly.
         candidates: how many candidates were scored both cheaply and exactly.
@@ -45,15 +45,15 @@ class Agreement:
         rate = check_number("rate", rate, above=0, most=1)
         if scores.shape != exact.shape or not len(scores):
             raise ConfigurationError(
-                f"{len(scores)} scores are held against {len(exact)} exact ones; both must be of "
-                "the same candidates, at least one"
+                f"{len(scores)} scores cannot be compared with {len(exact)} exact ones; both must "
+                "be scores of the same candidates, at least one"
             )
         correlation, overlap = measure(scores, exact, rate).tolist()
         return cls(correlation, overlap, rate, batches=1, candidates=len(scores))
 
 
 def measure(scores: Scores, exact: Scores, rate: float) -> Float64[Tensor, " 2"]:
-    """Return rank correlation and overlap of the highest, without a host synchronisation."""
+    """Return the rank correlation and the overlap, without making the host wait for a device."""
     count = max(1, round(rate * scores.shape[0]))
     return torch.stack([rank_correlation(scores, exact), overlap(scores, exact, count)])
 
@@ -61,7 +61,7 @@ def measure(scores: Scores, exact: Scores, rate: float) -> Float64[Tensor, " 2"]
 def rank_correlation(one: Scores, other: Scores) -> Float64[Tensor, ""]:
     """Return Spearman's rank correlation; equal scores share their average rank.
 
-    If all scores of one scoring are equal, it is 1 if the same holds for the other, else 0.
+    If all scores in one set are equal, it is 1 if all in the other set are equal too, else 0.
     """
     first, second = (_centred_ranks(scores) for scores in (one, other))
     spreads = first @ first, second @ second
@@ -72,9 +72,9 @@ def rank_correlation(one: Scores, other: Scores) -> Float64[Tensor, ""]:
 
 
 def overlap(one: Scores, other: Scores, count: int) -> Float64[Tensor, ""]:
-    """Return the share of one scoring's `count` highest that are among the other's.
+    """Return the share of the `count` highest in one set that are also highest in the other.
 
-    Candidates that tie for the last places each count with their odds of getting one.
+    Candidates that tie for the last places each count by their odds of getting a place.
     """
     return torch.minimum(_places(one, count), _places(other, count)).sum() / count
 

@@ -1,4 +1,4 @@
-"""The selection pass of Selective-Backprop: one forward of the model itself, without gradients."""
+"""The scorer of Selective-Backprop: one forward pass of the model itself, without gradients."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, final
@@ -31,8 +31,8 @@ class Measure(NamedOption):
     """What a forward pass measures for each candidate.
 
     `LOSS` is the candidate's loss. `ERROR_NORM` is the distance between the predicted probabilities
-    and the target, `||softmax(outputs) - onehot(target)||`. For a cross-entropy, this distance is
-    the norm of the gradient with respect to the outputs. It bounds the norm of the whole gradient.
+    and the target, `||softmax(outputs) - onehot(target)||`. With a cross-entropy loss, this
+    distance is the norm of the loss's gradient with respect to the outputs.
     """
 
     LOSS = "loss"
@@ -47,21 +47,20 @@ MeasureName: TypeAlias = Literal["loss", "error-norm"]
 class Forward(AbstractScorer):
     """Score each candidate by its loss in a forward pass of the current model.
 
-    The pass runs without gradients. Afterwards the modes of modules, the buffers, and the random
-    states of torch, NumPy and Python are restored. The model's forward hooks do run. The pass uses
-    the autocast precision that is active when your loop asks the loader for a batch. To use another
-    precision, enter autocast inside the function that you pass as `losses=`.
+    The pass runs without gradients. It does not change buffers, the train or eval mode of modules,
+    or the random states of torch, NumPy and Python. The model's forward hooks do run. The pass uses
+    the autocast precision that is active when your loop asks the loader for a batch. For another
+    precision, enter autocast inside your `losses=` function.
 
     Args:
-        measure: `"loss"`, or `"error-norm"`, which needs outputs `[candidate, class]` and
-            targets that are class numbers or probabilities.
-        training: whether to score in the modules' current mode instead of eval mode. This is
-            normally training mode, with dropout and batch statistics.
+        measure: `"loss"` or `"error-norm"` (see `Measure`). The error norm needs outputs
+            `[candidate, class]`, and targets that are class numbers or class probabilities.
+        training: False scores in eval mode. True scores in the modules' current mode, normally
+            training mode: dropout is active, and BatchNorm uses the statistics of the batch.
 
     Raises:
         ConfigurationError: if the measure is unknown or `training` is not a bool. When training
-            starts: if there is no model, if there are no losses, or if the measure needs outputs
-            and there are none.
+            starts: if there is no model or no loss, or no outputs for the error norm.
 
     Source:
         For the error norm: Katharopoulos and Fleuret 2018, arXiv:1803.00942, equation 20; Paul et
@@ -77,12 +76,14 @@ class Forward(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """A plain forward pass; for the error norm, the model's outputs too."""
+        """One forward pass of the model; for the error norm, also the model's outputs."""
         return Needs(outputs=self.measure is not Measure.LOSS, plain_forward=True)
 
     def start(self, context: Context) -> RunningScorer:
         if context.model is None or context.losses is None:
-            raise ConfigurationError("Forward() scores with the model, and there is none")
+            raise ConfigurationError(
+                "Forward() scores by the model's loss, but there is none; pass a model and a loss"
+            )
         return self.of(context.model, context)
 
     def of(self, model: nn.Module, context: Context) -> RunningScorer:
@@ -91,7 +92,7 @@ class Forward(AbstractScorer):
         if self.measure is Measure.ERROR_NORM:
             if outputs is None:
                 raise ConfigurationError(
-                    "the error norm needs the model's outputs, and losses= gives losses alone. "
+                    "the error norm needs the model's outputs, but losses= gives only losses. "
                     "Pass outputs=callable(model, batch) -> (outputs, targets)."
                 )
 
@@ -99,7 +100,7 @@ class Forward(AbstractScorer):
                 return error_norms(*outputs(model, batch))
 
         if measured is None:
-            raise ConfigurationError("Forward() scores by losses, and there are none")
+            raise ConfigurationError("Forward() scores by losses; pass loss_fn= or losses=")
         return _RunningForward(unwrapped(model), measured, context.device, self.training)
 
 
@@ -110,8 +111,8 @@ class _RunningForward(Stateless):
         self._model, self._losses, self._device = model, losses, device
         self._training = training
         self._buffers = KeptBuffers(model)
-        # The next replay of a CUDA graph would overwrite losses that the model itself returns, and
-        # not those that a loss of torch's makes of its outputs.
+        # The next replay of a CUDA graph overwrites losses that the model itself returns. Losses
+        # that torch's own loss functions compute from the model's outputs are not overwritten.
         self._new = isinstance(losses, ExampleLosses) and is_plainly_torchs(losses.loss_fn)
 
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:

@@ -1,4 +1,4 @@
-"""Predictors, which tell an example's score from its last ones, for `Predicted`."""
+"""Predictors for `Predicted`: they predict an example's next score from its last scores."""
 
 import importlib.util
 import warnings
@@ -16,12 +16,12 @@ from selective_backprop._memory.ledger import Observations
 
 _Features = Float64[np.ndarray, "example feature"]
 
-_FEWEST = 8  # to learn from: fewer examples say more about chance than about scores
-_CHUNK = 1024  # examples; 2 MiB of a kernel with 256 points
+_FEWEST = 8  # examples to learn from; fewer say more about chance than about scores
+_CHUNK = 1024  # examples at once; with 256 points, the kernel takes 2 MiB
 
 
 class AbstractPredictor(ABC):
-    """Predicts an example's next score from its last scores. Immutable, without a memory."""
+    """Predicts an example's next score from its last scores; keeps no state."""
 
     @property
     @abstractmethod
@@ -34,7 +34,7 @@ class AbstractPredictor(ABC):
 
         Args:
             observed: the last scores of each example and their epochs, newest first.
-            epoch: the epoch to predict for; later than all observed epochs.
+            epoch: the number of the epoch to predict for, later than all observed epochs.
 
         Returns:
             Predicted scores; a higher score means more useful to train on. Only the order of the
@@ -48,9 +48,9 @@ class Average(AbstractPredictor):
     """Predict an exponentially weighted average of the last scores.
 
     Args:
-        decay: weight of a score relative to the next newer one, in [0, 1). With 0, the last score
-            itself is predicted.
-        depth: how many scores are averaged, at least 1.
+        decay: weight of each score relative to the next newer score, in [0, 1). With 0, the last
+            score itself is predicted.
+        depth: how many of the last scores are averaged, at least 1.
 
     Raises:
         ConfigurationError: if a value is out of its range.
@@ -78,22 +78,21 @@ class Average(AbstractPredictor):
 class GaussianProcess(AbstractPredictor):
     """Predict the next score by a Gaussian process, from the last scores and their epochs.
 
-    When an epoch starts, the process learns how an example's last score follows from its earlier
-    scores. It then predicts the next score from the last scores in the same way. It also uses the
-    number of epochs between scores, which helps if examples were scored in different epochs. If an
-    example has fewer than `depth - 1` scores, its last score is the prediction. If fewer than 8
-    examples have `depth` scores, the last score is the prediction for all examples.
+    When an epoch starts, the process learns to predict the newest score of an example from its
+    earlier scores, and from the numbers of epochs between scores. It then predicts the next score
+    in the same way. If an example has fewer than `depth - 1` scores, its last score is the
+    prediction. If fewer than 8 examples have `depth` scores, all predictions are last scores.
 
     In each epoch, learning takes some dozens of times `O(points ** 3)` operations, and predicting
-    takes `O(examples * points)`. Predictions are made in pieces, to save memory.
+    takes `O(examples * points)`.
 
     Needs scikit-learn: `pip install 'selective-backprop[predict]'`.
 
     Args:
-        points: the largest number of examples to learn from, at least 8. From more examples, this
-            many are taken, evenly spread over the ranks of their scores.
-        depth: number of scores that are remembered of each example, at least 2. The newest of
-            them serves as the target when learning.
+        points: the largest number of examples to learn from, at least 8. If there are more, this
+            many are picked, evenly spread from the lowest to the highest score.
+        depth: number of scores that are remembered of each example, at least 2. In learning, the
+            newest score is the target.
 
     Raises:
         ConfigurationError: if a value is out of its range or scikit-learn is not installed.
@@ -129,7 +128,7 @@ class GaussianProcess(AbstractPredictor):
         kernel = ConstantKernel() * RBF() + WhiteKernel()
         process = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0)
         with warnings.catch_warnings():
-            # a length at its bound means that a feature tells nothing, as is often so
+            # it warns if a length is at its bound: a feature says nothing, which is common
             warnings.simplefilter("ignore", ConvergenceWarning)
             process.fit(scaled(past), values[0] - values[1])
         for examples in _chunks(len(predicted)):
@@ -145,7 +144,7 @@ class GaussianProcess(AbstractPredictor):
 def _flatten(
     scores: Float32[np.ndarray, "lag example"], unit: float
 ) -> Float64[np.ndarray, "lag example"]:
-    # like a logarithm for scores well above the unit, yet defined for any sign and zero
+    # close to a logarithm for scores well above the unit, but defined for 0 and below, too
     return np.arcsinh(scores.astype(np.float64) / unit)
 
 
@@ -154,13 +153,13 @@ def _flatten(
 class Crossing(AbstractPredictor):
     """Predict the probability that an example's next score is among the highest.
 
-    When an epoch starts, a logistic regression learns to tell whether an example's newest score is
-    among the highest. Its inputs are the ranks of the example's earlier scores, and their epochs.
-    If an example has fewer than `depth - 1` scores, averages stand in for its missing inputs.
+    When an epoch starts, a logistic regression learns to predict whether an example's newest score
+    is among the highest. Its inputs are the ranks of the example's earlier scores, and their
+    epochs. If an example has fewer than `depth - 1` scores, averages replace the missing inputs.
 
     Nothing can be learned if fewer than 8 examples have `depth` scores, or if all or none of these
-    examples are among the highest. The prediction is then the share of examples with a lower last
-    score.
+    examples are among the highest. An example's prediction is then the share of examples with a
+    lower last score.
 
     In each epoch, ranking takes `O(examples * log(examples))` operations, and learning takes
     `O(points)`.
@@ -168,11 +167,12 @@ class Crossing(AbstractPredictor):
     Needs scikit-learn: `pip install 'selective-backprop[predict]'`.
 
     Args:
-        rate: share of the examples that count as the highest, in (0, 1]. Use the strategy's rate.
-        depth: number of scores that are remembered of each example, at least 2. The newest of
-            them serves as the target when learning.
-        points: the largest number of examples to learn from, at least 8. From more examples, this
-            many are taken, evenly spread over the ranks of their scores.
+        rate: the share of the examples that counts as the highest, in (0, 1]. Use the share that
+            your strategy keeps.
+        depth: number of scores that are remembered of each example, at least 2. In learning, the
+            newest score is the target.
+        points: the largest number of examples to learn from, at least 8. If there are more, this
+            many are picked, evenly spread from the lowest to the highest score.
 
     Raises:
         ConfigurationError: if a value is out of its range or scikit-learn is not installed.
@@ -204,14 +204,14 @@ class Crossing(AbstractPredictor):
         predicted = np.empty_like(scores[0])
         for examples in _chunks(len(predicted)):
             now = _look_back(shares[:-1, examples], epochs[:-1, examples], epoch)
-            now = np.nan_to_num(scaled(now))  # 0 is the average of what was learned from
+            now = np.nan_to_num(scaled(now))  # 0 is the average of the examples learned from
             predicted[examples] = learned.predict_proba(now)[:, 1]
         predicted[np.isnan(scores[0])] = np.nan
         return predicted
 
 
 def _shares_of_lower(scores: Float32[np.ndarray, " example"]) -> Float64[np.ndarray, " example"]:
-    """Return the share of the known scores that each exceeds; NaN where it is not known."""
+    """Return the share of the known scores that each score exceeds; NaN for unknown scores."""
     known = ~np.isnan(scores)
     ascending = np.sort(scores[known])
     lower = np.searchsorted(ascending, scores) / max(1, len(ascending))
@@ -219,10 +219,10 @@ def _shares_of_lower(scores: Float32[np.ndarray, " example"]) -> Float64[np.ndar
 
 
 def _scaling(features: _Features) -> Callable[[_Features], _Features]:
-    """Return what brings features to the scale on which these have mean 0 and deviation 1.
+    """Return a function that standardises other features by the mean and deviation of these.
 
-    What lies outside the range of these is moved to its edge, so that nothing is extrapolated: a
-    gap of three epochs, where only such were learned from, says nothing about one of two.
+    It first clips them to the range of these, so that nothing is extrapolated: learning from gaps
+    of three epochs alone says nothing about a gap of two.
     """
     low, high, mean = features.min(0), features.max(0), features.mean(0)
     deviation = np.where(low < high, features.std(0), 1.0)
@@ -234,10 +234,10 @@ def _look_back(
     epochs: Int32[np.ndarray, "lag example"],
     epoch: int | Int32[np.ndarray, " example"],
 ) -> Float64[np.ndarray, "example feature"]:
-    """Return what examples' last values, newest first, tell of an epoch that comes later.
+    """Return the features that predict a later `epoch` from examples' last values, newest first.
 
-    That is the last value, how each differed from the one before, the epochs gone by since the
-    last, and the epochs between two; NaN where there are fewer values.
+    They are the last value, the differences of successive values, the number of epochs since the
+    last value, and the numbers of epochs between values. They are NaN where values are missing.
     """
     times = np.where(epochs < 0, np.nan, epochs)
     gaps = (epoch - times[:1], -np.diff(times, axis=0))
@@ -249,8 +249,8 @@ def _pick_pairs(
 ) -> Int64[np.ndarray, " pair"]:
     """Return examples with `depth` scores to learn from, at most `points`; none if there are few.
 
-    They are evenly spread over the ranks of the score before the newest, in ascending order, so
-    that high and low ones are there in proportion, and no chance is involved.
+    They are evenly spread over the ranks of the score before the newest, in ascending order. So
+    low and high scores are there in proportion, and nothing is random.
     """
     complete = np.isfinite(scores[:depth]).all(axis=0)
     pairs = np.flatnonzero(complete)
@@ -267,9 +267,8 @@ def _chunks(examples: int) -> Iterator[slice]:
 
 
 def _check_installed(predictor: str) -> None:
-    """Refuse a predictor if scikit-learn, which is not imported yet, is missing."""
+    """Refuse a predictor if scikit-learn is missing; do not import it yet."""
     if importlib.util.find_spec("sklearn") is None:
         raise ConfigurationError(
-            f"{predictor}() learns with scikit-learn, which is not installed; write "
-            f"{installing('predict')}"
+            f"{predictor}() needs scikit-learn, which is not installed; run {installing('predict')}"
         )

@@ -1,4 +1,4 @@
-"""Scorers that select from remembered scores: stale ones, predicted ones, and recorded losses."""
+"""Scorers that answer from memory: with stale scores, predicted scores or recorded losses."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -37,22 +37,19 @@ from selective_backprop.scorers._predictors import AbstractPredictor, Average
 @final
 @dataclass(frozen=True)
 class Stale(AbstractScorer):
-    """Score each example only every few epochs, and select by the last score in between.
+    """Score each example only every few epochs, and select by its last score in between.
 
-    In between, examples are selected before they are loaded. A score is valid for `epochs` epochs,
-    including the epoch that computed it. Examples are selected from windows of candidates; while an
-    example waits for its window to fill, its score stays valid. An example without a valid score is
-    loaded and scored.
+    A score is valid for `epochs` epochs, including the epoch that computed it. An example with a
+    valid score is selected or skipped before it is loaded; any other is loaded and scored.
 
     Args:
-        scorer: scores the examples.
-        epochs: number of epochs, n, in which a score is valid; with 1, every epoch computes new
+        scorer: computes the scores, such as `Forward()`.
+        epochs: for how many epochs a score is valid, at least 1. With 1, every epoch computes new
             scores.
-        spread: whether each epoch scores another n-th of the examples (by index), so that all
-            epochs cost the same. By default all examples are scored in the same epoch, as in the
-            paper.
-        recorded: whether losses passed to `SelectiveLoader.record` count as scores too. These
-            losses come from the model in training mode.
+        spread: True spreads scoring over the epochs: each epoch scores another 1/`epochs` of the
+            examples. False scores all examples in the same epoch, as in the paper.
+        recorded: whether the losses that training records also count as scores (see
+            `SelectiveLoader.record`). The model computes these losses in training mode.
 
     Raises:
         ConfigurationError: if `epochs` is not a whole number of at least 1, or if `scorer` is not a
@@ -95,14 +92,14 @@ class Stale(AbstractScorer):
 
 
 def _merged(scored: Observations, recorded: Observations) -> tuple[np.ndarray, np.ndarray]:
-    """Return each example's newer score of two sources, and its epoch; `scored` wins a tie."""
+    """Return each example's newer score from two sources, and its epoch; `scored` wins a tie."""
     newer = recorded.epochs[0] > scored.epochs[0]
     scores = np.where(newer, recorded.scores[0], scored.scores[0])
     return scores, np.where(newer, recorded.epochs[0], scored.epochs[0])
 
 
 class Recalling(PassThrough):
-    """Scores as the wrapped scorer does; `recall` is as given."""
+    """Scores as the wrapped scorer does, and recalls scores by the given function."""
 
     def __init__(self, inner: RunningScorer, recall: Callable[[Ledger, int], Any]) -> None:
         super().__init__(inner)
@@ -125,14 +122,14 @@ def _forget(scores: np.ndarray, lost: np.ndarray) -> Float32[Tensor, " example"]
 class Predicted(AbstractScorer):
     """Score each example only every few epochs, and select by a predicted score in between.
 
-    It works like `Stale`, but predicts each score from the example's last scores. All predictions
-    are made at the start of the epoch. An example whose last score is too old is loaded and scored.
+    It works like `Stale`, but predicts an example's score from its last scores. All predictions
+    are made at the start of the epoch.
 
     Args:
-        scorer: scores the examples.
-        predictor: predicts a score from the example's last scores.
-        epochs: number of epochs in which a score is valid, including the epoch that computed it. At
-            least 2: with 1, nothing would be predicted.
+        scorer: computes the scores, such as `Forward()`.
+        predictor: `Average()`, `GaussianProcess()` or `Crossing()`.
+        epochs: an example is loaded and scored again this many epochs after its last scoring; at
+            least 2.
 
     Raises:
         ConfigurationError: if a value is out of its range, `scorer` is not a scorer or remembers
@@ -146,7 +143,7 @@ class Predicted(AbstractScorer):
     def __post_init__(self) -> None:
         check_inner(self.scorer)
         check_instance("predictor", self.predictor, AbstractPredictor, "Average()")
-        settle(self, check_whole, "epochs", least=2, hint="with 1 nothing is predicted")
+        settle(self, check_whole, "epochs", least=2, hint="with 1, nothing is predicted")
 
     @property
     def needs(self) -> Needs:
@@ -173,46 +170,48 @@ class Predicted(AbstractScorer):
 class Recorded(AbstractScorer):
     """Score each example by the last loss that training recorded for it.
 
-    Your training loop passes its losses to `SelectiveLoader.record`. Examples are selected before
-    they are loaded. An example without a known loss scores infinity, so it is trained on. A loss
-    dates from the last time the example was trained on, which may be long ago. The model was then
-    in training mode.
+    Losses are recorded by `SelectiveLoader.loss_fn`, or by your calls of `SelectiveLoader.record`.
+    Examples are selected before they are loaded. An example without a known loss scores infinity,
+    so it is trained on. A known loss may be old: it dates from the last time that the example was
+    trained on, and comes from the model in training mode.
 
-    `give_up`, `fades` and `prior` need plain cross-entropies. `give_up` and `prior` tell classes
-    apart only if the recorded targets are class indices or binary.
+    `give_up`, `fades`, `prior` and `trim` need cross-entropies without label smoothing or class
+    weights. Classes are known if the recorded targets are class indices, or floats of 0 and 1.
+    Without classes, `prior` and `trim` do nothing, and `give_up` treats all examples as one class.
 
     Args:
-        max_age: for how many epochs a loss counts, after the epoch that recorded it. Then the
-            example is trained on again. None: losses count for ever.
-        rescore: a scorer for the examples that an epoch left out, used at the epoch's end. Its
-            passes count as scoring cost. With None, these examples keep their old loss.
-        highest_of: number of last recorded losses; the highest of them is the example's score. More
-            than 1 guards against lucky guesses.
-        give_up: a share in (0, 1). An example recovers if a loss above ln 2 is followed by one of
-            at most ln 2 (the model gives its target at least 1/2). The higher the loss, the fewer
-            examples recover. The limit is the lowest loss from which on fewer than this share
-            recover. If an example's last `highest_of` losses all reach the limit, it is given up:
-            it scores minus infinity, the lowest rank. Mislabelled examples do not recover, hard
-            ones do. If `max_age` is set, each epoch takes back another `max_age`-th of the examples
-            given up, to see whether they recover. No example is given up until half of all
-            examples, and half of its class, have a loss of at most ln 2. None: no example is given
-            up.
-        fades: number of visits after which selection ends. A visit is one training on an example.
-            The number is a mean over the examples that were visited, and does not count first
-            visits. Until then, low scores rise: an error `e = 1 - exp(-loss)` below 1/2 becomes
-            `(2 * e) ** p / 2`, and `p` falls from 1 to 0 as visits grow. None: scores do not rise.
-        prior: whether to increase errors `1 - exp(-loss)` below 1/2 in a class with more than
-            half of the examples. They are multiplied by a factor, but rise to 1/2 at most. The
-            factor turns `1 - share`, the error of always guessing this class, into 1/2.
-        trim: whether to give up the estimated share of wrong labels too
-            (`SelectiveLoader.wrong_labels`), if the estimate is clear (`WrongShare.is_clear`). From
-            the second epoch on, this gives up the examples with the highest last losses. It spares
-            a class until half of its right labels are learned.
+        max_age: for how many epochs a loss counts after the epoch that recorded it, at least 1.
+            Then the example is trained on again. With None, losses count for ever.
+        rescore: a scorer, such as `Forward()`, that scores the skipped examples at the end of each
+            epoch, at a cost. With None, skipped examples keep their old loss.
+        highest_of: the score is the highest of this many last recorded losses, at least 1. A number
+            above 1 guards against lucky guesses.
+        give_up: a share in (0, 1), such as 0.05, that decides which labels look wrong. Examples
+            with such labels are given up: they score minus infinity, the lowest score. An example
+            *recovers* if a loss above ln 2 is followed by a loss of at most ln 2. (At ln 2, the
+            model gives the target a probability of 1/2.) Hard examples recover, mislabelled ones
+            hardly ever do. A limit is set as low as possible, but so that less than this share of
+            examples recovers from losses at or above it. An example is given up if its last
+            `highest_of` losses all reach the limit. No example is given up before half of all
+            examples, and half of its class, have a loss of at most ln 2. If `max_age` is set, each
+            epoch takes back another 1/`max_age` of the given-up examples, to see whether they
+            recover. With None, no example is given up.
+        fades: selection ends when the average example has been trained on this many times after its
+            first time. Examples that were never trained on are left out of the average. Until then,
+            low scores rise: an error `e = 1 - exp(-loss)` below 1/2 becomes `(2 * e) ** p / 2`, and
+            `p` falls from 1 to 0. With None, scores do not rise.
+        prior: whether to raise low errors in a class with more than half of the examples. There,
+            errors `1 - exp(-loss)` below 1/2 are multiplied by `0.5 / (1 - share)`, but rise to 1/2
+            at most; `share` is the class's share of the examples. Always guessing this class then
+            counts as an error of 1/2.
+        trim: whether to give up the examples with the highest last losses, from the second epoch
+            on. Their share is the estimated share of wrong labels (`SelectiveLoader.wrong_labels`).
+            Without a clear estimate (`WrongShare.is_clear`), none are given up. A class loses no
+            example until half of its right labels are learned.
 
     Raises:
-        ConfigurationError: if `max_age` or `highest_of` is not a whole number of at least 1,
-            `give_up` or `fades` is out of its range, or `prior` or `trim` is not a bool. Also if
-            `rescore` cannot be wrapped, or if `give_up` is used with `highest_of` below 2.
+        ConfigurationError: if a value is out of its range or of the wrong type, if `rescore` cannot
+            be wrapped, or if `give_up` is used with `highest_of` below 2.
     """
 
     max_age: int | None = None
@@ -226,22 +225,22 @@ class Recorded(AbstractScorer):
     def __post_init__(self) -> None:
         settle(self, check_whole, "max_age", optional=True)
         settle(self, check_whole, "highest_of")
-        hint = "0.05 is one in twenty, None gives up none"
+        hint = "0.05 is one in twenty; with None, no example is given up"
         settle(self, check_number, "give_up", above=0, below=1, optional=True, hint=hint)
-        hint = "8 ends selection once examples were trained on nine times, on average"
+        hint = "with 8, selection ends once the average example was trained on nine times"
         settle(self, check_number, "fades", above=0, optional=True, hint=hint)
         settle(self, check_flag, "prior", "trim")
         if self.rescore is not None:
             check_inner(self.rescore)
         if self.give_up is not None and self.highest_of < 2:
             raise ConfigurationError(
-                f"give_up={self.give_up} with highest_of={self.highest_of}: whether examples "
-                "recover is seen by at least two losses of each; write highest_of=2"
+                f"give_up={self.give_up} with highest_of={self.highest_of}: it takes two losses to "
+                "see whether an example recovers; write highest_of=2"
             )
 
     @property
     def needs(self) -> Needs:
-        """Indices and recorded losses; with `rescore`, also the needs of this scorer."""
+        """Indices and recorded losses; with `rescore`, also what that scorer needs."""
         inner = Needs() if self.rescore is None else self.rescore.needs
         return replace(
             inner,
@@ -262,7 +261,7 @@ class Recorded(AbstractScorer):
 
 class _Unscored(Stateless):
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        raise ConfigurationError("Recorded() takes no scores; it remembers recorded ones")
+        raise ConfigurationError("Recorded() takes no scores; it selects by recorded losses")
 
 
 class _RunningRecorded(Delegating):
@@ -293,15 +292,15 @@ class _RunningRecorded(Delegating):
                 scores = risen(scores, 1.0 - (done or 0.0), majority, own)
             known[part] = np.where(unknown, np.float32(np.inf), scores)
         for lost in self._lost(ledger, recorded, classes):
-            if self._spec.max_age is not None:  # some are taken back in turn
+            if self._spec.max_age is not None:  # each epoch takes some back, in turn
                 lost = lost[(lost + epoch) % self._spec.max_age != 0]
-            known[lost[known[lost] < np.inf]] = -np.inf  # below any loss; not what is unknown
+            known[lost[known[lost] < np.inf]] = -np.inf  # below any loss; unknown ones stay
         return torch.from_numpy(known)
 
     def _lost(
         self, ledger: Ledger, recorded: Observations, classes: np.ndarray | None
     ) -> Iterator[Int64[np.ndarray, " row"]]:
-        """Yield the examples that are given up, by one rule and by the other."""
+        """Yield the examples given up by `give_up`, then those given up by `trim`."""
         if self._spec.give_up is not None:
             yield given_up(recorded.scores, classes, self._spec.give_up)
         wrong = ledger.label_noise.found
@@ -309,6 +308,6 @@ class _RunningRecorded(Delegating):
             yield highest(recorded.scores[0], classes, wrong.share)
 
     def _done(self, ledger: Ledger, fades: float) -> float:
-        """Return how far low scores have risen, in [0, 1], by the mean of visits."""
+        """Return how far low scores have risen, in [0, 1]; it depends on the mean of visits."""
         total, visited = ledger.visits()  # a subset or a sampler may leave examples out for good
         return min(1.0, max(0.0, total / max(1, visited) - 1.0) / fades)

@@ -1,4 +1,4 @@
-"""Scorers that use other losses: a reference's, an example's own first, or a small model's."""
+"""Scorers that use a second loss: of a reference, of an example's first time, or of a proxy."""
 
 import copy
 import hashlib
@@ -37,7 +37,7 @@ class ReferenceLosses:
     """One loss per example of a data set, from a model that was trained beforehand.
 
     Args:
-        losses: finite numbers `[example]`, in the data set's order. They are copied.
+        losses: a tensor of finite numbers `[example]`, in the data set's order. It is copied.
 
     Raises:
         ConfigurationError: if `losses` is not one finite number per example.
@@ -54,8 +54,8 @@ class ReferenceLosses:
         if not bool(self._losses.isfinite().all()):
             bad = (~self._losses.isfinite()).nonzero().flatten()
             raise ConfigurationError(
-                f"{len(bad)} of {len(losses)} reference losses are not finite, of examples "
-                f"{bad[:10].tolist()}; every example needs one"
+                f"{len(bad)} of {len(losses)} reference losses are not finite; the first are of "
+                f"examples {bad[:10].tolist()}"
             )
         data = self._losses.numpy().tobytes()
         self._digest = hashlib.blake2b(data, digest_size=6).hexdigest()
@@ -83,9 +83,8 @@ class ReferenceLosses:
 class Excess(AbstractScorer):
     """Score each candidate by the wrapped scorer's score minus the example's reference loss.
 
-    An example scores high if a well-trained reference model has learned it and the model in
-    training has not. It scores low if both models find it hard, as with noisy and ambiguous
-    examples.
+    An example scores high if a reference model has learned it and the model in training has not. It
+    scores low if both models find it hard, for example because it is noisy or ambiguous.
 
     `Excess(reference, Recorded())` uses recorded training losses, so examples are selected before
     they are loaded. With `Recorded()`, you may also pass `reference=None`: an example's loss is
@@ -93,14 +92,13 @@ class Excess(AbstractScorer):
     example scores.
 
     Args:
-        reference: one loss per example, from a reference model. Train that model on other
-            examples, so that it has not learned these by heart. None takes each example's first
-            recorded loss, which works only with `Recorded`.
-        scorer: gives the scores. The reference losses are subtracted from them.
+        reference: one loss per example, from a reference model. Train the reference model on other
+            examples, so that it has not learned these by heart. May be None with `Recorded`.
+        scorer: computes the scores from which the reference losses are subtracted.
 
     Raises:
-        ConfigurationError: if there are no reference losses, or the scorer cannot be wrapped. When
-            training starts: if the data set has another number of examples.
+        ConfigurationError: if reference losses are missing, or the scorer cannot be wrapped. When
+            training starts: if the data set has more or fewer examples than `reference`.
 
     Source:
         Mindermann et al. 2022, arXiv:2206.07137 (reducible holdout loss).
@@ -117,9 +115,9 @@ class Excess(AbstractScorer):
             check_inner(self.scorer)
             if self.reference is None:
                 raise ConfigurationError(
-                    f"reference=None compares with each example's first recorded loss, and "
-                    f"{self.scorer!r} knows of none; write Excess(None, Recorded()), or pass "
-                    "ReferenceLosses(losses)"
+                    f"reference=None compares with each example's first recorded loss, but "
+                    f"{self.scorer!r} uses no recorded losses; write Excess(None, Recorded()), or "
+                    "pass ReferenceLosses(losses)"
                 )
 
     @property
@@ -135,8 +133,8 @@ class Excess(AbstractScorer):
     def start(self, context: Context) -> RunningScorer:
         if self.reference is not None and context.examples != len(self.reference):
             raise ConfigurationError(
-                f"there are reference losses of {len(self.reference)} examples, and the data set "
-                f"has {context.examples}"
+                f"there are reference losses of {len(self.reference)} examples, but the data set "
+                f"has {context.examples}; one per example is needed"
             )
         inner = start_scorer(self.scorer, context)
         reference = None if self.reference is None else self.reference.losses
@@ -154,8 +152,9 @@ def _recall_excess(
         reference = ledger.recorded.first()
     elif len(reference) != ledger.examples:
         raise ConfigurationError(
-            "the ledger is so large that each rank holds a part of it, in which reference losses "
-            "cannot be found; compare with first losses instead: Excess(None, Recorded())"
+            "the memory of losses is so large that each process holds a part of it, which cannot "
+            "be compared with a reference. Compare with each example's first loss instead: "
+            "Excess(None, Recorded())"
         )
     losses = inner.recall(ledger, epoch)
     assert losses is not None  # `Recorded` always recalls, infinity where it knows no loss
@@ -185,17 +184,17 @@ class _RunningExcess(Delegating):
 class Proxy(AbstractScorer):
     """Score each candidate by its loss under a proxy: a small model, trained beside the large one.
 
-    The proxy takes one step on every training batch that the loader yields, warm-up included. It
-    trains on the mean of its own losses. The proxy's passes take time, too, so measure whether it
-    pays.
+    The proxy takes one optimiser step on every training batch that the loader yields, even before
+    selection starts. It minimises the mean of its own losses. Its passes take time, too, so measure
+    whether it pays.
 
     Args:
-        make_model: returns the proxy, which takes the same batches as the model.
-        make_optimizer: takes the proxy's parameters and returns an optimiser of them.
+        make_model: a function that returns the proxy, which takes the same batches as the model.
+        make_optimizer: a function that takes the proxy's parameters and returns an optimiser.
 
     Raises:
-        ConfigurationError: if an argument is not a function. When training starts: if there are
-            no losses.
+        ConfigurationError: if an argument is not a function. When training starts: if there is no
+            loss function.
 
     Source:
         Coleman et al. 2020, arXiv:1906.11829. Their proxy selects before training; here it learns
@@ -222,8 +221,8 @@ class Proxy(AbstractScorer):
     def start(self, context: Context) -> RunningScorer:
         """Return the running scorer, with a new model on the training's device."""
         if context.losses is None:
-            raise ConfigurationError("Proxy() scores by losses, and there are none")
-        with kept_random_streams(context.device):  # making a loader must not move them
+            raise ConfigurationError("Proxy() scores by losses; pass loss_fn= or losses=")
+        with kept_random_streams(context.device):  # making a loader must not advance them
             model = self.make_model()
         if context.device is not None:
             model = model.to(context.device)
@@ -274,8 +273,8 @@ def check_factory(name: str, factory: Any) -> None:
     """Refuse anything but a function, so that every training begins with something new."""
     if isinstance(factory, nn.Module) or not callable(factory):
         raise ConfigurationError(
-            f"{name}={type(factory).__name__}: a function that makes one is needed, so that every "
-            "training begins with a new one"
+            f"{name}={type(factory).__name__}: pass a function that makes a new one, because every "
+            "training run needs its own"
         )
 
 
@@ -285,10 +284,10 @@ def name_of(factory: Callable[..., Any]) -> str:
 
 
 def load_learner(model: nn.Module, optimizer: Optimizer, weights: Saved, state: Saved) -> None:
-    """Load the states of a model and its optimiser; if one is refused, nothing has changed.
+    """Load the states of a model and its optimiser; if either is refused, nothing has changed.
 
-    Copies of both are loaded first and take two steps, since an optimiser notices only then that
-    its state is incomplete. The weights stay if their state is None.
+    Copies of both load the states first and take two steps, since an optimiser notices only then
+    that its state is incomplete. If the state of the weights is None, the weights stay.
     """
     try:
         pairs = [copy.deepcopy((model, optimizer)), (model, optimizer)]
@@ -300,11 +299,11 @@ def load_learner(model: nn.Module, optimizer: Optimizer, weights: Saved, state: 
                 module.load_state_dict(weights.value)
         tries = module is not model and _is_finite(module) and _takes_steps(steps)
         with state.inside():
-            steps.load_state_dict(copy.deepcopy(state.value))  # it keeps its argument
+            steps.load_state_dict(copy.deepcopy(state.value))  # an optimiser keeps its argument
             if tries:
                 _take_steps(steps)
                 if not _is_finite(module):
-                    raise ConfigurationError("steps without a gradient lead to weights of NaN")
+                    raise ConfigurationError("steps with gradients of 0 lead to weights of NaN")
 
 
 def _is_finite(model: nn.Module) -> bool:
@@ -314,13 +313,13 @@ def _is_finite(model: nn.Module) -> bool:
 def _takes_steps(optimizer: Optimizer) -> bool:
     try:
         _take_steps(optimizer)
-    except Exception:  # some take no dense gradients
+    except Exception:  # some optimisers take no dense gradients
         return False
     return True
 
 
 def _take_steps(optimizer: Optimizer) -> None:
-    for _ in range(2):  # some first read their state at the second step
+    for _ in range(2):  # some optimisers first read their state at the second step
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 parameter.grad = torch.zeros_like(parameter)

@@ -1,1 +1,1 @@
-"""Score beside the training, in a second process or on a second stream. Read `scorer.py` first."""
+"""Score while training goes on, in a second process or on a second CUDA stream."""

@@ -1,11 +1,12 @@
 """Score in a second process, on a processor core that training leaves idle.
 
-First the memory that both processes share, then what the second one does, then how it is led.
+The file begins with the memory that both processes share. Then come the second process's work and
+the first process's control of it.
 
-Batches are copied to buffers that are shared once. As tensors sent by `torch.multiprocessing`,
-which opens a socket for each, 0.71 as many batches of 128 x 3 x 32 x 32 were scored a second with a
-small convolutional net, and 0.94 with a medium one (medians of 24 and 20 interleaved rounds; the
-ratios' quartiles 0.68 to 0.80, and 0.82 to 1.10).
+Batches are copied to buffers that are shared once. `torch.multiprocessing` would open a socket for
+each tensor. Sent that way, 0.71 times as many batches of 128 x 3 x 32 x 32 were scored per second
+with a small convolutional net, and 0.94 times as many with a medium one (medians of 24 and 20
+interleaved rounds; the ratios' quartiles 0.68 to 0.80, and 0.82 to 1.10).
 """
 
 import gc
@@ -42,12 +43,12 @@ from selective_backprop.experimental._model_copy import cloned, overwrite, tenso
 from selective_backprop.scorers._abstract import AbstractScorer, start_scorer
 
 ALIGNMENT = 64  # bytes, a cache line
-WATCH = 2.0  # seconds between two looks at whether the other process is alive
+WATCH = 2.0  # seconds between checks that the other process is alive
 UNSENDABLE = (AttributeError, RuntimeError, TypeError, pickle.PickleError)
 
 
 class TensorSlot(NamedTuple):
-    """Where in a flat buffer of bytes a tensor without gaps lies, and how."""
+    """The place and layout of a tensor without gaps in a flat buffer of bytes."""
 
     start: int
     dtype: torch.dtype
@@ -56,18 +57,18 @@ class TensorSlot(NamedTuple):
 
     @classmethod
     def after(cls, end: int, tensor: Tensor) -> "TensorSlot":
-        """Return a slot from byte `end` on for a tensor, in the memory format that it has."""
+        """Return a slot for a tensor, in its memory format, that starts at byte `end` or later."""
         start = -(-end // ALIGNMENT) * ALIGNMENT
         stride = torch.empty_like(tensor, device="meta").stride()
         return cls(start, tensor.dtype, tuple(tensor.shape), tuple(stride))
 
     @property
     def stop(self) -> int:
-        """The byte after its last."""
+        """The byte after the slot's last byte."""
         return self.start + math.prod(self.shape) * self.dtype.itemsize
 
     def of(self, buffer: Tensor) -> Tensor:
-        """Return the tensor there, a view."""
+        """Return the tensor in this slot, a view of the buffer."""
         return buffer[self.start : self.stop].view(self.dtype).as_strided(self.shape, self.stride)
 
 
@@ -75,22 +76,22 @@ def allocate(size: int) -> Tensor:
     """Return a buffer of at least `size` bytes that processes share.
 
     Raises:
-        LoaderError: if there is not so much shared memory.
+        LoaderError: if there is too little shared memory.
     """
     try:
         return torch.empty(max(size, 1), dtype=torch.uint8).share_memory_()
     except RuntimeError as error:
         raise LoaderError(
-            f"{size} bytes of shared memory are not to be had: {error}. Let the system have more "
-            "(of a container, --shm-size), or take a smaller ahead="
+            f"{size} bytes of shared memory cannot be allocated: {error}. Give the system more "
+            "(--shm-size for a container), or use a smaller ahead="
         ) from error
 
 
 class SharedMessage(pickle.Pickler):
-    """A value of `size` bytes made ready for a buffer: its tensors are copied, the rest pickled.
+    """A value ready to be written to a buffer: tensors are copied, the rest is pickled.
 
     Raises:
-        BatchError: if something in it cannot be pickled, or is on another device than the CPU.
+        BatchError: if something in it cannot be pickled, or a tensor is not on the CPU.
     """
 
     def __init__(self, value: Any) -> None:
@@ -103,19 +104,19 @@ class SharedMessage(pickle.Pickler):
         except UNSENDABLE as error:
             raise BatchError(
                 f"the batch cannot be sent to the process that scores: {error}. Let the collate "
-                "function return tensors, and others that can be pickled."
+                "function return only tensors and objects that can be pickled."
             ) from error
         self._bytes = file.getvalue()
         self.size = self._start + len(self._bytes)
 
     def persistent_id(self, obj: Any) -> TensorSlot | None:
-        """Return where a tensor is to be found; all else, and odd tensors, are pickled."""
+        """Return the slot of a plain tensor; for anything else, None: it is pickled."""
         if not isinstance(obj, Tensor):
             return None
         if obj.device.type != "cpu":
             raise BatchError(
-                f"the batch has a tensor on {obj.device}, and the process that scores works on "
-                "the CPU, where the model is; move the batch there"
+                f"the batch has a tensor on {obj.device}, but the process that scores uses the "
+                "CPU, where the model is; move the batch to the CPU"
             )
         special = obj.layout != torch.strided or obj.is_nested or obj.is_quantized
         if type(obj) is not Tensor or special:
@@ -127,7 +128,7 @@ class SharedMessage(pickle.Pickler):
 
     @torch.no_grad()
     def write(self, buffer: Tensor) -> tuple[int, int]:
-        """Copy it into a buffer, and return where `read` finds it: from which byte to which."""
+        """Write the value to a buffer; return the start and stop byte that `read` needs."""
         for slot, tensor in self._slots:
             slot.of(buffer).copy_(tensor)
         buffer.numpy()[self._start : self.size] = memoryview(self._bytes)
@@ -135,7 +136,7 @@ class SharedMessage(pickle.Pickler):
 
 
 def read(buffer: Tensor, start: int, stop: int) -> Any:
-    """Return what a message was made of; its tensors are views of the buffer."""
+    """Return the value that was written; its tensors are views of the buffer."""
     unpickler = _Unpickler(io.BytesIO(buffer.numpy()[start:stop].tobytes()))
     unpickler.buffer = buffer
     return unpickler.load()
@@ -149,7 +150,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 class WorkerSetup(NamedTuple):
-    """What the second process is to do; torch's settings are the first one's."""
+    """What the second process needs; torch's settings are those of the first process."""
 
     scorer: AbstractScorer
     context: Context  # of the training; its model becomes the copy
@@ -160,9 +161,9 @@ class WorkerSetup(NamedTuple):
 
 
 class Worker:
-    """The copy of the model in the second process, and what scores with it.
+    """The copy of the model in the second process, and the scorer that uses it.
 
-    Each method answers one of the first process's requests; what it returns is pickled.
+    Each method answers a request of the first process; its return value is pickled.
     """
 
     def __init__(self, setup: WorkerSetup, weights: dict[str, Tensor]) -> None:
@@ -171,7 +172,7 @@ class Worker:
         self._weights = weights
         self._buffers: dict[int, Tensor] = {}
         for tensor in (*self._twin.parameters(), *self._twin.buffers()):
-            if tensor.is_shared():  # a fork does not copy it
+            if tensor.is_shared():  # a fork does not copy shared memory
                 tensor.data = tensor.data.clone()
         torch.set_default_dtype(setup.dtype)
         torch.set_float32_matmul_precision(setup.precision)
@@ -185,7 +186,7 @@ class Worker:
             self._scorer = start_scorer(setup.scorer, setup.context)
 
     def renew(self, modes: bytes) -> None:
-        """Bring the copy up to date; `modes` has 1 for a module in training."""
+        """Update the copy; `modes` has a 1 for each module in training mode."""
         overwrite(tensors_of(self._twin), self._weights)
         for module, training in zip(self._twin.modules(), modes, strict=True):
             module.training = bool(training)
@@ -193,9 +194,9 @@ class Worker:
     def score(
         self, number: int, start: int, stop: int, autocast: torch.dtype | None
     ) -> tuple[torch.dtype, np.ndarray]:
-        """Score the message in a buffer, and return the scores' type and bytes.
+        """Score the batch in a buffer, and return the scores' type and bytes.
 
-        `autocast` is the type that is in force around the training loop.
+        `autocast` is the autocast type around the training loop; None if there is none.
         """
         batch, indices = read(self._buffers[number], start, stop)
         dtype = autocast or torch.get_autocast_dtype("cpu")
@@ -206,15 +207,15 @@ class Worker:
         return scores.dtype, whole.view(torch.uint8).numpy()
 
     def widen(self, number: int, buffer: Tensor) -> None:
-        """Take a buffer for batches, in place of the smaller one with this number, if any."""
+        """Use this buffer in place of the smaller one with this number, if there is one."""
         self._buffers[number] = buffer
 
     def report(self) -> dict[str, Any]:
-        """Return what the scorer must remember."""
+        """Return the scorer's state."""
         return self._scorer.state_dict()
 
     def resume(self, state: bytes) -> None:
-        """Go on from what the scorer had to remember, pickled."""
+        """Load the scorer's pickled state."""
         self._scorer.load_state_dict(pickle.loads(state))
 
 
@@ -225,14 +226,15 @@ def serve(
     setup: WorkerSetup | bytes,
     weights: dict[str, Tensor],
 ) -> None:
-    """Answer requests with pairs `(answer, error)` until the parent goes or ends the connection.
+    """Answer requests with pairs `(answer, error)` until the parent or the connection ends.
 
-    `inherited` is the parent's end, which a fork has left open here too; `setup` may be pickled.
+    `inherited` is the parent's end of the connection, which a fork leaves open here too. `setup`
+    may be pickled.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for the parent to act on
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent reacts to it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    torch.set_num_threads(1)  # a fork hangs in several, where training has used them
-    # What a fork brought along is not this process's to collect, and is not copied for that.
+    torch.set_num_threads(1)  # if training has used several threads, they hang in a fork
+    # Objects that a fork inherited are not collected here: looking at them would copy their memory.
     gc.freeze()
     if inherited is not None:
         inherited.close()
@@ -260,7 +262,7 @@ def _portable(error: Exception) -> Exception:
     place = "in the process that scores:\n" + "".join(traceback.format_exception(error))
     try:
         known = type(pickle.loads(pickle.dumps(error))) is type(error)
-    except Exception:  # whatever its class does when it is pickled
+    except Exception:  # an error's class may raise anything when it is pickled
         known = False
     if not known:
         error = LoaderError(f"scoring failed: {type(error).__name__}: {error}")
@@ -291,7 +293,7 @@ class SecondProcess:
         self._end = weakref.finalize(self, _end, self._process, self._connection, os.getpid())
 
     def ask(self, method: Callable[..., Any], *args: Any) -> Future[Any]:
-        """Have a method of `Worker` called there, and return where its answer will be."""
+        """Call a method of `Worker` in the process, and return a future of its answer."""
         if self._lost is not None:
             raise self._lost
         answer: Future[Any] = Future()
@@ -303,7 +305,7 @@ class SecondProcess:
         return answer
 
     def wait_for(self, answer: Future[Any]) -> Future[Any]:
-        """Return an answer when it is there; raise if the process is no more."""
+        """Wait for an answer and return it; raise if the process has ended."""
         while not answer.done():
             if self._lost is not None:
                 raise self._lost
@@ -325,14 +327,14 @@ class SecondProcess:
 
     @contextmanager
     def _exchange(self) -> Generator[None]:
-        """Give the process up if it has gone, or the exchange is broken off: answers would mix."""
+        """End the process if it fails, or if the exchange breaks off: answers would get mixed."""
         try:
             yield
         except BaseException as error:
             gone = isinstance(error, EOFError | OSError)
-            how = self._ending() if gone else "was stopped when the exchange with it was broken off"
+            how = self._ending() if gone else "was stopped because an exchange was interrupted"
             self._lost = LoaderError(
-                f"the process that scores {how}, and candidates wait for their scores. Make the "
+                f"the process that scores {how}, but candidates wait for their scores. Make the "
                 "loader anew, or score without Pipelined"
             )
             self._end()
@@ -341,16 +343,13 @@ class SecondProcess:
             raise
 
     def _ending(self) -> str:
-        """Return what to say of a process that has gone."""
+        """Return how a process ended, for the message."""
         self._process.join(5.0)
         code = self._process.exitcode
         how = "does not answer" if code is None else f"ended with exit code {code}"
         if code is not None and code < 0:
             how = f"was ended by {signal.Signals(-code).name}"
-        return (
-            f"{how}; SIGKILL often means that memory ran out, and what else it has to say is on "
-            "stderr"
-        )
+        return f"{how} (see its output on stderr; SIGKILL often means that memory ran out)"
 
 
 def _end(process: Any, connection: Connection, owner: int) -> None:
@@ -366,10 +365,10 @@ def _end(process: Any, connection: Connection, owner: int) -> None:
 class ProcessBackend:
     """A copy of the model in a second process, started as `torch.multiprocessing` is set to.
 
-    No more than `ahead` batches are begun before the first is waited for.
+    At most `ahead` batches are begun before the scores of the first are waited for.
 
     Raises:
-        ConfigurationError: if something cannot be pickled where it must be.
+        ConfigurationError: if something must be pickled but cannot be.
         LoaderError: if there is too little shared memory.
     """
 
@@ -395,12 +394,12 @@ class ProcessBackend:
         self._process = SecondProcess(setup, self._weights)
 
     def begin(self, batch: Any, indices: RowIndices | None, *, renew: bool) -> Callable[[], Scores]:
-        """Copy the batch to where the process sees it, and the weights if they are due."""
+        """Copy the batch, and with `renew` also the weights, to memory that the process sees."""
         message = SharedMessage((batch, indices))
         if renew:
             self._renew(tensors_of(self._model))
         number, buffers = self._begun % len(self._busy), self._buffers
-        # Still busy only if batches were let go: no more are begun than there are buffers.
+        # A buffer is still busy only if batches were dropped: there is one for each begun batch.
         if (busy := self._busy[number]) is not None:
             self._process.wait_for(busy)
         if message.size > buffers[number].numel():
@@ -420,7 +419,7 @@ class ProcessBackend:
 
     def _renew(self, tensors: dict[str, Tensor]) -> None:
         if self._unread is not None:
-            self._process.wait_for(self._unread)  # else it would be overwritten while it is read
+            self._process.wait_for(self._unread)  # else weights would change while they are read
         overwrite(self._weights, tensors)
         modes = bytes(module.training for module in self._model.modules())
         self._unread = self._process.ask(Worker.renew, modes)
@@ -430,7 +429,7 @@ class ProcessBackend:
         return cloned(self._weights)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the scorer within must remember, when all that was begun is scored."""
+        """Return the inner scorer's state, once all begun batches are scored."""
         return self._process.wait_for(self._process.ask(Worker.report)).result()
 
     def resume(self, weights: dict[str, Tensor] | None, state: dict[str, Any] | None) -> None:
@@ -444,10 +443,11 @@ class ProcessBackend:
 
 def _pickled(setup: WorkerSetup) -> bytes:
     try:
-        return pickle.dumps(setup)  # by value: nothing of the user's moves to shared memory
+        return pickle.dumps(setup)  # by value: the user's tensors do not move to shared memory
     except UNSENDABLE as error:
         raise ConfigurationError(
-            "a process that is not forked must be sent the model, the losses and the scorer, and "
-            f"one of them cannot be pickled: {error}. Define functions at the top of a module, or "
-            'call torch.multiprocessing.set_start_method("fork") where the system can'
+            "the process that scores is not forked, so the model, the losses and the scorer are "
+            f"sent to it, but one of them cannot be pickled: {error}. Define functions at the top "
+            'of a module, or call torch.multiprocessing.set_start_method("fork") if your system '
+            "can fork"
         ) from error

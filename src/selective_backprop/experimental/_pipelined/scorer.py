@@ -1,4 +1,4 @@
-"""Score beside the training: with a copy of the model, on what training leaves idle."""
+"""Score with a copy of the model while training goes on, on hardware that training leaves idle."""
 
 import copy
 import math
@@ -46,37 +46,35 @@ class Pipelined(AbstractScorer):
     """Experimental: score candidates with a copy of the model while training goes on.
 
     Batches are scored ahead of training: on a CPU in a second process, on CUDA on a second stream.
-    The work stays the same, so you save time only if a core or a part of the device would otherwise
-    be idle. The copy is updated from the model once in `every` scored batches, so scores lag behind
-    training by fewer than `every + ahead` batches. Which weights score a batch depends on the
-    batch's number, not on speed.
+    The work stays the same, so you save time only if a core or a part of the GPU would otherwise be
+    idle. The copy takes the model's weights once in `every` scored batches, so scores lag behind
+    training by fewer than `every + ahead` batches. Speed does not change which weights score a
+    batch. The weights take three times the memory: the model and two copies.
 
-    The second process starts at the first scored batch. It gets the model's new weights, but sees
-    no other changes after its start, for example to variables that `losses=` or `outputs=` read. It
-    has random streams of its own, and computes in one thread, without `torch.compile`.
+    The second process starts at the first scored batch. From then on, it gets new weights, but sees
+    no other changes, such as changes to variables that `losses=` or `outputs=` read. It has random
+    streams of its own, and computes in one thread, without `torch.compile`.
     `torch.multiprocessing.set_start_method` decides how it starts. With any method but `"fork"`,
-    the model, the losses and the scorer must be picklable. The two processes share two copies of
-    the weights, and buffers for `ahead + 1` batches. On CUDA, there are two copies of the weights
-    as well.
+    the model, the losses and the scorer must be picklable. The processes share memory for
+    `ahead + 1` batches.
 
-    A `SelectiveStep` sees one batch at a time, so there is nothing to score ahead. Give the step
-    the inner scorer instead.
+    In a `SelectiveStep`, which sees one batch at a time, use the inner scorer instead.
 
     Args:
         scorer: the scorer that uses the copy, such as `Forward()`.
-        every: scored batches from one update of the copy to the next, at least 1. If `every` is
-            less than `ahead`, an update may wait for batches that are being scored.
-        ahead: number of candidate batches to start scoring before waiting for the first, at least
-            1. None takes as many as one training batch is selected from, so that the next training
-            batch is always being prepared.
-        check: when to compare the scores with exact ones, which are computed when the scores are
-            used; None for never. The batches of a check are spread over an interval of `every`
-            batches.
+        every: the copy is updated once in this many scored batches, at least 1. If `every` is less
+            than `ahead`, an update may wait for batches that are being scored.
+        ahead: number of candidate batches that are scored ahead, at least 1. None takes as many as
+            one training batch is selected from, so that the next training batch is always being
+            prepared.
+        check: when to compare the scores with exact scores; None for never. The exact scores are
+            those of the model when it uses the scores. The compared batches are spread over `every`
+            scored batches.
 
     Raises:
         ConfigurationError: if a value is out of its range or the scorer cannot be wrapped. When
-            training starts: if there is no model, or if the model cannot score on its device or in
-            another process.
+            training starts: if there is no model, or it cannot score on its device or in another
+            process.
     """
 
     scorer: AbstractScorer
@@ -107,7 +105,7 @@ class Pipelined(AbstractScorer):
             )
 
             _check_untrained(context.losses)
-            model = getattr(model, "_orig_mod", model)  # what compiled it stays here
+            model = getattr(model, "_orig_mod", model)  # the second process does not compile
             open_backend: OpenBackend = partial(
                 ProcessBackend, self.scorer, context, model, int(ahead)
             )
@@ -115,15 +113,15 @@ class Pipelined(AbstractScorer):
             open_backend = lambda seed: StreamBackend(self.scorer, context, model, device)  # noqa: E731
         else:
             raise ConfigurationError(
-                f"Pipelined scores on a CPU or on CUDA, and the model is on {device}; take "
-                f"{self.scorer!r} itself"
+                f"Pipelined scores on a CPU or on CUDA, but the model is on {device}; use "
+                f"{self.scorer!r} without Pipelined"
             )
 
         def begin(context: Context) -> Both:
             exact = start_scorer(self.scorer, replace(context, checks=False))
             return _RunningPipelined(open_backend, model, exact, int(self.every), int(ahead)), exact
 
-        advice = "Take a smaller every= or ahead="
+        advice = "Use a smaller every= or ahead="
         return start_checked(self, context, begin, advice=advice, interval=int(self.every))
 
 
@@ -163,7 +161,7 @@ class _RunningPipelined(RunningScorer):
         return wait
 
     def state_dict(self) -> dict[str, Any]:
-        # What is in flight will be begun anew, or is let go: it is not part of the state.
+        # Batches that are being scored are not part of the state: they are begun anew, or dropped.
         kept = self._kept
         if self._backend is not None:
             stays = self._begun % self._every != 0
@@ -176,7 +174,7 @@ class _RunningPipelined(RunningScorer):
         count, number = begun.whole(), seed.whole(0, SEEDS - 1)
         kept = saved_copy(weights, tensors_of(self._model), due=count % self._every == 0)
         if count or scorer.value is not None:
-            # Refuse now what the scorer within the backend, which is made later, would not take.
+            # The backend is made later; refuse now a state that its inner scorer would not take.
             before = copy.deepcopy(self._exact.state_dict())
             try:
                 with scorer.inside():
@@ -189,12 +187,13 @@ class _RunningPipelined(RunningScorer):
 
 
 def _check_untrained(losses: Any) -> None:
-    """Refuse a loss that is trained, where a copy of it would not be."""
+    """Refuse a loss with trained parameters, which a copy of the loss would not have."""
     loss_fn = getattr(losses, "loss_fn", None)
     if isinstance(loss_fn, nn.Module) and any(p.requires_grad for p in loss_fn.parameters()):
         raise ConfigurationError(
-            f"the loss ({type(loss_fn).__name__}) has parameters that are trained, and what scores "
-            "would not see them change; make it a part of the model, or score without Pipelined"
+            f"the loss ({type(loss_fn).__name__}) has trained parameters, but the second process "
+            "would not see them change; make the loss a part of the model, or score without "
+            "Pipelined"
         )
 
 
@@ -202,9 +201,9 @@ def _check_untrained(losses: Any) -> None:
 class StreamBackend:
     """A copy of the model that scores on a CUDA stream of its own. The host never waits.
 
-    The training's stream gives weights to a second copy, from which the first one takes them
-    when its stream comes to that: so training waits for a copy of the weights to be made, but
-    never for the batches that are being scored.
+    The stream of training writes weights to a second copy. The stream that scores takes them from
+    there when it gets to it. So training waits until the weights are copied once, but never for
+    batches that are being scored.
     """
 
     def __init__(
@@ -216,7 +215,7 @@ class StreamBackend:
         self._staged = copy.deepcopy(self._twin)
         self._side = torch.cuda.Stream(device)
         self._taken = torch.cuda.Event()  # when the staged weights may be written over
-        # Freed while the stream still works with them, their memory is not given away before.
+        # If these are freed while the stream works with them, their memory is kept until it ends.
         for part in (self._twin, self._staged):
             _keep_for(self._side, list(tensors_of(part).values()))
         self._inner = start_scorer(scorer, replace(context, model=self._twin, checks=False))
@@ -226,7 +225,7 @@ class StreamBackend:
         return torch.cuda.current_stream(self._device)
 
     def begin(self, batch: Any, indices: RowIndices | None, *, renew: bool) -> Callable[[], Scores]:
-        """Enqueue the pass, behind all that the training has enqueued so far."""
+        """Enqueue the pass after everything that training has enqueued so far."""
         if renew:
             self._current.wait_event(self._taken)
             update(self._staged, self._model)
@@ -247,17 +246,17 @@ class StreamBackend:
         return wait
 
     def weights(self) -> dict[str, Tensor]:
-        """Return the copy's weights, when all that was begun is scored."""
+        """Return the copy's weights, once all begun batches are scored."""
         self._current.wait_stream(self._side)
         return cloned(tensors_of(self._twin))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the scorer within must remember, when all that was begun is scored."""
+        """Return the inner scorer's state, once all begun batches are scored."""
         self._current.wait_stream(self._side)
         return self._inner.state_dict()
 
     def resume(self, weights: dict[str, Tensor] | None, state: dict[str, Any] | None) -> None:
-        """Go on, on the current stream: the first pass waits for it."""
+        """Load weights and state on the current stream; the first pass waits for this stream."""
         if weights is not None:
             overwrite(tensors_of(self._twin), weights)
         if state is not None:
@@ -265,7 +264,7 @@ class StreamBackend:
 
 
 def _keep_for(stream: torch.cuda.Stream, leaf: Any) -> Any:
-    """Have the memory of a leaf's tensors not reused before the stream has come this far."""
+    """Keep the memory of a leaf's tensors from reuse until the stream has come this far."""
     # lists of numbers and packed sequences are leaves of several tensors
     for part in leaf if isinstance(leaf, (list, tuple)) else [leaf]:
         if isinstance(part, Tensor) and part.is_cuda:
