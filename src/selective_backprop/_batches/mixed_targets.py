@@ -19,9 +19,9 @@ def warn_of_mixtures(batch: Any) -> None:
     if any(_is_mixed(leaf) for leaf in list_leaves(batch) if isinstance(leaf, Tensor)):
         warn(
             "the targets look mixed from two examples each, as MixUp or CutMix in the collate "
-            "function would mix them. This strategy remembers examples by index, so it would file the "
-            "loss of a mixture under one of the two. Mix the batches that the loader yields, and "
-            "use a strategy that scores candidates, such as selective_backprop."
+            "function does. This strategy remembers examples by index, so it would file the loss "
+            "of a mixture under one of the two. Mix the batches that the loader yields, and use a "
+            "strategy that scores candidates, such as selective_backprop."
         )
 
 

@@ -305,7 +305,7 @@ class SelectiveLoader:
 
     @property
     def agreement(self) -> Agreement | None:
-        """How well a cheap scorer agreed with exact scores in the last check; None without a check."""
+        """How well a cheap scorer agreed with exact scores in the last check, if there was one."""
         scorer = self._parts.pipeline.scorer
         return None if scorer is None else scorer.agreement
 
