@@ -10,7 +10,7 @@ ENDS = "total_steps", "T_max"  # torch's names for the number of steps of a sche
 
 
 def end_of(scheduler: Any) -> int | None:
-    """Return the number of steps that a scheduler is built for; None if it has none."""
+    """Return the number of steps that a scheduler is made for; None if it has none."""
     found = (getattr(scheduler, end, None) for end in ENDS)
     return next((end for end in found if isinstance(end, int)), None)
 
@@ -28,7 +28,7 @@ class CandidateScheduler:
     skipped after the last training batch, the last few steps of the schedule are missing.
 
     Args:
-        scheduler: a scheduler of torch, or another object with `step()` and `last_epoch`. Build it
+        scheduler: a scheduler of torch, or another object with `step()` and `last_epoch`. Make it
             for the number of batches in your data loader: `OneCycleLR(optimizer, 0.1,
             total_steps=epochs * len(train_loader))`.
         loader: the `SelectiveLoader` that you train with. The data loader inside must have a
@@ -89,8 +89,8 @@ class CandidateScheduler:
             most = planned if self._accumulation == 1 else 2 * planned - 1
             if not planned <= self._end <= most:
                 raise ConfigurationError(
-                    f"{name} is built for {self._end} steps, but the epochs= of the loader have "
-                    f"{planned} without selection: build it for {planned} steps"
+                    f"{name} is made for {self._end} steps, but the epochs= of the loader have "
+                    f"{planned} without selection: make it for {planned} steps"
                 )
 
     def step(self) -> None:
@@ -106,7 +106,7 @@ class CandidateScheduler:
             if not self._warned:
                 self._warned = True
                 warn(
-                    f"{type(self.scheduler).__name__} is built for {due} steps, but the data "
+                    f"{type(self.scheduler).__name__} is made for {due} steps, but the data "
                     "loader has had more batches. The learning rate stays as it is"
                 )
         while self.scheduler.last_epoch < due:

@@ -57,7 +57,7 @@ from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._collective import check_loss, check_strategy
 
 EPOCHS_TO_SEE = 3  # after these, a line is printed if hardly anything is skipped
-MOSTLY = 0.98  # share of examples kept since the first epoch, from which that line is printed
+MOSTLY = 0.98  # share of examples kept so far; the line is printed if at least so many were
 UNPINNED = (
     "the CPU waits while each batch is copied to the GPU; DataLoader(…, pin_memory=True) avoids it"
 )
@@ -91,14 +91,14 @@ class SelectiveLoader:
         epochs: number of epochs that you will train. Strategies that select only during a part of
             training need it.
         progress: `callable()` that returns the fraction of training done, in [0, 1]. Pass it
-            instead of `epochs` if training may end in the middle of an epoch or by another rule. It
-            is called when indices are drawn, so with workers a few batches early.
+            instead of `epochs` if something else ends training, such as a time limit. It is called
+            when indices are drawn, which with workers is a few batches early.
         leftovers: what happens to rows that are left over at an epoch's end because they do not
             fill a batch, or a window (the candidates that one batch is chosen from). `"carry"`
             keeps them for the next epoch, `"flush"` makes a shorter batch, `"drop"` discards them.
-        with_selection: yield `(batch, selection)` instead of `batch`. Use it if your loop weights
-            and records losses without `loss_fn` of this loader. The `Selection` holds each row's
-            weight and index in the data set.
+        with_selection: yield `(batch, selection)` instead of `batch`, for loops that weight and
+            record losses themselves. The `Selection` holds each row's weight and its index in the
+            data set.
         pad: maps the path of a tensor in the batch to the number that fills it up on the right, if
             its width differs between batches. A path consists of the keys, field names and
             positions that lead to the tensor, joined by dots.
@@ -305,7 +305,7 @@ class SelectiveLoader:
 
     @property
     def agreement(self) -> Agreement | None:
-        """How well a cheap scorer agreed with exact scores in the last check, if there was one."""
+        """How well an approximate scorer agreed with exact scores in the last check, if any."""
         scorer = self._parts.pipeline.scorer
         return None if scorer is None else scorer.agreement
 
@@ -321,7 +321,7 @@ class SelectiveLoader:
         `auto` knows the classes if the targets of `loss_fn` are class indices, or floats of 0 (no)
         and 1 (yes). Reading this makes the CPU wait for the GPU. With several processes, the
         running epoch is not yet counted. If the data set is so large that each process remembers
-        only a part of it, only this part is counted.
+        only a part of it, only the part of this process is counted.
         """
         return None if self.ledger is None else self.ledger.class_visits
 
@@ -359,7 +359,7 @@ class SelectiveLoader:
     def __len__(self):  # no annotation: what checks it at run time would seem to be the caller
         """Return the number of batches of the running epoch or, between epochs, of the next one.
 
-        The number is exact, and differs from epoch to epoch. A strategy that draws by remembered
+        The number is exact, and may differ from epoch to epoch. A strategy that draws by remembered
         scores, such as `auto`, knows it once the previous epoch has ended, unless your data loader
         drops its last batch.
 
@@ -614,9 +614,9 @@ class SelectiveLoader:
         over = epochs is not None and epoch == math.ceil(epochs)
         if over and not self._strategy.schedule.selects(epoch, 1.0):
             warn(
-                f"epoch {epoch + 1} begins, but the loader was built with epochs={epochs:g}. From "
-                f"now on {self._strategy.name} trains on everything. Pass epochs= the number of "
-                "epochs that you train"
+                f"epoch {epoch + 1} begins, but epochs={epochs:g} were given. From now on "
+                f"{self._strategy.name} trains on everything. Pass the number of epochs that you "
+                "train"
             )
 
     def _warn_if_barren(self) -> None:

@@ -29,8 +29,8 @@ def check_fit(strategy: Strategy, source: Source, losses: Any, outputs: Any) -> 
     regroups = draws_early or strategy.subset is not None or remembers
     if regroups and source.own_batches:
         warn(
-            f"{strategy.name} selects before loading and regroups the selected examples into new "
-            f"batches, which will mix the groups that your batch sampler makes ({source.kind})"
+            f"{strategy.name} draws before loading and regroups the drawn examples into batches, "
+            f"which will mix the groups that your batch sampler makes ({source.kind})"
         )
     if needs is not None and needs.outputs and find_outputs(losses, outputs) is None:
         raise ConfigurationError(
@@ -86,11 +86,11 @@ def check_length(strategy: Strategy, source: Source, epochs: float | None, progr
     if fractions and progress is None:
         if epochs is None:
             raise ConfigurationError(
-                f"{strategy.name} changes after a fraction of training, but the length of training "
-                "is not known: pass epochs=, or progress= if training does not end by epochs"
+                f"{strategy.name} depends on how far training is, but its length is not known: "
+                "pass epochs= (or progress=, if something else ends training)"
             )
         if source.batches is None:
             raise ConfigurationError(
-                f"{strategy.name} changes after a fraction of training, but the data loader has no "
+                f"{strategy.name} depends on how far training is, but the data loader has no "
                 "length: pass progress=callable() -> fraction of training done"
             )

@@ -16,7 +16,7 @@ from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._pipeline.source import Source
 from selective_backprop._sampling.schedule import Phase
 
-ONE_BY_ONE = "whether a candidate is kept is drawn for each one, once its score is known"
+ONE_BY_ONE = "each candidate is kept or not by a random draw, once its score is known"
 ORDER = (
     "which examples come up depends on the sampler and on drop_last. This is known in advance only "
     "if each example of the data set or subset comes up once, as with shuffle=True and no drop_last"
@@ -104,9 +104,7 @@ class LengthPlanner:
     def _count_ahead(self, start: EpochStart, ahead: EpochDraw, memory: ScoreMemory) -> int:
         """Return how many batches an epoch yields that draws from all examples at its start."""
         if start.unscored or sum(start.row_buffer):
-            raise TypeError(
-                "rows from an epoch that was broken off wait to be scored or trained on"
-            )
+            raise TypeError("rows of an earlier epoch wait to be scored or to fill a batch")
         known = memory.recall(start.epoch)
         assert known is not None  # all scores are known
         kept = self.source.count_kept(ahead.kept(start.epoch, known).mask)

@@ -30,8 +30,8 @@ class NonzeroRows:
     """Leave out of each batch the rows whose gradient is exactly zero.
 
     A row's gradient is zero, for example, if its advantage is 0 (as in a GRPO group with equal
-    rewards), its hinge loss is 0, none of its tokens counts, or PPO clips all of its tokens. You
-    pass numbers, such as advantages, that are all 0 in these zero rows.
+    rewards), its hinge loss is 0, none of its tokens counts, or PPO clips all of its tokens. Mark
+    these zero rows by numbers that are all 0 there, such as advantages.
 
     By default, zero rows are removed from each batch. `(selection.weights * losses).mean()` is
     still the mean over all rows of the batch, so loss and gradient equal those of the whole batch,
@@ -44,14 +44,14 @@ class NonzeroRows:
 
     Two things differ from training without selection: BatchNorm in training mode sees fewer rows,
     and dropout draws other masks. If rows also have a second loss, such as a KL penalty or the
-    router loss of a mixture of experts, their gradients are not zero, so do not use this class.
+    router loss of a mixture of experts, their gradients are not zero: do not leave them out.
 
     Args:
         backfill: number of rows of a training batch, at least 1. None returns each batch at once,
             without its zero rows.
-        refills: with `backfill`, the number of calls, at least 1, after which rows no longer wait
-            for a full batch. They are then returned as a smaller batch. On several ranks, its mean
-            is over the rows of all ranks, and a rank without waiting rows gets a row of weight 0.
+        refills: with `backfill`, the number of calls in a row without a full batch, at least 1,
+            after which waiting rows are returned as a smaller batch. On several ranks, the mean is
+            then over the rows of all ranks, and a rank without waiting rows gets a row of weight 0.
             None sets no limit.
         whole: paths of the parts of a batch that are not divided into rows. A path consists of the
             keys, field names and positions that lead to a part, joined by dots.
@@ -86,7 +86,7 @@ class NonzeroRows:
         self._refills, self._came = check_whole("refills", refills, optional=True), 0
         if self._refills is not None and self._size is None:
             raise ConfigurationError(
-                f"refills={refills} is given without backfill: pass backfill= too, or no refills="
+                f"refills={refills} limits backfill, which is None: pass backfill= too"
             )
         self._layout, self._buffer = Layout(check_paths("whole", whole), check_pad(pad)), None
         self._knows_layout = False

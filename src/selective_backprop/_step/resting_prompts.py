@@ -29,7 +29,7 @@ class RestingPrompts(Sampler[int]):
 
     Args:
         prompts: number of prompts.
-        explore: the odds are multiplied by this each time a prompt teaches nothing, in (0, 1].
+        explore: factor of the odds each time a prompt teaches nothing, in (0, 1].
         least: the lowest odds, in (0, 1].
         seed: seed of the order and the draws.
 
@@ -96,7 +96,7 @@ class RestingPrompts(Sampler[int]):
         prompts = prompts.cpu()
         if len(prompts) != len(taught):
             raise LossError(
-                f"got rewards of {len(taught)} prompts, but {len(prompts)} numbers of prompts"
+                f"got rewards of {len(taught)} prompts for {len(prompts)} numbers of prompts"
             )
         if len(prompts) and not 0 <= int(prompts.min()) <= int(prompts.max()) < len(self._visits):
             raise ConfigurationError(

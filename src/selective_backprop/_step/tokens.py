@@ -52,11 +52,11 @@ class TokenSelection:
     If you call this object with your own losses, selection saves no compute, because the forward
     and the backward pass run over all tokens. Tokens left out have a gradient of exactly 0.
     `TokenLoss` computes the losses for you, and runs the head's backward pass over the kept tokens
-    only. With a rate, the CPU never waits for the GPU, shapes never change, and `torch.compile`
-    makes one graph of the call.
+    only. With a rate, the CPU never waits for the GPU, tensor shapes never change, and
+    `torch.compile` makes one graph of the call.
 
     Args:
-        rate: share of the tokens that count in a batch, in (0, 1], to keep. Of `n` such tokens,
+        rate: share of a batch's tokens to keep, in (0, 1]. Of `n` tokens that count,
             `round(rate * n)` are kept, but at least one.
         ignored: the target of tokens that do not count, such as padding and prompts.
         selector: chooses tokens, in place of a rate. If it ranks tokens against recent losses, it
