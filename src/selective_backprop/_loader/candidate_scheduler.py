@@ -19,10 +19,10 @@ class CandidateScheduler:
     """Step a learning-rate schedule as often as you would without selection.
 
     A `SelectiveLoader` yields fewer batches than your data loader, and often their number is not
-    known in advance. With one step of the schedule for each yielded batch, training would end
-    before the schedule, at a learning rate that is far too high. This wrapper makes the schedule
-    take one step for each batch of your data loader, kept or skipped. Call `scheduler.step()` after
-    each training step, as before.
+    known in advance. If the schedule took one step for each yielded batch, training would end
+    before the schedule does, at a learning rate that is far too high. This wrapper makes the
+    schedule take one step for each batch of your data loader, kept or skipped. Call
+    `scheduler.step()` after each training step, as before.
 
     All other attributes, such as `state_dict`, are those of the inner scheduler. If examples are
     skipped after the last training batch, the last few steps of the schedule are missing.
@@ -31,10 +31,8 @@ class CandidateScheduler:
         scheduler: a scheduler of torch, or another object with `step()` and `last_epoch`. Make it
             for the number of batches in your data loader: `OneCycleLR(optimizer, 0.1,
             total_steps=epochs * len(train_loader))`.
-        loader: the `SelectiveLoader` that you train with. The data loader inside must have a
-            length.
-        accumulation: number of batches whose gradients you accumulate for one step of the
-            optimiser, at least 1.
+        loader: the `SelectiveLoader` that you train with. Its data loader must have a length.
+        accumulation: number of batches whose gradients you accumulate for one step, at least 1.
 
     Raises:
         ConfigurationError: if the scheduler does not count steps (such as `ReduceLROnPlateau`), the

@@ -30,7 +30,7 @@ class LoaderState:
 
     @property
     def stats(self) -> Stats:
-        """How many examples went where so far."""
+        """The counts of examples so far."""
         pipeline = self._parts.pipeline
         now = {
             "waiting": self.starts_at(self.next_epoch).waiting,

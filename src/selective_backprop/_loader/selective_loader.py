@@ -111,10 +111,9 @@ class SelectiveLoader:
         stopwatch: counts the seconds spent on `"load"`, `"score"` and `"select"`.
         process_group: the `torch.distributed` processes that share the data; by default all. Each
             trains on the same number of batches, and the scores of all are ranked together.
-        overlap: with several processes, exchange scores while a batch is trained on. This takes
-            effect only in epochs in which all processes know in advance that they have the same
-            number of batches. The same examples are selected, but if one process fails, the others
-            notice one batch later.
+        overlap: let processes exchange scores while a batch is trained on. This has an effect only
+            in epochs for which all processes know that they have equally many batches. The same
+            examples are selected, but if one process fails, others notice one batch later.
         quiet: print nothing. By default, rank 0 prints to standard error. A line at the first batch
             says what is selected and how many steps to expect. Later lines say if labels look wrong
             or hardly anything is skipped.
@@ -160,9 +159,7 @@ class SelectiveLoader:
         quiet: bool = False,
     ) -> None:
         if isinstance(loader, SelectiveLoader):
-            raise LoaderError(
-                "the loader is already a SelectiveLoader: pass the data loader inside it"
-            )
+            raise LoaderError("the loader is already a SelectiveLoader: pass the loader inside it")
         strategy = check_strategy(strategy)
         if isinstance(loss_fn, WeighingLoss):  # of an earlier loader: a cell was run again
             loss_fn = loss_fn.given
@@ -462,11 +459,10 @@ class SelectiveLoader:
     ) -> None:
         """Record the losses of a training step, for strategies that select by recorded losses.
 
-        You need not call this if your loop calls `loss_fn` of this loader, which records by itself.
-        Recorded losses are used from the next epoch on. Strategies that need no recorded losses
-        ignore them, so the same loop works with every strategy. If the strategy has a gate (the
-        part that decides when to select), the gate reads these losses or `outputs` while selection
-        is off, instead of scoring candidates with the model.
+        You need not call this if your loop calls `loader.loss_fn`, which records by itself.
+        Recorded losses are used from the next epoch on. Strategies that need none ignore them, so
+        the same loop works with every strategy. While selection is off, a gate (the part of a
+        strategy that decides when to select) reads these losses instead of scoring candidates.
 
         Args:
             selection: the selection that this loader yielded with the batch, or a part of it.
@@ -474,11 +470,11 @@ class SelectiveLoader:
                 Their gradients are not used.
             outputs: the pair `(outputs, targets)` of these rows. `wrong_labels` needs it, and so
                 does a gate that reads the errors of predictions, such as that of `kath18`.
-            targets: the targets of these rows, by default those in `outputs`. If they are class
-                indices, or floats of 0 (no) and 1 (yes), `[row]`, `auto` learns the classes of the
-                examples from them.
-            smoothing: label smoothing of the loss that you train on, in [0, 1); by default that of
-                `loss_fn`. It is used only for `wrong_labels`.
+            targets: the targets of these rows, by default those in `outputs`. `auto` learns from
+                them which class each example has, if they are class indices, or floats of 0 (no)
+                and 1 (yes), `[row]`.
+            smoothing: label smoothing of the loss that you train on, in [0, 1), for `wrong_labels`;
+                by default that of `loss_fn`.
 
         Raises:
             ConfigurationError: if `smoothing` is out of its range.
@@ -641,9 +637,8 @@ class SelectiveLoader:
         an epoch, training continues with the rest of that epoch. The indices of earlier batches are
         then drawn again, but these batches are not loaded. If you save it after an epoch ended or
         was broken off, training continues with a new epoch. If examples have no indices, as in an
-        iterable data set, it also continues with a new epoch, unless your data loader saves its
-        position, as torchdata's `StatefulDataLoader` does. `torch.load(weights_only=True)` can read
-        a saved state.
+        iterable data set, it always does so, unless your data loader can save its position.
+        `torch.load(weights_only=True)` can read a saved state.
 
         Raises:
             BatchError: if waiting examples contain objects that cannot be saved.

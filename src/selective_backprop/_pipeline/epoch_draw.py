@@ -29,7 +29,7 @@ class Kept:
 
 
 class EpochDraw:
-    """Draws from all examples when an epoch begins, so that the number of kept ones is known.
+    """Draws from all examples when an epoch begins, so that it is known how many are kept.
 
     Args:
         selector: draws; no row's odds may depend on the other rows.

@@ -102,7 +102,7 @@ class LengthPlanner:
         )
 
     def _count_ahead(self, start: EpochStart, ahead: EpochDraw, memory: ScoreMemory) -> int:
-        """Return how many batches an epoch yields that draws from all examples at its start."""
+        """Return the number of batches of an epoch that draws from all examples at its start."""
         if start.unscored or sum(start.row_buffer):
             raise TypeError("rows of an earlier epoch wait to be scored or to fill a batch")
         known = memory.recall(start.epoch)

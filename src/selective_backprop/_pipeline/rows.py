@@ -16,8 +16,8 @@ COUNT = attrgetter("count")
 class Leftovers(NamedOption):
     """What happens to rows that are left over at an epoch's end, too few to fill a batch.
 
-    `CARRY` keeps them for the next epoch. `FLUSH` trains on a shorter batch; from candidates that
-    still wait for a selection, it first selects at the same rate. `DROP` discards them.
+    `CARRY` keeps them for the next epoch. `FLUSH` selects at the same rate from those that still
+    wait for a selection, and trains on a shorter batch. `DROP` discards them.
     """
 
     CARRY = "carry"

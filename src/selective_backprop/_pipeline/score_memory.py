@@ -99,7 +99,7 @@ class ScoreMemory:
         return self.epoch_scores
 
     def reopen(self, known: Known | None, exempt: Tensor) -> "EpochScores":
-        """Return the scores known when an epoch began that now continues, and what is `exempt`."""
+        """Return what was known when a continued epoch began; `exempt` examples stay exempt."""
         self._known, self._asked, self._runs = known, None, True
         self._asks_classes = self.needs.classes and not self.ledger.classes.complete
         self.epoch_scores = EpochScores(known, self.examples, self.needs.rescores)

@@ -184,7 +184,7 @@ class Pipeline:
                 # gate, that loss raises by itself.
                 self._score(rows)
             if phase is not Phase.RESCORE:
-                # A plain batch may begin with rows that the last draw chose; it still is plain.
+                # A plain batch may begin with rows that the last draw chose; it counts as plain.
                 self.plain = phase is Phase.PLAIN and self.feed is not None
                 yield from self._hand_out(self.buffer.route(phase, rows))
         self.plain = False

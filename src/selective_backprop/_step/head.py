@@ -12,7 +12,7 @@ from selective_backprop._core.types import Float, Int64, RowIndices
 
 HELD = 2**25  # probabilities, 128 MiB in float32; four times as many on CUDA, for larger products
 PIECE = 2**21  # logits, 8 MiB: they stay in the CPU's caches, and its allocator keeps the memory
-FEWEST = 256  # tokens; matrix products with fewer rows take up to a third longer per row
+FEWEST = 256  # tokens; matrix products with fewer rows take up to a third longer
 
 
 class Head(NamedTuple):

@@ -30,8 +30,8 @@ class NonzeroRows:
     """Leave out of each batch the rows whose gradient is exactly zero.
 
     A row's gradient is zero, for example, if its advantage is 0 (as in a GRPO group with equal
-    rewards), its hinge loss is 0, none of its tokens counts, or PPO clips all of its tokens. Mark
-    these zero rows by numbers that are all 0 there, such as advantages.
+    rewards), its hinge loss is 0, none of its tokens counts, or PPO clips all of its tokens. With
+    each batch you pass numbers, such as advantages, that are all 0 in these zero rows.
 
     By default, zero rows are removed from each batch. `(selection.weights * losses).mean()` is
     still the mean over all rows of the batch, so loss and gradient equal those of the whole batch,
@@ -111,7 +111,7 @@ class NonzeroRows:
                 data, not results of the model, because copies of rows carry no gradients.
             values: numbers or Booleans, `[row]` or `[row, ...]`, such as advantages, a mask of the
                 tokens that count, or losses. A row is zero if all its values are exactly 0.
-                Rounding can make advantages of equal rewards differ from 0, such as 1e-9: pass
+                Advantages of equal rewards may differ from 0 by rounding, such as 1e-9: pass
                 `informative(rewards).flatten()` instead.
 
         Returns:

@@ -79,8 +79,8 @@ class RestingPrompts(Sampler[int]):
     def record(self, prompts: Tensor, rewards: Tensor) -> None:
         """Note the rewards of the answers to some prompts.
 
-        You may pass a prompt several times, and each time counts. If it taught something at least
-        once, its odds return to 1.
+        You may pass a prompt several times in a call, and each time counts. If it taught something
+        at least once, its odds return to 1.
 
         Args:
             prompts: numbers of the prompts, from 0, `[prompt]`.

@@ -27,9 +27,9 @@ def rows_only(kept: Tensor, *modules: nn.Module) -> Generator[None]:
 
     Use it for modules in the last block of a transformer: the output projection of the attention,
     the norms after the attention, and the MLP. Do not pass a module of an earlier block, because
-    later attention reads all of its positions. Each module gets only the kept positions, as `[1,
-    kept, feature]`. Its output is 0 at all other positions, so a residual connection leaves them
-    unchanged. At the kept positions, values and gradients are the same as without `rows_only`.
+    later attention reads all of its positions. Each module gets only the kept positions, of shape
+    `[1, kept, feature]`. Its output is 0 at all other positions, so a residual connection leaves
+    them unchanged. At the kept positions, values and gradients are the same as without `rows_only`.
 
     The modules get hooks, which are removed when the context ends. With gradient checkpointing,
     `backward()` runs the block again, so call it inside the context. Dropout inside the

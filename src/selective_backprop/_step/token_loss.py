@@ -53,15 +53,16 @@ class TokenLoss:
     Logits are computed for `chunk` tokens at a time, so memory holds at most `[chunk, vocabulary]`
     logits and as many probabilities. Losses and sums are in float32 or wider. Under autocast,
     matrix products have autocast's precision. On CUDA, the CPU waits for the GPU once per call, to
-    learn how many tokens count. It does not wait if `rows_only` has already waited for the same
-    mask, or if the selection has a rate and the labels (and `kept` if given) are on the CPU.
+    learn how many tokens count (are not `ignored`). It does not wait if `rows_only` has already
+    waited for the same mask, or if the selection has a rate and the labels (and `kept` if given)
+    are on the CPU.
 
     Args:
         head: the model's head, an `nn.Linear` from features to the vocabulary, with or without a
             bias; its weight may be the embedding's. It is not called: its weights are read at each
             call of this object. If the model scales or caps logits after its head, the loss does
             not include this.
-        selection: which tokens are kept; None keeps all tokens that count.
+        selection: which tokens are kept; None keeps all whose label is not -100.
         shift: compare each token's prediction with the next label, as models of Hugging Face do. In
             every mask and loss that you pass or get, position `t` then stands for the prediction of
             label `t + 1`. The last position does not count.
