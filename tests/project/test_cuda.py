@@ -221,7 +221,7 @@ def test_targets_that_are_cast_on_the_device_are_compared_without_waiting():
 
     train_on(0.0)
     assert door.ledger.recorded.complete
-    with pytest.raises(sb.LossError, match="no rows of a batch"):
+    with pytest.raises(sb.LossError, match="not rows of a recent batch"):
         train_on(1.0)
 
 

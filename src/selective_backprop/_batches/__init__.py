@@ -1,4 +1,4 @@
-"""Rows of any nested batch: counted, cut, joined, moved and saved, and one loss for each.
+"""Count, cut, join, move and save the rows of any nested batch, and compute one loss for each.
 
-Knows `_core` alone. Read `structure.py` first.
+This package imports only `_core`. Read `structure.py` first.
 """

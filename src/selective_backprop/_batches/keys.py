@@ -1,4 +1,4 @@
-"""What a sampler yields for a batch: keys of examples, as a tensor where they are integers."""
+"""What a sampler yields for a batch: keys of examples, as a tensor if they are integers."""
 
 from typing import Any, TypeAlias
 
@@ -12,7 +12,8 @@ Keys: TypeAlias = Tensor | list[Any]
 def list_keys(indices: Any) -> Keys | None:
     """Return the keys of a batch, or None if `indices` is a single key.
 
-    Integers are an int64 tensor `[row]`, which is fast to index and join; other keys are a list.
+    Integers become an int64 tensor `[row]`, which is fast to index and join. Other keys become a
+    list.
     """
     if isinstance(indices, (Tensor, np.ndarray)):
         if not indices.ndim:
@@ -25,10 +26,10 @@ def list_keys(indices: Any) -> Keys | None:
         return list(indices)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         return list(indices)
-    # Not copied again if it was made of a list; arrays are the sampler's own and may change.
+    # A list was copied already. An array belongs to the sampler, which may change it.
     return torch.from_numpy(array.astype(np.int64, copy=not isinstance(indices, (list, tuple))))
 
 
 def plain_list(keys: Keys) -> list[Any]:
-    """Return keys as the list that a data loader takes."""
+    """Return keys as a list, which is what a data loader takes."""
     return keys.tolist() if isinstance(keys, Tensor) else keys

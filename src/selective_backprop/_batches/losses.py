@@ -1,4 +1,4 @@
-"""One loss per example, from the loss function the user already has."""
+"""Get one loss per example from the loss function that the user already has."""
 
 import copy
 import functools
@@ -21,7 +21,7 @@ from selective_backprop._core.types import Float, LossesOf, OutputsOf, Scores
 LossFunction = Callable[..., Any]
 SQUEEZED = "outputs=lambda model, batch: (model(batch[0]).squeeze(1), batch[1])."
 VALUES = operator.methodcaller("values")
-SLACK = 0.1  # by which rounding may take a cross-entropy below its lowest
+SLACK = 0.1  # how far rounding may take a cross-entropy below the lowest possible one
 
 _OF_LABELS = {
     "BCELoss",
@@ -37,14 +37,14 @@ ADVICE = (
 
 
 def is_no_cross_entropy(loss_fn: LossFunction | None) -> str | None:
-    """Return the name of a loss of torch's that is no cross-entropy; None if it may be one.
+    """Return the name of a torch loss that is no cross-entropy; None if it may be one.
 
     Raises:
-        ConfigurationError: if it is a class that was not called, such as `nn.CrossEntropyLoss`.
+        ConfigurationError: if `loss_fn` is a class, such as `nn.CrossEntropyLoss`, not an object.
     """
     if isinstance(loss_fn, type):
         raise ConfigurationError(
-            f"loss_fn is the class {loss_fn.__name__}: write {loss_fn.__name__}()"
+            f"loss_fn is the class {loss_fn.__name__}, not an object: write {loss_fn.__name__}()"
         )
     name, home = _name_of(loss_fn)
     of_torch = home in (nn.modules.loss.__name__, nn.functional.__name__)
@@ -52,23 +52,23 @@ def is_no_cross_entropy(loss_fn: LossFunction | None) -> str | None:
 
 
 def is_plainly_torchs(loss_fn: LossFunction) -> bool:
-    """Return whether a loss is a module of torch's that is not compiled."""
+    """Return whether a loss is one of torch's modules and not compiled."""
     known = type(loss_fn).__module__ == nn.modules.loss.__name__
     return known and getattr(loss_fn, "_compiled_call_impl", None) is None
 
 
 def _uncompiled(loss_fn: Any) -> Any:
-    """Return the module that was compiled; other losses as they are.
+    """Return the module inside a compiled one; return other losses unchanged.
 
-    Attributes set on a compiled module, even on a copy, are set on the one inside.
+    Attributes set on a compiled module, or on a copy of it, are set on the module inside.
     """
-    # Not by the attribute: a module takes long to say that it has none.
+    # `getattr(loss_fn, "_orig_mod")` would be slow for modules that have none.
     parts = getattr(loss_fn, "_modules", None)
     return parts.get("_orig_mod", loss_fn) if parts else loss_fn
 
 
 def _name_of(loss_fn: LossFunction | None) -> tuple[Any, Any]:
-    """Return the name of a loss's class or function, and of its module."""
+    """Return the name of a loss's class or function, and the name of its Python module."""
     loss_fn = _uncompiled(loss_fn)
     function = loss_fn.func if isinstance(loss_fn, functools.partial) else loss_fn
     named = type(function) if isinstance(function, nn.Module) else function
@@ -76,7 +76,7 @@ def _name_of(loss_fn: LossFunction | None) -> tuple[Any, Any]:
 
 
 def label_smoothing(loss_fn: LossFunction | None) -> float:
-    """Return the share of a target that a cross-entropy spreads over all classes."""
+    """Return the label smoothing of a cross-entropy; 0 for other losses."""
     loss_fn = _uncompiled(loss_fn)
     bound = isinstance(loss_fn, functools.partial)
     options = loss_fn.keywords if bound else getattr(loss_fn, "__dict__", {})
@@ -86,20 +86,20 @@ def label_smoothing(loss_fn: LossFunction | None) -> float:
 def excess_losses(
     loss_fn: LossFunction, losses: Tensor, outputs: Any, targets: Any
 ) -> Float[Tensor, "*position"]:
-    """Return by how much losses exceed the lowest that their targets allow, weights divided out.
+    """Return by how much losses exceed the lowest possible loss, divided by the class weights.
 
     For a cross-entropy with label smoothing, class weights or probabilities as targets, this is the
-    Kullback-Leibler divergence of the model from the target: 0 if the model could not do better.
-    Other losses are returned unchanged.
+    Kullback-Leibler divergence of the model from the target. It is 0 if the model could not do
+    better. Other losses are returned unchanged.
 
-    Losses of a row's yes-or-no labels, `[row, label]`, are summed: `exp(-loss)` is then the
-    probability that the model gives to all labels of the row.
+    Losses of a row's yes-or-no labels, `[row, label]`, are summed, so that `exp(-loss)` is the
+    probability that the model gives to all labels of the row together.
 
     Args:
-        loss_fn: gave the losses.
+        loss_fn: the function that computed the losses.
         losses: one per position, not reduced.
-        outputs: logits, `[row, class, ...]`, or of yes-or-no labels, `[row, ...]`.
-        targets: classes, `[row, ...]`, or probabilities of classes or labels, like the logits.
+        outputs: logits: `[row, class, ...]` for classes, `[row, ...]` for yes-or-no labels.
+        targets: classes, `[row, ...]`, or probabilities in the shape of the logits.
     """
     name = _name_of(loss_fn)[0]
     if name in _OF_LABELS:
@@ -115,13 +115,13 @@ def excess_losses(
         return losses
     count = outputs.shape[1]
     each = losses.new_ones(count) if weights is None else weights.to(losses)
-    spread = smoothed / count * each  # of a position's target, on each class
+    spread = smoothed / count * each  # what smoothing adds to a position's target on each class
     if soft:
         shape = (1, count, *[1] * (outputs.ndim - 2))
         whole = (1.0 - smoothed) * targets * each.view(shape) + spread.view(shape)
         total, entropy = whole.sum(1), -torch.xlogy(whole, whole).sum(1)
     else:
-        hit = targets.long().clamp(0, count - 1)  # what is ignored has no class, and is left out
+        hit = targets.long().clamp(0, count - 1)  # ignored positions are left out later
         own = spread[hit] + (1.0 - smoothed) * each[hit]
         total = spread.sum() - spread[hit] + own
         others = torch.xlogy(spread, spread)
@@ -133,7 +133,7 @@ def excess_losses(
 def _excess_of_labels(
     loss_fn: LossFunction, losses: Tensor, targets: Any
 ) -> Float[Tensor, "*position"]:
-    """Return what `excess_losses` does for binary cross-entropies."""
+    """Return what `excess_losses` returns for binary cross-entropies."""
     loss_fn = _uncompiled(loss_fn)
     bound = isinstance(loss_fn, functools.partial)
 
@@ -153,14 +153,14 @@ def _excess_of_labels(
 
 
 def check_entropies(losses: Any, targets: Any, lowest: Tensor | float = 0.0) -> None:
-    """Refuse losses and targets of which `exp(-loss)` cannot be the probability of the target.
+    """Refuse losses and targets for which `exp(-loss)` cannot be the probability of the target.
 
-    It refuses targets that are no probabilities, and losses below the lowest possible
-    cross-entropy. Waits for the device.
+    Targets must be probabilities, and no loss may be below the lowest possible cross-entropy. The
+    CPU waits for the GPU.
 
     Args:
         losses: one per example; anything else is left to `check_losses`.
-        targets: theirs, or None. Those that are NaN, as unknown labels are, pass.
+        targets: the targets of the losses, or None. NaN marks unknown labels, and passes.
         lowest: the lowest cross-entropy that these targets allow; losses may be lower by rounding.
     """
     found = None
@@ -175,25 +175,25 @@ def check_entropies(losses: Any, targets: Any, lowest: Tensor | float = 0.0) -> 
             found = f"losses as low as {least:.3g} are below any cross-entropy of these targets"
     if found is not None:
         raise LossError(
-            f"{found}, but the strategy takes exp(-loss) for the probability of the target. Give "
-            "it a cross-entropy of classes (as integers) or of probabilities. For other losses, "
-            "such as those of regression, take a strategy that only ranks them: "
+            f"{found}. But the strategy takes exp(-loss) for the probability of the target. Use a "
+            "cross-entropy whose targets are classes (as integers) or probabilities. For other "
+            "losses, such as those of regression, use a strategy that only ranks them: "
             "recorded_sb(rate=1 / 2)"
         )
 
 
 def check_own_entropies(loss_fn: LossFunction, losses: Any, targets: Any) -> None:
-    """Refuse what `check_entropies` does, of a loss that is torch's or one's own."""
+    """Refuse what `check_entropies` refuses, for torch's losses and for the user's own."""
     known = _name_of(loss_fn)[0] in _OF_CLASSES | _OF_LABELS
     rows = len(losses) if isinstance(losses, Tensor) and losses.ndim == 1 else 0
     check_entropies(losses, targets, 0.0 if known else least_entropies(targets, rows))
 
 
 def least_entropies(targets: Any, rows: int) -> Tensor | float:
-    """Return the least that a cross-entropy of one's own can be for the targets of each row.
+    """Return a lower bound, for the targets of each row, on a cross-entropy that the user wrote.
 
-    Soft targets may be classes or yes-or-no labels, summed or averaged. The mean entropy of
-    yes-or-no labels is the lowest of these.
+    Soft targets may be classes or yes-or-no labels, and their losses summed or averaged. The mean
+    entropy of yes-or-no labels is the lowest of these cases.
     """
     if not isinstance(targets, Tensor) or not targets.is_floating_point():
         return 0.0
@@ -205,10 +205,10 @@ def least_entropies(targets: Any, rows: int) -> Tensor | float:
 
 
 def warn_of_own_loss(loss_fn: LossFunction, losses: Any, outputs: Any, targets: Any) -> None:
-    """Warn if a loss of one's own is no cross-entropy of outputs and their classes.
+    """Warn if a loss that the user wrote is no cross-entropy of outputs and their classes.
 
-    Its numbers tell, if outputs are `[row, class, ...]`, targets are classes, `[row, ...]`, and
-    each has a loss of its own. Waits for the device.
+    This is checked by the numbers, if outputs are `[row, class, ...]`, targets are classes,
+    `[row, ...]`, and each target has its own loss. The CPU waits for the GPU.
     """
     tensors = all(isinstance(each, Tensor) for each in (losses, outputs, targets))
     known = _name_of(loss_fn)[0] in _OF_CLASSES | _OF_LABELS
@@ -216,21 +216,22 @@ def warn_of_own_loss(loss_fn: LossFunction, losses: Any, outputs: Any, targets: 
         return
     if targets.is_floating_point() or not targets.shape == losses.shape == outputs[:, 0].shape:
         return
-    classes = (targets >= 0) & (targets < outputs.shape[1])  # not what is ignored
+    classes = (targets >= 0) & (targets < outputs.shape[1])  # False for ignored positions
     hit = targets.where(classes, 0).long().unsqueeze(1)
     found, given = losses[classes].float(), outputs.float()
     rounding = max(1e-3, *(16 * torch.finfo(each.dtype).eps for each in (losses, outputs)))
-    # The outputs of a model that ends in a softmax are the probabilities.
+    # Outputs are logits or, if the model ends in a softmax, probabilities.
     for likely in (given.log_softmax(1), given.clamp(min=torch.finfo(given.dtype).tiny).log()):
         entropies = -likely.gather(1, hit).squeeze(1)[classes]
         if torch.allclose(found, entropies, rtol=rounding, atol=rounding):
             return
     warn(
         "the loss function returns no cross-entropies of these outputs and classes, but the "
-        "strategy takes exp(-loss) for the probability of the class. Pass label smoothing and "
-        "class weights to torch.nn.CrossEntropyLoss: what they add is not recorded. With another "
-        "loss, pass with_selection=True to the loader, train on (selection.weights * "
-        "losses).mean(), and call loader.record(selection, cross_entropies)"
+        "strategy takes exp(-loss) for the probability of the class. If your loss adds label "
+        "smoothing or class weights, pass these to torch.nn.CrossEntropyLoss instead: what they "
+        "add is then not recorded. With another loss, pass with_selection=True to the loader, "
+        "train on (selection.weights * losses).mean(), and call "
+        "loader.record(selection, cross_entropies)"
     )
 
 
@@ -243,9 +244,9 @@ def class_weights(loss_fn: LossFunction) -> Tensor | None:
 
 
 def average_examples(losses: Any, targets: Any, ignored: int | None) -> Any:
-    """Average token or pixel losses over all axes but the first; return others unchanged.
+    """Average losses over all axes but the first; return losses with one axis unchanged.
 
-    Positions whose target equals `ignored` are left out; if all are, the example's loss is 0.
+    Positions whose target equals `ignored` are left out. If all are, the example's loss is 0.
     """
     if not isinstance(losses, Tensor) or losses.ndim < 2:
         return losses
@@ -256,7 +257,7 @@ def average_examples(losses: Any, targets: Any, ignored: int | None) -> Any:
 
 
 def _refuse_crossed_rows(losses: Tensor, outputs: Tensor, targets: Tensor) -> None:
-    """Refuse losses in which every row's output met every row's target by broadcasting."""
+    """Refuse losses that broadcasting computed for each output with each target."""
     given, wanted, found = outputs.shape, targets.shape, losses.shape
     if len(given) == len(wanted) or found in (given, wanted):
         return
@@ -267,24 +268,24 @@ def _refuse_crossed_rows(losses: Tensor, outputs: Tensor, targets: Tensor) -> No
     if found == crossed:
         raise LossError(
             f"outputs of shape {tuple(given)} and targets of shape {tuple(wanted)} were broadcast "
-            f"to {tuple(found)}, so every row met every other row's target. Give both the same "
-            "shape: squeeze the outputs, or unsqueeze the targets. If your loop does so, pass "
-            f"{SQUEEZED}"
+            f"to {tuple(found)}, so each output was compared with the targets of all rows. Give "
+            "both the same shape: squeeze the outputs, or unsqueeze the targets. If your loop "
+            f"squeezes the outputs, pass {SQUEEZED}"
         )
 
 
 def check_losses(losses: Any, candidates: int | None) -> Tensor:
-    """Return the losses if they are one number per candidate; counts become floats.
+    """Return the losses if they are one number per candidate; whole numbers become floats.
 
-    With `candidates=None` any number of losses is accepted.
+    With `candidates=None`, any number of losses is accepted.
     """
     if not isinstance(losses, Tensor):
         raise LossError(f"a tensor of losses is needed, got {type(losses).__name__}. {ADVICE}")
     if losses.ndim == 0:
         raise LossError(
-            f"the loss is a scalar; one loss per example is needed. {ADVICE} For a loss over the "
-            "whole batch, such as a contrastive one, let losses= return the term that each example "
-            "adds to it: its row of the cross-entropy of similarities."
+            f"the loss is a scalar; one loss per example is needed. {ADVICE} If the loss compares "
+            "the examples of a batch, as a contrastive loss does, let losses= return the term that "
+            "each example adds to it: its row of the cross-entropy of similarities."
         )
     if losses.ndim > 1 or candidates not in (None, losses.shape[0]):
         examples = "" if candidates is None else f" for a batch of {candidates} examples"
@@ -292,8 +293,8 @@ def check_losses(losses: Any, candidates: int | None) -> Tensor:
         if losses.ndim == 1 and candidates and losses.shape[0] % candidates == 0:
             terms = losses.shape[0] // candidates
             several = (
-                f" If these are {terms} tokens, pixels or views of each example, keep them on an "
-                "axis of their own; they are then averaged."
+                f" If these are {terms} tokens, pixels or views of each example, give them an axis "
+                "of their own: they are then averaged."
             )
         raise LossError(
             f"the losses have shape {tuple(losses.shape)}{examples}; one loss per example is "
@@ -303,7 +304,7 @@ def check_losses(losses: Any, candidates: int | None) -> Tensor:
 
 
 def all_finite_on_host(losses: Tensor) -> bool:
-    """Return whether losses in the host's memory are all finite; NumPy is the fastest to ask."""
+    """Return whether losses on the CPU are all finite; NumPy is fastest at this."""
     known = losses.detach().float() if losses.dtype is torch.bfloat16 else losses.detach()
     return bool(np.isfinite(known.numpy()).all())
 
@@ -311,17 +312,17 @@ def all_finite_on_host(losses: Tensor) -> bool:
 def error_norms(outputs: Any, targets: Any) -> Scores:
     """Return `||softmax(outputs) - target||`, the Euclidean norm, in [0, sqrt(2)].
 
-    Outputs are logits, `[candidate, class]`, and targets class numbers, `[candidate]`, or
-    probabilities, `[candidate, class]`. NaN stands where a class number is out of range.
+    Outputs are logits, `[candidate, class]`. Targets are class numbers, `[candidate]`, or
+    probabilities, `[candidate, class]`. If a class number is out of range, the result is NaN.
     """
     both = (outputs, targets)
     found = [tuple(v.shape) if isinstance(v, Tensor) else type(v).__name__ for v in both]
     known = isinstance(outputs, Tensor) and isinstance(targets, Tensor) and outputs.ndim == 2
     if not known or outputs.shape[1] < 2:
         raise LossError(
-            f"the error norm needs outputs [candidate, class] of at least 2 classes and targets, "
+            "the error norm needs outputs [candidate, class] of at least 2 classes, and targets, "
             f"got {found[0]} and {found[1]}. Pass outputs=callable(model, batch) -> (outputs, "
-            "targets); a single logit z is the two logits (0, z)."
+            "targets). If the model gives a single logit z, return the two logits (0, z)."
         )
     half = outputs.dtype in (torch.float16, torch.bfloat16)
     errors = (outputs.float() if half else outputs).softmax(1)
@@ -333,7 +334,7 @@ def error_norms(outputs: Any, targets: Any) -> Scores:
             f"{found[0]}: class numbers [candidate] or probabilities [candidate, class] are needed"
         )
     hit = targets.unsqueeze(1) == torch.arange(errors.shape[1], device=errors.device)
-    # 1 - p would lose all digits if p is near 1; the sum of the other probabilities keeps them.
+    # If p is near 1, 1 - p loses all digits; the sum of the other probabilities keeps them.
     others = errors.masked_fill(hit, 0.0)
     norms = (others.square().sum(1) + others.sum(1).square()).sqrt()
     return norms.where(hit.any(1), torch.nan)
@@ -344,19 +345,19 @@ class UnreducedLoss:
     """A loss function that returns one loss per position, and what its reduction would do."""
 
     loss_fn: LossFunction  # the user's, which may reduce
-    function: LossFunction  # called with `options`, it does not
+    function: LossFunction  # does not reduce if it is called with `options`
     options: dict[str, Any]
-    reduction: str | None  # of the losses of rows; None if it has no `reduction`
-    ignored: int | None  # the target value that it leaves out, `ignore_index`
+    reduction: str | None  # the user's `reduction`; None if there is none
+    ignored: int | None  # `ignore_index`: the target that is left out
     weights: Tensor | None  # of classes
-    shifted: bool  # whether its lowest loss may be above 0 where targets are classes
-    both: tuple[Any, Any]  # functions, the given one and the unreduced
-    holders: Sequence[Mapping[str, Any]]  # where both keep what decides what they do
-    held: list[Any] | None  # their types, and what is there; None if changes cannot be seen
+    shifted: bool  # whether the lowest loss may be above 0 if targets are classes
+    both: tuple[Any, Any]  # the given function and the unreduced one
+    holders: Sequence[Mapping[str, Any]]  # where both keep their settings
+    held: list[Any] | None  # their types and settings; None if changes cannot be seen
 
     @classmethod
     def of(cls, loss_fn: LossFunction) -> "UnreducedLoss":
-        """Look at a loss function; if it is a module or object with a reduction, copy it."""
+        """Inspect a loss function; copy it if it is a module or object with a `reduction`."""
         function = _uncompiled(loss_fn)
         try:
             parameters = inspect.signature(function).parameters
@@ -379,7 +380,7 @@ class UnreducedLoss:
             options = {"reduction": "none"}
         weights = class_weights(function)
         both = function, unreduced
-        compiled = getattr(loss_fn, "_modules", {})  # of a compiled one they hold the function
+        compiled = getattr(loss_fn, "_modules", {})  # a compiled loss holds the function there
         holders = [compiled, *_holders(function), *_holders(unreduced)]
         held = [*map(type, both), *chain.from_iterable(map(VALUES, holders))]
         return cls(
@@ -403,9 +404,9 @@ class UnreducedLoss:
         except (RuntimeError, ValueError) as error:
             if tensors and outputs.ndim > 2 and outputs.shape[:-1] == targets.shape:
                 error.add_note(
-                    f"Outputs {tuple(outputs.shape)} seem to have the classes on their last axis, "
-                    "where torch wants them on the second. Pass outputs=callable(model, batch) -> "
-                    "(logits.movedim(-1, 1), targets)."
+                    f"The last axis of outputs {tuple(outputs.shape)} seems to be the classes, but "
+                    "torch needs classes on the second axis. Pass outputs=callable(model, batch) "
+                    "-> (logits.movedim(-1, 1), targets)."
                 )
             elif tensors and outputs.shape == (len(targets), 1) and targets.ndim == 1:
                 error.add_note(f"If your loop squeezes the outputs, pass {SQUEEZED}")
@@ -418,11 +419,11 @@ class UnreducedLoss:
     def reduce(self, losses: Tensor, targets: Any) -> Tensor:
         """Return the losses of positions, `[row, ...]`, reduced as the given loss reduces them.
 
-        A mean of cross-entropies has torch's divisor: the number of positions that are not
-        ignored, or the sum of their class weights. Where all are ignored, it is 0 and not NaN.
+        As in torch, a mean of cross-entropies is divided by the number of positions that are not
+        ignored, or by the sum of their class weights. If all are ignored, the mean is 0, not NaN.
 
-        Rows may be weighted before. The divisor is the same as without weights, as in `(weights *
-        losses).mean()`. Dividing by the sum of the weights would undo them.
+        Losses may already be multiplied by row weights. The divisor stays the same, as in
+        `(weights * losses).mean()`: dividing by the sum of the weights would undo them.
         """
         match self.reduction:
             case "mean":
@@ -436,18 +437,18 @@ class UnreducedLoss:
                 return losses
             case other:
                 raise LossError(
-                    f"the loss has reduction={other!r}, which may treat weights in any way. Write "
-                    '"mean", "sum", "batchmean" or "none"'
+                    f"the loss has reduction={other!r}, which is not known here, so rows cannot be "
+                    'weighted. Use "mean", "sum", "batchmean" or "none"'
                 )
 
     def _divisor(self, losses: Tensor, targets: Any) -> Tensor | None:
-        """Return what the sum is divided by in a mean; None for the number of positions."""
+        """Return what a mean divides the sum by; None for the number of positions."""
         classes = isinstance(targets, Tensor) and not targets.is_floating_point()
         if not classes or targets.shape != losses.shape:
             return None
         ignored = self.ignored
         if targets.device.type == "cpu" and not (targets.numpy(force=True) == ignored).any():
-            ignored = None  # without any, the mean is the given loss's bit for bit
+            ignored = None  # so that the mean equals that of the given loss bit for bit
         if ignored is None and self.weights is None:
             return None
         kept = torch.ones_like(targets) > 0 if ignored is None else targets != ignored
@@ -458,14 +459,14 @@ class UnreducedLoss:
 
 
 def _shows_changes(function: Any) -> bool:
-    """Return whether all that decides what a loss function does is among what it holds."""
+    """Return whether `_holders` finds all settings of a loss function."""
     if isinstance(function, nn.Module):
         return not function._modules
     return isinstance(function, (functools.partial, types.FunctionType, types.BuiltinFunctionType))
 
 
 def _holders(function: Any) -> list[dict[str, Any]]:
-    """Return where a loss function keeps what it holds: attributes, buffers, keywords."""
+    """Return where a loss function keeps its settings: attributes, buffers, keywords."""
     if isinstance(function, functools.partial):
         return [function.keywords]
     attributes = getattr(function, "__dict__", {})
@@ -478,11 +479,11 @@ def _holders(function: Any) -> list[dict[str, Any]]:
 class ExampleLosses:
     """Losses of a batch of `(inputs, targets)`, or of what `outputs` returns for any batch.
 
-    The loss function is called with `reduction="none"`; if it is a module, a copy of it is. A loss
-    without a `reduction` is called unchanged; the first batch shows what it returns. The copy is
-    made anew if the module's attributes change between batches. With `excess`, losses are as
-    `excess_losses` returns them. At the first batch, a loss that cannot be a cross-entropy is then
-    refused, and a loss of one's own that is none is warned of.
+    The loss function, or a copy of it if it is a module, is called with `reduction="none"`. A loss
+    without a `reduction` is called unchanged; the first batch shows what it returns. If the
+    module's attributes change between batches, a new copy is made. With `excess`, losses are as
+    `excess_losses` returns them. The first batch then raises an error if the loss cannot be a
+    cross-entropy, and warns if the user wrote a loss that is none.
     """
 
     loss_fn: LossFunction
@@ -495,7 +496,7 @@ class ExampleLosses:
         return self.of_examples(*(self.outputs or apply_to_pair)(model, batch))
 
     def of_examples(self, outputs: Any, targets: Any) -> Any:
-        """Return one loss per example; return others unchanged for `check_losses` to reject."""
+        """Return one loss per example; `check_losses` rejects anything else that is returned."""
         loss = self.unreduced
         return self.average(loss, loss.of_positions(outputs, targets), outputs, targets)
 
@@ -531,8 +532,8 @@ def apply_to_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:
     if not listed or len(batch) != 2:
         found = type(batch).__name__ + (f" of {len(batch)}" if listed else "")
         raise LossError(
-            f"the batch is a {found}, not a pair (inputs, targets), so nothing says what the model "
-            "takes. Pass losses=callable(model, batch) -> one loss per example, or "
+            f"the batch is a {found}, not a pair (inputs, targets), so it is not known how to call "
+            "the model. Pass losses=callable(model, batch) -> one loss per example, or "
             "outputs=callable(model, batch) -> (outputs, targets)."
         )
     inputs, targets = batch
@@ -546,7 +547,7 @@ def find_losses(
     *,
     excess: bool = False,
 ) -> LossesOf:
-    """Return the function that gives one loss per example, from the user's arguments."""
+    """Return a function that computes one loss per example, made from the user's arguments."""
     if losses is not None:
         return losses
     if loss_fn is None:
@@ -555,5 +556,5 @@ def find_losses(
 
 
 def find_outputs(losses: LossesOf | None, outputs: OutputsOf | None) -> OutputsOf | None:
-    """Return the function that gives `(outputs, targets)`; None if only losses were given."""
+    """Return the function that computes `(outputs, targets)`; None if only `losses` was given."""
     return outputs if outputs is not None or losses is not None else apply_to_pair

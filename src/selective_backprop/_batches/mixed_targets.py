@@ -1,4 +1,4 @@
-"""Find out from its targets whether a batch holds mixtures of examples."""
+"""Find out from the targets whether a batch holds mixtures of examples."""
 
 from typing import Any
 
@@ -8,28 +8,28 @@ from torch import Tensor
 from selective_backprop._batches.structure import list_leaves
 from selective_backprop._core.errors import warn
 
-SLACK = 1e-2  # error of a sum of many probabilities in half precision
+SLACK = 1e-2  # largest error of a sum of many probabilities in half precision
 
 
 def warn_of_mixtures(batch: Any) -> None:
-    """Warn where a batch that was loaded by index looks like MixUp or CutMix.
+    """Warn if a batch that was loaded by index looks as if MixUp or CutMix made it.
 
-    Targets given as two class numbers with a share are not detected, nor are mixtures that show
-    only in the inputs.
+    Only probabilities as targets show this. Pairs of class numbers with a share do not.
     """
     if any(_is_mixed(leaf) for leaf in list_leaves(batch) if isinstance(leaf, Tensor)):
         warn(
-            "the targets look mixed from two examples each, as by MixUp or CutMix in the collate "
-            "function. This strategy knows examples by index, and files what it finds of a "
-            "mixture under one of the two. Mix the batches that the loader yields, and take a "
+            "the targets look mixed from two examples each, as MixUp or CutMix in the collate "
+            "function does. This strategy remembers examples by index, so it would file the loss "
+            "of a mixture under one of the two. Mix the batches that the loader yields, and use a "
             "strategy that scores candidates, such as selective_backprop."
         )
 
 
 def _is_mixed(targets: Tensor) -> bool:
-    """Return whether these are probabilities `[candidate, class]` of at least three classes.
+    """Return whether targets are probabilities `[candidate, class]` that look mixed.
 
-    At most two stand out in every row, and two do in some row.
+    There must be at least three classes. In each row at most two probabilities stand out, and in
+    some row two do.
     """
     if targets.layout is not torch.strided or targets.is_nested or not targets.is_floating_point():
         return False

@@ -1,4 +1,4 @@
-"""Batches in plain containers, which `torch.load(weights_only=True)` reads without running code."""
+"""Pack batches into plain containers, which `torch.load(weights_only=True)` can read safely."""
 
 import dataclasses
 import inspect
@@ -20,9 +20,9 @@ from selective_backprop._core.saved_state import Read, Saved
 def pack_batch(batch: Any, path: str = "") -> Any:
     """Return copies of a batch's leaves in plain containers, with the names of the original types.
 
-    It may hold tensors, arrays, numbers, text and classes, in lists, tuples, dicts (and subclasses
-    of `dict` or `UserDict`), named tuples and dataclasses, all defined at the top of their modules.
-    Anything else is refused with its path.
+    A batch may hold tensors, arrays, numbers, text and classes, in lists, tuples, dicts (and
+    subclasses of `dict` or `UserDict`), named tuples and dataclasses. All types must be defined at
+    the top of their modules. An error names the path of anything else.
     """
 
     def pack_all(parts: Iterable[tuple[Any, Any]]) -> list[Any]:
@@ -30,7 +30,7 @@ def pack_batch(batch: Any, path: str = "") -> Any:
 
     kind = type(batch)
     if kind is bytes:
-        return "bytes", batch.decode("latin1")  # torch does not read empty ones
+        return "bytes", batch.decode("latin1")  # torch cannot read empty bytes
     if kind in PLAIN:
         return batch
     if isinstance(batch, Tensor):
@@ -54,21 +54,20 @@ def pack_batch(batch: Any, path: str = "") -> Any:
             del others["data"]
         parts = pack_all([("", dict(batch)), ("", others)])
         return "mapping", _type_name(path, kind), (), parts
-    if isinstance(batch, type):  # such as what a defaultdict makes
+    if isinstance(batch, type):  # such as the default factory of a defaultdict
         return "class", _type_name(path, batch)
     raise BatchError(
         f"{path or 'the batch'} is a {kind.__name__}, which a saved state cannot hold. Let "
         "the collate function return tensors, arrays, numbers and text, in lists, tuples, dicts, "
-        'named tuples or dataclasses; or let no rows wait: leftovers="drop" or "flush", and take '
-        "the state when an epoch is over."
+        'named tuples or dataclasses. Or pass leftovers="drop" or "flush", and save the state only '
+        "when an epoch is over: then no rows wait, and no batch is saved."
     )
 
 
 def unpack_batch(packed: Any) -> Any:
     """Return the batch that was packed.
 
-    The user's own types are looked up in modules that are already imported, and filled without
-    running any of their code.
+    The user's types must already be imported. None of their code is run.
     """
     if not isinstance(packed, tuple):
         return packed
@@ -92,7 +91,7 @@ def unpack_batch(packed: Any) -> Any:
 
 
 def unpacked(saved: Saved, kind: type[Read]) -> Read:
-    """Return the object of a class that was packed into a saved state; refuse anything else."""
+    """Return an object that was packed into a saved state; refuse one that is not of `kind`."""
     with saved.inside():
         found = unpack_batch(saved.value)
     if not isinstance(found, kind):
@@ -117,8 +116,9 @@ def _type_name(path: str, kind: type) -> str:
     name = f"{kind.__module__}:{kind.__qualname__}"
     if _find(name) is not kind:
         raise BatchError(
-            f"{path or 'the batch'} is a {kind.__qualname__}, which is not to be found under that "
-            f"name in {kind.__module__} when a state is loaded. Define it at the top of a module."
+            f"{path or 'the batch'} is a {kind.__qualname__}, but {kind.__module__} has no such "
+            "name at its top level, so a saved state could not be loaded. Define the type at the "
+            "top of a module."
         )
     return name
 
@@ -135,14 +135,14 @@ def _find_type(name: str) -> type:
     found = _find(name)
     if not isinstance(found, type):
         raise ConfigurationError(
-            f"the state holds rows of type {name}, which is not imported here. Import it before "
+            f"the state holds rows of type {name}, which is not imported. Import it before "
             "load_state_dict()."
         )
     return found
 
 
 def _fill(kind: str, name: str, names: Sequence[str], items: list[Any]) -> Any:
-    """Return an object of one of the user's types without running its code."""
+    """Return an object of one of the user's types, without running the type's code."""
     found = _find_type(name)
     if kind == "named tuple" and issubclass(found, tuple) and _field_names(found) == names:
         return tuple.__new__(found, items)
@@ -167,13 +167,14 @@ def _fill(kind: str, name: str, names: Sequence[str], items: list[Any]) -> Any:
             vars(made).update(others)
         return made
     raise ConfigurationError(
-        f"the state holds rows of type {name}, a {kind} with {', '.join(names) or 'items'}; here "
-        "it is something else. Load the state with the code that it was saved with."
+        f"the state holds rows of type {name}, saved as a {kind} with "
+        f"{', '.join(names) or 'items'}, but the type is now something else. Load the state with "
+        "the code that saved it."
     )
 
 
 def _slots(kind: type) -> list[str]:
-    """Return the attributes that instances hold outside their `__dict__`, as `defaultdict` does."""
+    """Return the attributes outside `__dict__`, such as a `defaultdict`'s default factory."""
     held = (vars(base).items() for base in kind.__mro__)
     return [name for name, value in chain.from_iterable(held) if inspect.ismemberdescriptor(value)]
 
@@ -186,5 +187,5 @@ def _field_names(kind: type) -> tuple[str, ...] | None:
 
 
 def on_device(state: Any, device: torch.device | None) -> Any:
-    """Return a state with its tensors on `device`; unchanged if that is None."""
+    """Return a state with its tensors on `device`; None leaves them where they are."""
     return state if device is None else move_batch(state, device)

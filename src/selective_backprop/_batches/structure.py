@@ -1,7 +1,7 @@
 """Count, cut and join the rows of any nested batch.
 
-A batch is flattened into a list of its leaves and a `Structure`. Functions work on the leaves, and
-the structure puts the containers back around them.
+A batch is flattened into a list of its leaves (tensors, arrays, lists of rows, single values) and a
+`Structure`. Functions work on the leaves, and the structure puts the containers back around them.
 """
 
 import copy
@@ -29,7 +29,8 @@ class Layout:
     Attributes:
         whole: paths of leaves that belong to the batch as a whole, not row by row. A path is
             the keys, field names and positions on the way to a leaf, joined by dots.
-        pad: right-padding value by path, for leaves whose trailing axes may differ in length.
+        pad: value for padding on the right, by path, for leaves whose axes after the first may
+            differ in length.
     """
 
     whole: frozenset[str] = frozenset()
@@ -40,8 +41,8 @@ class Layout:
 class Structure:
     """The containers of a batch, without its leaves.
 
-    It is cached: batches of one structure share the object, so that `is` compares two structures
-    and the path to each leaf is built once.
+    Batches of one structure share the cached object, so `is` compares two structures, and the path
+    to each leaf is built only once.
     """
 
     kind: type | None  # of the outermost container; None for a leaf
@@ -94,7 +95,7 @@ def flatten(batch: Any, leaves: list[Any]) -> Structure:
     kind = type(batch)
     container = _container(kind)
     if container is Sequence:
-        # A first tensor with axes shows that this is not a list of rows; the others need no check.
+        # If the first part is a tensor with axes, this is no list of rows, and no check is needed.
         tells = len(batch) > 0 and type(batch[0]) is Tensor and batch[0].ndim > 0
         container = range(len(batch)) if tells or _holds_structure(batch) else None
     if container is None:
@@ -104,7 +105,7 @@ def flatten(batch: Any, leaves: list[Any]) -> Structure:
     values = batch if isinstance(batch, (list, tuple)) else _values(batch, keys)
     parts = []
     for value in values:
-        if type(value) is Tensor:  # as nearly all are
+        if type(value) is Tensor:  # nearly always
             leaves.append(value)
             parts.append(LEAF)
         else:
@@ -171,9 +172,9 @@ def move_batch(batch: Any, device: torch.device) -> Any:
             if type(leaf) is not Tensor or leaf.device != device:
                 break
         else:
-            return batch  # as nearly all are on a CPU
+            return batch  # nearly always on a CPU
     structure = flatten(batch, leaves := [])
-    # Most leaves are plain tensors that are there already, in every batch: they cost no call.
+    # Most leaves are plain tensors that are on the device already: this saves a call for each.
     moved = [
         leaf if type(leaf) is Tensor and leaf.device == device else _move(leaf, device)
         for leaf in leaves
@@ -195,7 +196,8 @@ def _move(leaf: Any, device: torch.device) -> Any:
 def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
     """Return how many rows a batch has, and check that all of its leaves agree.
 
-    Each must have as many rows as the first tensor, or as the `expected` indices that were loaded.
+    Each leaf must have as many rows as the first tensor or, if given, `expected` rows: the number
+    of indices that were loaded.
     """
     if expected is not None and not layout.whole and type(batch) in (list, tuple) and batch:
         for leaf in batch:
@@ -204,7 +206,7 @@ def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
             if not leaf.ndim or leaf.shape[0] != expected:
                 break
         else:
-            return expected  # a list of plain tensors with so many rows, as nearly all are
+            return expected  # nearly all batches are lists of plain tensors
     structure = flatten(batch, leaves := [])
     sizes = _count_each(structure, leaves, layout)
     tensors = [
@@ -214,8 +216,8 @@ def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
     ]
     if not tensors:
         raise BatchError(
-            f"the batch ({type(batch).__name__}) holds no tensor with rows; a collate function "
-            "that stacks examples into tensors is needed"
+            f"the batch ({type(batch).__name__}) holds no tensor with rows. Let the collate "
+            "function stack the examples into tensors"
         )
     first, count = tensors[0]
     count = count if expected is None else expected
@@ -224,13 +226,12 @@ def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
             if (listed := _find_listed_rows(batch, count)) is not None:
                 raise BatchError(
                     f"{_name(listed)} is a list of {count} tensors, or of mappings of tensors, "
-                    "which is taken for structure and not for rows. Let the collate function "
-                    "stack them into tensors of one row per example, padded where their sizes "
-                    "differ."
+                    "whose items are not taken for rows. Let the collate function stack them into "
+                    "tensors with one row per example, padded if their sizes differ."
                 )
-            where = _name(first) if expected is None else "the list of indices it was loaded for"
+            where = _name(first) if expected is None else "the list of indices that was loaded"
             raise BatchError(
-                f"{_name(path)} has {size} rows, where {where} has {count}. If it belongs "
+                f"{_name(path)} has {size} rows, but {where} has {count}. If it belongs "
                 f"to the batch as a whole, pass whole={{{path!r}}}."
             )
     return count
@@ -242,8 +243,8 @@ def check_layout(batch: Any, layout: Layout) -> None:
     for option, paths in (("whole", layout.whole), ("pad", layout.pad)):
         if lost := sorted(set(paths) - set(found)):
             raise BatchError(
-                f"{option}= names {', '.join(map(repr, lost))}, and the batch "
-                f"({type(batch).__name__}) has {', '.join(map(repr, found)) or 'nothing'}"
+                f"{option}= names {', '.join(map(repr, lost))}, but the paths in the batch "
+                f"({type(batch).__name__}) are {', '.join(map(repr, found)) or 'none'}"
             )
 
 
@@ -263,9 +264,9 @@ def join_rows(
 ) -> Any:
     """Return one batch made of some rows of several batches of the same structure.
 
-    `rows` holds for each batch the positions of its rows; None takes all of them, of a batch or
-    of all batches. Only the wanted rows are copied, each once, into a tensor of the pieces' memory
-    format. Leaves that belong to a batch as a whole are taken from the first batch.
+    `rows` holds the positions of the wanted rows of each batch; None takes all rows, of one batch
+    or of all. Only the wanted rows are copied, each once, into a tensor of the same memory format.
+    Leaves that belong to a batch as a whole are taken from the first batch.
     """
     wanted = [None] * len(batches) if rows is None else list(rows)
     structure = flatten(batches[0], first := [])
@@ -304,7 +305,7 @@ def _join_leaves(
 
 
 def _stack_at_once(leaves: Sequence[Any]) -> bool:
-    """Return whether all are plain tensors with rows of one type and shape, the usual case."""
+    """Return whether all are plain tensors whose rows have one type and shape, the usual case."""
     first = leaves[0]
     for leaf in leaves:
         if type(leaf) is not Tensor or leaf.is_nested or leaf.layout is not torch.strided:
@@ -335,14 +336,14 @@ def _join_tensors(leaves: Sequence[Tensor], rows: Sequence[Tensor | None]) -> Te
         if take is None:
             part.copy_(leaf.detach())
         else:
-            take = take.to(leaf.device, non_blocking=True)  # draws without scores are on the host
+            take = take.to(leaf.device, non_blocking=True)  # drawn on the CPU if without scores
             torch.index_select(leaf.detach(), 0, take, out=part)
     return joined
 
 
 def _pad_to_equal(path: str, leaves: Sequence[Any], layout: Layout) -> Sequence[Any]:
     shapes = {tuple(leaf.shape[1:]) for leaf in leaves}
-    # NumPy widens types when it joins, so strings of different lengths can be joined
+    # NumPy widens types when it joins, so strings of different lengths can be joined.
     kinds = {
         (leaf.dtype, leaf.device) if isinstance(leaf, Tensor) else leaf.dtype.kind
         for leaf in leaves
@@ -352,8 +353,8 @@ def _pad_to_equal(path: str, leaves: Sequence[Any], layout: Layout) -> Sequence[
     if path not in layout.pad or len({len(shape) for shape in shapes}) > 1 or len(kinds) > 1:
         found = ", ".join(sorted({f"{list(leaf.shape)} {leaf.dtype}" for leaf in leaves}))
         raise BatchError(
-            f"rows of {_name(path)} cannot be joined: {found}. Batches that are joined must agree "
-            f"in type and trailing shape; pad={{{path!r}: value}} right-pads them."
+            f"rows of {_name(path)} cannot be joined: {found}. They must have the same type and, "
+            f"after the first axis, the same shape; pad={{{path!r}: value}} pads them on the right."
         )
     longest = [max(sizes) for sizes in zip(*shapes, strict=True)]
     padded = []
@@ -382,42 +383,43 @@ def _count_each(structure: Structure, leaves: Sequence[Any], layout: Layout) -> 
         if path in layout.whole:
             sizes.append(None)
         elif type(leaf) is Tensor and leaf.layout is torch.strided and not leaf.is_nested:
-            sizes.append(leaf.shape[0] if leaf.ndim else None)  # as most leaves are, without a call
+            sizes.append(leaf.shape[0] if leaf.ndim else None)  # most leaves; this saves a call
         else:
             sizes.append(_length(path, leaf))
     return sizes
 
 
 def _length(path: str, leaf: Any) -> int | None:
-    """Return a leaf's number of rows, None for a scalar; refuse leaves that cannot be cut."""
+    """Return a leaf's number of rows; None for a scalar. Refuse leaves that cannot be cut."""
     if isinstance(leaf, Tensor) and (leaf.is_nested or leaf.layout != torch.strided):
         kind = "nested" if leaf.is_nested else str(leaf.layout).removeprefix("torch.")
-        raise BatchError(f"{_name(path)} is a {kind} tensor, whose rows cannot be taken")
+        raise BatchError(f"{_name(path)} is a {kind} tensor, from which rows cannot be taken")
     if isinstance(leaf, (Tensor, np.ndarray)):
         return leaf.shape[0] if leaf.ndim else None
     if isinstance(leaf, PackedSequence):
         raise BatchError(
-            f"{_name(path)} is a PackedSequence, whose rows cannot be taken. Let the model pack "
-            f"its inputs, or pass whole={{{path!r}}}."
+            f"{_name(path)} is a PackedSequence, from which rows cannot be taken. Let the model "
+            f"pack its inputs, or pass whole={{{path!r}}}."
         )
     if isinstance(leaf, (list, tuple)):
         return len(leaf) or None
     if isinstance(leaf, (*PLAIN, np.generic)):
         return None
     raise BatchError(
-        f"{_name(path)} is a {type(leaf).__name__}, whose rows cannot be taken. Let the collate "
-        f"function return tensors in tuples, lists or mappings, or pass whole={{{path!r}}}."
+        f"{_name(path)} is a {type(leaf).__name__}, from which rows cannot be taken. Let the "
+        "collate function return tensors in tuples, lists or mappings, or pass "
+        f"whole={{{path!r}}}."
     )
 
 
 def _lists_numbers(value: Any) -> bool:
-    """Return whether it is a list or tuple of zero-dimensional tensors, one per row."""
+    """Return whether `value` is a list or tuple of zero-dimensional tensors, one per row."""
     listed = isinstance(value, (list, tuple)) and not hasattr(value, "_fields") and len(value) > 0
     return listed and all(isinstance(part, Tensor) and not part.ndim for part in value)
 
 
 def _find_listed_rows(value: Any, count: int, path: str = "") -> str | None:
-    """Return the path of a list that seems to hold a tensor, or a mapping of them, per row."""
+    """Return the path of a list that seems to hold one tensor, or mapping of tensors, per row."""
     items: Any = ()
     if isinstance(value, Mapping):
         items = value.items()
@@ -425,7 +427,7 @@ def _find_listed_rows(value: Any, count: int, path: str = "") -> str | None:
         listed = all(isinstance(part, Mapping) for part in value) or all(
             isinstance(part, Tensor) for part in value
         )
-        # The batch itself may be a pair of tensors of two rows each; that is no list of rows.
+        # The batch itself may be a pair of tensors with two rows each, which is no list of rows.
         if path and listed and len(value) == count:
             return path
         items = enumerate(value)
@@ -434,7 +436,7 @@ def _find_listed_rows(value: Any, count: int, path: str = "") -> str | None:
 
 
 def _holds_structure(value: Sequence[Any]) -> bool:
-    """Return whether a list or tuple holds tensors at any depth, and so is not a list of rows."""
+    """Return whether a list or tuple holds tensors at any depth: then it is no list of rows."""
     if PLAIN.issuperset(map(type, value)) or _lists_numbers(value):
         return False
     for part in value:
@@ -452,8 +454,8 @@ def _holds_structure(value: Sequence[Any]) -> bool:
 def _agree(path: str, found: Sequence[Any]) -> None:
     if any(other != found[0] for other in found[1:]):
         raise BatchError(
-            f"batches of different structure cannot be joined: {_name(path)} is made of "
-            f"{found[0]} in one and of {next(o for o in found if o != found[0])} in another"
+            f"batches of different structure cannot be joined: {_name(path)} consists of "
+            f"{found[0]} in one batch and of {next(o for o in found if o != found[0])} in another"
         )
 
 
@@ -466,7 +468,7 @@ def _name(path: str) -> str:
 
 
 def share_memory(part: Tensor, whole: Tensor) -> bool:
-    """Return whether `part` is a view of the storage of `whole`, which is not empty."""
+    """Return whether `part` shares its storage with `whole`, and `whole` is not empty."""
     if part.device != whole.device or not whole.numel():
         return False
     return part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
@@ -486,5 +488,5 @@ def rows_of(part: Tensor, whole: Tensor) -> slice | None:
 
 
 def _span(tensor: Tensor) -> int:
-    """Return how far apart in memory the first and the last number of a row are."""
+    """Return the distance in memory between the first and the last number of a row."""
     return sum((tensor.shape[axis] - 1) * tensor.stride(axis) for axis in range(1, tensor.ndim))

@@ -32,7 +32,7 @@ from selective_backprop.scorers._abstract import start_scorer
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._collective import has_collective_forward
 
-MOST_CANDIDATES = 2**53  # of a window: beyond, a float no longer counts them one by one
+MOST_CANDIDATES = 2**53  # in a window: larger whole numbers are not exact as floats
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class LoaderParts:
     """The stages of a loader, and the objects that inspect them."""
 
     shape: Shape
-    index_buffer: SelectionBuffer  # of the indices that are drawn before loading
+    index_buffer: SelectionBuffer  # holds indices that are drawn before loading
     history: History | None  # None if no scores are ranked
     pipeline: Pipeline
     length_planner: LengthPlanner
@@ -49,7 +49,7 @@ class LoaderParts:
 
     @property
     def held(self) -> Rows | None:
-        """A full batch kept from an epoch that another rank ended; it goes first."""
+        """A full batch kept when another rank ended the epoch; the next epoch begins with it."""
         return None if self.pipeline.lockstep is None else self.pipeline.lockstep.held
 
     @property
@@ -59,14 +59,14 @@ class LoaderParts:
 
     @property
     def ledger(self) -> Ledger | None:
-        """What is remembered of each example, or None if nothing is."""
+        """The memory of each example's scores; None if nothing is remembered."""
         return None if self.pipeline.memory is None else self.pipeline.memory.ledger
 
 
 def assemble(
     source: Source, strategy: Strategy, progress: Progress, options: LoaderOptions
 ) -> LoaderParts:
-    """Return the stages of a strategy over a source."""
+    """Return the stages that apply a strategy to a data loader."""
     terms, schedule = strategy.selector.terms, strategy.schedule
     needs = strategy.needs or Needs(passes=False)
     shape, window = _sizes(source, strategy, options)
@@ -95,7 +95,7 @@ def assemble(
         selector, shape, history=None, ranks=ranks_scores, layout=Layout(), seed=(*seed, 0)
     )
     on_gpu = options.device is not None and options.device.type == "cuda"
-    # Where a gate or a memory takes in scores, it does so of each batch.
+    # A gate or a memory reads the scores of each batch at once, so checks cannot come later.
     later = on_gpu and shape.window is not None and gate is None and memory is None
     finite = FiniteGuard(options.nonfinite, options.layout, later=later)
     row_buffer = SelectionBuffer(
@@ -158,7 +158,7 @@ def assemble(
             "nonfinite": options.nonfinite,
             "epochs": progress.epochs,
             "overlap": options.overlap,
-            # ranks share scores by index, so an index must mean the same example on all
+            # ranks share scores by index, so an index must mean the same example on all ranks
             "examples": None if memory is None else source.examples,
         }
         handshake = EpochHandshake(
@@ -175,32 +175,32 @@ def assemble(
 
 
 def _sizes(source: Source, strategy: Strategy, options: LoaderOptions) -> tuple[Shape, int]:
-    """Return the sizes for the buffers, and the candidates that a full batch is drawn from."""
+    """Return the sizes for the buffers, and how many candidates a full batch is drawn from."""
     terms, batch = strategy.selector.terms, options.batch_size or source.batch_size
     if batch is None and not terms.keeps_everything:
         raise ConfigurationError(
-            "the loader does not say how many examples its batches have: pass batch_size= for the "
-            "training batches"
+            "the data loader does not say how many examples its batches have: pass batch_size= for "
+            "the training batches"
         )
     rows = batch or 1
     if not rows / terms.rate < MOST_CANDIDATES:
         raise ConfigurationError(
             f"rate={terms.rate:g}: a batch of {rows} would be drawn from {rows / terms.rate:g} "
-            "candidates. Keep a larger share"
+            "candidates, which is too many. Pass a larger rate"
         )
     window = max(rows, round(rows / terms.rate))
     exact = terms.draw is Draw.EXACT
     if exact and abs(rows / window / terms.rate - 1) > 0.01:
         warn(
-            f"a batch of {rows} from a window of {window} candidates keeps "
-            f"{rows / window:.4f} of them, not {terms.rate:.4f}"
+            f"each batch of {rows} is drawn from {window} candidates, a whole number, so "
+            f"{rows / window:.4f} of them are kept, not {terms.rate:.4f} as rate= says"
         )
     unchanged = batch is None or batch == source.batch_size
     return Shape(batch, window if exact else None, unchanged, terms.keeps_everything), window
 
 
 def _context(source: Source, strategy: Strategy, shape: Shape, options: LoaderOptions) -> Context:
-    """Return what scorers, selectors and gates may know."""
+    """Return what scorers, selectors and gates are told."""
     losses = None
     if strategy.scores:
         excess = strategy.selector.terms.confidence

@@ -6,7 +6,7 @@ from selective_backprop._core.errors import ConfigurationError, warn
 from selective_backprop._core.options import check_whole
 from selective_backprop._loader.selective_loader import SelectiveLoader
 
-ENDS = "total_steps", "T_max"  # what torch's schedulers call the number of steps they are made for
+ENDS = "total_steps", "T_max"  # torch's names for the number of steps of a schedule
 
 
 def end_of(scheduler: Any) -> int | None:
@@ -16,22 +16,22 @@ def end_of(scheduler: Any) -> int | None:
 
 
 class CandidateScheduler:
-    """Step a learning-rate schedule once for each batch of your data loader, despite selection.
+    """Step a learning-rate schedule as often as you would without selection.
 
-    Selection yields fewer batches than your data loader has, and often their number is not known
-    in advance. If you step a schedule once for each yielded batch, training ends before the
-    schedule, at a learning rate that is far too high. This wrapper also counts the examples that
-    were skipped, so the schedule runs to its end. Call `scheduler.step()` after each training step,
-    as before.
+    A `SelectiveLoader` yields fewer batches than your data loader, and often their number is not
+    known in advance. If the schedule took one step for each yielded batch, training would end
+    before the schedule does, at a learning rate that is far too high. This wrapper makes the
+    schedule take one step for each batch of your data loader, kept or skipped. Call
+    `scheduler.step()` after each training step, as before.
 
     All other attributes, such as `state_dict`, are those of the inner scheduler. If examples are
     skipped after the last training batch, the last few steps of the schedule are missing.
 
     Args:
         scheduler: a scheduler of torch, or another object with `step()` and `last_epoch`. Make it
-            for the batches of your data loader: `OneCycleLR(optimizer, 0.1, total_steps=epochs *
-            len(train_loader))`.
-        loader: the `SelectiveLoader` to follow. The data loader inside must have a length.
+            for the number of batches in your data loader: `OneCycleLR(optimizer, 0.1,
+            total_steps=epochs * len(train_loader))`.
+        loader: the `SelectiveLoader` that you train with. Its data loader must have a length.
         accumulation: number of batches whose gradients you accumulate for one step, at least 1.
 
     Raises:
@@ -87,15 +87,14 @@ class CandidateScheduler:
             most = planned if self._accumulation == 1 else 2 * planned - 1
             if not planned <= self._end <= most:
                 raise ConfigurationError(
-                    f"{name} is made for {self._end} steps, but without selection the loader's "
-                    f"epochs= have {planned}: make it for {planned} steps"
+                    f"{name} is made for {self._end} steps, but the epochs= of the loader have "
+                    f"{planned} without selection: make it for {planned} steps"
                 )
 
     def step(self) -> None:
-        """Advance the schedule by the batches of your data loader since the last call.
+        """Advance the schedule by one step for each batch of your data loader since the last call.
 
-        If more batches come than the schedule has steps, the learning rate stays as it is, and you
-        are warned once.
+        After the schedule's last step, the learning rate stays as it is, and you are warned once.
         """
         come = self._loader.candidate_batches
         assert come is not None  # checked when this was made
@@ -105,8 +104,8 @@ class CandidateScheduler:
             if not self._warned:
                 self._warned = True
                 warn(
-                    f"{type(self.scheduler).__name__} is made for {due} steps, but more batches of "
-                    "candidates have come. The learning rate stays as it is"
+                    f"{type(self.scheduler).__name__} is made for {due} steps, but the data "
+                    "loader has had more batches. The learning rate stays as it is"
                 )
         while self.scheduler.last_epoch < due:
             self.scheduler.step()

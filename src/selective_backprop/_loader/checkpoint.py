@@ -15,9 +15,9 @@ STATE_VERSION = 11
 
 
 class LoaderState:
-    """The consumer's position in a loader's batches, and the counts so far.
+    """The training loop's position in a loader's batches, and the counts so far.
 
-    A saved state fits only a loader that was `built` alike.
+    Only a loader with the same `built` can load a saved state.
     """
 
     def __init__(self, parts: LoaderParts, built: dict[str, Any]) -> None:
@@ -30,7 +30,7 @@ class LoaderState:
 
     @property
     def stats(self) -> Stats:
-        """How many examples went where so far."""
+        """The counts of examples so far."""
         pipeline = self._parts.pipeline
         now = {
             "waiting": self.starts_at(self.next_epoch).waiting,
@@ -45,13 +45,13 @@ class LoaderState:
         return self._tally["candidates"] - self.counts_at_epoch_start["candidates"]
 
     def note_ties(self) -> None:
-        """Count the share of ties among the recent scores."""
+        """Note the share of ties among the recent scores."""
         history = self._parts.history
         if history is not None and len(history):
             self._tally["ties"] = history.tie_share()
 
     def starts_at(self, epoch: int) -> EpochStart:
-        """Return what an epoch would start with now."""
+        """Return what an epoch would start with if it began now."""
         cursor, held = self._parts.pipeline.cursor, self._parts.held
         index_buffer, row_buffer = map(Waits.of, (cursor.buffer, self._parts.pipeline.buffer.state))
         count = 0 if held is None else held.count
@@ -59,7 +59,7 @@ class LoaderState:
 
     @property
     def runs(self) -> EpochStart | None:
-        """What the epoch that runs or is to be continued started with; None if there is none."""
+        """What the running or interrupted epoch started with; None if there is none."""
         return self.start if self.mid_epoch is None else self.mid_epoch.start
 
     @property
@@ -68,7 +68,7 @@ class LoaderState:
         return self.runs or self.starts_at(self.next_epoch)
 
     def begin(self) -> tuple[int, MidEpochState | None]:
-        """Begin the next epoch; return its number and, if it is continued, how it began."""
+        """Begin or continue the next epoch; return its number and, if continued, how it began."""
         number, self.next_epoch = self.next_epoch, self.next_epoch + 1
         mid_epoch, self.mid_epoch = self.mid_epoch, None
         self.start = self.starts_at(number) if mid_epoch is None else mid_epoch.start
@@ -77,7 +77,7 @@ class LoaderState:
         return number, mid_epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Number the next epoch; another epoch that was to be continued is abandoned."""
+        """Set the next epoch's number; give up an interrupted epoch with another number."""
         if epoch != self.next_epoch:
             self.mid_epoch = None
             if self.start is None and self._parts.pipeline.memory is not None:
@@ -85,7 +85,7 @@ class LoaderState:
         self.next_epoch = epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """Return this state and the states of the parts, in plain containers."""
+        """Return this state and the states of all parts, in plain containers."""
         parts, mid_epoch = self._parts, self.mid_epoch
         if parts.pipeline.lockstep is not None:
             parts.pipeline.lockstep.settle()
@@ -106,7 +106,7 @@ class LoaderState:
     def load_state_dict(self, state: Any, close: Callable[[], object]) -> None:
         """Continue from what `state_dict()` returned; read everything before changing anything.
 
-        `close` ends the running pass, once the whole state has been accepted.
+        `close` ends the running epoch. It is called once the whole state has been read.
         """
         check_state("loader", state, STATE_VERSION, self._built)
         pipeline, draw = self._parts.pipeline, self._parts.pipeline.candidate_loader.draw
@@ -123,7 +123,7 @@ class LoaderState:
                 mid_epoch.streams.check(draw.sampler)
         stateful = self._stateful()
         states = dict(zip(stateful, own.fields(*stateful), strict=True))
-        for name in ("history", "ledger"):  # which lie with the scores
+        for name in ("history", "ledger"):  # both are on the device of the scores
             if saved := states.get(name):
                 with saved.inside():
                     moved = on_device(saved.value, pipeline.options.device)
@@ -134,12 +134,12 @@ class LoaderState:
             buffer.seed_with(drawn_from)
         pipeline.go_on(stands, counted)
         if mid_epoch is not None and pipeline.memory is not None:
-            # Losses that were recorded in the epoch count from the next one on.
+            # Losses recorded in this epoch are used from the next one on.
             pipeline.memory.reopen(mid_epoch.known, mid_epoch.exempt)
         self.next_epoch, self.mid_epoch = number, mid_epoch
 
     def _stateful(self) -> dict[str, Any]:
-        """Return the parts with their own state, by name; the most expensive to load is last."""
+        """Return the parts that have a state, by name; the most expensive to load comes last."""
         pipeline, memory = self._parts.pipeline, self._parts.pipeline.memory
         parts = {
             "selector": pipeline.selector,

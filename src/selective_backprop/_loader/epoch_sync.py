@@ -1,4 +1,4 @@
-"""Open an epoch on all ranks: compare how they were built, and share what they know."""
+"""Begin an epoch on all ranks: compare how they were built, and share what they know."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,11 +21,11 @@ UNKNOWN = -1
 
 
 class RankState(NamedTuple):
-    """The state of a rank when an epoch opens."""
+    """The state of a rank when an epoch begins."""
 
     epoch: int
-    filed: int  # scores that were ever filed in its history
-    begun: int  # whether the epoch had begun before and is continued
+    filed: int  # number of scores that were ever filed in its history
+    begun: int  # whether the epoch was interrupted and is continued
     seed: int
     scored: int = 0  # pending updates of each kind
     recorded: int = 0
@@ -38,28 +38,28 @@ class RankState(NamedTuple):
         return self.epoch, self.filed, self.begun
 
     def __str__(self) -> str:
-        verb = "goes on with" if self.begun else "opens"
+        verb = "continues" if self.begun else "begins"
         return f"{verb} epoch {self.epoch} with {self.filed} scores filed"
 
 
 class EpochForecast(NamedTuple):
     """What a rank expects of an epoch, once all ranks' updates are merged."""
 
-    failed: bool = True  # about to raise
-    batches: int = UNKNOWN  # how many it would yield by itself
+    failed: bool = True  # whether the rank is about to raise
+    batches: int = UNKNOWN  # how many the rank would yield if it were alone
     candidates: int = UNKNOWN
-    waiting: int = 0  # examples of earlier epochs
+    waiting: int = 0  # number of examples that wait from earlier epochs
 
 
 @dataclass(eq=False)
 class EpochHandshake:
-    """Open epochs on all ranks together."""
+    """Begin epochs on all ranks together."""
 
     group: Group
     lockstep: LockstepBatches
     _: KW_ONLY
     built: Mapping[str, object]  # must be the same on all ranks
-    buffers: tuple[SelectionBuffer, ...]  # whose draws get rank 0's seed
+    buffers: tuple[SelectionBuffer, ...]  # all ranks seed their draws by rank 0's seed
     history: History | None
     memory: ScoreMemory | None
     length_planner: LengthPlanner
@@ -69,9 +69,9 @@ class EpochHandshake:
     _least: EpochForecast = field(default=EpochForecast(), init=False)
 
     def open(self, start: EpochStart, *, begun: bool = False) -> None:
-        """Agree on an epoch that begins, and merge the updates pending from earlier ones.
+        """Agree with the other ranks on the next epoch, and merge updates from earlier epochs.
 
-        If the epoch has begun before and is continued, everything is merged already.
+        If an interrupted epoch continues (`begun`), everything is merged already.
         """
         self._own = self._least = EpochForecast()
         self.lockstep.open(start.epoch, met=self._met)
@@ -86,7 +86,7 @@ class EpochHandshake:
         if failure is None:
             try:
                 self._own = self._foresee(start, begun)
-            except Exception as error:  # raised once the others know
+            except Exception as error:  # raised once the other ranks know of it
                 failure = error
         own = torch.tensor(self._own, dtype=torch.int64)
         forecasts = self.group.gather(own, f"opens epoch {start.epoch}").tolist()
@@ -104,21 +104,21 @@ class EpochHandshake:
     def foresee(self, start: EpochStart) -> int:
         """Return the number of batches of a coming epoch, on every rank; TypeError if unknown."""
         if self.memory is not None:
-            raise TypeError("what the other ranks remember is known once the epoch runs")
+            raise TypeError("the scores that other ranks remember are known once the epoch runs")
         if start.held or not self.length_planner.source.is_shared_by(self.group.size):
             raise TypeError(
-                f"the {self.group.size} ranks yield as many batches as the shortest shard gives, "
-                "which is known once the epoch runs. It is known before if torch's "
-                f"DistributedSampler deals out {self.group.size} equal shards"
+                f"each of the {self.group.size} ranks yields as many batches as the shortest "
+                "rank's data give, which is known once the epoch runs. It is known earlier if "
+                f"torch's DistributedSampler deals out {self.group.size} equal shards"
             )
         return self.length_planner.batches(start)
 
     def beyond(self, candidates_seen: int) -> int:
-        """Return how many candidates of this rank's shard were never seen."""
+        """Return how many candidates of this rank's shard never came up."""
         return max(0, self._own.candidates - candidates_seen)
 
     def _compare(self, start: EpochStart, begun: bool) -> list[RankState]:
-        """Return the ranks' states; refuse different epochs or histories."""
+        """Return all ranks' states; refuse ranks with different epochs or histories."""
         seed = self.buffers[0].seed[0] % 2**64
         mine = RankState(
             start.epoch,
@@ -131,9 +131,9 @@ class EpochHandshake:
         for rank, other in enumerate(states):
             if other.place != states[0].place:
                 raise LoaderError(
-                    f"rank {rank} {other}, rank 0 {states[0]}: ranks continue from different "
-                    "places. Give set_epoch() the same number on all ranks, and let each rank load "
-                    "its own state of that moment."
+                    f"rank {rank} {other}, but rank 0 {states[0]}: all ranks must be at the same "
+                    "point. Call set_epoch() with the same number on all ranks, and let each rank "
+                    "load its own state, saved at the same time."
                 )
         return states
 
@@ -152,21 +152,21 @@ class EpochHandshake:
         failed = [rank for rank, each in enumerate(ranks) if each.failed]
         if failed:
             raise LoaderError(
-                f"rank {', '.join(map(str, failed))} of {len(ranks)} failed when the epoch "
-                "opened, so no rank can continue. The error of that rank says why"
+                f"rank {', '.join(map(str, failed))} of {len(ranks)} failed when the epoch began, "
+                "so no rank can continue. The error of that rank says why"
             )
         least = EpochForecast(*map(min, zip(*ranks, strict=True)))
         self.lockstep.alike = {each.batches for each in ranks} == {max(0, least.batches)}
         seen = [(each.candidates, each.waiting) for each in ranks]
         if self.collective_forward and (least.candidates == UNKNOWN or len(set(seen)) > 1):
             found = ", ".join(
-                "an unknown number" if new == UNKNOWN else f"{new} and {old} that wait"
+                "an unknown number" if new == UNKNOWN else f"{new} new and {old} waiting"
                 for new, old in seen
             )
             raise ConfigurationError(
-                "the forward pass that scores is a collective of all ranks (FSDP, or SyncBatchNorm "
-                "in training mode), so all must score equally many candidates, but in this epoch "
-                f"they have {found}. Shard the data with torch's DistributedSampler, or use a "
-                "strategy that does not score with the model."
+                "the forward pass that scores needs all ranks at once (FSDP, or SyncBatchNorm in "
+                "training mode), so all must score equally many candidates. In this epoch, by "
+                f"rank, they have {found}. Shard the data with torch's DistributedSampler, or use "
+                "a strategy that does not score with the model."
             )
         return least

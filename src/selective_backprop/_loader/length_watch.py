@@ -1,4 +1,4 @@
-"""Notice epochs that are shorter than `len()` was before training, as schedules take it."""
+"""Notice epochs that are shorter than `len()` was before training, when schedules are built."""
 
 from types import CodeType, FrameType
 
@@ -6,10 +6,10 @@ from selective_backprop._core.errors import PACKAGE, warn
 
 
 class LengthWatch:
-    """Warn once if `len()` was asked before training, and an epoch then fell short of it.
+    """Warn once if `len()` was called before training, and an epoch is then shorter.
 
-    A progress bar asks before every epoch. A line of code that asked before training and never
-    again may have made a schedule for that many steps an epoch.
+    A line of code that calls `len()` before training and never again may have built a schedule for
+    that many steps an epoch. A progress bar calls it before every epoch, and is left alone.
     """
 
     def __init__(self) -> None:
@@ -18,7 +18,7 @@ class LengthWatch:
         self._done = False
 
     def note(self, length: int, caller: FrameType) -> None:
-        """Note a length and the line that asked; this package itself knows what to do with it."""
+        """Note a length and the line that asked, unless the line is in this package."""
         if caller.f_globals.get("__name__", "").startswith(PACKAGE):
             return
         line = caller.f_code, caller.f_lineno
@@ -28,11 +28,11 @@ class LengthWatch:
             self._asked[line] = length
 
     def begin(self) -> None:
-        """Take note that training begins: lengths asked for from now on may be of later epochs."""
+        """Note that training begins; a length asked for from now on may be of a later epoch."""
         self._begun = True
 
     def stop(self) -> None:
-        """Watch no longer: the schedule goes by candidates, or a warning has been given."""
+        """Stop watching: the schedule counts candidates, or a warning has been given."""
         self._done = True
 
     def end_epoch(self, epoch: int, batches: int) -> None:
@@ -43,6 +43,6 @@ class LengthWatch:
         self.stop()
         warn(
             f"len(loader) was {expected} before training, but epoch {epoch + 1} had {batches} "
-            "batches. If you built a learning-rate schedule from that length, it stops early. Let "
-            "it count candidates: scheduler = sb.CandidateScheduler(scheduler, loader)"
+            "batches. A learning-rate schedule that you built from that length does not reach its "
+            "end. Let it count candidates: scheduler = sb.CandidateScheduler(scheduler, loader)"
         )

@@ -11,7 +11,7 @@ from selective_backprop._core.options import check_whole
 from selective_backprop._core.stats import ScoreStats, Stats
 from selective_backprop._loader.selective_loader import SelectiveLoader
 
-PREFIX = "selection/"  # before each name, so that the entries stand together
+PREFIX = "selection/"  # before each name, so that logging tools show the values together
 
 Write: TypeAlias = Callable[[Mapping[str, float], int], object]
 
@@ -19,18 +19,18 @@ Write: TypeAlias = Callable[[Mapping[str, float], int], object]
 class Log:
     """Write statistics of selection to your experiment log.
 
-    Call the log with the loader after each training step. After every `every` batches it writes one
-    entry:
+    Call it with the loader after each training step. Every `every` batches it writes one entry. The
+    names of the entry's values begin with `selection/`:
 
-    - `epoch`: the number of the epoch;
+    - `epoch`: the number of the epoch, from 0;
     - `candidates`, `loaded`, `scored` and `kept`: numbers of examples since training began.
-      Candidates are the examples that came up for training, loaded or not;
-    - `rate`: the share of the candidates that was kept since the previous entry;
+      Candidates are all examples that your data loader offered, loaded or not;
+    - `rate`: the share of candidates that were kept, since the previous entry;
     - `cost`: the cost of scoring and training since training began, in forward passes of one
       example;
-    - `plain_cost`: the cost of training on every candidate instead, in the same unit;
-    - `least_class`, once an epoch, if classes are known: a class's share of training, divided by
-      its share of the data. This is the lowest ratio of all classes
+    - `plain_cost`: what training on every candidate would have cost, in the same unit;
+    - `least_class`, once an epoch, if classes are known: for the class that selection favours
+      least, its share of training divided by its share of the data
       (`SelectiveLoader.class_visits`);
     - `wrong_labels`, once an epoch: the share of labels that look wrong
       (`SelectiveLoader.wrong_labels`);
@@ -38,14 +38,14 @@ class Log:
       are ranked against, if there are any.
 
     The step of an entry is the number of training batches so far. With several processes only rank
-    0 writes, and its entries cover its own share of the data. Scores are read from the device once
-    per entry.
+    0 writes, and its entries cover its own share of the data. For each entry, the CPU waits once
+    for the GPU.
 
     Args:
         to: a TensorBoard `SummaryWriter`, a Weights & Biases run, the `mlflow` module, or another
             object with the methods of one of these (`add_scalar`; `log` and `define_metric`; or
             `log_metrics`). Or a `callable(values, step)`, where `values` maps names to numbers.
-            Ranks other than 0 may pass None. No logging package is imported.
+            Ranks other than 0 may pass None.
         every: number of training batches from one entry to the next, at least 1.
 
     Raises:
@@ -95,7 +95,7 @@ class Log:
 
 
 def measure(stats: Stats, earlier: Stats, scores: ScoreStats | None) -> dict[str, float]:
-    """Return the values of an entry, by name; every value is finite."""
+    """Return the values of an entry, by name; all are finite."""
     counted = ("epoch", "candidates", "loaded", "scored", "kept", "cost", "plain_cost")
     values = {name: float(getattr(stats, name)) for name in counted}
     recent = stats.since(earlier)
@@ -108,7 +108,7 @@ def measure(stats: Stats, earlier: Stats, scores: ScoreStats | None) -> dict[str
 
 
 def _writes() -> bool:
-    """Return whether this process is the one that writes."""
+    """Return whether this process writes."""
     several = torch.distributed.is_available() and torch.distributed.is_initialized()
     return not several or torch.distributed.get_rank() == 0
 
@@ -125,8 +125,8 @@ def _writer(to: Any) -> Write:
     if hasattr(to, "log_metrics"):
         return lambda values, step: to.log_metrics(dict(values), step=step)
     if hasattr(to, "define_metric") and hasattr(to, "log"):
-        # A separate axis: W&B drops entries for a step that is over, and the user's own entries
-        # advance its step.
+        # A separate axis: the user's own entries advance W&B's step, and W&B drops entries of
+        # earlier steps.
         axis = f"{PREFIX}batches"
         to.define_metric(axis)
         to.define_metric(f"{PREFIX}*", step_metric=axis)

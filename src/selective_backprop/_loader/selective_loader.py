@@ -56,62 +56,67 @@ from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._collective import check_loss, check_strategy
 
-EPOCHS_TO_SEE = 3  # after which it is said that next to nothing is skipped
-MOSTLY = 0.98  # of the examples kept, with the first epoch's
+EPOCHS_TO_SEE = 3  # after these, a line is printed if hardly anything is skipped
+MOSTLY = 0.98  # share of examples kept so far; the line is printed if at least so many were
 UNPINNED = (
-    "the host waits while each batch is copied to the GPU; DataLoader(…, pin_memory=True) spares it"
+    "the CPU waits while each batch is copied to the GPU; DataLoader(…, pin_memory=True) avoids it"
 )
 
 
 class SelectiveLoader:
-    """Wrap a data loader so that it yields full batches of the examples worth training on.
+    """Wrap a data loader, and yield full batches of the examples worth training on.
 
-    Iterate over it instead of your data loader; the rest of the loop stays the same. The examples
-    that your data loader offers are called candidates. The current model scores each batch of
-    candidates, and the strategy chooses some. These wait until they fill a training batch. A
-    strategy that needs no fresh scores chooses before loading, so skipped examples are never read.
+    Iterate over it instead of your data loader. The examples that your data loader offers are
+    called candidates. The current model scores each batch of candidates, usually by their losses,
+    and the strategy chooses some of them. Chosen examples wait until they fill a training batch. If
+    a strategy needs no scores from the current model, it chooses before loading, so skipped
+    examples are never loaded.
 
-    Scoring leaves the model's modes, its buffers and all random generators unchanged. Your data
-    loader is not changed, and you can still use it. If the strategy scores, build this loader in
-    the thread that trains, and iterate over it there.
+    Scoring does not change the model's train or eval mode, its buffers or any random generator.
+    Your data loader is not changed either. If the strategy scores with the model, build this loader
+    and iterate over it in the thread that trains.
 
     Args:
         loader: a `torch.utils.data.DataLoader` with any data set, sampler and collate function.
-        model: the model in training. It scores candidates, which are moved to its device.
-        loss_fn: your loss, called with `(outputs, targets)`. It has a `reduction`, or returns one
-            loss per example. May be None if `losses` is given or nothing is scored.
+        model: the model that you train. Candidates are moved to its device, and it scores them.
+        loss_fn: your loss, called as `loss_fn(outputs, targets)`. It must have a `reduction`
+            option, or return one loss per example. May be None if you pass `losses`, or if the
+            strategy does not score.
         strategy: what to select and when, such as `selective_backprop(rate=1/3)`.
-        losses: `callable(model, batch)` that returns one loss per example, `[candidate]`; for
-            batches that are not pairs `(inputs, targets)`.
-        outputs: `callable(model, batch)` that returns `(outputs, targets)` for `loss_fn`.
-        batch_size: rows of a training batch; by default the batch size of `loader`.
-        epochs: number of epochs of training. Some strategies select only during a fraction of
-            training, and need this number.
-        progress: `callable()` that returns the fraction of training done. Pass it instead of
-            `epochs` if something else ends training. It is called when indices are drawn; workers
-            draw them a little ahead.
-        leftovers: what happens at an epoch's end to an incomplete batch, or to an incomplete window
-            (the candidates that one batch is chosen from). `"carry"` keeps it for the next epoch,
-            `"flush"` trains on a proportionally short batch, `"drop"` discards it.
-        with_selection: yield `(batch, selection)`, for loops that weight and record losses
-            themselves. The selection holds each row's data-set index and weight.
-        pad: padding values for tensors whose last dimension varies. They are padded on the right.
-            The keys are paths in the batch: keys, field names and positions, joined by dots.
+        losses: `callable(model, batch)` that returns one loss per example, `[candidate]`. Use it if
+            your batches are not pairs `(inputs, targets)`.
+        outputs: `callable(model, batch)` that returns the `(outputs, targets)` that `loss_fn` is
+            called with; by default `(model(inputs), targets)`.
+        batch_size: number of rows in a training batch; by default the batch size of `loader`.
+        epochs: number of epochs that you will train. Strategies that select only during a part of
+            training need it.
+        progress: `callable()` that returns the fraction of training done, in [0, 1]. Pass it
+            instead of `epochs` if something else ends training, such as a time limit. It is called
+            when indices are drawn, which with workers is a few batches early.
+        leftovers: what happens to rows that are left over at an epoch's end because they do not
+            fill a batch, or a window (the candidates that one batch is chosen from). `"carry"`
+            keeps them for the next epoch, `"flush"` makes a shorter batch, `"drop"` discards them.
+        with_selection: yield `(batch, selection)` instead of `batch`, for loops that weight and
+            record losses themselves. The `Selection` holds each row's weight and its index in the
+            data set.
+        pad: maps the path of a tensor in the batch to the number that fills it up on the right, if
+            its width differs between batches. A path consists of the keys, field names and
+            positions that lead to the tensor, joined by dots.
         whole: paths of the parts of a batch that are passed on whole, not row by row.
         device: candidates are scored and yielded on this device; by default the model's.
-        generator: a random generator whose initial seed seeds the draws; by default
-            `torch.initial_seed()` seeds them. Neither this generator nor torch's own is advanced.
-        nonfinite: what to do if a loss is infinite or not a number: `"raise"` an error, `"skip"`
-            the example, or `"select"` it.
+        generator: its initial seed is used for the random draws; by default `torch.initial_seed()`.
+            Drawing does not change the state of any generator.
+        nonfinite: what to do if a loss is infinite or NaN: `"raise"` an error, `"skip"` the
+            example, or `"select"` it.
         stopwatch: counts the seconds spent on `"load"`, `"score"` and `"select"`.
-        process_group: the `torch.distributed` processes that share the data; by default all. They
-            train on equally many batches, and rank all scores against one shared history.
-        overlap: exchange messages between processes while a batch is trained on. This works in
-            epochs in which all processes know that they have equally many batches. The selection
-            stays the same, but a process notices one batch later if another one fails.
-        quiet: print nothing. By default rank 0 prints to standard error. A line at the first batch
-            says what is selected and how many steps to expect. Later a line follows if labels look
-            wrong, or if hardly anything is skipped.
+        process_group: the `torch.distributed` processes that share the data; by default all. Each
+            trains on the same number of batches, and the scores of all are ranked together.
+        overlap: let processes exchange scores while a batch is trained on. This has an effect only
+            in epochs for which all processes know that they have equally many batches. The same
+            examples are selected, but if one process fails, others notice one batch later.
+        quiet: print nothing. By default, rank 0 prints to standard error. A line at the first batch
+            says what is selected and how many steps to expect. Later lines say if labels look wrong
+            or hardly anything is skipped.
 
     Raises:
         ConfigurationError: if an option or a combination of options cannot work, such as
@@ -154,9 +159,9 @@ class SelectiveLoader:
         quiet: bool = False,
     ) -> None:
         if isinstance(loader, SelectiveLoader):
-            raise LoaderError("the loader is a SelectiveLoader already; wrap the one inside it")
+            raise LoaderError("the loader is already a SelectiveLoader: pass the loader inside it")
         strategy = check_strategy(strategy)
-        if isinstance(loss_fn, WeighingLoss):  # of another loader, as where a cell is run again
+        if isinstance(loss_fn, WeighingLoss):  # of an earlier loader: a cell was run again
             loss_fn = loss_fn.given
         source = open_source(loader)
         if batch_size is not None:
@@ -201,7 +206,7 @@ class SelectiveLoader:
         self._loss: WeighingLoss | None = None
         self._length_watch = LengthWatch()
         self._quiet = check_flag("quiet", quiet) or self._parts.ranks.rank > 0
-        self._said = 0  # how much of what `_say` prints
+        self._said = 0  # how many of the stages of `_say` are over
 
     @property
     def dataset(self) -> Any:
@@ -228,33 +233,33 @@ class SelectiveLoader:
         """Your loss, wrapped so that it also weights and records losses; call it in your loop.
 
         Read this attribute before the loop: the wrapped loss recognises only batches that are
-        yielded afterwards. Pass the targets of one of the last eight batches, or of consecutive
-        rows of one. Targets of a whole batch may also be cast to another type, squeezed or
-        unsqueezed. Other targets raise a `LossError` that names the likeliest cause.
+        yielded afterwards. It recognises them by their targets. Pass the targets of one of the last
+        eight batches, or consecutive rows of them. You may also cast the targets of a whole batch
+        to another type, and squeeze or unsqueeze them. For other targets it raises a `LossError`
+        that names the likeliest cause.
 
-        If your loss is a mean of cross-entropies, the losses of a row (of all its tokens or pixels)
-        are multiplied by the row's weight. The sum over all rows is divided by the same number as
-        in your loss: the number of targets that are not ignored, or the sum of their class weights.
-        So if all row weights are 1, value and gradient equal those of your loss. There is one
-        exception: if all targets of a batch are ignored, the result is 0 instead of NaN.
+        The wrapped loss multiplies each loss by the weight of its row. If your loss is a mean of
+        cross-entropies, it then divides the sum by the same number as your loss does: the number of
+        targets that are not ignored, or the sum of their class weights. If all row weights are 1,
+        value and gradient therefore equal those of your loss. One case differs: if all targets of a
+        batch are ignored, the result is 0 instead of NaN.
 
-        The loss recorded for a row is the mean over its tokens or pixels. Some strategies, such as
-        `auto`, read the model's confidence from it. They refuse losses other than cross-entropies.
-        For these strategies, `loss_fn` subtracts the lowest value that label smoothing, class
-        weights or soft targets allow, and then records the loss.
+        The recorded loss of a row is the mean over its tokens or pixels. Some strategies, such as
+        `auto`, read from it how probable the model finds the label, so they refuse losses other
+        than cross-entropies. For these strategies, the effect of label smoothing, class weights and
+        soft targets is removed from the recorded loss. It is 0 if the model could not do better.
 
         With gradients off, your loss is called unchanged, and nothing is recorded. If the strategy
-        neither weights nor remembers rows, your loss is unchanged, too. Then losses are recorded
-        only for a gate (which decides when to select).
+        neither weights nor remembers rows, your loss is also called unchanged. In that case losses
+        are recorded only if the strategy has a gate, the part that decides when to select.
 
         Raises:
-            ConfigurationError: if no loss was given.
+            ConfigurationError: if the loader was built without a loss.
         """
         if self._loss is None:
             if self._options.loss_fn is None:
                 raise ConfigurationError(
-                    "no loss function was given to the loader, so it has none to give back: pass "
-                    "it as loss_fn"
+                    "the loader was built with no loss function: pass your loss as loss_fn"
                 )
             weighs = self._strategy.selector.terms.reweights or self.ledger is not None
             works = weighs or self._parts.pipeline.feed is not None
@@ -275,16 +280,16 @@ class SelectiveLoader:
     def progress(self) -> float | None:
         """The fraction of training that is done, in [0, 1]; None if unknown.
 
-        If your data loader has no length, it changes only between epochs.
+        If your data loader has no length, the fraction changes only between epochs.
         """
         cursor = self._parts.pipeline.cursor
         return self._progress.at(max(0, cursor.epoch), cursor.drawn)
 
     @property
     def candidate_batches(self) -> int | None:
-        """The number of your data loader's batches that have come up since training began.
+        """The number of batches of your data loader since training began, kept or skipped.
 
-        Each past epoch counts in full. None if your data loader has no length.
+        Past epochs count in full. None if your data loader has no length.
         """
         cursor, batches = self._parts.pipeline.cursor, self._source.batches
         return None if batches is None else max(0, cursor.epoch) * batches + cursor.drawn
@@ -297,7 +302,7 @@ class SelectiveLoader:
 
     @property
     def agreement(self) -> Agreement | None:
-        """How well a cheap scorer agreed with exact scores in the last check; None before one."""
+        """How well an approximate scorer agreed with exact scores in the last check, if any."""
         scorer = self._parts.pipeline.scorer
         return None if scorer is None else scorer.agreement
 
@@ -311,8 +316,9 @@ class SelectiveLoader:
         """How often each class was trained on; None if classes are not known.
 
         `auto` knows the classes if the targets of `loss_fn` are class indices, or floats of 0 (no)
-        and 1 (yes). Reading this waits for the device. With several processes, the running epoch is
-        not yet counted. If the processes split a large memory, only this process's part is counted.
+        and 1 (yes). Reading this makes the CPU wait for the GPU. With several processes, the
+        running epoch is not yet counted. If the data set is so large that each process remembers
+        only a part of it, only the part of this process is counted.
         """
         return None if self.ledger is None else self.ledger.class_visits
 
@@ -325,8 +331,9 @@ class SelectiveLoader:
     def scores(self) -> ScoreStats | None:
         """Statistics of the scores that candidates are ranked against; None before there are any.
 
-        By default, these are the recent scores. For a strategy that remembers scores, they are all
-        that were stored when the epoch began. Reading this waits for the device.
+        A strategy that remembers the score of each example ranks against all of these, as they were
+        when the epoch began. Other strategies rank against recent scores. Reading this makes the
+        CPU wait for the GPU.
         """
         memory, history = self._parts.pipeline.memory, self._parts.history
         epoch_scores = None if memory is None else memory.epoch_scores
@@ -336,22 +343,22 @@ class SelectiveLoader:
     def set_epoch(self, epoch: int) -> None:
         """Set the next epoch's number, here and in the wrapped sampler, batch sampler or data set.
 
-        If the loader was about to continue an epoch with another number, the rest of that epoch is
-        abandoned.
+        If the loader was about to continue another epoch from a saved state, it skips the rest of
+        that epoch.
 
         Raises:
-            ConfigurationError: if `epoch` is not a whole number from 0.
+            ConfigurationError: if `epoch` is not a whole number of at least 0.
         """
         epoch = check_whole("epoch", epoch, least=0)
         self._state.set_epoch(epoch)
         self._source.set_epoch(epoch)
 
     def __len__(self):  # no annotation: what checks it at run time would seem to be the caller
-        """Return the number of batches of the running epoch, or else of the coming one.
+        """Return the number of batches of the running epoch or, between epochs, of the next one.
 
-        The number is exact, and differs from epoch to epoch. A strategy that draws by remembered
-        scores, such as `auto`, knows it once the previous epoch has ended, if your data loader has
-        no `drop_last`.
+        The number is exact, and may differ from epoch to epoch. A strategy that draws by remembered
+        scores, such as `auto`, knows it once the previous epoch has ended, unless your data loader
+        drops its last batch.
 
         Raises:
             TypeError: if the number is not known in advance.
@@ -369,11 +376,11 @@ class SelectiveLoader:
     def lengths(self, epochs: int) -> list[int]:
         """Return the number of batches of each of `epochs` epochs.
 
-        The first of them is the running epoch or, between epochs, the next one.
+        The first is the running epoch or, between epochs, the next one.
 
         Raises:
-            ConfigurationError: if `epochs` is not a whole number from 0.
-            TypeError: if the lengths cannot be known in advance.
+            ConfigurationError: if `epochs` is not a whole number of at least 0.
+            TypeError: if the numbers cannot be known in advance.
         """
         epochs = check_whole("epochs", epochs, least=0)
         with self._naming_strategy():
@@ -382,18 +389,18 @@ class SelectiveLoader:
     def total_steps(self, epochs: int) -> int:
         """Return the total number of batches of `epochs` epochs, for schedules that count steps.
 
-        The first of them is the running epoch or, between epochs, the next one.
+        The first is the running epoch or, between epochs, the next one.
 
         Raises:
-            ConfigurationError: if `epochs` is not a whole number from 0.
-            TypeError: if the number cannot be known in advance, as with `auto`. Wrap the schedule
-                in `CandidateScheduler` instead.
+            ConfigurationError: if `epochs` is not a whole number of at least 0.
+            TypeError: if the number cannot be known in advance, as with `auto`. In this case, wrap
+                the schedule in `CandidateScheduler`.
         """
         return sum(self.lengths(epochs))
 
     @contextmanager
     def _naming_strategy(self) -> Generator[None]:
-        """Say in an error about lengths whose they are, and what to do."""
+        """Name the strategy in an error about lengths, and say what to do instead."""
         try:
             yield
         except TypeError as error:
@@ -404,7 +411,7 @@ class SelectiveLoader:
             ) from None
 
     def __bool__(self) -> bool:
-        """Return True; an empty loader is refused when it is wrapped."""
+        """Return True, since an empty data loader cannot be wrapped."""
         return True
 
     def __reduce__(self) -> NoReturn:
@@ -420,17 +427,17 @@ class SelectiveLoader:
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "SelectiveLoader":
-        """Return a copy with copies of all parts, the model among them."""
+        """Return a copy with copies of all parts, including the model."""
         memo[id(self)] = clone = object.__new__(type(self))
         vars(clone).update(copy.deepcopy(vars(self), memo))
         return clone
 
     def __iter__(self) -> Iterator[Any]:
-        """Return an iterator over the coming epoch, which starts at its first `next`.
+        """Return an iterator over the next epoch, which begins when the first batch is taken.
 
         Raises:
-            ConfigurationError: if the strategy weights rows or selects by recorded losses, and
-                the loop has neither selections nor the loader's loss.
+            ConfigurationError: if the strategy weights rows or selects by recorded losses, but you
+                have neither taken `loss_fn` from this loader nor passed `with_selection=True`.
         """
         if self._loss is None:
             if not self._options.with_selection:
@@ -450,34 +457,36 @@ class SelectiveLoader:
         targets: Any = None,
         smoothing: float | None = None,
     ) -> None:
-        """Record the losses of a training step, for strategies that select by them.
+        """Record the losses of a training step, for strategies that select by recorded losses.
 
-        Recorded losses are used from the next epoch on. While selection is off, a gate (which
-        decides when to select) reads these losses or `outputs`, and then needs no scoring passes.
-        Strategies that do not need losses ignore them, so the same loop works with every strategy.
+        You need not call this if your loop calls `loader.loss_fn`, which records by itself.
+        Recorded losses are used from the next epoch on. Strategies that need none ignore them, so
+        the same loop works with every strategy. While selection is off, a gate (the part of a
+        strategy that decides when to select) reads these losses instead of scoring candidates.
 
         Args:
             selection: the selection that this loader yielded with the batch, or a part of it.
-            losses: one loss per row of the selection, `[row]`, without the row weights. Gradients
-                are not changed.
-            outputs: the pair of the model's outputs and their targets. `wrong_labels` needs it, and
-                so does a gate that judges by error norms, such as that of `kath18`.
-            targets: the targets of these losses, by default taken from `outputs`. `auto` reads the
-                classes of the examples from them if they are class indices, or floats of 0 (no) and
-                1 (yes), `[row]`.
-            smoothing: label smoothing of the loss that the model trains on, in [0, 1), for
-                `wrong_labels`; by default the smoothing of `loss_fn`.
+            losses: one loss per row of the selection, `[row]`, not multiplied by the row's weight.
+                Their gradients are not used.
+            outputs: the pair `(outputs, targets)` of these rows. `wrong_labels` needs it, and so
+                does a gate that reads the errors of predictions, such as that of `kath18`.
+            targets: the targets of these rows, by default those in `outputs`. `auto` learns from
+                them which class each example has, if they are class indices, or floats of 0 (no)
+                and 1 (yes), `[row]`.
+            smoothing: label smoothing of the loss that you train on, in [0, 1), for `wrong_labels`;
+                by default that of `loss_fn`.
 
         Raises:
             ConfigurationError: if `smoothing` is out of its range.
-            LossError: if losses and rows differ in number, if a loss is NaN or infinite with
-                `nonfinite="raise"`, or if the strategy needs cross-entropies and gets other losses.
-            LoaderError: if the rows have no indices.
+            LossError: if the numbers of losses and rows differ, if losses on the CPU are NaN or
+                infinite and `nonfinite="raise"`, or if the strategy needs cross-entropies and gets
+                other losses.
+            LoaderError: if `selection` is not a `Selection`, or its rows have no indices.
         """
         pipeline = self._parts.pipeline
         if not isinstance(selection, Selection):
             raise LoaderError(
-                f"record needs the selection that the loader yielded, not a "
+                "record needs the selection that the loader yields with with_selection=True, not a "
                 f"{type(selection).__name__}: for (inputs, targets), selection in loader"
             )
         if smoothing is None:
@@ -508,13 +517,13 @@ class SelectiveLoader:
 
         `auto` estimates this share in the second half of the first epoch, from the outputs that
         `loss_fn` gets. Targets must be class indices, or floats of 0 (no) and 1 (yes). The share is
-        known from the second epoch on. It includes only labels that the model finds improbable.
-        Mix-ups of classes that look alike are missed.
+        known from the second epoch on. Only labels that the model finds improbable are counted, so
+        mix-ups between classes that look alike are missed.
         """
         return None if self.ledger is None else self.ledger.label_noise.found
 
     def _begin(self, epoch: Epoch | None) -> Generator[Any]:
-        """Make `epoch` the only live pass, and return its batches."""
+        """Close any earlier iterator, and return the batches of `epoch`."""
         live = None if self._live is None else self._live()
         if live is not None:
             live.close()
@@ -550,7 +559,7 @@ class SelectiveLoader:
             state.start = None
 
     def _say(self, epoch: int) -> None:
-        """Print what is selected at the first batch, and what an epoch and three have shown."""
+        """Print lines at the first batch, after one epoch, and after three epochs."""
         if self._quiet:
             return
         if not self._said:
@@ -571,7 +580,7 @@ class SelectiveLoader:
             terms, before = self._strategy.selector.terms, self._state.counts_at_epoch_start
             kept = before["kept"] / max(1, before["candidates"])
             if kept >= MOSTLY and not (terms.promises or terms.keeps_everything):
-                said = f"kept {kept:.0%} of {epoch} epochs: so far next to nothing to skip"
+                said = f"kept {kept:.0%} of the examples in {epoch} epochs: hardly anything to skip"
                 print(f"{self._strategy.name}: {said}", file=sys.stderr)
 
     def _hand_out(self, rows: Rows) -> Any:
@@ -588,7 +597,7 @@ class SelectiveLoader:
         return (rows.batch, selection) if self._options.with_selection else rows.batch
 
     def _ones(self, count: int) -> Tensor:
-        """Return weights of 1; the same again where nobody else is given them."""
+        """Return weights of 1; use one tensor again and again if the user does not get it."""
         if self._options.with_selection:
             return torch.ones(count, device=self._options.device)
         if self._even is None or len(self._even) < count:
@@ -596,41 +605,43 @@ class SelectiveLoader:
         return self._even[:count]
 
     def _warn_if_over(self, epoch: int) -> None:
-        """Warn once if training goes on after its end, where its schedule selects no more."""
+        """Warn if training goes on after `epochs` epochs, and nothing is selected any more."""
         epochs = self._progress.epochs
         over = epochs is not None and epoch == math.ceil(epochs)
         if over and not self._strategy.schedule.selects(epoch, 1.0):
             warn(
                 f"epoch {epoch + 1} begins, but epochs={epochs:g} were given. From now on "
-                f"{self._strategy.name} trains on everything. Give the number of epochs that you "
+                f"{self._strategy.name} trains on everything. Pass the number of epochs that you "
                 "train"
             )
 
     def _warn_if_barren(self) -> None:
         after, candidates_seen = self.stats, self._state.candidates_seen
         if not candidates_seen and not self._parts.cut:
-            raise LoaderError("the loader yielded nothing: no candidate came up in this epoch")
+            raise LoaderError("the wrapped data loader yielded nothing in this epoch")
         ties = (
-            f" {after.ties:.0%} of the recent scores are ties, which are never above one another."
+            f" {after.ties:.0%} of the recent scores are ties: equal scores never rank above one "
+            "another."
         )
-        smaller = " If that happens in every epoch, take a smaller batch size."
+        smaller = " If this happens in every epoch, use a smaller batch size."
         warn(
-            f"epoch {after.epoch + 1} yielded no training batch: of {candidates_seen} candidates "
-            f"{after.waiting} wait for a full window or batch.{ties if after.ties else ''}"
-            f"{smaller if after.waiting else ''}"
+            f"epoch {after.epoch + 1} yielded no training batch: it had {candidates_seen} "
+            f"candidates, and {after.waiting} examples wait until they fill a batch."
+            f"{ties if after.ties else ''}{smaller if after.waiting else ''}"
         )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the loader's state after the last batch that your training loop received.
 
-        The state includes the examples that wait for a full window or batch. If you save it between
-        two batches, training continues with the rest of that epoch. Earlier batches are skipped:
-        only their indices are drawn. If you save it after an epoch ended or was broken off,
-        training continues with a new epoch. A stream always continues with a new epoch, unless its
-        loader knows its position. `torch.load(weights_only=True)` reads the state.
+        The state includes the examples that wait to fill a batch. If you save it in the middle of
+        an epoch, training continues with the rest of that epoch. The indices of earlier batches are
+        then drawn again, but these batches are not loaded. If you save it after an epoch ended or
+        was broken off, training continues with a new epoch. If examples have no indices, as in an
+        iterable data set, it always does so, unless your data loader can save its position.
+        `torch.load(weights_only=True)` can read a saved state.
 
         Raises:
-            BatchError: if waiting examples cannot be saved.
+            BatchError: if waiting examples contain objects that cannot be saved.
         """
         return self._state.state_dict()
 
@@ -638,9 +649,9 @@ class SelectiveLoader:
         """Continue from the result of `state_dict()`; its tensors may be on any device.
 
         Raises:
-            ConfigurationError: if the state is damaged, of another version, or of a loader that was
-                built differently. The message names the difference. The loader is then unchanged
-                and can still be used, even in the middle of an epoch.
+            ConfigurationError: if the state is damaged, or comes from another version or a loader
+                that was built differently. The message names the difference. The loader is then
+                unchanged and can still be used, even in the middle of an epoch.
         """
         self._state.load_state_dict(state, lambda: self._begin(None))
-        self._said = max(self._said, 1)  # the summary is of a training's first batch
+        self._said = max(self._said, 1)  # the summary is printed only when training begins

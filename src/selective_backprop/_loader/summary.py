@@ -1,4 +1,4 @@
-"""The one line that is printed at a training's first batch."""
+"""The line that is printed at the first batch of a training."""
 
 from selective_backprop._pipeline.rows import Shape
 from selective_backprop._pipeline.source import Source
@@ -6,7 +6,7 @@ from selective_backprop.strategies import Strategy
 
 
 def summarise(strategy: Strategy, shape: Shape, source: Source) -> str:
-    """Return in one line what is selected from when on, and how many steps to expect."""
+    """Return one line: what is selected, from when on, and how many steps to expect."""
     size = f"batches of {shape.batch_size}" if shape.batch_size else ""
     found = f"{strategy.name}: {_selection(strategy)}", size, _steps(strategy, shape, source)
     return " · ".join(filter(None, found))
@@ -28,7 +28,7 @@ def _selection(strategy: Strategy) -> str:
 
 
 def _steps(strategy: Strategy, shape: Shape, source: Source) -> str:
-    """Return how many steps an epoch has that selects; an empty string if that is unknown."""
+    """Return how many steps an epoch with selection has; an empty string if that is unknown."""
     terms, most = strategy.selector.terms, source.batches
     if not shape.unchanged and most is not None:
         rows = None if source.batch_size is None else most * source.batch_size

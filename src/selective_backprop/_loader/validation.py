@@ -21,16 +21,16 @@ def check_fit(strategy: Strategy, source: Source, losses: Any, outputs: Any) -> 
         why = "selects examples by index before they are loaded"
         raise LoaderError(
             f"{strategy.name} {why if draws_early else 'knows examples by index'}, but this loader "
-            "yields them as a stream (an iterable data set, batch_size=None or in_order=False). "
-            "Take a strategy that scores examples as they come, such as "
+            "yields examples as a stream, without indices (an iterable data set, batch_size=None "
+            "or in_order=False). Use a strategy that scores examples as they come, such as "
             "sb.selective_backprop(rate=1/3), or give the loader a map-style data set."
         )
     remembers = needs is not None and needs.remembers
     regroups = draws_early or strategy.subset is not None or remembers
     if regroups and source.own_batches:
         warn(
-            f"{strategy.name} draws before loading and regroups the examples, so batches will mix "
-            f"the groups of the batch sampler ({source.kind})"
+            f"{strategy.name} draws before loading and regroups the drawn examples into batches, "
+            f"which will mix the groups that your batch sampler makes ({source.kind})"
         )
     if needs is not None and needs.outputs and find_outputs(losses, outputs) is None:
         raise ConfigurationError(
@@ -44,9 +44,9 @@ def warn_of_loss(
     loss_fn: Any,
     do: str = "take the loss from the loader before the loop, loss_fn = loader.loss_fn",
 ) -> None:
-    """Warn of a loss that is recorded as it is and that a strategy would misread.
+    """Warn of a loss that a strategy misreads if the training loop records it unchanged.
 
-    `do` is what to write instead.
+    `do` says what to write instead.
     """
     why = {
         "smooths labels": label_smoothing(loss_fn),
@@ -55,14 +55,14 @@ def warn_of_loss(
     found = [reason for reason, given in why.items() if given]
     if strategy.selector.terms.confidence and found:
         warn(
-            f"{strategy.name} takes exp(-loss) for the probability of the true class, but the loss "
+            f"{strategy.name} takes exp(-loss) for the probability of the label, but the loss "
             f"{' and '.join(found)}, so learned examples may not look learned: {do}, or record "
             "plain cross-entropies"
         )
 
 
 def check_use(strategy: Strategy) -> None:
-    """Refuse a strategy whose weights or recorded losses would be lost."""
+    """Refuse a strategy whose weights would not be used, or for which no losses are recorded."""
     does, by_hand = [], []
     if strategy.selector.terms.reweights:
         does.append("reweights examples")
@@ -73,24 +73,24 @@ def check_use(strategy: Strategy) -> None:
     if does:
         raise ConfigurationError(
             f"{strategy.name} {' and '.join(does)}: take the loss from the loader before the loop, "
-            f"loss_fn = loader.loss_fn; or pass with_selection=True, {' and '.join(by_hand)}"
+            f"loss_fn = loader.loss_fn. Or pass with_selection=True, {' and '.join(by_hand)}"
         )
 
 
 def check_length(strategy: Strategy, source: Source, epochs: float | None, progress: Any) -> None:
-    """Refuse a training whose length is impossible, or unknown although the strategy needs it."""
+    """Refuse a length of training that is impossible, or that is unknown and needed."""
     if epochs is not None and progress is not None:
-        raise ConfigurationError("give epochs= or progress=, not both")
+        raise ConfigurationError("epochs= and progress= were both given: pass only one of them")
     strategy.schedule.check_length(epochs, source.batches)
     fractions = strategy.schedule.uses_fractions or strategy.selector.terms.paced
     if fractions and progress is None:
         if epochs is None:
             raise ConfigurationError(
-                f"{strategy.name} changes at fractions of training, but its length is not known: "
+                f"{strategy.name} depends on how far training is, but its length is not known: "
                 "pass epochs= (or progress=, if something else ends training)"
             )
         if source.batches is None:
             raise ConfigurationError(
-                f"{strategy.name} changes at fractions of training, but the loader does not "
-                "know its length: pass progress=callable() -> fraction of training done"
+                f"{strategy.name} depends on how far training is, but the data loader has no "
+                "length: pass progress=callable() -> fraction of training done"
             )

@@ -1,6 +1,6 @@
-"""The user's loss with weighting and recording added, for a loop without selections.
+"""The user's loss with weighting and recording added, for a loop that gets no selections.
 
-The batches that were handed out lately are recognised by the targets of the loss.
+The loss recognises the latest batches by their targets.
 """
 
 import weakref
@@ -20,16 +20,16 @@ from selective_backprop._core.late_checks import LateChecks
 from selective_backprop._pipeline.gate_feed import AHEAD
 from selective_backprop._sampling.draws import Selection
 
-WIDE = (torch.float32, torch.float64)  # which a product with float32 weights of 1 leaves as it is
+WIDE = (torch.float32, torch.float64)  # a product with float32 weights of 1 changes neither
 
 
 class WeighingLoss:
     """A loss that weights and records the rows of the batches that a loader hands out.
 
-    A batch is recognised by its targets, as `HandedBatches` says. This is the plain loss if
-    gradients are off, or with `record=None`. With `weighs=False` it returns the plain loss, but
-    records what it can. With `confidence` it records by how much losses exceed the lowest possible
-    loss.
+    `HandedBatches` recognises a batch by its targets. If gradients are off, or with `record=None`,
+    this is the plain loss. With `weighs=False` it returns the plain loss, but records losses of
+    batches that it recognises. With `confidence` it records by how much losses exceed the lowest
+    possible loss.
     """
 
     def __init__(
@@ -49,27 +49,27 @@ class WeighingLoss:
 
     @staticmethod
     def unwrapped(loss_fn: LossFunction) -> LossFunction:
-        """Return the loss that the user gave, of this one or of theirs."""
+        """Return the user's own loss, also if it is not wrapped."""
         return loss_fn.given if isinstance(loss_fn, WeighingLoss) else loss_fn
 
     def hand_out(self, batch: Any, selection: Selection, *, even: bool = False) -> None:
-        """Note a batch that will be trained on, and whether all of its rows weigh 1."""
+        """Note a batch that will be trained on; `even` if all of its rows weigh 1."""
         if self._record is not None:
             self.handed.add(batch, selection, even=even)
 
     def refuse_if_unused(self) -> None:
-        """Refuse a loop that has fetched more batches than it may and called this for none."""
+        """Refuse a loop that has taken too many batches without calling this loss."""
         if self.handed.count > AHEAD and not self.used:
             raise LossError(
-                f"{self.handed.count} batches were taken, but loader.loss_fn was never called: "
-                "losses are neither weighted nor recorded. If the model computes its loss itself "
+                f"{self.handed.count} batches were taken, but loader.loss_fn was never called, so "
+                "losses were neither weighted nor recorded. If the model computes its loss itself "
                 "(outputs.loss), use loss_fn(logits, targets) with loss_fn = loader.loss_fn "
                 "instead. Or pass with_selection=True, train on "
                 "(selection.weights * losses).mean(), and call loader.record(selection, losses)"
             )
 
     def __call__(self, outputs: Any, targets: Any) -> Any:
-        """Return the loss of a batch or part of one that was handed out, reduced as the user's."""
+        """Return the loss of a batch or of some of its rows, reduced as the user's loss is."""
         if self._record is None or not torch.is_grad_enabled():
             return self.given(outputs, targets)
         self.used = True
@@ -100,7 +100,7 @@ class HandedBatch:
     refs: list[weakref.ref[Tensor]]
     selection: Selection
     even: bool  # whether all rows weigh 1
-    trained: bool = False  # whether its loss was asked for
+    trained: bool = False  # whether its loss was computed
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -112,17 +112,17 @@ BatchRows: TypeAlias = tuple[HandedBatch, slice | None]  # None for all of its r
 
 
 class KnownRows(NamedTuple):
-    """The rows that a loss is about."""
+    """The rows whose loss is computed."""
 
     selection: Selection
-    even: bool  # whether all of the batch weigh 1
+    even: bool  # whether all rows of the batch weigh 1
 
 
 class HandedBatches:
     """Recognise the last batches by their tensors, by views of their rows, and by casts.
 
-    A cast has a memory of its own, so it is known by its values. On a device they are compared
-    without waiting for it, so that an error may be about a batch a few batches back.
+    A cast has memory of its own, so it is recognised by its values. On a GPU, values are compared
+    without waiting for it, so an error may concern a batch a few batches back.
     """
 
     def __init__(self) -> None:
@@ -131,18 +131,20 @@ class HandedBatches:
         self.count = 0  # batches that were handed out
 
     def add(self, batch: Any, selection: Selection, *, even: bool) -> None:
-        """Note a batch that will be trained on, and whether all of its rows weigh 1."""
+        """Note a batch that will be trained on; `even` if all of its rows weigh 1."""
         self.count += 1
         refs = [weakref.ref(tensor) for tensor in _tensors_in(batch)]
         self._batches.appendleft(HandedBatch(refs, selection, even))
 
     def find(self, targets: Any, *, casts: bool) -> KnownRows | None:
-        """Return the rows that targets, or casts too, belong to; None if they are of no batch.
+        """Return the rows that targets belong to; None if they belong to no batch.
+
+        With `casts`, casts of targets are recognised too.
 
         Raises:
-            LossError: if targets that were taken for a cast on a device turn out to be none.
+            LossError: if earlier targets on a GPU were taken for a cast and turn out to be none.
         """
-        batches = tuple(self._batches)  # a copy: a thread that reads ahead may append to it
+        batches = tuple(self._batches)  # a copy: a thread that reads ahead may append to them
         found = _find_view(batches, targets)
         if found is None and casts:
             found = self._find_cast(batches, targets)
@@ -156,7 +158,7 @@ class HandedBatches:
         return KnownRows(Selection(None if indices is None else indices[rows], weights[rows]), even)
 
     def explain(self, targets: Any) -> str:
-        """Return the likeliest cause why targets belong to no batch, and what to do."""
+        """Return the likeliest reason why targets belong to no batch, and what to do."""
         return _explain(targets, self._batches[0] if self._batches else None)
 
     def selection_of(self, batch: Any) -> Selection | None:
@@ -168,13 +170,13 @@ class HandedBatches:
         return None
 
     def wait(self) -> None:
-        """Wait for comparisons that are under way on the device; raise if one failed."""
+        """Wait for comparisons that still run on the GPU; raise if one failed."""
         self._late.wait()
 
     def _find_cast(self, batches: tuple[HandedBatch, ...], targets: Any) -> BatchRows | None:
         if not isinstance(targets, Tensor) or not targets.ndim:
             return None
-        # Batches are trained on in turn: of several that wait, the first has its turn.
+        # Batches are trained on in order, so the oldest that was not trained on comes first.
         waiting = [batch for batch in reversed(batches) if not batch.trained]
         for batch in (*waiting, *batches[:1]):
             casts = [whole for whole in batch.tensors if _may_be_cast(targets, whole)]
@@ -190,7 +192,7 @@ class HandedBatches:
 
 
 def _find_view(batches: tuple[HandedBatch, ...], targets: Any) -> BatchRows | None:
-    """Return the batch of whose tensors targets are, or are views, and which of its rows."""
+    """Return the batch that targets are a tensor or a view of, and which of its rows."""
     rows = isinstance(targets, Tensor) and targets.ndim
     if rows and batches and any(ref() is targets for ref in batches[0].refs):  # nearly always
         return batches[0], None
@@ -205,7 +207,7 @@ def _find_view(batches: tuple[HandedBatch, ...], targets: Any) -> BatchRows | No
 
 
 def _tensors_in(batch: Any) -> list[Tensor]:
-    """Return the tensors of a batch that have rows to be viewed."""
+    """Return the tensors of a batch whose rows can be viewed."""
     return [
         leaf
         for leaf in list_leaves(batch)
@@ -214,7 +216,7 @@ def _tensors_in(batch: Any) -> list[Tensor]:
 
 
 def _may_be_cast(targets: Tensor, whole: Tensor) -> bool:
-    """Return whether targets can be a cast, squeezed or not, of a tensor of another type."""
+    """Return whether targets can be a cast of a tensor of another type, squeezed or not."""
     alike = targets.device == whole.device and targets.dtype != whole.dtype
     return alike and _squeezed(targets) == _squeezed(whole)
 
@@ -232,14 +234,14 @@ def _squeezed(tensor: Tensor) -> list[int]:
 def _explain(targets: Any, batch: HandedBatch | None) -> str:
     """Return why targets belong to no batch, and what to do; `batch` is the newest, if any."""
     if batch is None:
-        return "no batch was handed out since loader.loss_fn was taken. Take it before the loop"
+        return "no batch was yielded since loader.loss_fn was taken. Take it before the loop"
     name = _name(targets) if isinstance(targets, Tensor) else f"a {type(targets).__name__}"
     return (
-        f"the targets, {name}, are no rows of a batch that was handed out lately; the last held "
+        f"the targets, {name}, are not rows of a recent batch. The last batch held "
         f"{', '.join(map(_name, batch.tensors)) or 'no tensor'}. Pass the batch's own targets, or "
-        "consecutive rows of them: copies, mixed or one-hot ones and those on another device are "
-        "not known again. Make these in the data set or its collate function, evaluate with "
-        f"gradients off (torch.no_grad()), and fetch at most {AHEAD} batches ahead; or pass "
+        "consecutive rows of them: copies, mixed or one-hot targets, and targets on another device "
+        "are not recognised. Make such targets in the data set or its collate function, evaluate "
+        f"with gradients off (torch.no_grad()), and fetch at most {AHEAD} batches ahead. Or pass "
         "with_selection=True, train on (selection.weights * losses).mean(), and call "
         "loader.record(selection, losses)"
     )

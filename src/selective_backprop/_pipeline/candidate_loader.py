@@ -1,4 +1,4 @@
-"""Load candidate batches, pair each with its plan, and fetch some of them ahead."""
+"""Load candidate batches, pair each with its plan, and fetch some ahead."""
 
 import copy
 from collections import deque
@@ -33,19 +33,19 @@ END = object()
 class CandidateLoader:
     """A loader's batches, moved to their device and paired with their plans.
 
-    Some batches are fetched ahead so that work can overlap with training: scoring that does not
-    make training wait, and copies from pinned memory to a GPU. If a pass is broken off, the batches
-    fetched ahead are forgotten, like what workers have prefetched; the next pass draws them
-    again.
+    A plan says what was decided about a batch when its indices were drawn. Some batches are fetched
+    ahead, so that copies from pinned memory to a GPU, and scoring if the scorer can run ahead,
+    overlap with training. If an epoch is broken off, batches fetched ahead are forgotten, like
+    those that workers have prefetched. The next epoch draws them again.
 
     Args:
-        candidates: yields candidate batches, drawing their indices through `draw`. It may be
-            `Stateful`: then it knows its consumer's position, whatever workers have prefetched.
+        candidates: yields candidate batches, drawing their indices through `draw`. If it is
+            `Stateful`, it knows its consumer's position, whatever workers have prefetched.
         draw: stage one; None for a stream, whose phases are decided when batches arrive.
         scorer: begins to score batches ahead; None if batches are not scored ahead.
-        counts: whether every batch's rows are counted against its indices.
-        indexed: whether anybody asks for the indices of rows; else they stay on the host, where
-            they name examples in errors.
+        counts: whether to check that every batch has as many rows as indices.
+        indexed: whether the indices of rows are used. If not, they stay on the CPU, where errors
+            name examples by them.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class CandidateLoader:
         self._scoring = charged(options.stopwatch, "score")
         self.counts = counts
         self._indexed = indexed
-        self.unpinned = False  # whether the host waits for the copies of batches
+        self.unpinned = False  # whether the CPU waits while batches are copied
         device = self._device = options.device
-        self._away = device is not None and device.type != "cpu"  # from where indices are drawn
-        self._cursor = Cursor()  # of a stream's last batch
+        self._away = device is not None and device.type != "cpu"  # not where indices are drawn
+        self._cursor = Cursor()  # position after a stream's last batch
         self._batches: Iterator[Any] = iter(())
         self._copies: CopyStream | None = None
         # Without workers the loader augments in this process, so fetching ahead would change
@@ -99,17 +99,17 @@ class CandidateLoader:
                 self._candidates.load_state_dict(stream)
         if self.draw is not None:
             self.draw.open(cursor, epoch_scores, mid_epoch)
-        # `iter` draws a base seed for workers, before rows that wait go out, so that a state saved
-        # at any batch has it behind it; a continued epoch has drawn its own already.
+        # `iter` draws a base seed for workers. It does so before waiting rows go out, so that each
+        # saved state comes after this draw. A continued epoch has drawn its seed already.
         with torch.random.fork_rng(devices=[], enabled=mid_epoch is not None):
             self._batches = iter(self._candidates)
 
     def close(self) -> None:
-        """End the epoch, and free the workers of one that was broken off before its first batch."""
+        """End the epoch; free its workers even if no batch was taken."""
         self._batches = iter(())
 
     def run(self, *, first: bool) -> Iterator[CandidateBatch]:
-        """Yield the batches of the epoch; check the layout of the `first` of the training."""
+        """Yield the epoch's batches; check the layout of the first if training begins (`first`)."""
         batches, self._batches = self._batches, iter(())
         waiting: deque[CandidateBatch] = deque()
         failure: Exception | None = None
@@ -117,7 +117,7 @@ class CandidateLoader:
         while not ended:
             try:
                 arrived = self._load(batches, first)
-            except Exception as error:  # raised after the batches that arrived before it
+            except Exception as error:  # raised later, after the batches that arrived before it
                 arrived, failure = None, error
             first, ended = False, arrived is None
             if arrived is not None:
@@ -135,12 +135,12 @@ class CandidateLoader:
         """Whether the epoch can be continued at the consumer's position."""
         if self.draw is not None:
             return not self.draw.unlisted
-        # A stream that is fetched ahead reports its own position and not the consumer's.
+        # If a stream is fetched ahead, it reports its own position, not the consumer's.
         return isinstance(self._candidates, Stateful) and not self._ahead
 
     @property
     def stream(self) -> dict[str, Any] | None:
-        """A stream's own state, where it has one, as torchdata's `StatefulDataLoader` does."""
+        """A stream's own state, such as that of torchdata's `StatefulDataLoader`; else None."""
         if self.draw is not None or not isinstance(self._candidates, Stateful):
             return None
         return copy.deepcopy(self._candidates.state_dict())
@@ -188,8 +188,8 @@ class CandidateLoader:
         if not self.draw.plans:
             raise LoaderError(
                 f"the loader ({type(self._candidates).__name__}) yielded a batch without drawing "
-                "its indices, so the batch cannot be paired with them. A loader that overrides "
-                "iteration must draw from its batch_sampler"
+                "its indices from its batch_sampler, so the batch cannot be paired with them. If "
+                "your loader overrides __iter__, let it draw from its batch_sampler"
             )
         phase, keys, cursor, *_ = self.draw.plans.popleft()
         if self.counts:
@@ -208,7 +208,7 @@ class CandidateLoader:
         except BatchError:
             if self.counts:
                 raise
-            rows = Rows(batch, 0)  # passed on as it is: nothing depends on its number of rows
+            rows = Rows(batch, 0)  # passed on unchanged: nothing depends on its number of rows
         at = self._cursor
         phase = self._clock.phase(at.epoch, at.drawn)
         self._cursor = at._replace(candidates=at.candidates + rows.count, drawn=at.drawn + 1)
@@ -218,7 +218,7 @@ class CandidateLoader:
 def move_rows(
     indices: Tensor | None, weights: Tensor | None, device: torch.device
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Return the indices and weights of rows on a device; if there are both, by one copy."""
+    """Return the indices and weights of rows on a device; if both are given, make one copy."""
     if indices is None or weights is None or indices.dtype is not torch.int64:
         if indices is not None:
             indices = indices.to(device, non_blocking=True)
@@ -227,7 +227,7 @@ def move_rows(
         return indices, weights
     both = torch.cat([indices.view(torch.int32), weights.view(torch.int32)])
     both = both.to(device, non_blocking=True)
-    count = 2 * len(indices)  # an index is of 64 bits
+    count = 2 * len(indices)  # an index has 64 bits
     return both[:count].view(torch.int64), both[count:].view(weights.dtype)
 
 
@@ -239,7 +239,7 @@ class CopyStream:
         self._stream = torch.cuda.Stream(device)
 
     def send(self, batch: Any) -> tuple[Any, Callable[[], None]]:
-        """Begin to copy a batch to the GPU; return it, and what makes a stream wait for it."""
+        """Begin to copy a batch to the GPU; return it, and a function that waits for the copy."""
         with torch.cuda.stream(self._stream):
             moved = move_batch(batch, self._device)
             event = self._stream.record_event()

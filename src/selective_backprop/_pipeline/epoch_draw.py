@@ -1,4 +1,4 @@
-"""Draw from all examples when an epoch begins, where no row's odds depend on the other rows."""
+"""Draw from all examples when an epoch begins, if no row's odds depend on other rows."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from selective_backprop._pipeline.score_memory import Known, rank_among
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer, mix_seeds
 from selective_backprop.selectors import RunningSelector
 
-MOST_AT_ONCE = 2**17  # examples, so that the draw of very many takes little memory beside them
+MOST_AT_ONCE = 2**17  # examples; a draw from very many would take much extra memory
 
 
 @dataclass(frozen=True)
@@ -20,21 +20,21 @@ class Kept:
     """The examples that an epoch keeps, whenever they come up."""
 
     mask: np.ndarray  # [example], bool
-    weights: Tensor | None  # float32 [example]; None where all weigh 1
+    weights: Tensor | None  # float32 [example]; None if all weigh 1
 
     def of(self, keys: Tensor) -> Rows:
-        """Return the kept ones of some candidates."""
+        """Return those of some candidates that are kept."""
         keys = keys[torch.from_numpy(self.mask[keys.numpy()])]
         return Rows(keys, len(keys), weights=None if self.weights is None else self.weights[keys])
 
 
 class EpochDraw:
-    """Draws once in an epoch from all examples, so that their number is known before their order.
+    """Draws from all examples when an epoch begins, so that it is known how many are kept.
 
     Args:
         selector: draws; no row's odds may depend on the other rows.
-        buffer: has the seed.
-        ranks: whether the selector ranks scores against others.
+        buffer: holds the seed.
+        ranks: whether the selector ranks scores against other scores.
     """
 
     def __init__(self, selector: RunningSelector, buffer: SelectionBuffer, *, ranks: bool) -> None:
@@ -47,9 +47,9 @@ class EpochDraw:
         """Return what an epoch keeps of examples whose scores are all `known`.
 
         Args:
-            epoch: its number.
+            epoch: number of the epoch.
             known: the score of each example, none NaN.
-            past: what the selector ranks against; by default the known scores.
+            past: scores that the selector ranks against; by default the known scores.
         """
         seed = mix_seeds(*self._buffer.seed, epoch)
         if self._latest is not None:

@@ -1,4 +1,4 @@
-"""How many batches an epoch will yield, where that can be known in advance."""
+"""Find out how many batches an epoch will yield, if that can be known in advance."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._pipeline.source import Source
 from selective_backprop._sampling.schedule import Phase
 
-ONE_BY_ONE = "each candidate is kept or not by a draw of its own, once its score is known"
+ONE_BY_ONE = "each candidate is kept or not by a random draw, once its score is known"
 ORDER = (
-    "which examples come up depends on the sampler and on drop_last; known in advance are all "
-    "examples, of the data set or a subset, each once, as shuffle=True draws them without drop_last"
+    "which examples come up depends on the sampler and on drop_last. This is known in advance only "
+    "if each example of the data set or subset comes up once, as with shuffle=True and no drop_last"
 )
 
 
@@ -34,27 +34,27 @@ class LengthPlanner:
     scores: bool  # whether anything is scored
     selects_before_loading: bool  # whether all selection happens before loading
     memory: ScoreMemory | None  # of each example; None if nothing is remembered
-    ahead: EpochDraw | None  # draws from all examples, where rows are drawn one by one
+    ahead: EpochDraw | None  # draws from all examples, if rows are drawn one by one
 
     def batches(self, start: EpochStart) -> int:
-        """Return the batches of the epoch that starts at `start`; raise TypeError if unknown."""
+        """Return how many batches the epoch from `start` yields; raise TypeError if unknown."""
         self._refuse_later_surprise()
         return self._count(start)[0]
 
     def lengths(self, start: EpochStart, epochs: int) -> list[int]:
-        """Return the batches of each of `epochs` epochs from `start` on; TypeError if unknown."""
+        """Return the number of batches of each of `epochs` epochs; TypeError if unknown."""
         self._refuse_later_surprise()
         found = []
         for _ in range(epochs):
             batches, later = self._count(start)
             if later is None:
-                raise TypeError("what is remembered decides how many batches later epochs yield")
+                raise TypeError("later epochs depend on remembered scores that are not known yet")
             found.append(batches)
             start = later
         return found
 
     def _refuse_later_surprise(self) -> None:
-        """Raise TypeError where epochs that train on everything have a length, and others none."""
+        """Raise TypeError if only the epochs that train on everything have a known length."""
         if self.shape.window is not None or self.shape.keeps_everything:
             return
         if self.memory is None or self.memory.needs.passes:
@@ -77,13 +77,13 @@ class LengthPlanner:
         early = self.selects_before_loading
         if self.memory is not None:
             if not self.shape.unchanged and len(selecting) > 1:
-                raise TypeError("unselected and scored rows fill batches of their own")
+                raise TypeError("unselected rows and scored rows fill separate batches")
             early = self.memory.knows_all(start.epoch)
             if early is None:
                 raise TypeError("some scores are known and others are not, so batches are mixed")
             if self.ahead is not None and True in selecting:
                 if not early:
-                    raise TypeError("scores are known when the epoch begins")
+                    raise TypeError("scores are not known before the epoch begins")
                 return held + self._count_ahead(start, self.ahead, self.memory), None
         unscored = [(Phase.SELECT, start.unscored)] if start.unscored else []
         if early:
@@ -91,8 +91,8 @@ class LengthPlanner:
         else:
             others, indices, rows = start.index_buffer, [], unscored + candidate_batches
         if sum(others) + start.unscored and (self.memory is None or False in selecting):
-            raise TypeError("rows of several kinds wait, which an unselective phase will join")
-        # An epoch that was broken off leaves rows in both buffers, and either completes batches.
+            raise TypeError("selected and other rows wait, and both go into the same batches")
+        # An epoch that was broken off leaves rows in both buffers, and both complete batches.
         drawn, index_buffer = self._run(start.index_buffer, indices)
         loaded, row_buffer = self._run(start.row_buffer, rows)
         if self.memory is not None:
@@ -102,11 +102,11 @@ class LengthPlanner:
         )
 
     def _count_ahead(self, start: EpochStart, ahead: EpochDraw, memory: ScoreMemory) -> int:
-        """Return the batches of an epoch that draws from all examples when it begins."""
+        """Return the number of batches of an epoch that draws from all examples at its start."""
         if start.unscored or sum(start.row_buffer):
-            raise TypeError("rows of several kinds wait")
+            raise TypeError("rows of an earlier epoch wait to be scored or to fill a batch")
         known = memory.recall(start.epoch)
-        assert known is not None  # since all scores are
+        assert known is not None  # all scores are known
         kept = self.source.count_kept(ahead.kept(start.epoch, known).mask)
         if kept is None:
             raise TypeError(ORDER)
@@ -118,7 +118,7 @@ class LengthPlanner:
     ) -> tuple[int, Waits]:
         """Return how many batches a buffer yields in an epoch of exact draws, and what then waits.
 
-        A buffer is run on numbers of rows, so that the length is what it will turn out to be.
+        A buffer is run on mere numbers of rows, so the result is exact.
         """
         buffer = SelectionBuffer(None, self.shape)
         waiting, chosen = ((Rows(None, count),) if count else () for count in waits)
@@ -133,14 +133,14 @@ class LengthPlanner:
         """Yield the phase and size of the epoch's candidate batches, before they are drawn."""
         clock = self.clock
         if clock.progress.measured is not None and clock.schedule.uses_fractions:
-            raise TypeError("progress= decides when selection acts, which is not known ahead")
+            raise TypeError("progress= decides when to select, which is not known in advance")
         for drawn, size in enumerate(sizes):
             phase = clock.phase(epoch, drawn)
             if phase is Phase.SELECT and clock.gate is not None:
-                raise TypeError("a gate decides when selection acts, which is not known ahead")
+                raise TypeError("a gate decides when to select, which is not known in advance")
             if phase is Phase.SELECT and not self.shape.keeps_everything:
                 if self.shape.window is None and self.ahead is None:
                     raise TypeError(ONE_BY_ONE)
                 if self.scores and self.options.nonfinite is NonFinite.SKIP:
-                    raise TypeError("nonfinite='skip' leaves out a number of rows not known ahead")
+                    raise TypeError("how many rows nonfinite='skip' leaves out is not known")
             yield phase, size

@@ -1,4 +1,4 @@
-"""Show a gate what training computes anyway, so that it needs no scoring pass."""
+"""Show a gate the losses that training computes anyway, so that it needs no scoring pass."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -16,23 +16,23 @@ from selective_backprop._sampling.gate import RunningGate
 from selective_backprop.scorers import AbstractScorer, Excess, Forward, Measure
 from selective_backprop.scorers._abstract import scorer_parts
 
-AHEAD = 8  # batches that a loop may have fetched before it trains on the first of them
+AHEAD = 8  # batches that a loop may fetch before it trains on the first of them
 
 
 @dataclass(eq=False)
 class _Handed:
     """A batch that was handed out."""
 
-    weights: Tensor  # its selection's; the batch is recognised by this tensor
-    parts: dict[int, Scores] = field(default_factory=dict)  # trained on, by the first row of each
+    weights: Tensor  # of its selection; the batch is recognised by this tensor
+    parts: dict[int, Scores] = field(default_factory=dict)  # scores of each part, by its first row
 
 
 class GateFeed:
-    """Let a gate observe a quantity of each batch from which nothing was selected, once."""
+    """Show a gate the scores of each batch from which nothing was selected, once."""
 
     def __init__(self, gate: RunningGate, measure: Measure) -> None:
         self.measure = measure
-        self.taken = False  # whether the loop took the loader's loss, which records every batch
+        self.taken = False  # whether the loop uses the loader's loss, which records every batch
         self._gate = gate
         self._handed: deque[_Handed] = deque(maxlen=AHEAD)
 
@@ -41,9 +41,9 @@ class GateFeed:
         self._handed.append(_Handed(weights))
 
     def take(self, selection: Selection, losses: Tensor, outputs: tuple[Any, Any] | None) -> int:
-        """Take what training computed of a batch or a part of one; show the gate whole batches.
+        """Take what training computed for a batch or a part of it; show the gate whole batches.
 
-        `outputs` are the model's outputs and the targets, if they are available. Returns how many
+        `outputs` are the model's outputs and the targets, if they are available. Return how many
         rows the gate observed in this call.
         """
         weights = selection.weights
@@ -74,7 +74,7 @@ class GateFeed:
 
 
 def feed_of(gate: RunningGate | None, scorer: AbstractScorer | None) -> GateFeed | None:
-    """Return a gate's feed; None where the scores are not computed from the loop's outputs."""
+    """Return a gate's feed; None if the scores are not computed from the loop's outputs."""
     parts = list(scorer_parts(scorer))
     if gate is None or any(isinstance(part, Excess) for part in parts):
         return None

@@ -18,16 +18,16 @@ class GatheredRows(Dataset[Any]):
     """The examples of a `TensorDataset`, or of a `Subset` of one, gathered a batch at a time.
 
     Args:
-        dataset: as above.
-        collate: makes a batch of the gathered tensors, `[row, ...]` each; None hands them out as
+        dataset: a `TensorDataset`, or a `Subset` of one.
+        collate: makes a batch from the gathered tensors, `[row, ...]` each; None returns them as
             torch's default collate function does.
     """
 
     def __init__(self, dataset: Any, collate: Collate | None = None) -> None:
         self._dataset = dataset
         self._collate = collate
-        self._seen: Sequence[Tensor] | None = None  # which may be replaced
-        self._fit = False  # whether rows can be taken of these
+        self._seen: Sequence[Tensor] | None = None  # the tensors last time; users may replace them
+        self._fit = False  # whether rows can be taken from these
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -46,8 +46,8 @@ class GatheredRows(Dataset[Any]):
         tensors = dataset.tensors if type(dataset) is TensorDataset else None
         if tensors is not self._seen:
             self._seen, self._fit = tensors, bool(tensors) and all(map(_takes_rows, tensors))
-        # What is empty, out of range or no list of integers takes torch's way, which counts from
-        # the end or raises.
+        # torch handles indices that are empty, out of range or no integers: it counts from the end
+        # or raises.
         usual = places.dtype == np.int64 and places.ndim == 1 and len(places) > 0
         if (
             tensors is not None
@@ -67,9 +67,9 @@ def in_memory_loader(loader: DataLoader[Any], collate_fn: Collate | None = None)
     """Return a faster copy of a loader, which takes whole batches from tensors in memory.
 
     torch's loader takes the examples of a `TensorDataset` one by one and stacks them. The copy
-    takes all rows of a batch by one index call. Order, random streams and batches stay the same,
-    bit for bit. `SelectiveLoader` does this by itself if the loader has no workers and uses torch's
-    own collate function.
+    takes all rows of a batch by one index call. Batches, their order and random states stay the
+    same, bit for bit. `SelectiveLoader` does this by itself if the loader has no workers and uses
+    torch's default collate function.
 
     Args:
         loader: a loader of a `TensorDataset`, or of a `Subset` of one, that yields batches.
@@ -98,13 +98,13 @@ def in_memory_loader(loader: DataLoader[Any], collate_fn: Collate | None = None)
     if collate_fn is None and loader.collate_fn is not default_collate:
         raise LoaderError(
             "the loader has a collate function of its own, which takes a list of examples. Pass "
-            "collate_fn=callable(tensors) -> batch, which takes the gathered tensors"
+            "collate_fn=callable(tensors) -> batch instead, which takes the gathered tensors"
         )
     return _gathering(loader, collate_fn)
 
 
 def gathers(loader: DataLoader[Any]) -> DataLoader[Any]:
-    """Return a loader that gathers rows, if that changes nothing but the time; else the loader."""
+    """Return a copy that gathers rows if this changes only the speed; else the loader itself."""
     plain = type(loader) is DataLoader and loader.batch_sampler is not None
     plain = plain and not loader.num_workers and loader.collate_fn is default_collate
     return _gathering(loader) if plain and _tensors_of(loader.dataset) is not None else loader
@@ -130,7 +130,7 @@ def _tensors_of(dataset: Any) -> Sequence[Tensor] | None:
 
 
 def _takes_rows(tensor: Tensor) -> bool:
-    """Return whether taken rows are in memory as stacked ones are."""
+    """Return whether rows taken by index have the same memory layout as stacked rows."""
     plain = type(tensor) is Tensor and tensor.layout is torch.strided and not tensor.is_nested
     return (
         plain

@@ -27,16 +27,16 @@ from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._pipeline.source import count_items
 from selective_backprop._sampling.schedule import Phase
 
-MOST_TOGETHER = 8  # candidate batches; drawing from more at once saves next to nothing
-LEAST_DRAWS = 16  # per epoch, so that progress is reported in fine enough steps
+MOST_TOGETHER = 8  # candidate batches; drawing from more at once hardly saves time
+LEAST_DRAWS = 16  # draws per epoch, so that progress is reported in fine enough steps
 EMPTY = BufferState()
 
 
 class CandidateBatch(NamedTuple):
-    """A batch and what was decided about it when its indices were drawn; it begins as a plan."""
+    """A batch and what was decided about it when its indices were drawn; before loading, a plan."""
 
     phase: Phase
-    rows: Rows  # of a plan: the keys, with weights if they were selected before loading
+    rows: Rows  # in a plan: the keys, with weights if they were selected before loading
     cursor: Cursor  # the consumer's position once it has taken this batch
     scores: Callable[[], Scores] | None = None  # waits for scores, if scoring has begun
     copied: Callable[[], None] | None = None  # waits for the copy to the device, if one runs
@@ -45,20 +45,20 @@ class CandidateBatch(NamedTuple):
 class IndexSampler:
     """The user's batch sampler with stage one added; the data loader iterates it instead.
 
-    It runs ahead of the batches' consumer as far as workers prefetch. What it decides goes into
-    plans, which are paired with batches first in, first out.
+    It runs ahead of the training loop as far as workers prefetch. Its decisions go into plans,
+    which are paired with batches first in, first out.
 
-    If scores are remembered, it draws from candidates with a known score at once and gathers the
-    others into separate batches, to be loaded and scored. If all scores are known, it draws from
-    several candidate batches together, which costs little more than drawing from one, or takes
-    what was drawn of all examples.
+    If scores are remembered, it draws from candidates with a known score before they are loaded.
+    The others go into separate batches, to be loaded and scored. If all scores are known, it draws
+    from several candidate batches at once, which costs little more than drawing from one, or it
+    uses a draw from all examples.
 
     Args:
         source: yields the indices of each candidate batch.
         buffer: draws before loading; None if batches are loaded as they come.
-        options: the user's; `leftovers` applies to indices here.
+        options: the user's options; `leftovers` applies to indices here.
         ahead: draws from all examples, if rows are drawn one by one; None if by the window.
-        batch_size: rows of a batch to be scored, if scores are remembered.
+        batch_size: number of rows of a batch to be scored, if scores are remembered.
     """
 
     def __init__(
@@ -76,25 +76,25 @@ class IndexSampler:
         self._buffer = buffer
         self._options = options
         self._ahead = ahead
-        self._kept: Kept | None = None  # of all examples, drawn ahead
+        self._kept: Kept | None = None  # what was drawn from all examples
         self._batch_size = batch_size
         self._epoch_scores: EpochScores | None = None
         self._unscored = NO_INDICES
         self._gathered: list[Tensor] = []
         self._together = 1  # candidate batches that are drawn from at once
         self._epoch = self._drawn = self._candidates = self._digest = 0
-        self._phase = Phase.PRESELECTED  # of the rows that the buffer is handing out
+        self._phase = Phase.PRESELECTED  # phase of the rows that the buffer is handing out
         self._passed: Cursor | None = None  # where the epoch was interrupted
-        self.plans: deque[CandidateBatch] = deque()  # of batches not loaded yet
-        self.unlisted = False  # whether the source yields single indices, which are a stream
-        self.streams: SamplerRngState | None = None  # which the epoch's order was drawn from
+        self.plans: deque[CandidateBatch] = deque()  # plans of batches not loaded yet
+        self.unlisted = False  # whether the source yields single indices, treated as a stream
+        self.streams: SamplerRngState | None = None  # random state that the order was drawn from
 
     def __len__(self) -> int:
         return len(self.sampler)  # ty: ignore[invalid-argument-type]
 
     @property
     def cursor(self) -> Cursor:
-        """The sampler's own position, ahead of the consumer's."""
+        """The sampler's own position, which is ahead of the training loop's."""
         return Cursor(
             self._epoch,
             self._candidates,
@@ -118,13 +118,13 @@ class IndexSampler:
         self._unscored = cursor.unscored
         self._epoch_scores = epoch_scores
         self._passed = None if mid_epoch is None else cursor
-        # Waiting rows go out before a new order is drawn; a state saved then keeps the old one.
+        # Waiting rows go out before a new order is drawn; states saved then keep the old streams.
         self.streams = None if mid_epoch is None else mid_epoch.streams
         self._phase = Phase.PLAIN if cursor.plain else Phase.PRESELECTED
         self.plans.clear()
         self._gathered, self._together = [], 1
         if epoch_scores is not None and epoch_scores.complete:
-            batches = count_items(self.sampler) or 0  # one by one if the length is unknown
+            batches = count_items(self.sampler) or 0  # if unknown, draw from one batch at a time
             self._together = min(max(batches // LEAST_DRAWS, 1), MOST_TOGETHER)
         if self._buffer is not None:
             self._buffer.state = cursor.buffer
@@ -150,7 +150,7 @@ class IndexSampler:
         if batches is None:
             self.streams = SamplerRngState.of(self.sampler)
             batches = self.sampler
-        # Without fractions of training, an epoch is of one phase.
+        # Unless the schedule uses fractions of training, an epoch has a single phase.
         whole = None if self._clock.by_fraction else self._clock.phase(self._epoch, 0)
         for indices in batches:
             keys = list_keys(indices)
@@ -187,7 +187,7 @@ class IndexSampler:
             yield from self._rescore(buffer)
 
     def _pass_over(self, passed: Cursor, streams: SamplerRngState) -> Iterator[Any]:
-        """Draw again what was drawn before the interruption; return the batches that follow."""
+        """Draw again what was drawn before the interruption; return the remaining batches."""
         batches = iter(self.sampler)
         with streams.again(self.sampler):
             for indices in islice(batches, passed.drawn):
@@ -203,15 +203,15 @@ class IndexSampler:
         if (self._candidates, self._drawn, self._digest) != wanted:
             raise LoaderError(
                 f"the state was saved after {passed.drawn} batches of epoch {self._epoch}, but the "
-                "sampler does not draw these again, so some examples would be trained on twice "
-                "and others not at all. Restore what its order depends on (its seed, its "
-                f"epoch) before the epoch continues, or call set_epoch({self._epoch + 1}) to skip "
-                "the rest of it."
+                "sampler does not draw these again, so some examples would be trained on twice and "
+                "others not at all. Before the epoch continues, restore what the sampler's order "
+                "depends on (such as its seed and its epoch), or call "
+                f"set_epoch({self._epoch + 1}) to skip the rest of the epoch."
             )
         return chain(begun, batches)
 
     def _note(self, keys: Keys, count: int) -> None:
-        """Note a batch of so many candidates that has been drawn."""
+        """Note that a batch of `count` candidates was drawn."""
         self._drawn += 1
         self._candidates += count
         content = keys.numpy() if isinstance(keys, Tensor) else repr(keys).encode()
@@ -255,20 +255,20 @@ class IndexSampler:
         yield from self._issue(Phase.PRESELECTED, batches)
 
     def _issue(self, phase: Phase, batches: Iterable[Rows]) -> Iterator[Any]:
-        """Yield keys as a data loader takes them, each with a plan."""
+        """Yield the keys of each batch as a data loader takes them; append a plan for each."""
         for out in batches:
             self._plan(phase, out)
             yield plain_list(out.batch)
 
     def _plan(self, phase: Phase, rows: Rows) -> None:
-        """Append the plan of the rows whose keys are yielded next."""
+        """Append a plan for the rows whose keys are yielded next."""
         self._phase = phase
         if self._epoch_scores is not None:
             self._epoch_scores.keep(rows.batch)
         self.plans.append(CandidateBatch(phase, rows, self.cursor))
 
     def _take_batches(self, least: int) -> Iterator[Rows]:
-        """Take batches of examples to be scored while at least `least` of them wait."""
+        """Yield batches of examples to be scored, while at least `least` of these wait."""
         while len(self._unscored) >= least:
             keys, size = self._unscored, self._batch_size
             head, self._unscored = keys[:size], keys[size:]

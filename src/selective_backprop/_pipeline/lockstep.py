@@ -1,29 +1,29 @@
 """All ranks take a training batch at the same step, so that all take equally many.
 
 Each `next()` of a loader is one step. A rank works by itself until it holds a training batch or
-its epoch has none left, and then sends the others its status. If all are ready, each yields its
-batch. If any has ended, all end the epoch, and a rank that held a batch keeps it. All ranks decide
-from the same gathered heads, so all decide the same.
+its epoch has none left. Then it sends the others its status, in a message called a head. If all
+ranks are ready, each yields its batch. If any has ended, all end the epoch, and a rank that holds a
+batch keeps it. All ranks decide from the same gathered heads, so all decide the same.
 
-Ranks cannot deadlock. A rank sends and receives in two places alone: when an epoch opens, and once
-per step. What it does there depends only on what all ranks have received before. Gathered messages
-decide whether a step or an opening comes next; gathered numbers decide how many messages an
-opening has and how long they are. By induction every rank runs the same sequence of exchanges,
-whatever its shard, its draws and its workers do, and the n-th exchange of one rank meets the n-th
-of all others. Between two exchanges a rank calls nothing that waits for another rank. An error
-while it makes a batch is sent to the others at the next exchange and then raised.
+Ranks cannot deadlock. A rank sends and receives only when an epoch opens, and once per step. What
+it does there depends only on what all ranks have received before. Gathered heads decide whether a
+step or an opening comes next; gathered numbers decide how many messages an opening has and how long
+they are. By induction, every rank runs the same sequence of exchanges, whatever its shard, its
+draws and its workers do. The n-th exchange of one rank meets the n-th of all others. Between two
+exchanges a rank calls nothing that waits for another rank. If it fails to make a batch, it tells
+the others at the next exchange and then raises its error.
 
-This assumes three things. All ranks iterate the same loaders in the same order and break off after
-the same batches, as the training's own collectives require. Reading, collating and scoring a batch
-ends. The scoring forward pass is not a collective, or all ranks run equally many
-(`has_collective_forward`; each opening checks it again). If a rank breaks an assumption or dies,
-the process group's timeout ends the exchange with an error. The heads number epochs and steps, so
-ranks that broke off after different batches are noticed.
+This assumes three things. First, all ranks iterate the same loaders in the same order and break off
+after the same batches, as the training's own collectives require. Second, reading, collating and
+scoring a batch ends. Third, the scoring forward pass is not a collective, or all ranks run equally
+many (`has_collective_forward`; each opening checks it again). If a rank breaks an assumption or
+dies, the process group's timeout ends the exchange with an error. The heads number epochs and
+steps, so it is noticed if ranks broke off after different batches.
 
-With `overlaps`, where all ranks know that they have equally many batches in an epoch, a rank that
-has its batch yields it at once, and receives the others' heads and scores when it is asked for the
-next. They are filed before anything is drawn from them, so the choices are the same. That another
-rank failed is then known one batch later.
+With `overlaps`, if all ranks know that they have equally many batches in an epoch, a rank yields
+its batch at once. It receives the others' heads and scores when it is asked for the next batch. The
+scores are filed before the next draw, so the choices are the same. If another rank fails, this is
+known one batch later.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -57,8 +57,8 @@ class LockstepBatches:
     def open(self, epoch: int, *, met: bool) -> None:
         """Begin an epoch together.
 
-        If the ranks have not `met`, nothing is sent here, since they may have been built for
-        messages of different lengths.
+        If the ranks have not `met`, nothing is sent here, because they may expect messages of
+        different lengths.
         """
         self._epoch, self._exchanged, self.cut = epoch, 0, False
         if met:
@@ -67,8 +67,8 @@ class LockstepBatches:
     def take(self, begin: Callable[[], None], batches: Generator[Rows]) -> Iterator[Rows]:
         """Call `begin`, then yield this rank's batches while every rank has one.
 
-        A held batch goes first. An error in `begin` or `batches` is raised unchanged after the
-        others were notified.
+        A held batch goes first. If `begin` or `batches` raises an error, the other ranks are told
+        before it is raised unchanged.
         """
         with closing(batches):
             self._attempt(begin)
@@ -98,7 +98,7 @@ class LockstepBatches:
         try:
             return work()
         except Exception:
-            with suppress(LoaderError):  # the first error is the one to see
+            with suppress(LoaderError):  # show the error of `work`, not the exchange's
                 self._swap(Status.FAILED)
             raise
 
@@ -111,8 +111,8 @@ class LockstepBatches:
         arriving, self._arriving = self._arriving, None
         if arriving is not None and Status.ENDED in arriving():
             raise LoaderError(
-                "a rank's epoch ended before the number of batches that it foresaw, and the other "
-                "ranks train on one more. Leave out overlap=True"
+                "a rank yielded fewer batches than it had announced, so the other ranks train on "
+                "one more. Leave out overlap=True"
             )
 
     def _swap(self, status: Status) -> list[Status]:

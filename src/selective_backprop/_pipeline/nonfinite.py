@@ -14,12 +14,13 @@ from selective_backprop._pipeline.rows import Rows
 
 
 class NonFinite(NamedOption):
-    """What to do with scores that are infinite or NaN.
+    """What to do with examples whose scores are infinite or NaN.
 
-    `RAISE` stops with an error that names the examples. `SKIP` never trains on these examples. To
-    find them, the host waits for the device before each draw. `SELECT` ranks them above all others.
-    Recorded losses that are not finite count as unknown. On a CPU, where this check needs no
-    waiting, `RAISE` also stops at them.
+    `RAISE` stops with an error that names these examples. `SKIP` does not train on them; to find
+    them, the CPU waits for the GPU before each selection. `SELECT` ranks them above all others.
+
+    Losses recorded in training that are infinite or NaN count as unknown. If they are on the CPU,
+    `RAISE` stops at them too.
     """
 
     RAISE = "raise"
@@ -30,7 +31,7 @@ class NonFinite(NamedOption):
 class FiniteGuard:
     """Apply a policy for scores that are not finite, and count the rows it skips.
 
-    With `later`, rows are skipped and checked in `sift` alone, a window at a time.
+    With `later`, rows are checked and skipped only in `sift`, a window at a time.
     """
 
     def __init__(self, policy: NonFinite, layout: Layout, *, later: bool = False) -> None:
@@ -41,10 +42,10 @@ class FiniteGuard:
         self.skipped = 0
 
     def pass_on(self, rows: Rows) -> Rows:
-        """Return the scored rows that pass; `SELECT` makes scores that are not finite infinite.
+        """Return the scored rows that pass; `SELECT` turns NaN and -inf into +inf.
 
-        With `RAISE`, a check on CUDA does not wait for the device, so that the error may name
-        rows of a batch a few batches back.
+        With `RAISE` on CUDA, the CPU does not wait for the check, so the error may name rows of a
+        batch a few batches back.
         """
         scores = rows.scores
         if scores is None:
@@ -61,7 +62,7 @@ class FiniteGuard:
         return rows
 
     def sift(self, pieces: Sequence[Rows]) -> list[Rows]:
-        """Return what passes of scored rows that were put off; to skip, the host waits once."""
+        """Return those of the unchecked rows that pass; to skip rows, the CPU waits once."""
         if self.policy is NonFinite.RAISE:
             self._check(pieces)
             return list(pieces)
@@ -71,15 +72,15 @@ class FiniteGuard:
         return [piece if all_pass else self._skip(piece, mask) for piece, mask, all_pass in found]
 
     def _check(self, pieces: Sequence[Rows]) -> None:
-        """Raise if scores are not finite, on CUDA without waiting for the device."""
+        """Raise if scores are not finite; on CUDA do so later, without waiting for the GPU."""
         bare = [piece._replace(batch=None) for piece in pieces]
         scores = [piece.scores for piece in pieces if piece.scores is not None]
         all_scores = scores[0] if len(scores) == 1 else torch.cat(scores)
-        largest = torch.linalg.vector_norm(all_scores, torch.inf)  # NaN where a score is
+        largest = torch.linalg.vector_norm(all_scores, torch.inf)  # NaN if a score is NaN
         self._late.add(largest, lambda: LossError(_describe(bare)))
 
     def wait(self) -> None:
-        """Wait for the checks that are still under way on the device; raise if one failed."""
+        """Wait for checks that still run on the GPU; raise if one failed."""
         self._late.wait()
 
     def _skip(self, rows: Rows, finite: Tensor) -> Rows:
@@ -96,7 +97,7 @@ class FiniteGuard:
 
 
 def _describe(pieces: Sequence[Rows]) -> str:
-    """Return which scores are not finite in the first batch of some that has such."""
+    """Return a message about the first batch that has scores that are not finite."""
     found = ((rows, rows.scores.cpu()) for rows in pieces if rows.scores is not None)
     rows, scores = next(pair for pair in found if not bool(pair[1].isfinite().all()))
     bad = (~scores.isfinite()).nonzero().flatten()

@@ -1,4 +1,4 @@
-"""How far training has come, and which phase each candidate batch falls into."""
+"""How far training is, and which phase each candidate batch falls into."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ class Progress:
     """The fraction of training that is done."""
 
     source: Source
-    epochs: float | None  # how long training will be; None if that is unknown
-    measured: Callable[[], float] | None  # returns the fraction, if not epochs end training
+    epochs: float | None  # of the whole training; None if unknown
+    measured: Callable[[], float] | None  # the user's `progress`, which returns the fraction
 
     def at(self, epoch: int, drawn: int) -> float | None:
         """Return the fraction, in [0, 1], after `drawn` candidate batches of an epoch."""
@@ -40,12 +40,12 @@ class PhasePlanner:
     ) -> None:
         self.schedule = schedule
         self.progress = progress
-        self.gate = gate  # judges from scores whether selection pays yet
+        self.gate = gate  # decides from scores whether to select yet
         self.by_fraction = schedule.uses_fractions
 
     @property
     def turns_between_epochs(self) -> bool:
-        """Whether no epoch holds both batches that are selected from and others."""
+        """Whether in each epoch either all batches are selected from or none."""
         if not self.by_fraction:
             return True
         turns = self.schedule.start, self.schedule.end
@@ -60,9 +60,9 @@ class PhasePlanner:
         return Phase.SELECT if self.schedule.selects(epoch, done) else Phase.PLAIN
 
     def on_arrival(self, phase: Phase) -> Phase:
-        """Return the phase of a batch that has been loaded: while the gate is shut, all is plain.
+        """Return the phase of a loaded batch; while the gate is shut, nothing is selected.
 
-        Only now do the scores of the batches before it count.
+        The gate has by now observed the scores of the batches before it.
         """
         if phase is Phase.SELECT and self.gate is not None and not self.gate.is_open:
             return Phase.PLAIN

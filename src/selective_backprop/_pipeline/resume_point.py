@@ -1,6 +1,6 @@
-"""Where the consumer of the batches is, and what resuming there needs.
+"""The position of the batches' consumer, the training loop, and what resuming there needs.
 
-Saved states hold these tuples as `pack_batch` packs them.
+`pack_batch` packs these tuples into saved states.
 """
 
 from collections.abc import Generator
@@ -18,7 +18,7 @@ NO_INDICES = torch.empty(0, dtype=torch.int64)
 
 
 class Cursor(NamedTuple):
-    """How far the consumer has come, whatever workers have prefetched; travels with each batch."""
+    """The consumer's position, whatever workers have prefetched; each batch carries its own."""
 
     epoch: int = -1  # -1 before the first
     candidates: int = 0  # examples of the epoch that have been drawn as candidates
@@ -27,10 +27,10 @@ class Cursor(NamedTuple):
     unscored: Tensor = NO_INDICES  # indices that wait to be loaded and scored
     plain: bool = False  # whether the index buffer hands out rows that were not selected
     digest: int = 0  # CRC-32 of the indices that have been drawn in the epoch
-    exempt: int = 0  # how many pieces of the epoch need no scoring at its end
+    exempt: int = 0  # how many groups of examples need no scoring at the epoch's end
 
     def opening(self, epoch: int) -> "Cursor":
-        """Return the position where another epoch begins: what waits, and none of its counts."""
+        """Return the position where another epoch begins: rows that wait stay, counts are 0."""
         return Cursor(epoch, buffer=self.buffer._replace(windows=0), unscored=self.unscored)
 
 
@@ -38,10 +38,10 @@ class EpochStart(NamedTuple):
     """What an epoch starts with, in numbers."""
 
     epoch: int
-    index_buffer: Waits = Waits()  # drawn from before loading
+    index_buffer: Waits = Waits()  # indices, which are drawn from before loading
     row_buffer: Waits = Waits()
     unscored: int = 0  # indices that wait to be loaded and scored
-    held: int = 0  # rows of a batch kept from an epoch that another rank ended; it goes first
+    held: int = 0  # rows of a batch kept when another rank ended an epoch; this batch goes first
 
     @property
     def waiting(self) -> int:
@@ -57,13 +57,13 @@ class SamplerRngState(NamedTuple):
 
     @classmethod
     def of(cls, sampler: Any) -> "SamplerRngState":
-        """Return their states now."""
+        """Return the states as they are now."""
         own = [generator.get_state() for generator in generators_of(sampler)]
         return cls(torch.get_rng_state(), own)
 
     @contextmanager
     def again(self, sampler: Any) -> Generator[None]:
-        """Let the sampler draw from these states in the body; its generators are not put back."""
+        """Let the sampler draw from these states in the body; its generators are not reset."""
         for generator, state in zip(generators_of(sampler), self.own, strict=True):
             generator.set_state(state)
         with torch.random.fork_rng(devices=[]):
@@ -75,8 +75,8 @@ class SamplerRngState(NamedTuple):
         count = len(generators_of(sampler))
         if count != len(self.own):
             raise ConfigurationError(
-                f"in the state the sampler draws from {len(self.own)} generators of its own, here "
-                f"from {count}. Build the loader as it was."
+                f"when the state was saved, the sampler had {len(self.own)} generators of its own, "
+                f"but now it has {count}. Build the loader as it was then."
             )
 
 
@@ -97,7 +97,7 @@ class MidEpochState(NamedTuple):
 
     start: EpochStart
     counted: dict[str, Any]  # the counts when it began, by the names of `Stats`
-    streams: SamplerRngState | None  # its order was drawn from; None if nothing was drawn
-    stream: dict[str, Any] | None  # the state of a stream that has one, as the stream gave it
+    streams: SamplerRngState | None  # from which its order was drawn; None if nothing was drawn
+    stream: dict[str, Any] | None  # a stream's own state, if it has one
     known: Known | None  # the scores by which it draws; None if none were known
     exempt: Tensor  # examples that need no scoring at its end

@@ -14,10 +14,10 @@ COUNT = attrgetter("count")
 
 
 class Leftovers(NamedOption):
-    """What happens at an epoch's end to rows that are too few for a draw or a batch.
+    """What happens to rows that are left over at an epoch's end, too few to fill a batch.
 
-    `CARRY` keeps the rows for the next epoch. `FLUSH` selects from them at the same rate,
-    which gives a shorter batch. `DROP` discards them.
+    `CARRY` keeps them for the next epoch. `FLUSH` selects at the same rate from those that still
+    wait for a selection, and trains on a shorter batch. `DROP` discards them.
     """
 
     CARRY = "carry"
@@ -32,7 +32,7 @@ class Rows(NamedTuple):
     count: int
     indices: Tensor | None = None  # in the data set, `[row]`; None if unknown
     scores: Tensor | None = None
-    weights: Tensor | None = None  # None where all weigh 1
+    weights: Tensor | None = None  # None if all weigh 1
     plain: bool = False  # a training batch made without a draw
 
     def cut(self, start: int, stop: int, layout: Layout) -> "Rows":
@@ -57,7 +57,7 @@ class Rows(NamedTuple):
 
 
 def is_keys(batch: Any) -> bool:
-    """Return whether a batch is a mere column, as keys of examples to be loaded are."""
+    """Return whether a batch is one column of numbers, as the keys of examples to load are."""
     return type(batch) is Tensor and batch.ndim == 1 and batch.layout is torch.strided
 
 
@@ -72,7 +72,7 @@ class Shape:
 
 
 class BufferState(NamedTuple):
-    """What a selection buffer holds: immutable, cheap to keep, and enough to restore it."""
+    """The contents of a selection buffer: immutable, cheap to keep, and enough to restore it."""
 
     waiting: tuple[Rows, ...] = ()  # candidates that wait for a full window
     chosen: tuple[Rows, ...] = ()  # chosen rows that wait for a full training batch
@@ -98,7 +98,7 @@ class BufferState(NamedTuple):
         return sum(map(COUNT, self.chosen))
 
     def after_epoch(self, leftovers: Leftovers, more: int = 0) -> "BufferState":
-        """Return what is carried on; other leftovers, and `more` rows besides, are dropped."""
+        """Return what is kept after an epoch; if not `CARRY`, drop all rows, and `more` besides."""
         if leftovers is Leftovers.CARRY:
             return self
         dropped = self.dropped + self.candidates + self.rows + more

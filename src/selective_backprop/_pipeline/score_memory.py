@@ -1,4 +1,4 @@
-"""The scores a strategy remembers, which are known before anything is loaded."""
+"""The scores that a strategy remembers, which are known before examples are loaded."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,15 +23,15 @@ from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.scorers import Needs, RunningScorer
 
-MAX_UNRECORDED_BATCHES = 2  # handed out before a loss must be recorded: some may look first
-MOST_RANKED = 2**20  # scores that an epoch ranks against; so many fit a processor's cache
+MAX_UNRECORDED_BATCHES = 2  # before a loss must be recorded: users may look at batches first
+MOST_RANKED = 2**20  # scores that an epoch ranks against; these fit into a processor's cache
 Known = Float32[Tensor, " example"]
 
 
 def class_indices(targets: object, rows: int) -> Tensor | None:
     """Return targets as class indices, `[rows]`; None if they are not one number for each row.
 
-    Whole numbers are indices. Others are probabilities of yes; above a half an example is of
+    Whole numbers are class indices. Floats are probabilities of yes: above 0.5, an example is in
     class 1.
     """
     if not isinstance(targets, Tensor) or tuple(targets.shape) not in ((rows,), (rows, 1)):
@@ -43,16 +43,16 @@ def class_indices(targets: object, rows: int) -> Tensor | None:
 
 
 class ScoreMemory:
-    """The scores that are known when an epoch's indices are drawn, as of the epoch's start.
+    """The scores that are known when an epoch begins.
 
     Args:
         ledger: remembers scores by example.
         scorer: says which of them are still valid, or predicts others.
         needs: the scorer's needs.
         pending: collects updates until the ranks merge them; None for a single process.
-        shard: the part of the examples that the ledger is about; by default all of them.
-        confident: whether recorded losses are taken for cross-entropies; others are refused.
-        examples: examples in the data set; by default as many as in the ledger.
+        shard: the part of the examples that the ledger holds; by default all of them.
+        confident: whether recorded losses must be cross-entropies.
+        examples: number of examples in the data set; by default as many as in the ledger.
     """
 
     def __init__(
@@ -78,16 +78,16 @@ class ScoreMemory:
         self._known: Known | None = None
         self._asked: tuple[int, int] | None = None
         self._runs = False
-        self._asks_classes = needs.classes  # until an epoch begins in which all are known
-        self.epoch_scores: EpochScores | None = None  # of the epoch that was opened last
+        self._asks_classes = needs.classes  # until an epoch begins with all classes known
+        self.epoch_scores: EpochScores | None = None  # of the latest epoch
 
     def open(self, epoch: int, *, handed: int) -> "EpochScores":
-        """Return what is known at the start of an epoch, after `handed` batches of training."""
+        """Return the scores known at the start of an epoch, after `handed` batches of training."""
         if self.needs.recordings and handed > MAX_UNRECORDED_BATCHES and self.ledger.recorded.empty:
             raise LossError(
                 "the strategy selects by losses that training records, but none was recorded: "
                 "take the loss from the loader, loss_fn = loader.loss_fn, or call "
-                "loader.record(selection, losses) for each batch, with one loss per row"
+                "loader.record(selection, losses) with one loss per row for each batch"
             )
         self._runs = False
         if epoch > 0 and self.pending is None and not self.ledger.label_noise.over:
@@ -99,7 +99,7 @@ class ScoreMemory:
         return self.epoch_scores
 
     def reopen(self, known: Known | None, exempt: Tensor) -> "EpochScores":
-        """Return what was known when a continued epoch began; `exempt` examples stay so."""
+        """Return what was known when a continued epoch began; `exempt` examples stay exempt."""
         self._known, self._asked, self._runs = known, None, True
         self._asks_classes = self.needs.classes and not self.ledger.classes.complete
         self.epoch_scores = EpochScores(known, self.examples, self.needs.rescores)
@@ -116,16 +116,18 @@ class ScoreMemory:
         outputs: tuple[object, object] | None = None,
         smoothing: float = 0.0,
     ) -> None:
-        """Remember losses of handed-out rows; if not finite, an error or unknown, by `policy`.
+        """Remember losses of rows that were trained on; `policy` decides if some are not finite.
 
-        Targets that are class indices, or yes or no, one for each row, are remembered too where
-        the scorer needs classes. In the first epoch outputs are held against their own targets, to
-        see how many are wrong; `smoothing` is what the loss does to them.
+        If the scorer needs classes, targets that are class indices, or yes or no, one for each row,
+        are remembered too. In the first epoch outputs are compared with their targets, to estimate
+        how many labels are wrong; `smoothing` is the label smoothing of the loss.
         """
         if selection.indices is None:
-            raise LoaderError("the rows come from a stream and have no indices to record by")
+            raise LoaderError(
+                "the rows come from a stream, so they have no indices to record losses by"
+            )
         losses = check_losses(losses, selection.indices.shape[0]).detach()
-        if self._unseen:  # later batches are looked at when an epoch begins
+        if self._unseen:  # later batches are checked when an epoch begins
             self._unseen = False
             check_entropies(losses, targets)
         on_host = losses.device.type == "cpu"
@@ -135,9 +137,9 @@ class ScoreMemory:
                 raise LossError(
                     f"{int((~finite).sum())} of {len(losses)} recorded losses are not finite: "
                     f"examples {selection.indices[~finite][:10].tolist()}. Fix the data or lower "
-                    'the learning rate; nonfinite="skip" or "select" records them as unknown.'
+                    'the learning rate. nonfinite="skip" or "select" records them as unknown.'
                 )
-            if on_host or self.pending is not None:  # a ledger on a device does so when it is read
+            if on_host or self.pending is not None:  # a ledger on a GPU does this when it is read
                 losses = losses.nan_to_num(torch.nan, torch.nan, torch.nan)
         self.writer.record(selection.indices, losses, epoch)
         if self._asks_classes:
@@ -153,12 +155,12 @@ class ScoreMemory:
         return (0, 0, 0, 0) if self.pending is None else self.pending.sizes
 
     def merge(self, group: Group, sizes: Sequence[Sizes], epoch: int) -> Exception | None:
-        """File the pending updates of all ranks, and gather what each knows.
+        """File the pending updates of all ranks, and gather the scores that each knows.
 
-        Every rank must call this, with the `noted` of each as `sizes`. Returns this rank's error,
-        to be raised once the others know; None if there was none.
+        Every rank must call this; `sizes` holds the `noted` of each. Return this rank's error, to
+        be raised once the others know of it; None if there was none.
         """
-        assert self.pending is not None  # ranks have one
+        assert self.pending is not None  # each of several ranks has one
         merge(self.pending, self.ledger, self._shard, group, sizes)
         noise = self.ledger.label_noise
         if self.needs.classes and epoch > 0 and not noise.over:
@@ -168,7 +170,7 @@ class ScoreMemory:
         own, failure = None, None
         try:
             own = self._ask(epoch)
-        except Exception as error:  # the other ranks wait for the exchange
+        except Exception as error:  # raised later: the other ranks wait for the exchange
             failure = error
         if own is None:
             own = torch.full((self.ledger.examples,), torch.nan)
@@ -182,11 +184,11 @@ class ScoreMemory:
         return failure
 
     def close(self) -> None:
-        """End the epoch: scores filed during it count from now on."""
+        """End the epoch: scores filed during it are used from now on."""
         self._runs = False
 
     def recall(self, epoch: int) -> Known | None:
-        """Return what is known at the start of an epoch, the running or the coming one."""
+        """Return the scores known at the start of the running or the next epoch."""
         asked = epoch, self.ledger.changes
         if asked != self._asked and not self._runs:
             self._known, self._asked = self._ask(epoch), asked
@@ -194,7 +196,7 @@ class ScoreMemory:
 
     def _ask(self, epoch: int) -> Known | None:
         newest = self.ledger.recorded.newest
-        if self._confident and newest is not None:  # before anything is left out by them
+        if self._confident and newest is not None:  # check before examples are left out by these
             check_entropies(newest, None)
         return self._scorer.recall(self.ledger, epoch)
 
@@ -208,9 +210,9 @@ class ScoreMemory:
 
 
 def rank_among(known: Known) -> History:
-    """Return the scores that are finite; of very many, as many as rank others well."""
+    """Return the scores that are finite, but at most `MOST_RANKED` of them, evenly spaced."""
     past = known[known.isfinite()]
-    if len(past) > MOST_RANKED:  # evenly spaced ones give every rank to 5e-7
+    if len(past) > MOST_RANKED:  # these give every rank to within 5e-7
         ascending = past.numpy()
         ascending.sort()
         places = (np.arange(MOST_RANKED) + 0.5) * (len(ascending) / MOST_RANKED)
@@ -224,9 +226,9 @@ class EpochScores:
     """The scores known in one epoch; scores filed during the epoch do not change them.
 
     Args:
-        known: every example's score; NaN where it must be scored, None if all must be.
-        examples: examples in the data set.
-        tracks: whether each example's fate is noted, which `left_out` needs.
+        known: every example's score; NaN if the example must be scored. None if all must be.
+        examples: number of examples in the data set.
+        tracks: whether to note what happens to each example, which `left_out` needs.
     """
 
     def __init__(self, known: Known | None, examples: int, tracks: bool) -> None:
@@ -238,11 +240,11 @@ class EpochScores:
 
     @cached_property
     def past(self) -> History:
-        """What candidates are ranked against: the known scores."""
+        """The known scores, against which candidates are ranked."""
         return rank_among(torch.empty(0) if self.known is None else self.known)
 
     def look_up(self, keys: object) -> tuple[Tensor, Tensor | None]:
-        """Return indices as a tensor, and their scores; None where all must be scored."""
+        """Return indices as a tensor, and their scores; None if all must be scored."""
         if not isinstance(keys, Tensor) or keys.is_floating_point():
             raise LoaderError(
                 "the sampler yields keys that are no whole numbers, but this strategy remembers "
@@ -270,7 +272,7 @@ class EpochScores:
             self.exempt.append(keys)
 
     def left_out(self) -> Tensor:
-        """Return the examples that were candidates and were not kept, ascending."""
+        """Return the candidates that were not kept, in ascending order."""
         if self._fate is None:
             return torch.empty(0, dtype=torch.int64)
         return torch.from_numpy((self._fate == 1).nonzero()[0])

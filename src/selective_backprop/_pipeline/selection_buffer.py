@@ -32,25 +32,25 @@ BATCH, INDICES = attrgetter("batch"), attrgetter("indices")
 
 @runtime_checkable
 class Filing(Protocol):
-    """Where a window's scores are filed before it is drawn from."""
+    """Remembers a window's scores before the window is drawn from."""
 
     def file(self, scores: Scores) -> None:
         """Remember scores."""
 
 
 class SelectionBuffer:
-    """Two queues: candidates that wait for a full window, and chosen rows for a full batch.
+    """Two queues: candidates that wait to fill a window, and chosen rows that wait to fill a batch.
 
     Args:
-        selector: draws from each window. Without one the buffer takes mere numbers of rows,
+        selector: draws from each window. Without one, the buffer takes mere numbers of rows,
             `Rows(None, count)`, and shows how many batches exact draws would make of them.
-        shape: the sizes.
-        history: recent scores; each window is filed before its draw. None keeps no history.
-        filing: where windows are filed; by default in the history itself.
-        ranks: whether the selector ranks scores against others.
+        shape: the sizes of batches and windows.
+        history: recent scores; those of each window are filed before its draw. None keeps none.
+        filing: where scores are filed; by default in the history itself.
+        ranks: whether the selector ranks scores against other scores.
         layout: how rows are taken and joined.
-        sift: leaves out of waiting candidates what must not be drawn, before each draw of a window.
-        seed: each draw's own seed is derived from it and the epoch's and window's numbers.
+        sift: before each draw, removes waiting candidates that must not be drawn.
+        seed: the seed of each draw is derived from it and the numbers of epoch and window.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class SelectionBuffer:
         self.shape = shape
         self.ranks = ranks
         self._filing = history if filing is None else filing
-        # no `or`: an empty history is falsy
+        # not `history or History(1)`: an empty history is falsy
         self._history = History(1) if history is None else history
         self._layout = Layout() if layout is None else layout
-        # Where nothing is filed between two windows, all that are full can be drawn from at once.
+        # If nothing is filed between two windows, all full windows can be drawn from at once.
         together = history is None and filing is None and isinstance(selector, Stateless)
         self._windows = selector.windows if together else None
         self.seed = seed
@@ -82,11 +82,11 @@ class SelectionBuffer:
         self.state = BufferState()
 
     def seed_with(self, seed: int) -> None:
-        """Derive the draws' seeds from another seed, and from this rank as before."""
+        """Derive the draws' seeds from another seed; the rank's part stays."""
         self.seed = (seed, *self.seed[1:])
 
     def open(self, epoch: int, past: History | None = None, *, anew: bool = True) -> None:
-        """Begin an epoch or, if not `anew`, continue it; without a history, rank against `past`."""
+        """Begin an epoch or, if not `anew`, continue it; rank against `past` if it is given."""
         self._epoch = epoch
         if anew:
             self.state = self.state._replace(windows=0)
@@ -94,7 +94,7 @@ class SelectionBuffer:
             self._history = past
 
     def adopt(self, rows: Rows) -> None:
-        """Add rows to the training batches without a draw."""
+        """Let rows wait for a training batch without a draw."""
         if rows.count:
             self.state = self.state._replace(chosen=(*self.state.chosen, rows))
 
@@ -114,14 +114,14 @@ class SelectionBuffer:
         if phase is Phase.PLAIN and state.waiting:
             self.sift()
             state = self.state
-            # an unselective phase needs no draw, so waiting candidates go first
+            # nothing is selected in this phase, so waiting candidates need no draw
             self.state = state._replace(waiting=(), chosen=state.chosen + state.waiting)
         if shape.unchanged and not self.state.chosen:
             return iter((rows,))
         return self.release(rows)
 
     def sift(self) -> None:
-        """Leave out waiting candidates that must not be drawn, where that was put off."""
+        """Remove waiting candidates that must not be drawn and were not checked yet."""
         pieces, self._unsifted = self._unsifted, []
         if pieces and self._sift is not None:
             sifted = dict(zip(map(id, pieces), self._sift(pieces), strict=True))
@@ -140,7 +140,7 @@ class SelectionBuffer:
         self.state = self.state.after_epoch(leftovers)
 
     def release(self, rows: Rows | None = None, pieces: tuple[Rows, ...] = ()) -> Iterator[Rows]:
-        """Yield the training batches that are full, with newly chosen `rows` or a window's."""
+        """Yield the full training batches, after adding chosen `rows` or a draw from `pieces`."""
         window = self.shape.window
         while True:
             if pieces:
@@ -157,7 +157,7 @@ class SelectionBuffer:
     def _draw_windows(self, draw: Callable[..., Tensor], window: int) -> Iterator[Rows]:
         """Draw from all full windows at once, and yield the training batches that are full.
 
-        The state is at each batch as if windows were drawn from one by one.
+        At each batch, the state is the same as if windows had been drawn from one by one.
         """
         rows = self._join(self.state.waiting, scored=True)
         assert rows.scores is not None
@@ -173,7 +173,7 @@ class SelectionBuffer:
             yield from self._fill(Rows(batch, batch.shape[0]))
 
     def _fill(self, rows: Rows | None) -> Iterator[Rows]:
-        """Yield the training batches that are full, with newly chosen rows, if there are any."""
+        """Yield the training batches that are full, after adding chosen rows, if any."""
         count = 0 if rows is None else rows.count
         full = self.shape.batch_size or count
         if rows is not None and 0 < count == full and not self.state.chosen:
@@ -185,7 +185,7 @@ class SelectionBuffer:
             yield self._take_chosen(full)
 
     def _generator(self, window: int, device: torch.device) -> torch.Generator:
-        """Return the random stream of one of the epoch's windows."""
+        """Return the random generator for one of the epoch's windows."""
         generator = torch.Generator(device)
         return generator.manual_seed(mix_seeds(*self.seed, self._epoch, window))
 
@@ -197,7 +197,7 @@ class SelectionBuffer:
     def _split(
         self, pieces: tuple[Rows, ...], count: int
     ) -> tuple[tuple[Rows, ...], tuple[Rows, ...]]:
-        """Split a queue after `count` rows, cutting a piece in two where it must."""
+        """Split a queue after `count` rows, cutting a piece in two if needed."""
         for position, piece in enumerate(pieces):
             if piece.count >= count:
                 head, tail = pieces[:position], pieces[position + 1 :]
@@ -229,9 +229,9 @@ class SelectionBuffer:
         rows, weights = choice
         keys = is_keys(pieces[0].batch)
         if len(pieces) > 1 and (rows.device.type != "cpu" or keys):
-            # Only the device knows which piece a row is in, and asking it would make the host
-            # wait; joining the window first costs one copy on the device. Joining a column of
-            # keys is cheaper than finding each key's piece.
+            # On a GPU, only the GPU knows which piece a row is in, and the CPU would wait for the
+            # answer, so the window is joined first, by one copy. And joining a column of keys is
+            # cheaper than finding each key's piece.
             pieces = (self._join(pieces),)
         if keys and pieces[0].indices is None and rows.device == pieces[0].batch.device:
             return Rows(pieces[0].batch.index_select(0, rows), rows.shape[0], weights=weights)
@@ -269,7 +269,7 @@ class SelectionBuffer:
 
 
 def _joins_keys(batches: list[Any]) -> bool:
-    """Return whether batches are columns of one type on the host."""
+    """Return whether batches are columns of one type on the CPU."""
     plain = all(map(is_keys, batches)) and batches[0].device.type == "cpu"
     return plain and len({(each.dtype, each.device) for each in batches}) == 1
 
@@ -277,13 +277,14 @@ def _joins_keys(batches: list[Any]) -> bool:
 def _join_column(values: list[Tensor | None], rows: list[Tensor] | None = None) -> Tensor | None:
     """Join the pieces of a column; None if one of them is unknown.
 
-    Indices that nobody asks for are on the host: rows drawn on a device would make it wait.
+    Indices that are not used stay on the CPU. If rows were drawn on a GPU, None is returned for
+    these indices, because the CPU would wait for the rows.
     """
     parts: list[Tensor] = []
     for place, value in enumerate(values):
         if value is None:
             return None
-        if rows is not None:  # an index on the host would make it wait for the device
+        if rows is not None:
             if value.device.type == "cpu" and rows[place].device.type != "cpu":
                 return None
             value = value[rows[place].to(value.device, non_blocking=True)]

@@ -1,4 +1,4 @@
-"""The user's data loader: what it draws, and how to iterate a copy without changing it."""
+"""The user's data loader: what it draws, and how to iterate over a copy of it."""
 
 import copy
 from collections.abc import Iterable, Iterator
@@ -25,21 +25,21 @@ from selective_backprop._sampling.subset import Subset
 
 @dataclass(frozen=True)
 class Source:
-    """A data loader, and what is known about it without iterating it.
+    """A data loader, and what is known about it before iterating over it.
 
-    `attribute` names what yields indices: `"batch_sampler"` or, with `batch_size=None`,
-    `"sampler"`. It is None for a stream, whose examples have no indices.
+    `attribute` names the loader's attribute that yields indices: `"batch_sampler"` or, with
+    `batch_size=None`, `"sampler"`. It is None for a stream, whose examples have no indices.
     """
 
     loader: DataLoader[Any]  # the user's own, never changed
     attribute: str | None
-    batch_size: int | None  # candidates per batch; None if that is not known
+    batch_size: int | None  # candidates per batch; None if unknown
     examples: int | None  # in the data set; None for a stream
     subset: Subset | None = None  # the only examples that are drawn; None for all
 
     @property
     def indexed(self) -> bool:
-        """Whether candidate batches can be paired with the indices they were loaded for."""
+        """Whether candidate batches can be paired with the indices that they were loaded by."""
         return self.attribute is not None
 
     @property
@@ -53,7 +53,7 @@ class Source:
 
     @property
     def _batches(self) -> Any:
-        # a copy: the loader of a stream remembers that its length was asked for
+        # a copy, because a stream's loader remembers that its length was asked for
         return copy.copy(self.loader) if self.subset is None else self.indices()
 
     @property
@@ -67,7 +67,7 @@ class Source:
         return type(self._indices).__name__
 
     def sizes(self) -> Iterator[int] | None:
-        """Return the sizes of an epoch's candidate batches, or None where they vary freely."""
+        """Return the sizes of an epoch's candidate batches, or None if unknown."""
         batches, indices, examples = self.batches, self.indices(), None
         if isinstance(indices, KeptBatches):
             examples = indices.examples
@@ -81,7 +81,7 @@ class Source:
     def count_kept(self, mask: np.ndarray) -> int | None:
         """Return how many of an epoch's candidates a mask of examples keeps, whatever their order.
 
-        None where that depends on the order, or on what the sampler draws.
+        None if the number depends on the order, or on what the sampler draws.
         """
         batches = self._indices
         sampler = batches.sampler if type(batches) is BatchSampler else None
@@ -100,12 +100,12 @@ class Source:
         return int(np.count_nonzero(kept))
 
     def is_shared_by(self, ranks: int) -> bool:
-        """Return whether torch's `DistributedSampler` deals out one equal shard per rank."""
+        """Return whether torch's `DistributedSampler` gives each rank an equal shard."""
         sampler = getattr(self._indices, "sampler", self._indices)
         return type(sampler) is DistributedSampler and sampler.num_replicas == ranks
 
     def set_epoch(self, epoch: int) -> None:
-        """Number the next epoch in the sampler, batch sampler or data set, once in each."""
+        """Call `set_epoch` of the sampler, batch sampler and data set, once for each object."""
         numbered: list[Any] = []
         for part in (
             self.loader.batch_sampler,
@@ -120,7 +120,7 @@ class Source:
 
     def copy_with(self, indices: Iterable[Any] | None) -> DataLoader[Any]:
         """Return a copy of the user's loader that takes its indices from elsewhere."""
-        # shallow: a loader rebuilt from its options would not be faithful to subclasses
+        # a shallow copy: a loader rebuilt from its options would lose what a subclass adds
         clone = copy.copy(gathers(self.loader))
         object.__setattr__(clone, "_iterator", None)
         if self.attribute is not None:
@@ -144,19 +144,19 @@ class Source:
         kept = "" if self.subset is None else f" of the {len(self.subset)} examples that are kept"
         raise LoaderError(
             f"the loader is empty: it would yield no batch{kept}. Check the data set, the sampler "
-            "and drop_last (which drops everything if there is less than one batch)."
+            "and drop_last (with it, less than one batch of examples is dropped)."
         )
 
     def within(self, subset: Subset, batch_size: int | None = None) -> "Source":
-        """Return the source that draws only the examples of a subset, if that is possible.
+        """Return a source that draws only the examples of a subset, if that is possible.
 
-        They fill batches of the size of this source's, or of `batch_size` if that is not known.
+        These fill batches of this source's size or, if it is unknown, of `batch_size`.
         """
         if self.attribute != "batch_sampler":
             raise LoaderError(
-                "a subset is drawn by index, but this loader yields examples as a stream (an "
-                "iterable data set, batch_size=None or in_order=False). Give it a map-style data "
-                "set and a batch size."
+                "a subset is drawn by index, but this loader yields examples as a stream, without "
+                "indices (an iterable data set, batch_size=None or in_order=False). Give it a "
+                "map-style data set and a batch size."
             )
         if self.examples is None:
             raise LoaderError(
@@ -166,7 +166,7 @@ class Source:
         size = self.batch_size or batch_size
         if size is None:
             raise LoaderError(
-                "the examples of a subset are joined to full batches, but the batch sampler "
+                "the examples of a subset are joined into full batches, but the batch sampler "
                 f"({self.kind}) has no batch_size: pass batch_size= for the training batches"
             )
         subset.check(self.examples)
@@ -196,7 +196,7 @@ class KeptBatches:
 
     def __len__(self) -> int:
         if self.examples is None:
-            raise TypeError("how many examples of the subset come up is not known in advance")
+            raise TypeError("it is not known in advance how many examples of the subset come up")
         full, rest = divmod(self.examples, self.batch_size)
         return full + bool(rest and not self._drops_last)
 
@@ -218,22 +218,22 @@ def _as_indices(indices: Any, examples: int) -> Tensor:
         keys = torch.as_tensor(indices)
     except (TypeError, ValueError) as error:
         raise LoaderError(
-            "the sampler yields keys that are no numbers, but a subset consists of indices"
+            "the sampler yields keys that are not numbers, but a subset consists of indices"
         ) from error
     if keys.ndim != 1 or keys.is_floating_point() or bool(((keys < 0) | (keys >= examples)).any()):
         raise LoaderError(
-            f"the sampler yields keys that are no indices from 0 to {examples - 1}, but a subset "
+            f"the sampler yields keys that are not indices from 0 to {examples - 1}, but a subset "
             "consists of indices"
         )
     return keys.long()
 
 
 def open_source(loader: Any) -> Source:
-    """Return what is known about a loader, if it is torch's own kind and not empty."""
+    """Return what is known about a torch `DataLoader`; refuse other loaders and empty ones."""
     if type(loader).__module__.partition(".")[0] == "accelerate":
         raise LoaderError(
-            f"the loader was prepared by Accelerate ({type(loader).__name__}), whose iteration "
-            "ignores a replaced sampler. Use AcceleratedLoader of "
+            f"the loader was prepared by Accelerate ({type(loader).__name__}), which does not let "
+            "its sampler be replaced. Use AcceleratedLoader of "
             "selective_backprop.integrations.accelerate, or SelectiveTrainer of "
             "selective_backprop.integrations.transformers, which take the prepared loader."
         )

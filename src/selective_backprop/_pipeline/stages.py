@@ -41,9 +41,9 @@ class PipelineState(NamedTuple):
     """The state of a pipeline between two batches."""
 
     cursor: Cursor
-    waits: BufferState  # what the row buffer holds
+    waits: BufferState  # the contents of the row buffer
     plain: bool  # whether the full batches in it are made without a draw
-    held: Rows | None  # a batch kept from an epoch that another rank ended; it goes first
+    held: Rows | None  # a batch kept when another rank ended an epoch; it goes first
     skipped: int  # rows skipped so far because their losses were not finite
 
 
@@ -53,7 +53,7 @@ class Pipeline:
 
     candidate_loader: CandidateLoader  # stage one, and loading
     clock: PhasePlanner
-    selector: RunningSelector  # learns at an epoch's start how far training has come
+    selector: RunningSelector  # told at an epoch's start how far training is
     scorer: RunningScorer | None  # stage two; None if nothing is scored
     needs: Needs  # of the scorer
     feed: GateFeed | None
@@ -62,7 +62,7 @@ class Pipeline:
     buffer: SelectionBuffer  # stages three and four
     lockstep: LockstepBatches | None  # None for a single process
     options: LoaderOptions
-    # Whether the scorer scores some candidates twice, which is counted.
+    # Whether the scorer scores some candidates twice. These are counted.
     checks: bool = field(init=False)
     scoring: AbstractContextManager[None] = field(init=False)
     selecting: AbstractContextManager[None] = field(init=False)
@@ -77,7 +77,7 @@ class Pipeline:
         self.selecting = charged(self.options.stopwatch, "select")
 
     def run(self, epoch: int, mid_epoch: MidEpochState | None = None) -> Iterator[Rows]:
-        """Yield the training batches of one epoch; `mid_epoch` is how one to be continued began."""
+        """Yield the training batches of one epoch; continue it if `mid_epoch` says how it began."""
         begin, batches = partial(self._open, epoch, mid_epoch), self._fill()
         lockstep, memory = self.lockstep, self.memory
         teaches = self.scorer is not None and learns(self.scorer)
@@ -107,8 +107,8 @@ class Pipeline:
     def state(self) -> PipelineState:
         """The consumer's position and the waiting rows."""
         held = None if self.lockstep is None else self.lockstep.held
-        self.buffer.sift()  # an error may have come before the draw
-        cursor = self.cursor._replace(exempt=0)  # counts pieces that `mid_epoch` joins to one
+        self.buffer.sift()  # an error may have prevented the draw
+        cursor = self.cursor._replace(exempt=0)  # `mid_epoch` joins what this counts
         return PipelineState(cursor, self.buffer.state, self.plain, held, self.finite.skipped)
 
     def go_on(self, state: PipelineState, counted: Stats) -> None:
@@ -123,7 +123,7 @@ class Pipeline:
             self.lockstep.held = held if held is None or device is None else held.on_device(device)
 
     def mid_epoch(self, start: EpochStart, counted: dict[str, Any]) -> MidEpochState:
-        """Return how the running epoch began, as far as it matters after the cursor."""
+        """Return how the running epoch began, as far as resuming at the cursor needs it."""
         epoch_scores = None if self.memory is None else self.memory.epoch_scores
         known, exempt = None, []
         if epoch_scores is not None:
@@ -144,11 +144,11 @@ class Pipeline:
                 else:
                     epoch_scores = self.memory.reopen(mid_epoch.known, mid_epoch.exempt)
         if mid_epoch is None:
-            # Batches that were held or waited come before the first of this epoch's own, and a
-            # state that is saved at one of them must not go on from the last epoch's counts.
+            # Batches left from the last epoch come before this epoch's own. A state that is saved
+            # at one of them must not continue the last epoch's counts.
             self.cursor = self.cursor.opening(epoch)
             self.plain = False
-        # A paced selector learned its progress when the epoch began; a resumed one restored it.
+        # A paced selector is told the progress only when an epoch begins; states restore it.
         if mid_epoch is None and isinstance(self.selector, Paced):
             self.selector.begin(self.clock.progress.at(epoch, 0) or 0.0)
         self.candidate_loader.open(self.cursor, epoch_scores, mid_epoch)
@@ -158,7 +158,7 @@ class Pipeline:
         """Send each batch that arrives through its remaining stages."""
         yield from self._hand_out(self.buffer.release())
         tally, gate = self.tally, self.clock.gate
-        # Such scorers file by index, so each row must be a single example.
+        # Scores are filed by index, so each row must be a single example.
         by_index = self.needs.indices or self.needs.remembers
         met = tally["loaded"] > 0
         for planned, rows, cursor, begun, _ in self.candidate_loader.run(first=not met):
@@ -180,11 +180,11 @@ class Pipeline:
                 rows = self._judge(rows, begun)
             elif self.needs.passes and not tally["scored"] and not (self.feed and self.feed.taken):
                 # Score the very first batch even in a warm-up, so that wrong losses raise at
-                # once and not after a whole epoch. If the loop takes the loader's loss for a
+                # once and not after a whole epoch. If the loop uses the loader's loss to feed a
                 # gate, that loss raises by itself.
                 self._score(rows)
             if phase is not Phase.RESCORE:
-                # Such a batch may start with rows that the last draw chose; it counts as plain.
+                # A plain batch may begin with rows that the last draw chose; it counts as plain.
                 self.plain = phase is Phase.PLAIN and self.feed is not None
                 yield from self._hand_out(self.buffer.route(phase, rows))
         self.plain = False
@@ -217,12 +217,12 @@ class Pipeline:
             scores = scorer.score(rows.batch, rows.indices) if begun is None else begun()
             column = isinstance(scores, Tensor) and scores.shape == (rows.count,)
             if not column or not scores.is_floating_point():
-                scores = check_losses(scores, rows.count)  # raises, or makes floats of counts
+                scores = check_losses(scores, rows.count)  # raises, or turns counts into floats
             scores = scores.detach()
             if self.lockstep is not None or scores.dtype in (torch.float16, torch.bfloat16):
-                scores = scores.float()  # ranks exchange float32; half precision would tie
+                scores = scores.float()  # ranks exchange float32; half precision makes many ties
             if device is not None:
-                # Draws run on the rows' device; a model that spans devices may score elsewhere.
+                # Draws run on the rows' device; a model on several devices may score elsewhere.
                 scores = scores.to(device)
         self.tally["scored"] += rows.count
         if self.checks:

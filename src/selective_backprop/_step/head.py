@@ -1,4 +1,4 @@
-"""A linear head and its cross-entropy, piece by piece, with gradients made on the way."""
+"""Compute a linear head's cross-entropy piece by piece, and its gradients in the forward pass."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -10,23 +10,23 @@ from torch.autograd.function import once_differentiable
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.types import Float, Int64, RowIndices
 
-HELD = 2**25  # probabilities, 128 MiB in float32; on CUDA, whose products are larger, four times
-PIECE = 2**21  # logits, 8 MiB: they stay in caches, and in memory that a CPU's allocator keeps
+HELD = 2**25  # probabilities, 128 MiB in float32; four times as many on CUDA, for larger products
+PIECE = 2**21  # logits, 8 MiB: they stay in the CPU's caches, and its allocator keeps the memory
 FEWEST = 256  # tokens; matrix products with fewer rows take up to a third longer
 
 
 class Head(NamedTuple):
-    """A head's weight and bias, in the precision that its products are computed in."""
+    """A head's weight and bias, in the precision of its matrix products."""
 
     weight: Float[Tensor, "vocabulary feature"]
     bias: Float[Tensor, " vocabulary"] | None
 
 
 class Workspace:
-    """Memory for logits and probabilities that is used again, call after call, on a CPU.
+    """Memory for logits and probabilities that all calls on a CPU share.
 
-    Memory that is taken anew is cleared by the operating system page by page, which takes longer
-    than the exponentials that are written there. On CUDA the allocator of torch does the keeping.
+    The operating system clears newly allocated memory page by page, which takes longer than
+    computing the exponentials that are written there. On CUDA, torch's allocator keeps memory.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Workspace:
     def take(
         self, name: str, rows: int, vocab_size: int, like: Tensor, dtype: torch.dtype
     ) -> Tensor:
-        """Return memory `[row, vocabulary]` with any numbers in it, on the device of `like`."""
+        """Return uninitialised memory `[row, vocabulary]` on the device of `like`."""
         if like.device.type != "cpu":
             return like.new_empty(rows, vocab_size, dtype=dtype)
         kept = self._kept.get(name)
@@ -45,12 +45,12 @@ class Workspace:
 
 
 class Scan(NamedTuple):
-    """What a pass over tokens without gradients found.
+    """The result of a pass over tokens without gradients.
 
     Attributes:
-        losses: `[token]`, in float32 at least.
-        entropies: of the predictions, `[token]`, in nats; None if they were not asked for.
-        probabilities: `[token, vocabulary]`; None if they were not asked for.
+        losses: `[token]`, in float32 or wider.
+        entropies: entropies of the predictions, `[token]`, in nats; None if not asked for.
+        probabilities: `[token, vocabulary]`; None if not asked for.
     """
 
     losses: Float[Tensor, " token"]
@@ -59,7 +59,7 @@ class Scan(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Probabilities of tokens, of which only some are taken, in the order of `rows`."""
+    """Probabilities of tokens; `rows` says which of them are used, and in which order."""
 
     probabilities: Float[Tensor, "token vocabulary"]
     rows: RowIndices
@@ -76,16 +76,16 @@ class _Piece(NamedTuple):
 
 
 def tokens_held(vocab_size: int, device: torch.device) -> int:
-    """Return how many tokens' probabilities to hold: 128 MiB, but at least one piece's."""
+    """Return for how many tokens to hold probabilities: 128 MiB of them, but at least `FEWEST`."""
     return max(FEWEST, HELD * (1 if device.type == "cpu" else 4) // vocab_size)
 
 
 def check_head(head: Any) -> nn.Linear:
-    """Return a head that does as `nn.Linear` does; refuse any other."""
+    """Return a head that computes exactly what `nn.Linear` does; refuse any other."""
     if not isinstance(head, nn.Linear):
         raise ConfigurationError(
             f"head={type(head).__name__}: an nn.Linear from features to the vocabulary is needed, "
-            "such as model.lm_head. Where there is none, make one: head = nn.Linear(features, "
+            "such as model.lm_head. If the model has none, make one: head = nn.Linear(features, "
             "vocab_size, bias=False); head.weight = embedding.weight."
         )
     found = None
@@ -99,10 +99,10 @@ def check_head(head: Any) -> nn.Linear:
         found = f"a weight of shape {tuple(head.weight.shape)}"
     if found is not None:
         raise ConfigurationError(
-            f"the head has {found}, which would be passed over: products with its weight are "
-            "computed in chunks, without calling it. Pass a plain nn.Linear (adapters, quantised, "
-            "sharded and weight-normalised by a hook are none), or compute all logits and use "
-            "TokenSelection."
+            f"the head has {found}, which would be ignored: TokenLoss multiplies by the head's "
+            "weight itself, in chunks, without calling the head. Pass a plain nn.Linear (not an "
+            "adapter, nor a quantised, sharded or weight-normalised layer), or compute all logits "
+            "and use TokenSelection."
         )
     return head
 
@@ -137,9 +137,9 @@ def scan(
 class HeadLoss(torch.autograd.Function):
     """The weighted mean of tokens' cross-entropies, with gradients made in the forward pass.
 
-    The forward pass has the probabilities at hand, from which the gradients follow; to make them
-    in the backward pass would take the logits once more. They are held in float32 until they are
-    scaled by the gradient that comes later, so that half precision does not lose small ones.
+    The gradients follow from the probabilities, which the forward pass has at hand. The backward
+    pass would have to compute the logits again. The gradients are held in float32 until the
+    backward pass scales them, so that half precision does not lose small ones.
     """
 
     @staticmethod
@@ -154,18 +154,18 @@ class HeadLoss(torch.autograd.Function):
         space: Workspace,
         known: Known | None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the mean, 0 if there are no tokens, and each token's loss.
+        """Return the mean loss (0 without tokens) and each token's loss.
 
         Args:
-            ctx: what the backward pass gets.
+            ctx: passes the gradients to the backward pass.
             hidden: `[token, feature]`.
             weight: `[vocabulary, feature]`.
             bias: `[vocabulary]`, or None.
             targets: int64 `[token]`.
-            weights: of the tokens, `[token]`; None where all weigh 1.
-            chunk: the most tokens to take at once.
-            space: where logits and probabilities go.
-            known: their losses and probabilities; None if they are still to be computed.
+            weights: the tokens' weights, `[token]`; None if all weigh 1.
+            chunk: the largest number of tokens to compute at once.
+            space: memory for logits and probabilities.
+            known: the tokens' losses and probabilities; None if they are still to be computed.
         """
         head, rows = _in_precision(Head(weight, bias), hidden)
         with torch.autocast(hidden.device.type, enabled=False):
@@ -183,7 +183,8 @@ class HeadLoss(torch.autograd.Function):
                 losses[part.rows] = part.losses
                 if made == (None, None, None):
                     continue
-                slopes = part.probabilities  # less 1 at the target: of the loss by the logits
+                # The gradient of the loss by the logits: probabilities, less 1 at the target.
+                slopes = part.probabilities
                 slopes.scatter_add_(1, part.targets[:, None], -slopes.new_ones(len(slopes), 1))
                 if weights is not None:
                     slopes.mul_(weights[part.rows, None])
@@ -207,7 +208,7 @@ class HeadLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, slope: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the gradients made in the forward pass."""
-        # A copy of the weight's gradient is spared where it is known not to be needed.
+        # If the factor is known to be 1, no scaled copy of the weight's gradient is made.
         whole = slope.device.type == "cpu" and bool(slope == 1)
         made = (
             None if each is None else (each if whole else each * slope).to(dtype)
@@ -225,7 +226,7 @@ def _pieces(
     known: Known | None = None,
     into: Tensor | None = None,
 ) -> Iterator[_Piece]:
-    """Yield pieces of the tokens; the next overwrites what is not written `into` a tensor."""
+    """Yield pieces of the tokens; each overwrites the one before, except what goes `into`."""
     tokens, vocab_size = hidden.shape[0], head.weight.shape[0]
     size = max(1, min(tokens, chunk))
     if hidden.device.type == "cpu":
@@ -248,8 +249,8 @@ def _pieces(
         else:
             torch.addmm(head.bias, part, head.weight.t(), out=logits)
         torch.softmax(logits, -1, dtype=found.dtype, out=found)
-        # The highest probability is that of the highest logit, which gives the log-sum-exp
-        # exactly, even where the target's own probability is too small for a float32.
+        # The log-sum-exp is computed from the highest logit and its probability, so it is exact
+        # even if the target's own probability is too small for a float32.
         highest = logits.amax(1).to(found.dtype)
         losses = (highest - _at(logits, asked)) - found.amax(1).log()
         yield _Piece(rows, part, asked, logits, found, losses)
@@ -261,7 +262,7 @@ def _at(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def _add_product(total: Tensor, slopes: Tensor, hidden: Tensor) -> None:
-    """Add the gradient of the weight that comes from a piece; never summed in half precision."""
+    """Add a piece's gradient of the weight to the total, never in half precision."""
     if slopes.dtype == total.dtype:
         total.addmm_(slopes.t(), hidden)
     else:
@@ -269,12 +270,12 @@ def _add_product(total: Tensor, slopes: Tensor, hidden: Tensor) -> None:
 
 
 def wide(tensor: Tensor) -> torch.dtype:
-    """Return the precision of sums: float32, or float64 where the tensor has it."""
+    """Return the precision of sums: float32, or float64 if the tensor has it."""
     return torch.promote_types(tensor.dtype, torch.float32)
 
 
 def _in_precision(head: Head, hidden: Tensor) -> tuple[Head, Tensor]:
-    """Return the head and its input as `nn.Linear` would compute with them, under autocast too."""
+    """Return the head and its input in the precision that `nn.Linear` and autocast would use."""
     kind = hidden.device.type
     if not torch.is_autocast_enabled(kind) or hidden.dtype == torch.float64:
         return head, hidden

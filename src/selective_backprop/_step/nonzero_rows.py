@@ -1,4 +1,4 @@
-"""Rows whose gradient is exactly zero are left out of batches that the loop owns."""
+"""Leave rows whose gradient is exactly zero out of the training loop's batches."""
 
 from collections.abc import Collection, Mapping
 from itertools import islice
@@ -30,33 +30,33 @@ class NonzeroRows:
     """Leave out of each batch the rows whose gradient is exactly zero.
 
     A row's gradient is zero, for example, if its advantage is 0 (as in a GRPO group with equal
-    rewards), its hinge loss is 0, none of its tokens counts, or PPO clips all of its tokens. You
-    pass numbers, such as advantages, that are all 0 in these rows.
+    rewards), its hinge loss is 0, none of its tokens counts, or PPO clips all of its tokens. With
+    each batch you pass numbers, such as advantages, that are all 0 in these zero rows.
 
-    By default, these zero rows are removed from each batch, and
-    `(selection.weights * losses).mean()` is still the mean over all rows of the batch. Loss and
-    gradient therefore equal those of the whole batch, up to rounding. If all rows are zero, one of
-    them is kept, and the step has a gradient of zero. Momentum and weight decay then act as without
-    selection, and under DDP each rank takes every step.
+    By default, zero rows are removed from each batch. `(selection.weights * losses).mean()` is
+    still the mean over all rows of the batch, so loss and gradient equal those of the whole batch,
+    up to rounding. If all rows are zero, one of them is kept. Your optimiser then takes a step with
+    a gradient of zero, as it would without selection, and under DDP each rank takes every step.
 
-    With `backfill`, the other rows wait until they fill a batch of this size. There are fewer
-    steps, and the mean is over the rows of the full batch. Ranks step together: a rank gets a batch
-    only when every rank has one. All ranks must therefore call this object equally often.
+    With `backfill`, rows that are not zero wait until they fill a batch of this size. You take
+    fewer steps, and each mean is over the rows of a full batch. With several ranks, a rank gets a
+    batch only when every rank has one, so all ranks must call this object equally often.
 
     Two things differ from training without selection: BatchNorm in training mode sees fewer rows,
-    and dropout draws other masks. A row with a second loss is not zero: for example, a KL penalty,
-    or the router loss of a mixture of experts.
+    and dropout draws other masks. If rows also have a second loss, such as a KL penalty or the
+    router loss of a mixture of experts, their gradients are not zero: do not leave them out.
 
     Args:
         backfill: number of rows of a training batch, at least 1. None returns each batch at once,
             without its zero rows.
-        refills: with `backfill`, wait at most this many batches (1 or more) for a full one.
-            After these, the waiting rows form a smaller batch. On several ranks, its mean is over
-            the rows of all ranks, and a rank without waiting rows gets a row of weight 0. None sets
-            no limit.
-        whole: paths of the parts of a batch that are not divided into rows.
-        pad: maps the path of a part of the batch to the number that `backfill` fills it up with on
-            the right, if it joins tensors of different widths.
+        refills: with `backfill`, the number of calls in a row without a full batch, at least 1,
+            after which waiting rows are returned as a smaller batch. On several ranks, the mean is
+            then over the rows of all ranks, and a rank without waiting rows gets a row of weight 0.
+            None sets no limit.
+        whole: paths of the parts of a batch that are not divided into rows. A path consists of the
+            keys, field names and positions that lead to a part, joined by dots.
+        pad: maps the path of a tensor in the batch to the number that fills it up on the right, if
+            `backfill` joins tensors of different widths.
 
     Raises:
         ConfigurationError: if an option is out of its range, or `refills` is given without
@@ -85,7 +85,9 @@ class NonzeroRows:
         self._size = check_whole("backfill", backfill, optional=True)
         self._refills, self._came = check_whole("refills", refills, optional=True), 0
         if self._refills is not None and self._size is None:
-            raise ConfigurationError(f"refills={refills} limits backfill, which is None")
+            raise ConfigurationError(
+                f"refills={refills} limits backfill, which is None: pass backfill= too"
+            )
         self._layout, self._buffer = Layout(check_paths("whole", whole), check_pad(pad)), None
         self._knows_layout = False
         if self._size is None:
@@ -102,21 +104,21 @@ class NonzeroRows:
     def __call__(self, batch: Any, values: Tensor) -> list[tuple[Any, Selection]]:
         """Return the batches to train on now, without rows that are zero.
 
-        On CUDA the host waits for the device, because it must know the number of rows.
+        On CUDA, the CPU waits for the GPU, because it must know the number of rows.
 
         Args:
             batch: tensors, arrays or lists of one row per example, in any containers. They must be
                 data, not results of the model, because copies of rows carry no gradients.
             values: numbers or Booleans, `[row]` or `[row, ...]`, such as advantages, a mask of the
-                tokens that count, or losses. A row is zero if all its values are exactly 0. An
-                advantage of 1e-9 is not 0. Rounding can cause such advantages in groups of equal
-                rewards; test these groups by `rewards != rewards[:, :1]`.
+                tokens that count, or losses. A row is zero if all its values are exactly 0.
+                Advantages of equal rewards may differ from 0 by rounding, such as 1e-9: pass
+                `informative(rewards).flatten()` instead.
 
         Returns:
-            Pairs of a batch and its `Selection`, which holds the rows' places in the batches they
-            came from, and their weights. By default there is one pair. With `backfill` there is one
-            pair for each full batch, so often none. All weights are then 1, except when `refills`
-            ends the wait on several ranks.
+            Pairs of a batch and its `Selection`, which holds each row's weight and its place in the
+            batch that it came from. By default there is one pair. With `backfill` there is one pair
+            for each full batch, so often none. All weights are then 1, except in a smaller batch on
+            several ranks.
 
         Raises:
             BatchError: if the batch cannot be divided into rows, or its tensors require gradients.
@@ -128,21 +130,21 @@ class NonzeroRows:
             self._knows_layout = True
         if any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in list_leaves(batch)):
             raise BatchError(
-                "the batch holds tensors that require gradients, and rows are copied without; pass "
-                "the data, and run the model on the rows that come back"
+                "the batch holds tensors that require gradients, but copies of rows carry none. "
+                "Pass the data, and run the model on the rows that are returned"
             )
         if not isinstance(values, Tensor) or not values.ndim or len(values) != count:
             of_shape = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else "no tensor"
             raise LossError(
-                f"values of {of_shape} for a batch of {count} rows: a tensor with one number, or "
-                "one row of numbers, for each is needed"
+                f"values of {of_shape} for a batch of {count} rows: pass a tensor with one number, "
+                "or one row of numbers, for each row of the batch"
             )
         nonzero = (values.detach() != 0).reshape(count, -1).any(1)
         rows = nonzero.nonzero().flatten()
         if self._buffer is not None:
             return self._fill_up(self._buffer, batch, rows, count)
         if not len(rows):
-            rows = rows.new_zeros(min(count, 1))  # its gradient is zero: any row will do
+            rows = rows.new_zeros(min(count, 1))  # all gradients are zero, so any row will do
         return [_weighed(self._take(batch, rows, count), rows, len(rows) / max(count, 1))]
 
     def _take(self, batch: Any, rows: Tensor, count: int) -> Any:
@@ -151,7 +153,7 @@ class NonzeroRows:
     def _fill_up(
         self, buffer: SelectionBuffer, batch: Any, rows: Tensor, count: int
     ) -> list[tuple[Any, Selection]]:
-        """Let rows wait; return the batches that are full on all ranks, or what refills end."""
+        """Let rows wait; return batches full on all ranks, or a smaller one after `refills`."""
         if len(rows):
             buffer.adopt(Rows(self._take(batch, rows, count), len(rows), rows))
         waiting, size = self._waiting(buffer.state.rows), buffer.shape.batch_size or 1
@@ -168,7 +170,7 @@ class NonzeroRows:
         own = taken[self._ranks.rank]
         if not sum(taken):
             return []
-        if not own:  # its gradient is zero, and this rank steps with the others
+        if not own:  # a row of weight 0 lets this rank step with the others
             rows = rows.new_zeros(min(count, 1))
             return [_weighed(self._take(batch, rows, count), rows, 0.0)]
         ready = islice(buffer.release(), 1) if own == size else buffer.close(Leftovers.FLUSH)
@@ -203,6 +205,6 @@ class NonzeroRows:
 
 
 def _weighed(batch: Any, rows: Tensor | None, weight: float) -> tuple[Any, Selection]:
-    assert rows is not None  # places are known of all
+    assert rows is not None  # the place of each row is known
     weights = torch.full((len(rows),), weight, device=rows.device)
     return batch, Selection(rows, weights)

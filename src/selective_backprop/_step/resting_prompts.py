@@ -1,4 +1,4 @@
-"""Prompts that taught nothing lately are drawn less often, before anything is generated."""
+"""Draw prompts that taught nothing lately less often, so that fewer answers are generated."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,19 +17,19 @@ from selective_backprop._step.rollouts import informative
 class RestingPrompts(Sampler[int]):
     """Draw prompts in random order; if a prompt taught nothing lately, draw it less often.
 
-    A prompt teaches nothing if all answers to it get equal rewards, and this will probably happen
-    again. Each time it does, the prompt's odds (its probability of being drawn in the next pass)
-    are multiplied by `explore`. They never fall below `least`, so every prompt comes back. As soon
-    as answers get different rewards, the odds return to 1. Pass the object as `sampler` to the
-    loader of the prompts.
+    If all answers to a prompt get equal rewards, the prompt teaches nothing, and will probably
+    teach nothing the next time. Each time, its odds (the probability that it is drawn in the next
+    pass) are multiplied by `explore`. The odds never fall below `least`, so every prompt comes
+    back. Once its answers get different rewards, the odds return to 1. Pass this object as
+    `sampler=` to the data loader of the prompts.
 
-    Each pass over the sampler draws anew. With several ranks, build each rank's sampler with the
-    same arguments, and record all ranks' rewards in it. Give each rank its own part of the drawn
-    prompts.
+    Each pass over the sampler draws anew. With several ranks, build a sampler with the same
+    arguments on each rank, and record the rewards of all ranks in each. Let each rank train on its
+    own part of the drawn prompts.
 
     Args:
         prompts: number of prompts.
-        explore: factor of the odds for each successive time a prompt teaches nothing, in (0, 1].
+        explore: factor of the odds each time a prompt teaches nothing, in (0, 1].
         least: the lowest odds, in (0, 1].
         seed: seed of the order and the draws.
 
@@ -67,7 +67,7 @@ class RestingPrompts(Sampler[int]):
         return (self._explore**self._visits).clamp(min=self._least)
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the prompts of one pass; if none is drawn, the one with the highest odds."""
+        """Yield the prompts of one pass. If none is drawn, yield the one with the highest odds."""
         generator = torch.Generator().manual_seed(mix_seeds(self._seed, self._passes))
         self._passes += 1
         odds = self.odds
@@ -79,28 +79,29 @@ class RestingPrompts(Sampler[int]):
     def record(self, prompts: Tensor, rewards: Tensor) -> None:
         """Note the rewards of the answers to some prompts.
 
-        You may pass a prompt several times, and each time counts. If it taught something at least
-        once, its odds are 1.
+        You may pass a prompt several times in a call, and each time counts. If it taught something
+        at least once, its odds return to 1.
 
         Args:
-            prompts: the prompts' numbers, `[prompt]`.
-            rewards: `[prompt, answer]`, as `informative` takes them: a prompt taught something if
-                its rewards differ. Or Booleans, `[prompt]`, that say whether each prompt taught
-                something.
+            prompts: numbers of the prompts, from 0, `[prompt]`.
+            rewards: one reward for each answer, `[prompt, answer]`: a prompt taught something if
+                its rewards differ. Or Booleans, `[prompt]`, True if the prompt taught something.
 
         Raises:
-            ConfigurationError: if a number belongs to no prompt.
+            ConfigurationError: if there is no prompt with one of these numbers.
             LossError: if there is not one row of rewards for each prompt.
         """
         told = rewards.dtype == torch.bool and rewards.ndim == 1
         taught = (rewards if told else informative(rewards).any(1)).cpu()
         prompts = prompts.cpu()
         if len(prompts) != len(taught):
-            raise LossError(f"rewards of {len(taught)} prompts for {len(prompts)} numbers")
+            raise LossError(
+                f"got rewards of {len(taught)} prompts for {len(prompts)} numbers of prompts"
+            )
         if len(prompts) and not 0 <= int(prompts.min()) <= int(prompts.max()) < len(self._visits):
             raise ConfigurationError(
-                f"prompts {int(prompts.min())} to {int(prompts.max())}; there are 0 to "
-                f"{len(self._visits) - 1}"
+                f"got prompts {int(prompts.min())} to {int(prompts.max())}, but there are only "
+                f"prompts 0 to {len(self._visits) - 1}"
             )
         count = len(self._visits)
         learned = torch.bincount(prompts[taught], minlength=count) > 0
@@ -108,7 +109,7 @@ class RestingPrompts(Sampler[int]):
         self._visits = visits.masked_fill(learned, 0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how often each prompt taught nothing in a row, and how many passes began."""
+        """Return how many times in a row each prompt taught nothing, and how many passes began."""
         return {"visits": self._visits.clone(), "passes": self._passes}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Which answers to train on, by the rewards of each prompt's group of answers."""
+"""Choose answers to train on, by the rewards of all answers to their prompt."""
 
 import math
 from typing import Any
@@ -14,11 +14,13 @@ from selective_backprop._core.options import check_number, check_whole
 def informative(rewards: Tensor, *, pass_rate: tuple[float, float] | None = None) -> Tensor:
     """Return which answers to train on: those to prompts whose answers got different rewards.
 
-    Rewards are compared exactly. Testing advantages for 0 would not work: the mean of eight rewards
-    of 0.1 may differ from 0.1 in its last bit. Equal rewards then get advantages that are not 0.
+    If all answers to a prompt got equal rewards, their GRPO advantages are 0, so that nothing is
+    learned from them. Rewards are compared exactly. Do not test advantages for 0 instead: the mean
+    of eight rewards of 0.1 may differ from 0.1 in its last bit, and then advantages are not 0.
 
     Args:
-        rewards: numbers, `[prompt, answer]`; NaN if an answer has no reward, which leaves it out.
+        rewards: numbers, `[prompt, answer]`. NaN marks an answer without a reward, which is left
+            out.
         pass_rate: lowest and highest mean reward of the prompts to keep, such as `(0.2, 0.8)`. This
             also leaves out prompts that are hardly ever or nearly always solved, which changes
             training. None leaves out only prompts with equal rewards, which does not change
@@ -28,8 +30,8 @@ def informative(rewards: Tensor, *, pass_rate: tuple[float, float] | None = None
         Booleans, `[prompt, answer]`, on the device of `rewards`. Flatten them for `NonzeroRows`.
 
     Raises:
-        LossError: if `rewards` is no tensor with two axes.
-        ConfigurationError: if `pass_rate` is no pair of finite numbers with the lower one first.
+        LossError: if `rewards` is not a tensor with two axes.
+        ConfigurationError: if `pass_rate` is not a pair of finite numbers with the lower one first.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -49,9 +51,9 @@ def informative(rewards: Tensor, *, pass_rate: tuple[float, float] | None = None
 def max_variance(rewards: Tensor, keep: int) -> Tensor:
     """Return, for each prompt, the `keep` answers whose rewards have the highest variance.
 
-    These are some answers with the highest and some with the lowest rewards. As in PODS, all
-    answers are generated and rewarded, but only these are trained on. Compute their advantages from
-    the mean and the standard deviation of the kept answers' rewards only.
+    These are some answers with the highest and some with the lowest rewards. You generate and
+    reward all answers, but train only on these. Compute advantages from the mean and the standard
+    deviation of the kept answers' rewards only.
 
     Args:
         rewards: finite numbers, `[prompt, answer]`.
@@ -65,7 +67,7 @@ def max_variance(rewards: Tensor, keep: int) -> Tensor:
         ConfigurationError: if `keep` is out of its range.
 
     Source:
-        Xu et al. 2025, arXiv:2504.13818.
+        Xu et al. 2025, arXiv:2504.13818 (PODS).
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -76,12 +78,13 @@ def max_variance(rewards: Tensor, keep: int) -> Tensor:
     answers = rewards.shape[1]
     keep = int(check_whole("keep", keep, most=answers))
     if not rewards.isfinite().all():
-        raise LossError("rewards are not finite; max_variance compares those of all answers")
+        raise LossError("rewards are not finite, but max_variance compares all answers' rewards")
     ordered, order = (rewards - rewards.mean(1, keepdim=True)).sort(1, descending=True)
-    # Sums over the first n answers, n from 0; of the k highest and the keep - k lowest, k from 0.
+    # First the sums over the n highest rewards, for each n from 0. From these follow the sums over
+    # the k highest and the keep - k lowest rewards, for each k from 0.
     sums, squares = (functional.pad(part.cumsum(1), (1, 0)) for part in (ordered, ordered**2))
     highest = torch.arange(keep + 1, device=rewards.device)
-    rest = answers - keep + highest  # where the lowest begin
+    rest = answers - keep + highest  # where the lowest rewards begin
     total, square = (part[:, highest] + part[:, -1:] - part[:, rest] for part in (sums, squares))
     best = (square - total**2 / keep).argmax(1, keepdim=True)
     places = torch.arange(answers, device=rewards.device)
@@ -93,7 +96,7 @@ def _as_groups(rewards: Any) -> Tensor:
     if not isinstance(rewards, Tensor) or rewards.ndim != 2 or not rewards.shape[1]:
         found = f"shape {tuple(rewards.shape)}" if isinstance(rewards, Tensor) else "no tensor"
         raise LossError(
-            f"rewards of {found}: a tensor `[prompt, answer]` is needed, such as "
+            f"got rewards of {found}: a tensor `[prompt, answer]` is needed, such as "
             "rewards.view(-1, answers)"
         )
     return rewards if rewards.is_floating_point() else rewards.float()
@@ -103,7 +106,7 @@ def check_band(band: Any) -> tuple[float, float]:
     """Return the lowest and the highest mean reward of prompts to keep.
 
     Raises:
-        ConfigurationError: if they are no pair of finite numbers, the lower one first.
+        ConfigurationError: if they are not a pair of finite numbers with the lower one first.
     """
     if not isinstance(band, tuple | list) or len(band) != 2:
         raise ConfigurationError(f"pass_rate={band!r:.60}: a pair is needed, such as (0.2, 0.8)")

@@ -1,4 +1,4 @@
-"""Run modules that treat each position by itself on some positions only."""
+"""Run modules on some positions only, if they treat each position by itself."""
 
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from selective_backprop._core.errors import BatchError, ConfigurationError
 from selective_backprop._step.latest import places_of
 
-# What mixes positions, or rows of a batch, so that leaving some out would change the others.
+# Layers that mix positions or rows of a batch: leaving some out would change the others.
 MIXING = (
     nn.MultiheadAttention,
     nn.RNNBase,
@@ -26,11 +26,10 @@ def rows_only(kept: Tensor, *modules: nn.Module) -> Generator[None]:
     """Run modules on the kept positions only, while the context is open.
 
     Use it for modules in the last block of a transformer: the output projection of the attention,
-    the norms after the attention, and the MLP. Only the head and the loss may follow this block.
-    Each module gets the kept positions alone, as `[1, kept, feature]`. Its output is 0 at all other
-    positions, so a residual connection leaves them unchanged. At the kept positions, values and
-    gradients are the same as without `rows_only`. Do not pass a module of an earlier block, because
-    later attention reads all of its positions.
+    the norms after the attention, and the MLP. Do not pass a module of an earlier block, because
+    later attention reads all of its positions. Each module gets only the kept positions, of shape
+    `[1, kept, feature]`. Its output is 0 at all other positions, so a residual connection leaves
+    them unchanged. At the kept positions, values and gradients are the same as without `rows_only`.
 
     The modules get hooks, which are removed when the context ends. With gradient checkpointing,
     `backward()` runs the block again, so call it inside the context. Dropout inside the
@@ -38,15 +37,15 @@ def rows_only(kept: Tensor, *modules: nn.Module) -> Generator[None]:
 
     Args:
         kept: a mask `[row, token]`, True at the positions to run on, usually from
-            `TokenLoss.choose`. On CUDA the host waits for the mask once, unless the mask is in the
-            host's memory. The `TokenLoss` that made the mask does not wait again.
+            `TokenLoss.choose`. On CUDA, the CPU waits for the mask once, unless the mask is on the
+            CPU. The `TokenLoss` that made the mask does not wait again.
         modules: each module takes and returns one or several tensors `[row, token, feature]`, and
             treats each position by itself.
 
     Raises:
         ConfigurationError: if `kept` is not a mask, or a module holds a layer that mixes positions.
-        BatchError: while the context is open, if a module gets no tensor of the mask's shape, or
-            returns a tensor of another shape.
+        BatchError: while the context is open, if a module gets no tensor with the mask's rows and
+            tokens, or returns a tensor of another shape.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -60,14 +59,14 @@ def rows_only(kept: Tensor, *modules: nn.Module) -> Generator[None]:
     if kept.dtype != torch.bool or not kept.ndim:
         raise ConfigurationError(
             f"kept is {kept.dtype} of shape {tuple(kept.shape)}; a mask of Booleans [row, token] "
-            "is needed, such as TokenLoss.choose(labels) returns"
+            "is needed, as TokenLoss.choose(labels) returns"
         )
     for module in modules:
         for name, part in module.named_modules():
             if isinstance(part, MIXING):
                 raise ConfigurationError(
                     f"{type(module).__name__} holds {type(part).__name__} ({name or 'itself'}), "
-                    "which mixes positions or rows; pass modules that treat each position by "
+                    "which mixes positions or rows. Pass modules that treat each position by "
                     "itself, such as the MLP of the last block"
                 )
     rows = _Rows(kept)
@@ -78,11 +77,11 @@ def rows_only(kept: Tensor, *modules: nn.Module) -> Generator[None]:
         try:
             yield
         finally:
-            rows.open = False  # a compiled module may call hooks that are removed
+            rows.open = False  # a compiled module may still call hooks after their removal
 
 
 class _Rows:
-    """The kept positions of a batch, and how tensors are gathered from and scattered to them."""
+    """Gathers tensors from the kept positions of a batch, and scatters them back."""
 
     def __init__(self, kept: Tensor) -> None:
         self._shape, self._places = kept.shape, places_of(kept)
@@ -105,8 +104,8 @@ class _Rows:
         gathered = _each(inputs, take), _each(options, take)
         if not found:
             raise BatchError(
-                f"{type(module).__name__} got no tensor of shape {(*self._shape, 'features')}; "
-                "rows_only serves modules that take the mask's rows and tokens"
+                f"{type(module).__name__} got no tensor of shape {(*self._shape, 'features')}. "
+                "rows_only needs modules whose inputs have the mask's rows and tokens"
             )
         return gathered
 
@@ -118,7 +117,7 @@ class _Rows:
             if tensor.ndim < 3 or tensor.shape[:2] != (1, len(self._places)):
                 raise BatchError(
                     f"{type(module).__name__} returned shape {tuple(tensor.shape)} for "
-                    f"{len(self._places)} positions; rows_only serves modules that return "
+                    f"{len(self._places)} positions. rows_only needs modules that return "
                     "[row, token, feature]"
                 )
             whole = tensor.new_zeros(self._shape.numel(), *tensor.shape[2:])
@@ -128,7 +127,7 @@ class _Rows:
 
 
 def _each(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Return a tensor, or the tensors in a tuple, list or mapping, changed."""
+    """Return `value` with `change` applied to its tensors; it may be a tensor or a container."""
     match value:
         case Tensor():
             return change(value)

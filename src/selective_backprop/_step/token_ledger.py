@@ -19,18 +19,18 @@ class TokenLedger:
 
     You can use the remembered losses in two ways. If you pass them as `reference=` when you call a
     `TokenLoss`, it prefers tokens whose loss has fallen least below the remembered one. If you pass
-    them as `scores=` to `TokenLoss.choose`, it chooses tokens before the model runs. A token
-    without a remembered loss is NaN, which ranks highest either way.
+    them as `scores=` to `TokenLoss.choose`, it chooses tokens before the model runs. In both cases
+    a token without a remembered loss is NaN, which ranks highest.
 
-    Each loss takes 2 bytes in the host's memory, as a float16, which holds three digits. Losses on
-    CUDA are copied to the host in the background, so that the host need not wait. There are two
-    exceptions. The host waits once for each tensor of document numbers on the device. It also waits
-    if you recall losses that have not arrived yet.
+    Each loss takes 2 bytes of CPU memory: it is stored as a float16, which holds three digits.
+    Losses on a GPU are copied to the CPU in the background. The CPU waits for the GPU in two cases:
+    once for each tensor of document numbers on the GPU, and if you recall losses that have not
+    arrived yet.
 
     Args:
         documents: number of documents in the data set.
-        length: the most tokens that a document has in a batch.
-        first: keep the first loss of each token, instead of its last.
+        length: the largest number of tokens that a document has in a batch.
+        first: keep the first loss of each token instead of the last.
 
     Raises:
         ConfigurationError: if a number is not whole and at least 1, or `first` is no bool.
@@ -48,7 +48,7 @@ class TokenLedger:
         shape = (int(check_whole("documents", documents)), int(check_whole("length", length)))
         self._losses = torch.full(shape, torch.nan, dtype=torch.float16)
         self._first = check_flag("first", first)
-        self._numbers: Latest[Tensor] = Latest()  # of documents, on the host
+        self._numbers: Latest[Tensor] = Latest()  # document numbers, on the CPU
         self._late: deque[tuple[torch.cuda.Event, Tensor, Tensor]] = deque()
 
     def recall(self, documents: RowIndices, length: int) -> Tensor:
@@ -63,7 +63,7 @@ class TokenLedger:
 
         Raises:
             ConfigurationError: if a document is not in the data set, or `length` exceeds the
-                ledger's.
+                `length` of this ledger.
         """
         rows = self._rows(documents, length)
         self._file_late(needed=rows)
@@ -71,7 +71,7 @@ class TokenLedger:
         return losses.to(documents.device, non_blocking=True)
 
     def file(self, documents: RowIndices, losses: Tensor) -> None:
-        """Remember losses; where a loss is NaN, the remembered loss stays.
+        """Remember losses. Where a loss is NaN, keep the remembered one.
 
         Args:
             documents: the documents' numbers, int64 `[row]`, each at most once.
@@ -83,7 +83,7 @@ class TokenLedger:
         if losses.ndim != 2 or len(losses) != len(documents):
             raise ConfigurationError(
                 f"losses of shape {tuple(losses.shape)} for {len(documents)} documents; "
-                "[row, token] is needed, a row for each"
+                "[row, token] is needed, with one row for each document"
             )
         rows, losses = self._rows(documents, losses.shape[1]), losses.detach()
         if not losses.is_cuda:
@@ -96,7 +96,7 @@ class TokenLedger:
         self._file_late()
 
     def _file_late(self, needed: Tensor | None = None, *, every: bool = False) -> None:
-        """File the losses that have arrived; wait for all, or for those of documents `needed`."""
+        """File the losses that have arrived; wait for all others if some are `needed`."""
         waits = every or (
             needed is not None and any(torch.isin(rows, needed).any() for _, rows, _ in self._late)
         )
@@ -142,7 +142,7 @@ class TokenLedger:
         if length > longest or (len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < known):
             low, high = (int(rows.min()), int(rows.max())) if len(rows) else (0, 0)
             raise ConfigurationError(
-                f"documents {low} to {high} of {length} tokens; this ledger has documents 0 to "
-                f"{known - 1} of at most {longest} tokens. Build it with the data set's sizes."
+                f"got documents {low} to {high} of {length} tokens, but this ledger has documents "
+                f"0 to {known - 1} of at most {longest} tokens. Build it with the data set's sizes."
             )
         return rows

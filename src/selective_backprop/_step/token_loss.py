@@ -1,4 +1,4 @@
-"""`TokenLoss`: a language model's head and loss, on the tokens that are trained on."""
+"""`TokenLoss`: a language model's head and loss, computed on chosen tokens."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -27,10 +27,10 @@ _Returned = TypeVar("_Returned")
 
 
 def _uncompiled(function: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
-    """Keep `torch.compile` out of a function, and out of all that it calls.
+    """Keep `torch.compile` out of a function and all that it calls.
 
-    `torch.compiler.disable` does it, but imports the compiler, which takes longer than importing
-    torch; so it is called when the function is, and not when the function is defined.
+    `torch.compiler.disable` does this, but imports the compiler, which takes longer than importing
+    torch. So it is called when the function is called, not when the function is defined.
     """
 
     @wraps(function)
@@ -44,31 +44,32 @@ def _uncompiled(function: Callable[_Given, _Returned]) -> Callable[_Given, _Retu
 class TokenLoss:
     """Compute a language model's cross-entropy from its last hidden states, on chosen tokens.
 
-    Call it in place of the head and the loss. The head first computes the losses of all tokens
-    without gradients, and the selection chooses tokens. The head's forward and backward pass then
-    run over the kept tokens only. The gradients of the mean loss of the kept tokens are exact, up
-    to rounding. If all tokens are kept, or you pass `kept`, the head runs once.
+    Call it in place of the model's head (its last linear layer) and the loss. It first computes the
+    losses of all tokens without gradients, and `selection` chooses tokens by these losses. The
+    head's forward and backward pass then run over the kept tokens only. The gradients of the mean
+    loss of the kept tokens are exact, up to rounding. If all tokens are kept, or you pass `kept`,
+    the head runs once.
 
     Logits are computed for `chunk` tokens at a time, so memory holds at most `[chunk, vocabulary]`
-    logits and as many probabilities. Losses and sums are at least in float32. Under autocast,
-    matrix products have autocast's precision. On CUDA the host waits for the device once per call,
-    to learn how many tokens count. It does not wait if `rows_only` has already waited for the
-    same mask. Nor does it wait if the labels, and `kept` if given, are on the CPU and the selection
-    has a rate.
+    logits and as many probabilities. Losses and sums are in float32 or wider. Under autocast,
+    matrix products have autocast's precision. On CUDA, the CPU waits for the GPU once per call, to
+    learn how many tokens count (are not `ignored`). It does not wait if `rows_only` has already
+    waited for the same mask, or if the selection has a rate and the labels (and `kept` if given)
+    are on the CPU.
 
     Args:
-        head: the model's last layer, `nn.Linear` from features to the vocabulary, with or without a
+        head: the model's head, an `nn.Linear` from features to the vocabulary, with or without a
             bias; its weight may be the embedding's. It is not called: its weights are read at each
             call of this object. If the model scales or caps logits after its head, the loss does
             not include this.
-        selection: which tokens are kept; None keeps all tokens that count.
+        selection: which tokens are kept; None keeps all whose label is not -100.
         shift: compare each token's prediction with the next label, as models of Hugging Face do. In
             every mask and loss that you pass or get, position `t` then stands for the prediction of
             label `t + 1`. The last position does not count.
         entropy: choose tokens by the entropy of their predictions, instead of by their losses.
         chunk: number of tokens whose logits or probabilities are held at once. None takes as many
             as fit into 128 MiB in float32 (512 MiB on CUDA), but at least 256. If all tokens that
-            count fit into one chunk, kept tokens are computed only once.
+            count fit into one chunk, the logits of kept tokens are computed only once.
 
     Raises:
         ConfigurationError: if the head is not a plain linear layer, or an option is wrong.
@@ -110,7 +111,7 @@ class TokenLoss:
 
     @property
     def head(self) -> nn.Linear:
-        """The model's last layer."""
+        """The model's head."""
         return self._head
 
     @_uncompiled
@@ -129,19 +130,18 @@ class TokenLoss:
             labels: token ids `[row, token]`; the selection's `ignored` marks tokens that do not
                 count.
             reference: a loss per token, `[row, token]`, which is subtracted from the token's loss
-                or entropy before tokens are chosen. NaN, for an unknown loss, ranks the token
-                highest.
-            kept: a mask of the tokens to train on, `[row, token]`, as `choose` returns it. The
-                selection is then not used. Tokens that do not count are left out.
+                or entropy before tokens are chosen. NaN (an unknown loss) ranks the token highest.
+            kept: a mask of the tokens to train on, `[row, token]`, as `choose` returns it. It
+                replaces the selection. Tokens that do not count are left out.
 
         Returns:
-            The loss, 0 if no token is kept; the mask of the kept tokens; and the losses that were
-            computed. If tokens were chosen by their losses or entropies, these are the losses of
-            all tokens that count, else of the kept tokens.
+            The mean loss (0 if no token is kept), the mask of the kept tokens, and the losses that
+            were computed. These are the losses of all tokens that count if tokens were chosen by
+            their losses or entropies, else those of the kept tokens.
 
         Raises:
             LossError: if shapes do not fit each other and the head, labels are not token ids, or a
-                reference is given although tokens are not chosen by scores.
+                reference is given although tokens are not chosen by their losses or entropies.
             ConfigurationError: if the head is no longer a plain linear layer.
         """
         rows, targets = self._counted(hidden, labels, kept)
@@ -212,7 +212,7 @@ class TokenLoss:
     def choose(
         self, labels: Tensor, scores: Tensor | None = None, *, reference: Tensor | None = None
     ) -> Tensor:
-        """Choose tokens before the model runs, by scores that are already known.
+        """Choose tokens before the model runs, by scores that are known, such as earlier losses.
 
         Pass the returned mask to `rows_only` around the model's last layers, and as `kept` when you
         call this object.
@@ -221,8 +221,8 @@ class TokenLoss:
             labels: token ids `[row, token]`; the selection's `ignored` marks tokens that do not
                 count.
             scores: one per token, `[row, token]`, on any device; a `TokenLedger` can recall them.
-                NaN means unknown, and ranks highest. None keeps all tokens that count, or draws
-                among them if the selector needs no scores.
+                NaN means unknown, and ranks highest. None keeps all tokens that count, but a
+                selector that needs no scores draws some of them.
             reference: a loss per token, `[row, token]`, which is subtracted from the score. NaN
                 ranks the token highest.
 
@@ -235,7 +235,7 @@ class TokenLoss:
         targets = self._targets(labels)
         counts = targets != self._selection.ignored
         if scores is None and reference is not None:
-            raise LossError("reference is subtracted from scores, and there are none: pass scores=")
+            raise LossError("reference is subtracted from scores, but none are given: pass scores=")
         if scores is None and self._selection.needs_scores:
             return self._note(counts, labels)
         if scores is None:
@@ -245,7 +245,7 @@ class TokenLoss:
         return self._note(self._selection(scores, counts, reference=reference).kept, labels)
 
     def _note(self, chosen: Tensor, labels: Tensor) -> Tensor:
-        """Return a mask, and remember that all of its tokens count."""
+        """Remember that all tokens of a mask count, and return it."""
         self._chosen.put(True, chosen, labels)
         return chosen
 
@@ -254,7 +254,7 @@ class TokenLoss:
         return tokens_held(vocab_size, device) if self._chunk is None else int(self._chunk)
 
     def _targets(self, labels: Tensor) -> Tensor:
-        """Return what each position is to predict."""
+        """Return the label that each position must predict."""
         if labels.is_floating_point() or labels.dtype == torch.bool or labels.ndim < 1:
             raise LossError(
                 f"labels are {labels.dtype} of shape {tuple(labels.shape)}; token ids "
@@ -267,16 +267,15 @@ class TokenLoss:
     def _counted(
         self, hidden: Tensor, labels: Tensor, kept: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Return the places of the tokens that count, and what they are to predict."""
+        """Return the places of the tokens that count, and the labels that they must predict."""
         check_head(self._head)
         targets = self._targets(labels)
         features = self._head.in_features
         if hidden.shape != (*labels.shape, features):
             raise LossError(
                 f"hidden has shape {tuple(hidden.shape)} and labels {tuple(labels.shape)}; "
-                f"[row, token, {features}] and [row, token] are needed. Pass what goes into the "
-                "head, not its logits, neither flattened nor shifted. TokenLoss(…, shift=True) "
-                "shifts labels."
+                f"[row, token, {features}] and [row, token] are needed. Pass the head's input, not "
+                "its logits, and not flattened or shifted. TokenLoss(…, shift=True) shifts labels."
             )
         counts = targets != self._selection.ignored
         if kept is not None and (kept.shape != labels.shape or kept.dtype != torch.bool):
@@ -295,9 +294,9 @@ class TokenLoss:
             low, high = (int(end) for end in targets.aminmax())
             if low < 0 or high >= vocab_size:
                 raise LossError(
-                    f"labels go from {low} to {high}, and the head's vocabulary has {vocab_size} "
-                    f"tokens; ids from 0 to {vocab_size - 1} are needed, or "
-                    f"{self._selection.ignored} where a token does not count"
+                    f"labels go from {low} to {high}, but the head's vocabulary has {vocab_size} "
+                    f"tokens. Pass ids from 0 to {vocab_size - 1}, or {self._selection.ignored} "
+                    "where a token does not count"
                 )
         device = hidden.device
         return rows.to(device, non_blocking=True), targets.to(device, non_blocking=True)
@@ -305,8 +304,8 @@ class TokenLoss:
     def _check_reference(self, reference: Tensor, labels: Tensor, scored: bool) -> None:
         if not scored:
             raise LossError(
-                "reference is given, and nothing is chosen by scores here; pass a selection with "
-                "a rate below 1, and no kept="
+                "reference is given, but nothing is chosen by scores in this call. Pass a "
+                "selection with a rate below 1, and no kept="
             )
         if reference.shape != labels.shape:
             raise LossError(
@@ -316,10 +315,10 @@ class TokenLoss:
 
 
 def _moved(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on a device; a copy to the host is waited for, one from it is not."""
+    """Return a tensor on a device; wait for the copy only if it goes to the CPU."""
     return tensor.to(device, non_blocking=device.type != "cpu")
 
 
 def _take(flat: Tensor, rows: Tensor) -> Tensor:
-    """Return some rows, or all without a copy."""
+    """Return some rows; if these are all rows, do not copy."""
     return flat if len(rows) == len(flat) else flat[rows]

@@ -1,4 +1,4 @@
-"""Selection of tokens: which of a batch's tokens a language model trains on."""
+"""Choose the tokens of a batch that a language model trains on."""
 
 import math
 from dataclasses import dataclass, field
@@ -24,9 +24,9 @@ class SelectedTokens(NamedTuple):
     """The tokens of one batch that are trained on.
 
     Attributes:
-        loss: the mean loss of these tokens, a scalar with gradients; 0 if no token is kept. Losses
-            in half precision are summed in float32. If the selector reweights, each loss counts
-            with its weight.
+        loss: the mean loss of the kept tokens, a scalar with gradients; 0 if no token is kept.
+            Losses in half precision are summed in float32. If the selector reweights tokens, each
+            loss is multiplied by its token's weight.
         kept: a mask in the shape of the losses, True at the tokens that are trained on.
         losses: one loss per token, without gradients; NaN where `TokenLoss` computed none.
     """
@@ -46,21 +46,22 @@ class TokenSelection:
     against the losses of recent batches. `sb.selectors.Uniform(rate=1/4)` chooses tokens at random.
 
     If you pass the losses of a reference model, tokens are ranked by how far their losses exceed
-    the reference's. This leaves out tokens that the reference finds hard too, such as noise.
+    those of the reference model. This leaves out tokens that the reference model finds hard too,
+    such as noise.
 
-    If you compute the losses yourself, selection saves no compute, because the forward and the
-    backward pass run over all tokens. Tokens left out have a gradient of exactly 0. `TokenLoss`
-    computes the losses for you, and runs the head's backward pass over the kept tokens only. With a
-    rate, the host never waits for the device, shapes never change, and `torch.compile` makes one
-    graph of the call.
+    If you call this object with your own losses, selection saves no compute, because the forward
+    and the backward pass run over all tokens. Tokens left out have a gradient of exactly 0.
+    `TokenLoss` computes the losses for you, and runs the head's backward pass over the kept tokens
+    only. With a rate, the CPU never waits for the GPU, tensor shapes never change, and
+    `torch.compile` makes one graph of the call.
 
     Args:
-        rate: share to keep, of the tokens that count in a batch, in (0, 1]. Of `n` such tokens,
+        rate: share of a batch's tokens to keep, in (0, 1]. Of `n` tokens that count,
             `round(rate * n)` are kept, but at least one.
         ignored: the target of tokens that do not count, such as padding and prompts.
-        selector: chooses tokens, in place of a rate. It ranks them against its last `history`
-            losses, or against as many as the first batch has, if these are more. Its draws are
-            seeded by `torch.initial_seed()`.
+        selector: chooses tokens, in place of a rate. If it ranks tokens against recent losses, it
+            uses the last `history` of them, or as many as the first batch has tokens, if that is
+            more. Its draws are seeded by `torch.initial_seed()`.
 
     Raises:
         ConfigurationError: if both or neither of rate and selector are given, the rate is out of
@@ -68,7 +69,7 @@ class TokenSelection:
 
     Source:
         Lin et al. 2024, arXiv:2404.07965 (Rho-1, selective language modelling), which uses a rate
-        and the losses of a reference model. As in this paper, a rate ranks tokens within the batch.
+        and the losses of a reference model. As in the paper, a rate ranks tokens within the batch.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -101,8 +102,8 @@ class TokenSelection:
         terms = self.selector.terms
         if terms.paced:
             raise ConfigurationError(
-                f"{self.selector!r} changes as training goes on, and a selection of tokens does "
-                "not know how far it is. Take one that stays the same, such as Percentile(beta=2)."
+                f"{self.selector!r} changes as training goes on, but TokenSelection does not know "
+                "how far training is. Use one that stays the same, such as Percentile(beta=2)."
             )
         size = max(1, round(WINDOW * terms.rate))
         self._running = self.selector.start(Context(size, WINDOW, rate=terms.rate))
@@ -125,14 +126,14 @@ class TokenSelection:
 
         Args:
             losses: one per token, such as `[row, token]`, with gradients.
-            targets: in the losses' shape: class numbers, where `ignored` marks tokens that do
-                not count; or a mask, True where a token counts. None if all tokens count.
+            targets: class numbers in the losses' shape, where `ignored` marks tokens that do not
+                count; or a mask, True where a token counts. None if all tokens count.
             reference: the losses of a reference model on the same tokens, in the same shape.
 
         Returns:
-            The mean loss, the mask of the kept tokens, and the given losses without gradients. Of
-            equal losses, a rate keeps the first. If a token that counts has a loss of NaN, it ranks
-            highest, so the mean is NaN too.
+            The mean loss, the mask of the kept tokens, and the given losses without gradients. If
+            losses are equal, a rate keeps the first ones. A loss of NaN ranks highest, so the mean
+            is NaN too.
 
         Raises:
             LossError: if the losses are not one number per token, or targets or reference have
@@ -170,8 +171,8 @@ class TokenSelection:
         """Choose among tokens that all count.
 
         Args:
-            scores: one per token; tokens with higher scores are preferred. Pass zeros if the
-                selector needs no scores. A NaN ranks highest.
+            scores: one per token. A rate prefers higher scores, and NaN ranks highest. Pass zeros
+                if the selector needs no scores.
 
         Returns:
             The places of the kept tokens, ascending; and their weights if the selector reweights.
@@ -195,7 +196,7 @@ class TokenSelection:
         return self._running.select(scores, history, generator)
 
     def _open_history(self, terms: Terms, tokens: int, device: torch.device) -> History:
-        """Return the recent scores on the device of the next; a loaded state may be elsewhere."""
+        """Return the recent scores on `device`; those of a loaded state may be elsewhere."""
         if self._history is None:
             self._history = terms.history_type(max(terms.history, tokens))
         elif self._history.recent.device != device and len(self._history):
@@ -247,10 +248,10 @@ def _check_tokens(losses: Tensor, targets: Tensor | None, reference: Tensor | No
         if part is not None and part.shape != losses.shape:
             raise LossError(
                 f"{name} have shape {tuple(part.shape)} and losses {tuple(losses.shape)}; one of "
-                "each per token is needed. Let neither be flattened or shifted without the other."
+                "each per token is needed. Neither may be flattened or shifted without the other."
             )
     if targets is not None and targets.is_floating_point():
         raise LossError(
-            f"targets are {targets.dtype}; class numbers are needed, or a mask of Booleans that is "
-            "True where a token counts"
+            f"targets are {targets.dtype}. Pass class numbers, or a mask of Booleans that is True "
+            "where a token counts"
         )
