@@ -52,7 +52,7 @@ def test_what_would_score_unequally_is_refused_for_a_sharded_model(
 def test_unequal_shards_are_refused_for_a_sharded_model_when_an_epoch_opens(pair):
     for answer in pair.run(tasks.score_sharded, SB, (16, 20), {}):
         assert answer.kind == "ConfigurationError"
-        assert re.search("16 and 0 .*20 and 0", answer.message)
+        assert re.search("16 new and 0 .*20 new and 0", answer.message)
         assert "DistributedSampler" in answer.message
 
 

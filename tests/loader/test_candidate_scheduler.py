@@ -113,7 +113,7 @@ def test_beyond_its_end_the_rate_stays_and_a_warning_says_so_once():
 def test_what_cannot_be_right_is_refused_when_it_is_made():
     loop = Loop(sb.auto(), epochs=EPOCHS)
     short = OneCycleLR(loop.optimizer, 0.3, total_steps=77)
-    with pytest.raises(sb.ConfigurationError, match=f"77 steps.* {loop.steps}:"):
+    with pytest.raises(sb.ConfigurationError, match=f"77 steps.* {loop.steps} steps:"):
         sb.CandidateScheduler(short, loop.loader)
     with pytest.raises(sb.ConfigurationError, match="ReduceLROnPlateau"):
         sb.CandidateScheduler(ReduceLROnPlateau(loop.optimizer), loop.loader)
@@ -151,5 +151,5 @@ def test_steps_of_several_batches_are_counted_as_such():
         loop.epoch(scheduler)
     assert loop.steps // 4 - 1 <= inner.last_epoch <= loop.steps // 4
     whole = OneCycleLR(loop.optimizer, 0.3, total_steps=loop.steps)
-    with pytest.raises(sb.ConfigurationError, match=f"have {loop.steps // 4}:"):
+    with pytest.raises(sb.ConfigurationError, match=f"make {loop.steps // 4} steps:"):
         sb.CandidateScheduler(whole, loop.loader, accumulation=4)

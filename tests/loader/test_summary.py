@@ -86,7 +86,9 @@ def test_quiet_says_nothing(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(("loss", "words"), [(1.0, "kept 100% of 3 epochs"), (0.01, "")])
+@pytest.mark.parametrize(
+    ("loss", "words"), [(1.0, "kept 100% of the examples in 3 epochs"), (0.01, "")]
+)
 def test_it_is_said_after_three_epochs_that_next_to_nothing_is_skipped(loss, words, capsys):
     loader = door(sb.auto(), **WEIGHTED)
     said = []

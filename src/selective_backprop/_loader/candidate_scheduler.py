@@ -87,8 +87,8 @@ class CandidateScheduler:
             most = planned if self._accumulation == 1 else 2 * planned - 1
             if not planned <= self._end <= most:
                 raise ConfigurationError(
-                    f"{name} is made for {self._end} steps, but the epochs= of the loader have "
-                    f"{planned} without selection: make it for {planned} steps"
+                    f"{name} is made for {self._end} steps, but without selection the "
+                    f"loader's epochs= make {planned} steps: make it for {planned} steps"
                 )
 
     def step(self) -> None:
