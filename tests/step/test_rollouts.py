@@ -141,7 +141,7 @@ def test_a_state_or_prompts_of_another_size_are_refused_and_change_nothing():
         resting.load_state_dict(sb.RestingPrompts(7).state_dict())
     with pytest.raises(sb.ConfigurationError, match='"passes"'):
         resting.load_state_dict({"visits": torch.ones(8, dtype=torch.int64), "passes": -1})
-    with pytest.raises(sb.ConfigurationError, match="prompts 3 to 8, .*only prompts 0 to 7"):
+    with pytest.raises(sb.ConfigurationError, match=r"prompts 3 to 8, .*only prompts 0 to 7"):
         resting.record(torch.tensor([3, 8]), torch.zeros(2, 2))
     with pytest.raises(sb.LossError, match="2 prompts for 1"):
         resting.record(torch.tensor([3]), torch.zeros(2, 2))
