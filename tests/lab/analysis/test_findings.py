@@ -184,7 +184,7 @@ def test_below_three_seeds_there_is_no_verdict_but_what_it_takes(count):
     found = said(one, other)
     assert found.pays == "Cannot be said"
     assert "other ends at 1.00 % error after 10 epochs (−4.00 points)." in found.text
-    assert "there is no verdict; that takes 3" in found.text
+    assert "there is no verdict; a verdict takes 3" in found.text
     assert "--seeds 3" in found.todo
     assert verdicts(one, other) == {"other": ""}
 

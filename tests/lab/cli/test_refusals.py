@@ -46,7 +46,7 @@ def refusal(line, folder):
         ("compare --strategies el2n --budget 3s", ["el2n trains other models", "budget of cost"]),
         ("train --strategy traditional,top-k", ["train runs one strategy; compare runs several"]),
         ("report nowhere", ["nowhere: no such folder of records"]),
-        ("report .", ["there is no record to show in .", "compare and train write them"]),
+        ("report .", ["there is no record to show in .", "compare and train write records"]),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(tmp_path, line, said):

@@ -103,7 +103,7 @@ def test_a_report_tells_what_ran_what_came_out_and_how_to_do_it_again(report):
         "git 0123456789ab",
         "selective-backprop compare",
         "The 6 records behind this page",
-        "leave evaluation out",
+        "exclude evaluation",
         "Cost is counted in passes",
     ):
         assert words in page.text, words

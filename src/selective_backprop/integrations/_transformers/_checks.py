@@ -62,7 +62,7 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
     if needs is not None and losses is None:
         raise ConfigurationError(
             "compute_loss_func returns one loss for a batch, but selection needs one per row. "
-            "Also pass losses=callable(outputs, batch) -> one loss per row."
+            "Pass losses=callable(outputs, batch) -> one loss per row as well."
         )
 
 
