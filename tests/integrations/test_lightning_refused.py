@@ -31,7 +31,7 @@ COINS = sb.selective_backprop(rate=1 / 3, draw="bernoulli")
     ("strategy", "options", "message"),
     [
         (SELECTIVE, {"overfit_batches": 2}, "overfit_batches=2.*Subset"),
-        (SELECTIVE, {"reload_dataloaders_every_n_epochs": 2}, "every_n_epochs=2.*Leave this option out"),
+        (SELECTIVE, {"reload_dataloaders_every_n_epochs": 2}, "every_n_epochs=2.*Leave this"),
         (SELECTIVE, {"max_epochs": 1}, "warmup_epochs=1"),
         (COINS, {"val_check_interval": 0.5}, "val_check_interval=0.5.* int"),
         (COINS, {"limit_train_batches": 0.5}, "limit_train_batches=0.5.* int"),

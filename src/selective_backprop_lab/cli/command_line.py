@@ -25,7 +25,7 @@ from selective_backprop_lab.training.stopping import sigterm_leaves
 console = Console(markup=False, emoji=False, highlight=False)
 errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
-KEPT = "the records are kept. To continue, run compare or reproduce again, or train with --resume"
+KEPT = "what was recorded is kept. To continue, run compare or reproduce again, or train --resume"
 
 
 class Commands(TyperGroup):

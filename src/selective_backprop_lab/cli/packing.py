@@ -1,4 +1,4 @@
-"""The commands `pack` and `unpack`: records of a folder in one compressed file, and back."""
+"""The commands `pack` and `unpack`: move records into one compressed file, and back."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,15 +17,15 @@ Pack = Annotated[
     Path, typer.Argument(metavar="PACK", help=f"A pack, or the folder that holds {PACK}.")
 ]
 Into = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="Folder for the records, a file each.")
+    Path, typer.Argument(metavar="FOLDER", help="Folder for the records, one file each.")
 ]
 
 
 def pack(folders: Packed) -> None:
     """Move finished records of a folder into one compressed file.
 
-    The file is a tenth of their size. Whatever reads records also reads the file. Pack again to
-    add later records.
+    The file has a tenth of their size. All commands that read records also read this file. Pack
+    again to add later records.
     """
     for folder in folders:
         count = pack_finished(folder)
@@ -33,9 +33,9 @@ def pack(folders: Packed) -> None:
 
 
 def unpack(source: Pack, folder: Into) -> None:
-    """Write the records of a pack as files of JSON lines.
+    """Write the records of a pack as files of JSON lines, to be read.
 
-    The files are for reading; the pack stays as it is.
+    The pack stays as it is.
     """
     files = unpack_into(folder, source / PACK if source.is_dir() else source)
     console.print(f"{folder}: {len(files)} records", soft_wrap=True)
