@@ -119,5 +119,5 @@ def test_a_net_takes_over_its_last_layer_too_where_classes_are_the_same():
 def test_a_net_of_other_layers_is_refused_by_what_differs():
     model = make_model("perceptron", blank_data(1, 8), seed=0)
     other = make_model("perceptron", blank_data(1, 28), seed=0)
-    with pytest.raises(sb.ConfigurationError, match=r"cannot go on .*1\.weight"):
+    with pytest.raises(sb.ConfigurationError, match=r"cannot take over .*1\.weight"):
         take_over(model, other.state_dict())

@@ -95,7 +95,7 @@ def test_the_oracle_trains_on_right_labels_only_once_each():
     assert not data.flipped[trained].any()
     right = {*data.train_sources[~data.flipped].tolist()}
     assert sorted(data.train_sources[trained].tolist()) == sorted(right)
-    with pytest.raises(sb.ConfigurationError, match="oracle knows wrong labels and copies"):
+    with pytest.raises(sb.ConfigurationError, match="oracle needs wrong labels or copies"):
         carry_out(fixture_plan("oracle"))
 
 
