@@ -158,7 +158,7 @@ def _draw_error(
             if longest:
                 ends.append((own.arm.iloc[0], style, line.x[-1], line.mean[-1]))
     axes.set_xlabel(AXIS_LABELS[axis])
-    some = "" if len(found) == comparison.label.nunique() else ", for the lowest final errors"
+    some = "" if len(found) == comparison.label.nunique() else ", lowest strategies only"
     title = measure_of(comparison).axis
     title = f"{title[:1].upper()}{title[1:]} against {AXIS_WORDS[axis]}{some}"
     axes.set_title(title, loc="left", fontsize=9)

@@ -43,7 +43,7 @@ def refusal(line, folder):
         ("train --device cuda", ["--device cuda: torch", "finds cpu here"]),
         ("train --data mnist", ["mnist is read from disk", "train-images-idx3-ubyte", "--root"]),
         ("compare --strategies best", ["no strategy 'best'", *STRATEGIES]),
-        ("compare --strategies el2n --budget 3s", ["el2n trains other models", "budget of cost"]),
+        ("compare --strategies el2n --budget 3s", ["el2n trains other models", "budget in passes"]),
         ("train --strategy traditional,top-k", ["train runs one strategy; compare runs several"]),
         ("report nowhere", ["nowhere: no such folder of records"]),
         ("report .", ["there is no record to show in .", "compare and train write records"]),

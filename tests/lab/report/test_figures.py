@@ -106,8 +106,8 @@ def test_of_a_crowd_every_strategy_has_a_row_and_those_that_end_lowest_have_curv
     # in a row each, and beside each of two panels with curves
     assert [text.count(f"arm {number}") for number in range(9)] == [3] * 5 + [1] * 4
     assert text.count("traditional") == 3
-    assert "for the lowest final errors" in text
-    assert "for the lowest final errors" not in drawn(crowd(9))  # which is no crowd
+    assert "lowest strategies only" in text
+    assert "lowest strategies only" not in drawn(crowd(9))  # which is no crowd
 
 
 def test_an_error_far_above_the_rest_is_a_number_at_the_edge(drawn):

@@ -119,7 +119,7 @@ def test_where_the_disk_is_full_for_the_record_what_was_recorded_stays_and_goes_
             pytest.warns(sb.SelectionWarning, match="The run goes on"),
             pytest.raises(
                 sb.RecordError,
-                match=r"jsonl cannot be written: No space.*another folder.*run the same",
+                match=r"jsonl cannot be written: No space.*another folder.*repeat the command",
             ),
         ):
             session.advance(Stop())

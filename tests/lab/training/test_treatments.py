@@ -67,7 +67,7 @@ def test_progressive_runs_see_small_images_first_and_pay_less_for_them():
 
 
 def test_progressive_training_is_refused_where_there_is_nothing_to_halve():
-    with pytest.raises(sb.ConfigurationError, match="takes them at half their side"):
+    with pytest.raises(sb.ConfigurationError, match="images of half the side"):
         carry_out(fixture_plan("auto+progressive", model="perceptron"))
 
 
