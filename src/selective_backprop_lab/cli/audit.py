@@ -32,7 +32,8 @@ def audit(
         int | None,
         option(
             "N",
-            "How many examples to list. Default: all with a suspicion above 0.",
+            "How many examples to list. Default: all with a suspicion above 0, whose labels the "
+            "model believed less than another class on average.",
             min=1,
         ),
     ] = None,
@@ -53,7 +54,7 @@ def audit(
     ] = None,
     out: Annotated[
         Path | None,
-        option("FOLDER", "Folder to write into. Default: audit, beside the first record."),
+        option("FOLDER", "Folder to write into. Default: a folder audit beside the first record."),
     ] = None,
 ) -> None:
     """Say which training examples look mislabelled.

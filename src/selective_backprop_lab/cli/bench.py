@@ -30,7 +30,7 @@ def bench(
         option(
             "N",
             "Start no round after this many seconds, but run at least six rounds. Measuring ends "
-            "earlier if every ratio is known within 1 %.",
+            "earlier if every ratio of times is known within 1 %.",
             min=0,
         ),
     ] = 120.0,
@@ -41,7 +41,7 @@ def bench(
 ) -> None:
     """Measure what scoring and selecting cost on this machine.
 
-    Times every scorer, and short training loops with several strategies, taking turns in rounds.
+    In each round, times all ways to score examples and a short training with each strategy.
     Prints what an epoch of each strategy costs and the least that it can cost, and draws a figure.
     """
     from selective_backprop_lab.bench.figure import draw_bench

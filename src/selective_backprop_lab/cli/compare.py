@@ -51,9 +51,9 @@ def compare(
         int | None,
         option(
             "N",
-            "How many processes to run at a time. Each trains all strategies of one seed and "
-            "length, taking turns. With more than one, each is slower, because they share the "
-            "machine. Default: 1; with --engine ray, as many as the cluster has room for.",
+            "How many processes train at a time. Each process trains all strategies of one seed "
+            "and length in turns. With several, each is slower, as they share the machine. "
+            "Default: 1; with --engine ray, as many as the cluster has room for.",
             min=1,
         ),
     ] = None,
@@ -69,8 +69,7 @@ def compare(
     """Train with several strategies, side by side and at equal cost.
 
     Writes a record per run, comparison.png, table.md and report.html into --out, and prints the
-    table. After an interruption, repeat the command: finished runs are read, and unfinished runs
-    continue from their last checkpoints.
+    table. To continue after an interruption, repeat the command.
     """
     lengths = training.lengths(budget or [], otherwise="cost")
     plans = training.plans(parse_strategies(strategies), range(seeds), lengths)

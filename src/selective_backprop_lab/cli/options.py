@@ -110,7 +110,7 @@ Root = Annotated[
     option("FOLDER", "Folder that holds the data set's files as published."),
 ]
 Limit = Annotated[
-    int | None, option("N", "Train on this many examples; each class keeps its share.", min=1)
+    int | None, option("N", "Train on only this many examples. Classes keep their shares.", min=1)
 ]
 Noise = Annotated[
     float,
@@ -164,13 +164,14 @@ CheckpointEvery = Annotated[
 ]
 COST = (
     "Cost of each run, instead of --epochs. 10 is 10 passes, the cost of 10 epochs of traditional "
-    "training; scoring an example costs a third of training on it. 60s is a minute. You can give "
-    "compare several budgets: --budget 8 --budget 16."
+    "training; scoring an example costs a third of training on it. 60s is a minute. compare "
+    "accepts this option several times."
 )
 DATA = (
     f"Data set: {', '.join(RECIPES)}; or package.module:function for your own, looked for first in "
-    "the current folder. mnist:5-9 is mnist with only the classes 5 to 9. For bench and advise, it "
-    "may be the shape of made-up images: 3x32x32, or 1x28x28/5 for 5 classes."
+    "the current folder. Each has a recipe: its usual model, batch size, learning rate and epochs. "
+    "mnist:5-9 is mnist with only the classes 5 to 9. bench and advise also take the shape of "
+    "made-up images: 3x32x32, or 1x28x28/5 for 5 classes."
 )
 # Only the reproductions use these two.
 FromRecords = Annotated[
@@ -201,7 +202,7 @@ class TrainingOptions:
         option(
             "NAME",
             "Fine-tune: begin with a net trained traditionally on this data set, with a new last "
-            "layer. The net is trained once for all runs of --out, and their cost leaves this out.",
+            "layer. It is trained once for all runs of --out, and this is no part of their cost.",
         ),
     ] = None
     epochs: Annotated[
@@ -219,15 +220,16 @@ class TrainingOptions:
         sb.selectors.Draw,
         option(
             "|".join(sb.selectors.Draw),
-            "Draw an exact number from each window of examples, or draw each example by itself.",
+            "Select the same number from each group of examples that is scored together, or "
+            "draw each example independently.",
         ),
     ] = sb.selectors.Draw.EXACT
     warmup: Annotated[
         float | None,
         option(
             "FRACTION",
-            "First fraction of a run, in [0, 1), that trains on everything before selection by "
-            "score begins. Default: one epoch (at most half the run), or a tenth of a budget.",
+            "Fraction of a run, in [0, 1), that trains on everything before selection by score "
+            "begins. Default: a tenth; in runs of a number of epochs, one epoch (at most half).",
             parser=parse_rate,
         ),
     ] = None

@@ -14,7 +14,7 @@ Packed = Annotated[
     typer.Argument(metavar="FOLDER", help="Folders of records, as compare writes them."),
 ]
 Pack = Annotated[
-    Path, typer.Argument(metavar="PACK", help=f"A pack, or the folder that holds {PACK}.")
+    Path, typer.Argument(metavar="PACK", help=f"A pack ({PACK}), or the folder that holds it.")
 ]
 Into = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="Folder for the records, one file each.")
@@ -22,10 +22,10 @@ Into = Annotated[
 
 
 def pack(folders: Packed) -> None:
-    """Move finished records of a folder into one compressed file.
+    """Move finished records of a folder into one compressed file, the pack.
 
-    The file has a tenth of their size. All commands that read records also read this file. Pack
-    again to add later records.
+    It takes a tenth of the space. Commands that read records also read packs. To add later
+    records, pack again.
     """
     for folder in folders:
         count = pack_finished(folder)
@@ -33,7 +33,7 @@ def pack(folders: Packed) -> None:
 
 
 def unpack(source: Pack, folder: Into) -> None:
-    """Write the records of a pack as files of JSON lines, to be read.
+    """Write the records of a pack as readable files of JSON lines.
 
     The pack stays as it is.
     """

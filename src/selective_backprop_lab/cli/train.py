@@ -26,7 +26,7 @@ def train(
     training: TrainingOptions,
     strategy: Annotated[
         str,
-        option("NAME", "One strategy; `compare --help` lists all names."),
+        option("NAME", "One strategy. The help of compare lists all names."),
     ] = "auto",
     seed: Annotated[
         int,
@@ -43,9 +43,9 @@ def train(
         ),
     ] = False,
 ) -> None:
-    """Train one recipe with one strategy and seed, and record it.
+    """Train a model with one strategy and seed, and record the run.
 
-    Ctrl-C and SIGTERM end the run with a checkpoint. --resume continues from there.
+    Ctrl-C and SIGTERM end it with a checkpoint, from which --resume continues.
     """
     arms = parse_strategies(strategy)
     if len(arms) > 1:

@@ -55,7 +55,7 @@ def test_of_several_of_which_none_gains_the_nearest_is_named():
     level, far = fixture_seeds("other", [4.9, 5.1, 4.9]), fixture_seeds("far", [9.0, 9.1, 8.8])
     found = said(TRADITIONAL, level, far)
     assert found.pays == "Not shown"
-    assert "No strategy gains; nearest is other, which ends at 4.97 %" in found.text
+    assert "No strategy gains; the nearest is other, which ends at 4.97 %" in found.text
     assert said(TRADITIONAL, fixture_seeds("near", [7.0, 7.1, 6.8]), far).text.count("loses") == 1
     assert said(TRADITIONAL, fixture_seeds("near", [7.0, 7.1, 6.8]), far).pays == "No"
 

@@ -40,7 +40,7 @@ def refusal(line, folder):
         ("train --lr 0", ["learning_rate=0.0", "must be positive"]),
         ("train --noise 1", ["noise of rate=1.0", "[0, 1)", "1/5 flips a fifth"]),
         ("train --limit 9999", ["limit is 9999", "between 10", "1437"]),
-        ("train --device cuda", ["--device cuda: torch", "finds cpu here"]),
+        ("train --device cuda", ["--device cuda: torch", "finds only cpu here"]),
         ("train --data mnist", ["mnist is read from disk", "train-images-idx3-ubyte", "--root"]),
         ("compare --strategies best", ["no strategy 'best'", *STRATEGIES]),
         ("compare --strategies el2n --budget 3s", ["el2n trains other models", "budget in passes"]),

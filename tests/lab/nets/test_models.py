@@ -77,7 +77,7 @@ def test_the_users_own_net_is_made_by_its_import_path():
         ("my_nets_for_tests:missing", "missing in my_nets_for_tests is None"),
         ("my_nets_for_tests:number", "number in my_nets_for_tests is 3"),
         ("my_nets_for_tests:of_two", r"made with .*\(1, 10, 8\): TypeError: .*of_two"),
-        ("my_nets_for_tests:of_nothing", r"is a str, no torch\.nn\.Module"),
+        ("my_nets_for_tests:of_nothing", r"is a str, not a torch\.nn\.Module"),
         ("my_nets_for_tests:of_seven", r"cannot run on inputs of .*1, 8, 8\): RuntimeError: mat1"),
         ("my_nets_for_tests:of_one_class", r"2 inputs into \(2, 1\), but .* shape \(2, 10\)"),
         ("my_nets_for_tests:of_no_weights", "no parameter"),

@@ -163,7 +163,7 @@ def test_a_checkpoint_that_holds_no_state_of_the_run_is_refused_by_its_name(tmp_
     path, state = session.checkpoints.load()
     session.checkpoints.save(state | {"run": state["run"] | {part: {"damaged": 1}}})
     with pytest.raises(
-        sb.RecordError, match=rf"(?s){path.name} .*'{PLAN.recipe.model}'.*begin anew"
+        sb.RecordError, match=rf"(?s){path.name} .*'{PLAN.recipe.model}'.*start again"
     ):
         open_session(PLAN, few_digits(), tmp_path)
 

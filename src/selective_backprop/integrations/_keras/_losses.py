@@ -231,8 +231,7 @@ def _find_loss(model: Any) -> Any:
     for name in ("compute_loss", "train_step"):
         if getattr(type(model), name) is not getattr(keras.Model, name):
             raise ConfigurationError(
-                f"{type(model).__name__} has its own {name}, which gives no loss per "
-                f"example. {INSTEAD}"
+                f"{type(model).__name__}'s own {name} gives no loss per example. {INSTEAD}"
             )
     losses = [loss for loss in keras.tree.flatten(model.loss) if loss is not None]
     if len(losses) != 1:

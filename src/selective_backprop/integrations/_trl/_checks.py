@@ -39,7 +39,7 @@ def needs_every_completion(trainer: Any, *, options: bool) -> bool:
         found = getattr(trainer, name, off)
         if found == off:
             continue
-        why = f"with {name}={found}, every completion has a gradient or changes another's"
+        why = f"with {name}={found} every completion has a gradient or changes another's"
         if options:
             raise ConfigurationError(
                 f"{why}, so keep=, pass_rate=, refills= and rest= do not work. Set {name}={off}, "
