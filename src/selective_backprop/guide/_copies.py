@@ -59,7 +59,7 @@ class Copies:
 
     @property
     def weights(self) -> Float[Tensor, " example"]:
-        """How often each kept example occurs, scaled to a mean of 1; 0 for copies.
+        """How often each kept example occurs, divided by the mean of these counts; 0 for copies.
 
         If you train on `subset`, `(weights[selection.indices] * losses).mean()` estimates the mean
         loss of the whole data set.
@@ -92,7 +92,7 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
 
     The search needs at most 3,600 bytes of memory for an image of up to three channels, and about
     100 bytes for any other example. The loader, its data set and all random generators are left as
-    they were, except for counters in your data set.
+    they were, except for what your data set changes when it is read, such as a counter.
 
     Args:
         data: a loader or data set. Its examples are tuples `(inputs, targets, …)`, mappings with a

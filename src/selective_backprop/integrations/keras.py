@@ -184,7 +184,7 @@ class SelectiveFit:
         return self._watched.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next `fit` continue from `state_dict()`, if it begins with the state's epoch.
+        """Let the next `fit` continue from `state_dict()`, if it begins with the same epoch.
 
         Raises:
             ConfigurationError: if `state` has other fields. Its contents are checked by `fit`.

@@ -32,8 +32,7 @@ def audit(
         int | None,
         option(
             "N",
-            "How many examples to list. Default: all with a suspicion above 0, whose labels the "
-            "model believed less than another class on average.",
+            "How many examples to list. Default: all that look mislabelled.",
             min=1,
         ),
     ] = None,

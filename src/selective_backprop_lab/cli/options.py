@@ -1,7 +1,6 @@
 """The options of the commands, each declared once, and sets of options that commands share.
 
-A set is a dataclass whose fields are options. A command takes it as one argument, and
-`with_options` turns each field into an option of the command line.
+A set is a dataclass whose fields are options. `with_options` gives its options to a command.
 """
 
 import inspect
@@ -220,8 +219,7 @@ class TrainingOptions:
         sb.selectors.Draw,
         option(
             "|".join(sb.selectors.Draw),
-            "Select the same number from each group of examples that is scored together, or "
-            "draw each example independently.",
+            "Select a fixed number of each group scored together, or draw each example by itself.",
         ),
     ] = sb.selectors.Draw.EXACT
     warmup: Annotated[

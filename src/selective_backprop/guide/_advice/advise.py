@@ -25,7 +25,7 @@ from selective_backprop.guide._advice.training_copy import TrainingCopy, copy_tr
 from selective_backprop.guide._advice.traits import DataTraits, data_traits
 
 LOOKING = 0.25  # share of `seconds` that is spent on looking at the data
-SHORT = 4  # epochs; with wrong, unsmoothed labels `auto` did worse in so short a run: docs/auto.md
+SHORT = 4  # epochs; with wrong labels and no smoothing, `auto` did worse in 4: docs/auto.md
 SKIPPED = 0.5  # share of examples; an epoch that skips this many must be faster than a plain one
 SLOWER = 1.15  # times a plain epoch; a smaller difference may be timing noise
 LOADER = "loader = sb.SelectiveLoader(loader, model, {}, sb.auto())"
@@ -75,7 +75,7 @@ def advise(
     First, `advise` looks at the data with `data_traits`. Then it trains a copy of the model for a
     few epochs, alternately with and without `auto`, and stops early if `seconds` are over. The
     model, its optimiser and gradients, the loader and all random generators are left as they were.
-    Two things are not restored: counters in your data set, and a stream that can be read only once.
+    What your data set changes when it is read, such as a counter, stays changed.
 
     Args:
         model: your model. Its copy needs as much memory as the model itself.
@@ -85,7 +85,7 @@ def advise(
         epochs: number of epochs that you plan to train, at least 1; None if unknown.
         data: the loader or data set to search for copies, rare classes and wrong labels; by default
             `loader`. If `loader` augments, pass the training data without augmentation.
-        seconds: about how many seconds `advise` may run, above 0. It always trains a few steps.
+        seconds: about how many seconds `advise` may run, above 0. A few steps are always trained.
         losses: as for `SelectiveLoader`.
         outputs: as for `SelectiveLoader`.
         device: the device to move batches to; by default the model's device.
@@ -136,7 +136,7 @@ def judge(
     *,
     smooths: bool = False,
 ) -> Advice:
-    """Return the advice: `auto`, unless a barrier, the data, the length or the cost forbids it.
+    """Return the advice: `auto`, unless the data, the length, the cost or `barrier` speak against.
 
     `take` is the code of the loss to train on. `smooths` says whether this loss smooths labels.
     """

@@ -26,7 +26,7 @@ MOST, CLASSIFIED = 100_000, 10_000  # most examples to search for copies, and fo
 READING = 0.5  # share of `seconds` that reading may take
 TARGETS = ("labels", "label", "targets", "target", "y")
 MANY = 0.03  # share of copies or wrong labels; in data without any, less than this is found
-SKEWED = 0.8  # of the number of classes; with fewer effective classes, some classes are rare
+SKEWED = 0.8  # share of the classes; if fewer classes are effective, some count as rare
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
     Up to 100,000 examples are searched for copies, and up to 10,000 for wrong labels. Reading stops
     after half of `seconds`. The examples are a random sample of an epoch or, for a stream, the
     first ones. The loader, its data set and all random generators are left as they were, except for
-    counters in your data set.
+    what your data set changes when it is read, such as a counter.
 
     Copies are counted within the sample, so the whole data set may have more. Near copies do not
     count; `find_copies` finds them. The estimate of wrong labels assumes that easy examples are

@@ -14,8 +14,8 @@ PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)  # of the ridge regression, times the number
 SUREST = 0.1  # share of each predicted class that counts as the surest
 LEAST_SURE = 500  # surest examples, if a tenth of all would be fewer
 MOST_SURE = 0.35  # share of each predicted class, at most
-WIDER, HARDLY = 3, 0.05  # among 3 times as many, the share that disagrees may be 0.05 higher
-BY_CHANCE = 0.5  # times the errors of one guess for all; with more errors, nothing was learned
+WIDER, HARDLY = 3, 0.05  # among 3 times as many sure ones, 0.05 more may disagree
+BY_CHANCE = 0.5  # times the errors of always guessing the largest class; more means not learned
 LEAST_EXAMPLES, MOST_CLASSES = 200, 1000
 
 
@@ -36,8 +36,8 @@ def estimate_wrong_labels(
     examples with the surest predictions, every label that disagrees with its prediction counts as
     wrong. Wrong labels are assumed to be as frequent in the rest. If labels disagree much more
     often among three times as many examples, classes are hard to tell apart, and only an upper
-    bound is known. The same holds if even the surest predictions are hardly better than one guess
-    for all.
+    bound is known. The same holds if even the surest predictions have more than half of the errors
+    of always guessing the largest class.
 
     Returns None for fewer than two classes or more than `MOST_CLASSES`, or fewer than
     `LEAST_EXAMPLES` examples.

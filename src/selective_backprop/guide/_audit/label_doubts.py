@@ -31,7 +31,7 @@ class Look(NamedTuple):
 
 
 def look_at(outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"]) -> Look:
-    """Return a model's predictions and its doubts about labels, without waiting for the device.
+    """Return a model's predictions and its doubts about labels, without waiting for the GPU.
 
     Args:
         outputs: logits; they are read without gradients.

@@ -50,10 +50,10 @@ def find_label_issues(
     often takes examples with this label for the class that it predicts here.
 
     **Take a model that was not trained on these labels**, such as one trained on the other half of
-    the data. A model does not find wrong labels that it has learned. If it is right about more
-    labels than its own probabilities say, it has probably learned them, and you get a warning. If
-    most examples of a kind share the same wrong label, no model finds the mistake. If classes are
-    hard to tell apart, many suspects have right labels.
+    the data. A model does not find wrong labels that it has learned. You get a warning if it has
+    probably learned them: its predictions then agree with more labels than its own probabilities
+    predict. If most examples of a kind share the same wrong label, no model finds the mistake. If
+    classes are hard to tell apart, many suspects have right labels.
 
     Args:
         model: the trained classifier.

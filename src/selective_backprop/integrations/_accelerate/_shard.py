@@ -35,8 +35,8 @@ def own_shard(accelerator: Accelerator, loader: DataLoader[Any]) -> DataLoader[A
 
     In one process this is the loader itself, or the one inside a prepared loader. In several,
     torch's `DistributedSampler` replaces its sampler, with the same seed in every process. It
-    shuffles if the loader did. All processes get equally many examples, so a few examples come up
-    twice if the number does not divide.
+    shuffles if the loader did. All processes get equally many examples; a few examples come up
+    twice if there is a remainder.
 
     Args:
         accelerator: the accelerator of this process.

@@ -23,8 +23,8 @@ class SelectionCallback(Callback):
 
     At the end of each epoch it logs, through `self.log`:
 
-    - `selection/rate`: the share of the examples that was trained on. Examples that wait for the
-      next epoch count in that epoch;
+    - `selection/rate`: the share of the examples that was trained on. Selected examples that are
+      left for the next epoch count there;
     - `selection/cost`: the cost of scoring and training since training began. The unit is a forward
       pass of one example; a backward pass counts as two;
     - `selection/plain_cost`: what training on every example would have cost, in the same unit;

@@ -43,9 +43,9 @@ class LightningLoader:
     the batch-transfer hooks. With several devices, each gets its own part of the data, as without
     selection. The trainer's options set the length of training.
 
-    `len()` is exact in every epoch if the strategy draws an exact number of examples, by fresh
-    scores or without scores. For other strategies it is unknown. Lightning then fetches one batch
-    ahead, as for an iterable data set, so the next batch is scored before the current step.
+    `len()` is exact in every epoch if the strategy draws an exact number of examples, by newly
+    computed scores or without scores. For other strategies it is unknown. Lightning then fetches
+    one batch ahead, and so this batch is scored before the current training step.
 
     Args:
         loader: a `torch.utils.data.DataLoader`, of any data set, sampler and collate function.
@@ -169,8 +169,8 @@ def selected_loss(
     """Record the losses of a training batch's rows, and return their weighted mean.
 
     If the strategy reweights rows or selects by recorded losses, `training_step` must return what
-    this function returns. With other strategies, or without a `LightningLoader`, it returns the
-    plain mean.
+    this function returns. With other strategies, or without a `LightningLoader`, this is the plain
+    mean.
 
     Args:
         module: the module in training.
@@ -178,7 +178,7 @@ def selected_loss(
         targets: targets of the losses, as for `SelectiveLoader.record`.
         outputs: the model's outputs, `[row, class]`, as for `SelectiveLoader.record`. If the loss
             has label smoothing, class weights or probabilities as targets, strategies such as
-            `auto` need the outputs, and this loss as the `LightningLoader`'s `loss_fn`.
+            `auto` need the outputs. `LightningLoader` then needs this loss as its `loss_fn`.
 
     Returns:
         The mean of the losses, each multiplied by its row's weight.

@@ -26,12 +26,12 @@ class TokenLossTrainer(Trainer):
     labelled tokens, kept or not. Evaluation uses the Trainer's own loss.
 
     Args:
-        args: as for the Trainer, by position.
+        args: positional arguments of the Trainer.
         rate: share of the labelled tokens in each batch to train on, in (0, 1]. The tokens with the
             highest losses are kept.
         entropy: keep the tokens with the highest entropy of the prediction, not the highest loss.
         chunk: number of tokens whose logits are held at once, as for `TokenLoss`.
-        options: as for the Trainer, by name.
+        options: keyword arguments of the Trainer.
 
     Raises:
         ConfigurationError: if the model is not a causal language model with a plain head, an option

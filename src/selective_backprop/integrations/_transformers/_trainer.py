@@ -30,18 +30,18 @@ class SelectiveTrainer(Trainer):
     `gradient_accumulation_steps` full batches; batches left over come first in the next epoch.
 
     Checkpoints hold the state of selection, and `train(resume_from_checkpoint=…)` resumes from it.
-    Logs count the examples that came up, were scored and were trained on since training began. They
-    also give the cost of selective training, as a share of the cost of training on every example.
+    Logs count the examples that were loaded, scored and trained on since training began. They also
+    give the cost of selective training, as a share of the cost of training on every example.
 
     Args:
-        args: as for the Trainer, by position.
+        args: positional arguments of the Trainer.
         strategy: what to select and when, such as `selective_backprop(rate=1/3)`.
         losses: `callable(outputs, batch)` that returns one loss per row from the model's outputs
             for a batch; by default the model's own loss is used.
-        pad: right-padding value by key, for tensors whose width differs from batch to batch. Usual
-            keys such as `input_ids` and `labels` have defaults.
+        pad: the value to pad with on the right, by key, for tensors whose width differs from batch
+            to batch. Usual keys such as `input_ids` and `labels` have defaults.
         nonfinite: what to do with losses that are not finite, as in `SelectiveLoader`.
-        options: as for the Trainer, by name.
+        options: keyword arguments of the Trainer.
 
     Raises:
         ConfigurationError: if an option of the Trainer or a combination of options cannot work.

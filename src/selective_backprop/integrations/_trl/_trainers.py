@@ -40,8 +40,8 @@ class NonzeroRollouts:
     """Train as TRL's GRPOTrainer or RLOOTrainer does, without completions that have no gradient.
 
     A completion has no gradient if all rewards of its prompt are equal, if no reward function
-    scores it, or if none of its tokens counts. Rewards are compared exactly. TRL may round the mean
-    of equal rewards, so that their advantages are not quite 0; here they are 0.
+    scores it, or if the loss counts none of its tokens. Rewards are compared exactly. TRL may round
+    the mean of equal rewards, so that their advantages are not quite 0; here they are 0.
 
     The other completions of an update fill as few of its micro-batches as possible, and the
     remaining micro-batches cost nothing. If no completion has a gradient, one is trained on, so
@@ -52,20 +52,20 @@ class NonzeroRollouts:
     If a term of the loss needs every completion (a KL penalty, entropy, a router's auxiliary loss),
     all of them are trained on, as in TRL, and you get a warning.
 
-    Metrics of the loss (entropy, clipped shares) cover only the completions that are trained on,
-    and are logged as `trained/…`. So are the mean factors that correct vLLM's log-probabilities.
-    Four counts are logged, over all processes, since training began or was resumed:
+    Metrics of the loss (entropy, clipped shares, importance-sampling ratios for vLLM) cover only
+    the completions that are trained on, and are logged as `trained/…`. Four counts are logged, over
+    all processes, since training began or was resumed:
 
     - `rollouts/tokens` and `rollouts/generated`: the policy's own tokens and completions;
     - `rollouts/forwarded`: completions whose old log-probabilities were computed;
     - `rollouts/trained`: completions trained on, counted once per iteration.
 
-    Without the options below, training is as in TRL. `NonzeroGRPOTrainer` and `NonzeroRLOOTrainer`
-    are ready-made. To combine this class with a trainer of your own, name it first: `class
-    Mine(NonzeroRollouts, MyGRPOTrainer)`.
+    `NonzeroGRPOTrainer` and `NonzeroRLOOTrainer` are ready-made. To combine this class with a
+    trainer of your own, name it first: `class Mine(NonzeroRollouts, MyGRPOTrainer)`. Without the
+    options below, the result of training is TRL's.
 
     Args:
-        args: as for TRL's trainer, by position.
+        args: positional arguments of TRL's trainer.
         keep: number of completions of each prompt to train on, from 2 to `num_generations`: those
             whose rewards have the highest variance together. Advantages and loss are computed from
             them only. None keeps all.
@@ -73,11 +73,11 @@ class NonzeroRollouts:
             as for `informative`. The completions of other prompts get an advantage of 0. None sets
             no limit.
         refills: how many times, at most, prompts whose completions have no gradient are replaced by
-            new prompts before training; 0 or more. Prompts without a gradient may remain.
+            new prompts before training; 0 or more. Some such prompts may remain.
         rest: an object that draws the prompts, `RestingPrompts(len(train_dataset))`. A prompt whose
             completions had no gradient lately comes less often. The trainer records all rewards in
             this object, and saves it in checkpoints.
-        options: as for TRL's trainer, by name.
+        options: keyword arguments of TRL's trainer.
 
     Raises:
         ConfigurationError: with DeepSpeed or FSDP; if an option is out of its range, or cannot be
