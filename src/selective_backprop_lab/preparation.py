@@ -215,7 +215,7 @@ def prepare_reference(setup: TrainingSetup, *, share: float) -> Preparation:
 
 
 def prepare_proxy(setup: TrainingSetup) -> Preparation:
-    """Let a tiny net score, trained at a constant fifth of the recipe's highest learning rate."""
+    """Make a tiny net to score with, at a constant fifth of the recipe's highest learning rate."""
 
     def make() -> nn.Module:
         return make_model(PROXY, setup.data, seed=setup.seed)
@@ -226,7 +226,7 @@ def prepare_proxy(setup: TrainingSetup) -> Preparation:
 
     shape = setup.data.train_inputs.shape[1:]
     ratio = forward_operations(make(), shape) / forward_operations(setup.model(0), shape)
-    # The proxy passes forward to score, and trains, at three times the cost, when the model does.
+    # The proxy scores by a forward pass. It trains when the model does, at three times that cost.
     return Preparation(make_proxy=make, make_optimizer=optimizer, price=Price(ratio, 3.0 * ratio))
 
 

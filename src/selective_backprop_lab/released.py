@@ -87,7 +87,7 @@ class _Selector(sb.selectors.AbstractSelector):
 
     @property
     def terms(self) -> sb.selectors.Terms:
-        """Keep about `rate` of scored examples and all that wait; else a fifth of the examples."""
+        """With scores, keep about `rate` of the examples and all that wait; else keep a fifth."""
         draw = sb.selectors.Draw.BERNOULLI
         return sb.selectors.Terms(self.rate, draw, self.history, promises=False, paced=True)
 

@@ -30,7 +30,7 @@ class StrategyOptions:
     """
 
     rate: float = 1 / 3  # share of the candidates that selective strategies train on
-    draw: sb.selectors.Draw = sb.selectors.Draw.EXACT  # a number per window, or each by itself
+    draw: sb.selectors.Draw = sb.selectors.Draw.EXACT  # a fixed number per window, or at random
     warmup: float = 0.1  # first fraction of a run in which selection by loss keeps everything
     # The same for random selection. It needs no warm-up, but a comparison may give all arms one.
     random_warmup: float = 0.0

@@ -27,7 +27,7 @@ def is_binary(evaluations: pd.DataFrame) -> bool:
 
 
 def balanced_error(runs: pd.DataFrame) -> pd.Series:
-    """Return the error, in percent, if all classes were equally frequent."""
+    """Return what the error, in percent, would be if all classes were equally frequent."""
 
     def mean(errors: np.ndarray, _: np.ndarray) -> float:
         known = errors[np.isfinite(errors)]
@@ -37,7 +37,7 @@ def balanced_error(runs: pd.DataFrame) -> pd.Series:
 
 
 def error_as_it_comes(runs: pd.DataFrame) -> pd.Series:
-    """Return the error, in percent, if classes were as frequent as in the training data."""
+    """Return what the error, in percent, would be with the training data's shares of classes."""
 
     def weighed(errors: np.ndarray, shares: np.ndarray) -> float:
         known = np.isfinite(errors) & (shares > 0)

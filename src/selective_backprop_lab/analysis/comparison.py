@@ -1,7 +1,7 @@
 """Which runs may be compared, and in which order.
 
 A comparison is a frame of evaluations (see `records.frame`) of runs that may be compared, with one
-more column, `label`: the arm (strategy), and its length if there are several. The longest runs come
+more column, `label`: the arm (strategy), with its length if lengths differ. The longest runs come
 first. Within a length, the order is traditional training, the controls, the methods by name. The
 index is the order in which the records were read.
 
@@ -24,7 +24,7 @@ from selective_backprop_lab.records.frame import is_text, runs_of
 
 CONTROLS = ("random-backprop", "random-scored")  # choose at random; the second pays for scoring
 DATA = ("data", "limit", "noise", "composition", "anew", "held_out", "pretrained")
-CROWD = 9  # with more curves, a figure cannot be read, and the curves cannot be named beside it
+CROWD = 9  # with more curves, a figure cannot be read, and their names do not fit beside it
 # What may differ between arms. All else in a configuration is the recipe, which all arms share.
 OF_THE_ARM = frozenset({"arm", "seed", "strategy", "epochs", "budget", "budget_unit"})
 _MOST_NAMED = 4  # records in a message
@@ -71,9 +71,9 @@ def compared(evaluations: pd.DataFrame) -> pd.DataFrame:
 def comparable(evaluations: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """Return the evaluations that may be compared, and sentences on why the others may not.
 
-    The largest group of runs with the same data set, model and share of flipped labels is kept. In
-    it, each arm and length keeps its largest group of runs with the same configuration, and each
-    seed of these keeps one run: finished rather than unfinished, then the newest.
+    The largest group of runs with the same data set, model and share of flipped labels is kept. Of
+    these, each arm and length keeps its largest group with the same configuration. If a seed has
+    several runs, the newest finished one is kept, or else the newest.
     """
     evaluations = evaluations.reset_index(drop=True)
     alike, problems = largest(runs_of(evaluations), (*DATA, "model"))

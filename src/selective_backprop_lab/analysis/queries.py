@@ -110,7 +110,7 @@ def difference(one: pd.Series, other: pd.Series) -> pd.Series:
 
 
 def resolution(*groups: pd.DataFrame) -> float:
-    """Return how many points of error one test example makes; 0 if the records do not say."""
+    """Return the error, in percentage points, of one wrong test example; 0 if not recorded."""
     examples = (meters.get("test_examples") for each in groups for meters in each.meters)
     return max((100.0 / count for count in examples if count), default=0.0)
 
@@ -182,7 +182,7 @@ def cost_of(runs: pd.DataFrame) -> float:
 
 
 def cost_as_much(one: pd.DataFrame, other: pd.DataFrame) -> bool:
-    """Whether the costs of two arms differ by at most 3 %, as the last batches of runs differ.
+    """Whether the costs of two arms differ by at most 3 %: runs end only after a whole batch.
 
     Arms with the same budget in seconds cost the same, however many passes they made.
     """

@@ -17,7 +17,7 @@ from selective_backprop_lab.bench.workload import Workload
 from selective_backprop_lab.recipe import Precision
 
 Clock = Callable[[], float]
-MIN_BATCHES = 4  # with fewer batches per epoch, the time of its start cannot be told apart
+MIN_BATCHES = 4  # per epoch; with fewer, the time that its start takes cannot be told apart
 HELD = 8  # batches of candidates on which scorers are tried
 
 

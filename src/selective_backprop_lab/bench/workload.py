@@ -97,9 +97,9 @@ def make_workload(
 def all_scorers(device: torch.device, precision: Precision) -> dict[str, sb.scorers.AbstractScorer]:
     """Return the scorers that can be timed, by name, if training computes in a precision.
 
-    The scorer named after the other precision scores in it, all others in the training's. A scorer
-    that overlaps with training is only timed on a GPU. Scorers do not check themselves, because
-    `bench` compares them with exact scores.
+    One scorer is named after the other precision and scores in it; all others score in the
+    training's. A scorer that overlaps with training is only timed on a GPU. Scorers do not check
+    themselves, because `bench` compares them with exact scores.
     """
     exact = sb.scorers.Forward()
     other = Precision.FP32 if precision is Precision.BF16 else Precision.BF16

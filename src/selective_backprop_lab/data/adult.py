@@ -24,7 +24,7 @@ def read_adult(root: Path | None) -> Splits:
 
     A category becomes one feature for each of its values, 0 or 1; a missing value, `?`, is a value
     too. The numbers have mean 0 and deviation 1 over the training part. The class says whether the
-    income is above 50,000 dollars a year, as for a quarter of the adults.
+    income is above 50,000 dollars a year. It is for a quarter of the adults.
 
     Source:
         Becker and Kohavi 1996, Adult, UCI Machine Learning Repository, doi:10.24432/C5XW20.

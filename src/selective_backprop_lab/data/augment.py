@@ -29,7 +29,7 @@ class Augmentation:
         Cutout: DeVries and Taylor 2017, arXiv:1708.04552.
     """
 
-    shift: int = 0  # most pixels in each direction; recipes call this a padded random crop
+    shift: int = 0  # most pixels in each direction; elsewhere called a padded random crop
     flip: bool = False  # whether half of the images are mirrored left to right
     # Side in pixels of a square that is set to 0, the mean after normalising. Its centre may be
     # anywhere in the image. 0 switches it off.

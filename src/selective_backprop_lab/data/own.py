@@ -26,7 +26,7 @@ _LABELS = "labels must be class numbers from 0, as integers"
 
 @lru_cache(maxsize=2)  # for a run and for its pretraining
 def read_own_splits(name: str) -> Splits:
-    """Return the data that the user's function returns, in memory; the last two are remembered.
+    """Return the data that the user's function returns, in memory, and keep the last two.
 
     Errors of the function are passed on unchanged.
 

@@ -73,11 +73,11 @@ def read_source_code(library: Path | None = None) -> Splits:
 
 
 def read_source_bytes(library: Path | None = None) -> Splits:
-    """Return windows of 128 bytes of the modules of the standard library, to predict the next byte.
+    """Return the standard library in windows of 128 bytes, to predict each next byte.
 
     An example is a window of 128 bytes, and the label of each byte is the next byte. Windows do not
-    overlap. Every eighth module that is a single file, in order of name, is tested on, in 1,024
-    evenly spaced windows. About three lines in ten occur more than once.
+    overlap. Only modules that are a single file are used. In order of name, every eighth is tested
+    on, in 1,024 evenly spaced windows. About three lines in ten occur more than once.
 
     Args:
         library: as for `read_source_code`; the data come from the running Python.
@@ -103,9 +103,9 @@ def read_source_bytes(library: Path | None = None) -> Splits:
 def read_help_bytes(topics: Mapping[str, str] | None = None) -> Splits:
     """Return windows of 128 bytes of the topics of Python's `help()`, as in `source-bytes`.
 
-    The topics are chapters of the Language Reference, and some contain others. From the longest to
-    the shortest, paragraphs that occurred before are left out. Every eighth stretch of 16 windows
-    is tested on.
+    The topics are chapters of the Language Reference, and some contain others. They are read from
+    the longest to the shortest, without paragraphs that occurred before. Every eighth stretch of 16
+    windows is tested on.
 
     Args:
         topics: texts by topic; None for the running Python's.

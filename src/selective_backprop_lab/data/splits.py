@@ -22,7 +22,7 @@ class Splits(NamedTuple):
     """Inputs and class numbers from 0, in the publisher's order.
 
     The type of the inputs says what they are: bytes are grey levels of square images, real numbers
-    are features, and other integers are tokens, each with a label, or categories.
+    are features, and other integers are categories, or tokens that each have a label.
     """
 
     train_inputs: Num[Tensor, "train ..."]
@@ -120,9 +120,10 @@ def of_classes(splits: Splits, chosen: str) -> Splits:
 def stratified_order(labels: Int64[Tensor, " example *token"]) -> Int64[Tensor, " example"]:
     """Order examples so that every prefix holds each class's share.
 
-    If classes are equally large, a prefix is off by at most one example per class. A class with the
-    share `s` of all examples, one of `c` classes, is off by at most `(1 + s c) / 2`. Within a class
-    the order is random but fixed: it depends only on the example's index. Text is one class.
+    If classes are equally large, a prefix is off by at most one example per class. In general, a
+    class with the share `s` of all examples is off by at most `(1 + s c) / 2`, for `c` classes.
+    Within a class, the order is random but fixed: it depends only on the example's index. Text is
+    one class.
     """
     labels = labels if labels.ndim == 1 else torch.zeros(len(labels), dtype=torch.int64)
     order = random_bits(_ORDER_KEY, torch.arange(len(labels)), draws=1)[0].argsort(stable=True)

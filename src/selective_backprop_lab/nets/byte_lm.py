@@ -13,7 +13,7 @@ class ByteLM(nn.Module):
     """A transformer that predicts each byte of a window from the bytes before it.
 
     It has learned positions, `depth` blocks with heads of 36 features, and a separate output layer.
-    The classes are the second axis of its output. A width of 144 has 1.1 million parameters.
+    Its output has the classes on the second axis. A net of width 144 has 1.1 million parameters.
     """
 
     def __init__(

@@ -146,7 +146,7 @@ def wide_resnet(
 
 
 def _blocks(depth: int, others: int) -> int:
-    """Return the number of two-layer blocks in each of three groups, given the other layers."""
+    """Return the number of two-layer blocks in each of three groups, besides `others` layers."""
     blocks, rest = divmod(depth - others, 6)
     if rest or blocks < 1:
         raise sb.ConfigurationError(

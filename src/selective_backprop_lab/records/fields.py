@@ -26,10 +26,10 @@ def read_fields(kind: type[Any], entry: Mapping[str, Any]) -> Any:
 
 
 def read_value(value: Any, kind: Any, name: str) -> Any:
-    """Return a value as its field holds it; for example, whole numbers become floats for a float.
+    """Return a value as its field holds it: for a float field, a whole number becomes a float.
 
-    A typed dictionary gives the types of some keys of a mapping. The mapping may have other keys,
-    and is returned unchanged, also if its type is `Annotated` by a typed dictionary.
+    A typed dictionary, also one in an `Annotated`, gives the types of some keys of a mapping. The
+    mapping may have other keys, and is returned unchanged.
 
     Raises:
         ValueError: if the value is of another type; the message has the name.

@@ -51,7 +51,7 @@ OF_AN_EVALUATION: Mapping[str, str] = {
     "error": "test error in percent; for text, bits per byte",
     "progress": "fraction of the run's own length, 0 to 1",
     "epoch": "passes over the data so far",
-    "cost": "passes of traditional training so far: scoring 1, training 3, per example",
+    "cost": "passes of traditional training so far; scoring costs a third of training",
     "seconds": "wall seconds so far, evaluations left out",
     "cpu_seconds": "CPU seconds of the process so far, evaluations left out",
     "updates": "optimiser steps so far",

@@ -1,8 +1,8 @@
 """Packs: all records of a folder in one compressed file, `runs.jsonl.xz`.
 
 Uncompressed, it holds the lines of one record after the other, each beginning with its header.
-Records of one study repeat each other, so a pack has a tenth of their size. If a record is both in
-a file and in the pack, the file is read.
+Similar runs have similar records, so a pack has a tenth of their size. If a record is both in a
+file and in the pack, the file is read.
 """
 
 import lzma
@@ -18,7 +18,7 @@ from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.lines import Identity, decode, record_name
 
 PACK = "runs.jsonl.xz"
-# Bytes, uncompressed: about 100,000 runs of the study. A whole pack is read into memory.
+# Bytes, uncompressed: enough for about 100,000 runs. A whole pack is read into memory.
 _LARGEST = 2**28
 _HEADER = b'{"kind": "run"'
 
@@ -38,7 +38,7 @@ def packed(folder: Path) -> Mapping[str, bytes]:
 
 
 def pack(files: Iterable[Path]) -> None:
-    """Move records from their files into the packs of their folders, replacing namesakes there.
+    """Move records from their files into the packs of their folders; they replace older ones there.
 
     Raises:
         RecordError: if an existing pack cannot be read, or would become too large.

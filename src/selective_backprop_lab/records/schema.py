@@ -37,7 +37,7 @@ class Point:
 
     progress: float  # fraction of the run's own length, 0 to 1
     epoch: float
-    cost: float  # in passes of traditional training: scoring 1, training 3, per example
+    cost: float  # in passes of traditional training; scoring costs a third of training
     seconds: float  # wall seconds, without evaluation
     cpu_seconds: float  # CPU seconds of this process, without evaluation
     updates: int
@@ -153,7 +153,7 @@ class Header:
 class Observation:
     """What a probe saw at one moment of a run."""
 
-    probe: str  # the probe's name for itself
+    probe: str  # name of the probe
     progress: float  # fraction of the run, 0 to 1
     seen: Mapping[str, Any]
 

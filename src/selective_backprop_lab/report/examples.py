@@ -141,7 +141,7 @@ def _as_png(image: np.ndarray) -> str:
 
 
 def widest_classes(shares: Sequence[Sequence[Estimate]], count: int) -> list[int]:
-    """Return the `count` classes in which groups differ most, in the order of the classes."""
+    """Return the `count` classes in which strategies differ most, in the order of the classes."""
     known = np.nan_to_num([[share.mean for share in own] for own in shares])
     # Shares are compared relative to how much a strategy selects in all.
     in_all = known.mean(axis=1, keepdims=True)

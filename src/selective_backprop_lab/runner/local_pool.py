@@ -1,6 +1,6 @@
 """The engine of this machine: one process, or several side by side.
 
-Neither `concurrent.futures.ProcessPoolExecutor` nor joblib's loky can do this. Both return a job's
+`concurrent.futures.ProcessPoolExecutor` and joblib's loky cannot replace it. Both return a job's
 result only at its end. Steps would need a queue that all workers share, and a killed worker may
 leave its lock taken. On Ctrl-C, the first waits for running jobs, and the second kills them.
 Neither gives workers time for a last checkpoint, or ends workers whose parent was killed.

@@ -106,7 +106,7 @@ def load_data(
     redraw: int | None = None,
     hold_out: bool = False,
 ) -> LabData:
-    """Load data as `datasets.load` does; the last two are remembered, and the last files."""
+    """Load data as `datasets.load` does, and keep the last two, and the last files read."""
     name = data_name(name)
     return prepared(name, _read(name, root), limit=limit, redraw=redraw, hold_out=hold_out)
 

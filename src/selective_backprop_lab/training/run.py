@@ -108,7 +108,7 @@ class TrainingRun:
 
     @property
     def done(self) -> float:
-        """The fraction of the run's evaluations that are done; runs take turns by it."""
+        """The fraction of the evaluations that are done; the run with the lowest goes on next."""
         return len(self.points) / self.config.evaluations
 
     @property
@@ -217,7 +217,7 @@ class TrainingRun:
         """Continue from the `state_dict()` of the same run on the same data.
 
         Call this before the first step. A preparation in the state is not made again. After an
-        error, the run is of no more use.
+        error, the run cannot be used.
         """
         if self._loader is None and state["preparation"] is not None:
             self._make_loader(Preparation.unpack(state["preparation"]))

@@ -56,7 +56,7 @@ class RunConfig:
         if self.pretrained is not None:
             find_recipe(self.pretrained)
         strategy = self.strategy
-        if strategy.prepare is None:  # raises now what it would raise when it trains
+        if strategy.prepare is None:  # raises errors now, not only when it trains
             strategy.make(self.settings, Preparation())
         if strategy.trains_models and length.unit == "seconds":
             raise sb.ConfigurationError(

@@ -73,7 +73,7 @@ def advise(
     """Advise whether to train with `auto`, based on your data and on epochs timed on this machine.
 
     First, `advise` looks at the data with `data_traits`. Then it trains a copy of the model for a
-    few epochs, alternately with and without `auto`, and stops early if `seconds` are over. The
+    few epochs, alternately with and without `auto`, and stops early if the time is up. The
     model, its optimiser and gradients, the loader and all random generators are left as they were.
     What your data set changes when it is read, such as a counter, stays changed.
 

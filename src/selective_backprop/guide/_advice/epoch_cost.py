@@ -40,7 +40,7 @@ class EpochCost:
 
     @property
     def per_example(self) -> float:
-        """Seconds per trained example with `auto`, divided by the seconds with plain training."""
+        """Seconds per trained example with `auto`, divided by those of plain training."""
         return self.auto / self.plain / self.kept
 
     def __str__(self) -> str:

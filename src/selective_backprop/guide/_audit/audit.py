@@ -22,8 +22,8 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
     exceptions. It therefore doubts a wrong label in many epochs, though perhaps not in the last.
 
     The *suspicion* is the mean doubt over all looks. The k-th look has weight k, because the model
-    knows little at first. One made-up look with a doubt of −1 is added, so that a few looks are not
-    enough. If the suspicion is above 0, the model believed another class more than the label.
+    knows little at first. One made-up look with a doubt of −1 is added, so that a few looks alone
+    cause little suspicion. Above 0, the model believed another class more than the label.
 
     The model also doubts hard examples with right labels: inspect an example before you relabel or
     remove it.
