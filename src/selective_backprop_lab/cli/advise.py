@@ -38,8 +38,8 @@ def advise(
     """Say whether `auto` pays on your model, data and machine.
 
     Looks for copies, rare classes and wrong labels in the data. Trains a copy of the model for a
-    few epochs, alternately with and without auto. Prints at most five lines: whether to select,
-    why, how long an epoch takes, and the code to write.
+    few epochs, with and without auto. Prints at most five lines: whether to select, why, the time
+    of an epoch, and the code to write.
     """
     limit_threads(measuring.threads)
     check_record(measuring.json)

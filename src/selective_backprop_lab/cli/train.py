@@ -45,7 +45,7 @@ def train(
 ) -> None:
     """Train a model with one strategy and seed, and record the run.
 
-    Ctrl-C and SIGTERM end it with a checkpoint, from which --resume continues.
+    Ctrl-C and SIGTERM end it with a checkpoint for --resume.
     """
     arms = parse_strategies(strategy)
     if len(arms) > 1:
