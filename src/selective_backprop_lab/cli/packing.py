@@ -22,9 +22,9 @@ Into = Annotated[
 
 
 def pack(folders: Packed) -> None:
-    """Move finished records of a folder into one compressed file, the pack.
+    """Move finished records of a folder into one file, compressed.
 
-    It takes a tenth of the space. Commands that read records also read packs. To add later
+    This pack takes a tenth of the space. Commands that read records also read it. To add later
     records, pack again.
     """
     for folder in folders:
