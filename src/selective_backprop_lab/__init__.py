@@ -1,10 +1,10 @@
-"""Train one model with every strategy side by side, and say honestly which was cheaper.
+"""The lab: train a model with several strategies side by side, and compare their errors and costs.
 
     import selective_backprop_lab as lab
 
     evaluations = lab.frame("records/demo")
 
-`records.frame.COLUMNS` says what each column of that table holds.
+`records.frame.COLUMNS` says what each column of this table holds.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ __all__ = ["frame"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is: pandas takes longer than the command's help."""
+    """Import pandas only when it is needed: the import takes longer than the command's help."""
     if name == "frame":
         from selective_backprop_lab.records.frame import frame
 

@@ -1,4 +1,4 @@
-"""Functions of the user's own, named by an import path: `package.module:function`."""
+"""Find functions of the user's own by an import path: `package.module:function`."""
 
 import hashlib
 import importlib
@@ -15,18 +15,18 @@ import selective_backprop as sb
 
 
 def is_import_path(name: str) -> bool:
-    """Whether a name is an import path: `mine:make` is one, `mnist:5-9` is none."""
+    """Whether a name is an import path: `mine:make` is one, `mnist:5-9` is not."""
     module, _, attribute = name.partition(":")
     return module != "" and not module.startswith(".") and attribute.isidentifier()
 
 
 def find_function(name: str, *, kind: str, needed: str) -> Callable[..., Any]:
-    """Return the function that an import path names, importing its module if need be.
+    """Return the function that an import path names, and import its module if needed.
 
     Args:
         name: the import path.
         kind: what the function makes, such as "model".
-        needed: what it must be, such as "a function without arguments".
+        needed: what the name must stand for, such as "a function without arguments".
 
     Raises:
         ConfigurationError: if the module cannot be imported, or holds no such function.
@@ -48,10 +48,10 @@ def find_function(name: str, *, kind: str, needed: str) -> Callable[..., Any]:
 
 
 def fingerprint(name: str) -> str | None:
-    """Return the first digits of the SHA-256 of the file of the function that a name stands for.
+    """Return the first digits of the SHA-256 of the file that defines a user's function.
 
-    The file is read when this process first asks for it. None stands for what is no import path,
-    such as the lab's own nets and data, and for a function without such a file.
+    The file is read once per process. Returns None for the lab's own nets and data, which are no
+    import paths, and for a function without a file.
     """
     if not is_import_path(name):
         return None
@@ -64,7 +64,7 @@ def fingerprint(name: str) -> str | None:
     return None
 
 
-@cache  # the code in memory is the file as it was imported, whatever becomes of it
+@cache  # code in memory stays as it was imported, even if the file changes
 def _digest(module: ModuleType) -> str | None:
     try:
         content = Path(module.__file__ or "").read_bytes()

@@ -1,6 +1,6 @@
-"""What training may descend instead of the cross-entropy, where labels may be wrong.
+"""Losses that replace the cross-entropy if labels may be wrong.
 
-Each takes logits, `[row, class]`, classes, and the fraction of the run that is done, in [0, 1].
+Each takes logits `[row, class]`, classes, and the fraction of the run that is done, in [0, 1].
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Loss = Callable[[Tensor, Tensor, float], Losses]
 
 
 def generalised(logits: Tensor, targets: Tensor, progress: float, *, q: float) -> Losses:
-    """Return `(1 - p ** q) / q` of each class's probability p: as q goes to 0, the cross-entropy.
+    """Return `(1 - p ** q) / q` for each label's probability p; q near 0 is the cross-entropy.
 
     Source:
         Zhang and Sabuncu 2018, Generalized Cross Entropy Loss for Training Deep Neural Networks
@@ -34,10 +34,10 @@ def trimmed(
     share: float,
     rises: tuple[float, float] = (0.25, 0.4),
 ) -> Losses:
-    """Return the cross-entropy, 0 for the share of a batch in which it is highest; one per row.
+    """Return each row's cross-entropy, but 0 for the share of the batch with the highest values.
 
-    The share rises from nothing to its whole between two moments of a run: a net learns what is
-    right before it learns what is wrong by heart. The other rows weigh as much more.
+    The share rises from 0 to `share` between two moments of a run, because a net learns right
+    labels before it memorises wrong ones. The other rows' losses are scaled up to make up for it.
     """
     losses = functional.cross_entropy(logits, targets, reduction="none")
     first, whole = rises

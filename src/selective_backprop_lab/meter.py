@@ -16,34 +16,34 @@ PHASES = ("load", "score", "select", "forward", "backward", "step", "other")
 
 @dataclass(frozen=True)
 class Price:
-    """What scoring costs where it is not a forward pass of the model itself, in such passes."""
+    """What scoring costs per example, in forward passes of the model."""
 
     score: float = 1.0  # of scoring an example
     learn: float = 0.0  # of what a scorer learns from an example that is trained on
 
 
 def cost_of(scored: float, trained: float, checked: float = 0.0, price: Price = Price()) -> float:
-    """Return what so many examples cost, where one of traditional training costs 1."""
-    # In forward passes: a backward pass takes about two, so training on an example takes three.
+    """Return the cost of scored and trained examples; training on one example costs 1."""
+    # Counted in forward passes. A backward pass costs about two, so training costs three.
     return (price.score * scored + checked + (3 + price.learn) * trained) / 3
 
 
 class Meter:
-    """Count what one run costs, evaluations left out.
+    """Count what one run costs, without evaluations.
 
     Args:
-        examples: examples in the training set: what one pass of traditional training sees.
-        device: where the run trains.
+        examples: number of training examples, which one pass of traditional training sees.
+        device: the device that the run trains on.
 
     Attributes:
-        stopwatch: charged with the seconds of each phase.
-        updates: optimiser steps.
-        trained: examples that they trained on.
+        stopwatch: times each phase.
+        updates: number of optimiser steps.
+        trained: number of examples trained on, counted each time.
         overhead: wall seconds of setting up and of evaluations, which `seconds` leaves out.
-        prepared: what was spent before training, in passes of traditional training.
+        prepared: cost before training, in passes of traditional training.
         price: what scoring costs.
-        peak_memory: bytes: of the GPU while this run was on it, or of the whole process on a CPU.
-            Arms that interleave in one process report one peak. 0 on Windows, which does not tell.
+        peak_memory: bytes of the GPU used by this run, or of the whole process on a CPU. Runs that
+            take turns in one process report the same peak. 0 on Windows, where it is unknown.
     """
 
     def __init__(self, examples: int, device: torch.device) -> None:
@@ -60,14 +60,14 @@ class Meter:
         self.price = Price()
 
     def start(self) -> None:
-        """Go on counting seconds."""
+        """Start or continue counting seconds."""
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
         self.stopwatch.start()
         self._cpu_since = time.process_time()
 
     def stop(self) -> None:
-        """Count no seconds until `start`."""
+        """Stop counting seconds until `start`."""
         self.stopwatch.stop()
         if self._cpu_since is not None:
             self._cpu += time.process_time() - self._cpu_since
@@ -76,7 +76,7 @@ class Meter:
 
     @contextmanager
     def paused(self) -> Generator[None]:
-        """Count nothing in the body."""
+        """Count no seconds in the body."""
         runs = self._cpu_since is not None
         if runs:
             self.stop()
@@ -105,7 +105,7 @@ class Meter:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Count on from `state_dict()`."""
+        """Continue from `state_dict()`."""
         self.stopwatch.go_on(state["phases"])
         self._cpu, self.peak_memory = state["cpu"], state["peak"]
         self.updates, self.trained = state["updates"], state["trained"]
@@ -118,10 +118,10 @@ class Meter:
         self.trained += rows
 
     def cost(self, scored: int, checked: int = 0) -> float:
-        """Return the cost in passes of traditional training: scoring 1, training 3 an example.
+        """Return the cost in passes of traditional training; scoring costs a third of training.
 
-        Examples that were `checked`, scored a second time, cost a whole forward. What was prepared
-        before training, and a scorer that is not the model itself, are charged at what they cost.
+        Examples that were `checked`, which means scored a second time, cost a whole forward pass.
+        Preparation, and scorers that are not the model itself, count with their own cost.
         """
         return self.prepared + cost_of(scored, self.trained, checked, self.price) / self._examples
 
@@ -132,7 +132,7 @@ class Meter:
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU seconds of this process so far, all threads together."""
+        """CPU seconds of this process so far, summed over threads."""
         running = 0.0 if self._cpu_since is None else time.process_time() - self._cpu_since
         return self._cpu + running
 
@@ -147,7 +147,7 @@ def _peak_memory(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     if sys.platform == "win32":
         return 0
-    import resource  # Windows has none
+    import resource  # not on Windows
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in KiB

@@ -1,4 +1,4 @@
-"""Names as they are typed: with hyphens, underscores or neither, in any case, or misspelt."""
+"""Understand typed names: with hyphens, underscores or neither, and in any case."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -10,16 +10,16 @@ def find_name(kind: str, typed: str, names: Iterable[str], *, more: str = "") ->
     """Return the name that was meant: `Selective_Backprop` is `selective-backprop`.
 
     Args:
-        kind: what the names are of, such as "strategy".
-        typed: what was typed.
-        names: the names that there are.
-        more: what the error says after them, such as ", and all".
+        kind: the kind of thing that is named, such as "strategy".
+        typed: the typed name.
+        names: all known names.
+        more: what the error says after the known names, such as ", and all".
 
     Raises:
-        ConfigurationError: if it is none of them; the error says which are nearly alike.
+        ConfigurationError: if the name is unknown; the error suggests similar names.
     """
     names = [*names]
-    if typed in names:  # as nearly always, and many thousand times where records are read
+    if typed in names:  # the usual case, and fast, since reading records calls this often
         return typed
     known = {_bare(name): name for name in names}
     if _bare(typed) in known:

@@ -1,4 +1,4 @@
-"""What some strategies need before they can train, made by the lab and charged to them."""
+"""Prepare what some strategies need before training, and add its cost to theirs."""
 
 import math
 import warnings
@@ -26,17 +26,17 @@ _SUBSET = ("indices", "examples", "scores", "source", "cost")
 
 @dataclass(frozen=True)
 class Preparation:
-    """What a strategy is made from besides its settings."""
+    """What a strategy is made from, besides its settings."""
 
-    subset: sb.Subset | None = None  # what is left of the data set
-    reference: sb.scorers.ReferenceLosses | None = None  # of another model
+    subset: sb.Subset | None = None  # the part of the data set to train on
+    reference: sb.scorers.ReferenceLosses | None = None  # losses of another model
     make_proxy: Callable[[], nn.Module] | None = None  # returns a small model
     make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None  # and its optimiser
-    cost: float = 0.0  # what all this took, in passes of traditional training
-    price: Price = field(default_factory=Price)  # what scoring costs from now on
+    cost: float = 0.0  # cost of the preparation, in passes of traditional training
+    price: Price = field(default_factory=Price)  # cost of scoring during training
 
     def pack(self) -> dict[str, Any] | None:
-        """Return it in plain containers; None for a small model, which is made again at once."""
+        """Return it in plain containers; None for a small model, which is quick to make again."""
         if self.make_proxy is not None:
             return None
         subset, reference = self.subset, self.reference
@@ -49,7 +49,7 @@ class Preparation:
 
     @classmethod
     def unpack(cls, packed: dict[str, Any]) -> "Preparation":
-        """Return what `pack()` was called on."""
+        """Return the preparation that `pack()` was called on."""
         subset, reference = packed["subset"], packed["reference"]
         return cls(
             subset=subset and sb.Subset(**subset),
@@ -65,24 +65,24 @@ class TrainingSetup:
 
     recipe: Recipe
     data: LabData
-    seed: int  # of the run
-    epochs: float  # traditional ones that the run's length pays for
+    seed: int  # the run's seed
+    epochs: float  # number of traditional epochs that cost as much as the run
     device: torch.device
 
     def model(self, seed: int) -> nn.Module:
-        """Return a new model like the run's, of weights that no run begins with."""
+        """Return a new model like the run's, with weights that no run begins with."""
         seed = self._seed(seed)
         return self.recipe.make_model(self.data, seed=seed).to(self.device)
 
     def _seed(self, seed: int) -> int:
-        # Far above the seeds of runs, and a prime apart: no two runs' models share one.
+        # Far above the seeds of runs and a prime apart, so no two runs' models share a seed.
         return 1_000_003 * (self.seed + 1) + seed
 
     def train(self, model: nn.Module, seed: int, *, epochs: float) -> float:
-        """Train a model as the recipe says, for as many whole batches as come nearest `epochs`.
+        """Train a model as the recipe says, for the number of batches nearest to `epochs`.
 
         Returns:
-            The epochs it was.
+            The number of epochs that were trained.
         """
         recipe, examples = self.recipe, 0
         loader = make_loader(
@@ -116,7 +116,7 @@ class TrainingSetup:
 def prepare_pruned(
     setup: TrainingSetup, *, keep: float, models: int, share: float, gradients: bool = False
 ) -> Preparation:
-    """Prune by EL2N, or GraNd, scores of models that are trained for a share of the run each."""
+    """Prune by EL2N or GraNd scores of models that are each trained for a share of the run."""
     loader = make_loader(setup.data, batch_size=500, seed=0, shuffle=False)
     seeds = iter(range(models))
 
@@ -136,7 +136,7 @@ def prepare_pruned(
 
 
 def prepare_oracle(setup: TrainingSetup) -> Preparation:
-    """Keep each example once, of those with the right label, which costs nothing.
+    """Keep one copy of each example with a right label. This costs nothing.
 
     Raises:
         ConfigurationError: if there are neither wrong labels nor copies.
@@ -148,38 +148,38 @@ def prepare_oracle(setup: TrainingSetup) -> Preparation:
     examples = len(data.train_labels)
     if len(right) == examples:
         raise sb.ConfigurationError(
-            f"the oracle knows wrong labels and copies, and {data.name} has none that are made; "
+            f"the oracle needs wrong labels or copies made by the lab, but {data.name} has none; "
             "give --noise or --copies, or leave the oracle out"
         )
     return Preparation(subset=sb.Subset(right, examples, source="right labels, once each"))
 
 
 def prepare_cleaned(setup: TrainingSetup, *, share: float) -> Preparation:
-    """Leave out the labels that look wrong to a model that is trained for a share of the run."""
+    """Leave out labels that look wrong to a model that is trained for a share of the run."""
     model = setup.model(0)
-    # Each example is then passed forward once, which is a third of training on it.
+    # Each example is then passed forward once, at a third of the cost of training on it.
     cost = setup.train(model, 0, epochs=share * setup.epochs) + 1.0 / 3.0
     loader = make_loader(setup.data, batch_size=500, seed=0, shuffle=False)
-    with warnings.catch_warnings():  # of labels that were trained on: these were, though not long
+    with warnings.catch_warnings():  # the model was trained on these labels, but only briefly
         warnings.simplefilter("ignore", sb.SelectionWarning)
         suspects = sb.guide.find_label_issues(model, loader, nn.CrossEntropyLoss())
     return Preparation(subset=suspects.rest(), cost=cost)
 
 
 def prepare_unique(setup: TrainingSetup) -> Preparation:
-    """Keep each example once, as far as copies are found; reading the data costs no passes."""
+    """Keep each example once, without the copies that are found. This costs no passes."""
     loader = make_loader(setup.data, batch_size=500, seed=0, shuffle=False)
     return Preparation(subset=sb.guide.find_copies(loader).subset)
 
 
 def row_losses(losses: Float[Tensor, " row *token"]) -> Float[Tensor, " row"]:
-    """Return one loss per row: of text, the mean over its tokens."""
+    """Return one loss per row; for text, this is the mean over its tokens."""
     return losses if losses.ndim == 1 else losses.flatten(1).mean(1)
 
 
 @torch.no_grad()
 def example_losses(model: nn.Module, data: LabData, device: torch.device) -> Tensor:
-    """Return the loss of every training example, unaugmented, in eval mode; on the CPU."""
+    """Return the loss of every training example, in eval mode without augmentation, on the CPU."""
     model.eval()
     losses = [
         row_losses(
@@ -195,18 +195,18 @@ def example_losses(model: nn.Module, data: LabData, device: torch.device) -> Ten
 def prepare_reference(setup: TrainingSetup, *, share: float) -> Preparation:
     """Take every example's loss from a model that was trained on the other half of the data.
 
-    Each half trains a model like the run's for a share of the run's epochs, over its half.
+    Two models like the run's are trained, each on one half, for a share of the run's epochs.
 
     Raises:
         LossError: if a model diverged.
     """
     examples = len(setup.data.train_labels)
     order = torch.randperm(examples, generator=torch.Generator().manual_seed(setup.seed))
-    # Each example is passed forward once, which is a third of training on it.
+    # Each example is passed forward once, at a third of the cost of training on it.
     losses, cost = torch.empty(examples), 1.0 / 3.0
     for number, (mine, other) in enumerate((order.chunk(2), order.chunk(2)[::-1])):
         model = setup.model(number)
-        # An epoch of a half is half an epoch.
+        # An epoch over a half of the data costs half an epoch.
         cost += setup.within(mine).train(model, number, epochs=share * setup.epochs) / 2
         losses[other] = example_losses(model, setup.within(other).data, setup.device)
     if not losses.isfinite().all():
@@ -215,7 +215,7 @@ def prepare_reference(setup: TrainingSetup, *, share: float) -> Preparation:
 
 
 def prepare_proxy(setup: TrainingSetup) -> Preparation:
-    """Let a tiny net score, trained at a fifth of the recipe's highest learning rate throughout."""
+    """Make a tiny net to score with, at a constant fifth of the recipe's highest learning rate."""
 
     def make() -> nn.Module:
         return make_model(PROXY, setup.data, seed=setup.seed)
@@ -226,12 +226,12 @@ def prepare_proxy(setup: TrainingSetup) -> Preparation:
 
     shape = setup.data.train_inputs.shape[1:]
     ratio = forward_operations(make(), shape) / forward_operations(setup.model(0), shape)
-    # The proxy is passed forward to score, and trained, three forwards, on what the model is.
+    # The proxy scores by a forward pass. It trains when the model does, at three times that cost.
     return Preparation(make_proxy=make, make_optimizer=optimizer, price=Price(ratio, 3.0 * ratio))
 
 
 def forward_operations(model: nn.Module, shape: Sequence[int]) -> int:
-    """Return the floating-point operations of a forward pass of one example of a shape."""
+    """Return the number of floating-point operations in a forward pass of one example."""
     place = next(model.parameters()).device
     inputs = torch.zeros(2, *shape, device=place)
     model.eval()

@@ -1,4 +1,4 @@
-"""How each data set is trained: one recipe, the same for every strategy of a comparison."""
+"""Recipes: how each data set is trained, the same for all strategies of a comparison."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -19,44 +19,44 @@ from selective_backprop_lab.shapes import Float32, Num
 
 
 class Precision(StrEnum):
-    """The numbers that training computes with; `BF16` is autocast to bfloat16."""
+    """The precision that training computes in; `BF16` is autocast to bfloat16."""
 
     FP32 = "fp32"
     BF16 = "bf16"
 
     @property
     def dtype(self) -> torch.dtype | None:
-        """What autocast computes in; None without it."""
+        """The type that autocast computes in; None without autocast."""
         return torch.bfloat16 if self is Precision.BF16 else None
 
     def autocast(self, device: torch.device) -> AbstractContextManager[object]:
-        """Return what a forward pass runs under."""
+        """Return the context manager for a forward pass."""
         return torch.autocast(device.type, dtype=self.dtype) if self.dtype else nullcontext()
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Return a model that computes in this precision wherever it is called."""
+        """Return a model that always computes in this precision."""
         return model if self is Precision.FP32 else _Autocast(model, self)
 
 
 class Optimizer(StrEnum):
-    """What updates the weights."""
+    """The optimiser."""
 
     SGD = "sgd"
     ADAMW = "adamw"  # its first beta is the recipe's momentum, the second 0.95
 
 
 class Rates(StrEnum):
-    """How the learning rate moves over a run."""
+    """How the learning rate changes over a run."""
 
     CYCLE = "cycle"  # rises linearly over the first fifth and falls linearly to 0
     COSINE = "cosine"  # falls from the start along half a cosine
-    STEPS = "steps"  # falls by a factor at each of several moments, which the recipe names
+    STEPS = "steps"  # falls by a factor at several moments, which the recipe names
     CONSTANT = "constant"
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is trained, and how; nothing in it depends on the strategy.
+    """What is trained, and how, independently of the strategy.
 
     Raises:
         ConfigurationError: if a number is out of its range.
@@ -64,19 +64,19 @@ class Recipe:
 
     data: str
     model: str  # name or import path
-    epochs: int  # passes over the data where no other length is given
+    epochs: int  # passes over the data, if no other length is given
     batch_size: int = 128  # rows of a training batch
     learning_rate: float = 0.1  # its highest value
     momentum: float = 0.9
     weight_decay: float = 5e-4  # of all parameters
-    rates: Rates = Rates.CYCLE  # how the learning rate moves; what it moves with is the run's say
+    rates: Rates = Rates.CYCLE  # how the learning rate changes with the run's progress
     augmentation: Augmentation = field(default_factory=Augmentation)
-    # Where the learning rate falls with `Rates.STEPS`: shares of the schedule, between 0 and 1 and
-    # rising. Epochs 60 and 120 of 200 are `(60 / 200, 120 / 200)`.
+    # Where the learning rate falls with `Rates.STEPS`: rising fractions of the schedule between 0
+    # and 1. Epochs 60 and 120 of 200 are `(60 / 200, 120 / 200)`.
     steps: tuple[float, ...] = (0.4, 0.6, 0.8)
-    decay: float = 0.2  # what it is multiplied by at each step, between 0 and 1
+    decay: float = 0.2  # factor of the learning rate at each step, between 0 and 1
     nesterov: bool = True
-    precision: Precision = Precision.FP32  # of all passes, scoring and evaluation included
+    precision: Precision = Precision.FP32  # of all passes, including scoring and evaluation
     optimizer: Optimizer = Optimizer.SGD
 
     def __post_init__(self) -> None:
@@ -86,24 +86,24 @@ class Recipe:
         bounds = pairwise((0.0, *self.steps, 1.0))
         if not self.steps or not all(earlier < later for earlier, later in bounds):
             raise sb.ConfigurationError(
-                f"steps={self.steps}: write shares of the schedule that rise between 0 and 1, such "
+                f"steps={self.steps}: write rising fractions of the schedule between 0 and 1, such "
                 "as (0.3, 0.6, 0.8), or rates=Rates.CONSTANT for none"
             )
         if not 0.0 < self.decay < 1.0:
             raise sb.ConfigurationError(
-                f"decay={self.decay}: at each step the learning rate must fall to a share of it "
-                "between 0 and 1, such as 0.2 for a fifth"
+                f"decay={self.decay}: the factor of the learning rate at each step must be between "
+                "0 and 1, such as 0.2 for a fifth"
             )
 
     def config(self) -> dict[str, Any]:
-        """Return the recipe as a record describes it; what has no effect is left out."""
+        """Return the recipe as in a record, without options that have no effect."""
         found = vars(self) | {"augmentation": dict(vars(self.augmentation))}
         if self.rates is not Rates.STEPS:
             del found["steps"], found["decay"]
         if not self.momentum or self.optimizer is not Optimizer.SGD:
             del found["nesterov"]
         if self.optimizer is Optimizer.SGD:
-            del found["optimizer"]  # which records of before others were there do not name
+            del found["optimizer"]  # records from before there were others do not name it
         return found
 
     def make_model(self, data: LabData, *, seed: int) -> nn.Module:
@@ -111,7 +111,7 @@ class Recipe:
         return self.precision.wrap(make_model(self.model, data, seed=seed))
 
     def make_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """Return the optimiser as the recipe has it, at its highest learning rate."""
+        """Return the recipe's optimiser, at its highest learning rate."""
         if self.optimizer is Optimizer.ADAMW:
             return torch.optim.AdamW(
                 parameters,
@@ -128,7 +128,7 @@ class Recipe:
         )
 
     def learning_rate_at(self, progress: float) -> float:
-        """Return the learning rate where a fraction `progress` of the schedule, 0 to 1, is done."""
+        """Return the learning rate after a fraction `progress` of the schedule, in [0, 1]."""
         progress = min(1.0, max(0.0, progress))
         match self.rates:
             case Rates.CYCLE:
@@ -168,7 +168,7 @@ RECIPES: Mapping[str, Recipe] = {
     "svhn-extra": Recipe(
         "svhn-extra", "resnet9_narrow", epochs=5, augmentation=Augmentation(shift=2)
     ),
-    # Numbers, not images: nothing that shifts or mirrors them makes sense.
+    # These are numbers, not images, so there is nothing to shift or mirror.
     "mnist1d": Recipe("mnist1d", "perceptron", epochs=50, batch_size=64),
     "adult": Recipe("adult", "perceptron", epochs=5, batch_size=64),
     "breast-cancer": Recipe("breast-cancer", "perceptron", epochs=20, batch_size=32),
@@ -181,14 +181,14 @@ RECIPES: Mapping[str, Recipe] = {
 
 
 def find_recipe(data: str) -> Recipe:
-    """Return the recipe of a data set, or of some of its classes, which share it.
+    """Return the recipe of a data set, also for some of its classes.
 
-    Data of the user's own are read for it: vectors are trained on as `table` is, images as `svhn`
-    is, since flipping may not do, and images below 16 pixels a side as `digits` is.
+    The user's own data are read: vectors get the recipe of `table`, images that of `svhn`, which
+    does not mirror them, and images below 16 pixels a side that of `digits`.
 
     Raises:
-        ConfigurationError: if there is none.
-        DataError: if data of the user's own are no examples.
+        ConfigurationError: if there is no such data set.
+        DataError: if the user's own data are no examples.
     """
     name = data_name(data)
     like = _like(read(name, None).train_inputs) if is_own(name) else base_name(name)
@@ -196,14 +196,14 @@ def find_recipe(data: str) -> Recipe:
 
 
 def _like(inputs: Num[Tensor, "example ..."]) -> str:
-    """Return the name of the data set whose recipe suits inputs of such a shape."""
+    """Return the name of the data set whose recipe suits inputs of this shape."""
     if inputs.ndim == 2:
         return "table"
     return "svhn" if inputs.shape[2] >= 16 else "digits"
 
 
 class _Autocast(nn.Module):
-    """A model under autocast, in training, scoring and evaluation alike; its logits are float32."""
+    """A model under autocast in training, scoring and evaluation; its logits are float32."""
 
     def __init__(self, inner: nn.Module, precision: Precision) -> None:
         super().__init__()

@@ -1,16 +1,16 @@
-"""Stale-SB as its authors' program does it, which is not what their paper says of it.
+"""Stale-SB as in its authors' program, which differs from their paper.
 
-Both score all examples in every n-th epoch. In the epochs between, the program
+Paper and program score all examples in every n-th epoch. In the other epochs, the program
 
-- gathers candidates until they are more than four batches, then draws from all of them by their
-  last losses, those of training included, and trains on one batch of what was drawn. What is left
-  waits for the next epochs; one that scores trains on all of it, besides what it draws itself;
-- so trains on a fifth of the examples, whatever the selectivity, if enough are drawn.
+- gathers more than four batches of candidates, draws from them by their last losses (also those of
+  training), and trains on one batch of the drawn examples. The other drawn examples wait for later
+  epochs. The next epoch that scores trains on all waiting examples, and on those it draws itself;
+- therefore trains on a fifth of the examples, whatever the selectivity, if enough are drawn.
 
-The first epoch is scored, and trained on whole. A last batch that is not full is trained on.
+The first epoch is scored and trains on everything. A last batch that is not full is trained on.
 
-Here what waits is taken when its examples come up again, augmented anew, where the program keeps
-them in the order in which they were drawn.
+In this version, a waiting example is taken when it comes up again, with a new augmentation. The
+program keeps waiting examples in the order in which they were drawn.
 """
 
 from dataclasses import dataclass, field, replace
@@ -23,18 +23,18 @@ from torch import Tensor
 import selective_backprop as sb
 from selective_backprop_lab.shapes import Float, Int64
 
-GATHERED = 5  # batches, of candidates that are not scored, that make one training batch
+GATHERED = 5  # batches of candidates that make one training batch, in an epoch without scoring
 
 
 @dataclass(eq=False)
 class _Queue:
-    """How often each example waits to be trained on, for a scorer and a selector of one run."""
+    """How many times each example waits to be trained on; scorer and selector of a run share it."""
 
-    waiting: Int64[Tensor, " example"] | None = None  # None before anything has waited
-    scored: Int64[Tensor, " candidate"] | None = None  # of the batch that was scored last
+    waiting: Int64[Tensor, " example"] | None = None  # None until an example waits
+    scored: Int64[Tensor, " candidate"] | None = None  # how often those of the last batch waited
 
     def meet(self, indices: Int64[Tensor, " candidate"]) -> None:
-        """Take the examples of a batch that is scored out of the queue."""
+        """Take the examples of a scored batch out of the queue."""
         self.scored = torch.zeros(len(indices), dtype=torch.int64)
         if self.waiting is not None:
             places = indices.cpu()
@@ -51,7 +51,7 @@ class _Scorer(sb.scorers.AbstractScorer):
 
     @property
     def needs(self) -> sb.scorers.Needs:
-        """Indices and the losses of training, besides what a forward pass needs."""
+        """Indices and training losses, besides what a forward pass needs."""
         more: dict[str, Any] = {"indices": True, "remembers": True, "recordings": True}
         return replace(self.inner.needs, fresh=1 / self.epochs, **more)
 
@@ -87,7 +87,7 @@ class _Selector(sb.selectors.AbstractSelector):
 
     @property
     def terms(self) -> sb.selectors.Terms:
-        """Keep about the rate of what is scored, what waits besides, and a fifth of the rest."""
+        """With scores, keep about `rate` of the examples and all that wait; else keep a fifth."""
         draw = sb.selectors.Draw.BERNOULLI
         return sb.selectors.Terms(self.rate, draw, self.history, promises=False, paced=True)
 
@@ -99,7 +99,7 @@ class _RunningSelector(sb.selectors.RunningSelector, sb.selectors.Paced):
     def __init__(self, spec: _Selector, context: sb.selectors.Context) -> None:
         self._spec, self._queue, self._context = spec, spec.queue, context
         self._first = True
-        # What waited before the epoch's draw, and the draw's seed: resumed, an epoch draws again.
+        # What waited before the epoch's draw, and its seed, because a resumed epoch draws again.
         self._before: Tensor | None = None
         self._seed = -1
 
@@ -118,13 +118,13 @@ class _RunningSelector(sb.selectors.RunningSelector, sb.selectors.Paced):
         return sb.selectors.Choice(torch.arange(len(times)).repeat_interleave(times))
 
     def _fifth(self, drawn: Tensor, generator: torch.Generator) -> Int64[Tensor, " row"]:
-        """Return what an epoch trains on that does not score; what it drew besides waits."""
+        """Return the examples that an epoch without scoring trains on; other drawn ones wait."""
         if generator.initial_seed() != self._seed:
             self._before, self._seed = self._queue.waiting, generator.initial_seed()
         waited = torch.zeros(len(drawn), dtype=torch.int64)
         if self._before is not None:
             waited += self._before
-        # Of what waits the oldest first; of equals at random.
+        # The examples that waited longest come first; ties are broken at random.
         turn = 2 * (waited > 0) + drawn + _uniform(len(drawn), generator, torch.float32)
         batch = self._context.batch_size
         room = batch * -(-len(drawn) // (GATHERED * batch))
@@ -144,17 +144,17 @@ class _RunningSelector(sb.selectors.RunningSelector, sb.selectors.Paced):
 
 
 def _uniform(count: int, generator: torch.Generator, dtype: torch.dtype) -> Float[Tensor, " row"]:
-    """Return numbers between 0 and 1, on the host, from a generator of any device."""
+    """Return random numbers between 0 and 1 on the CPU, from a generator of any device."""
     return torch.rand(count, generator=generator, dtype=dtype, device=generator.device).cpu()
 
 
 def stale_sb_as_released(rate: float, *, epochs: int, history: int) -> sb.Strategy:
-    """Return Stale-SB as its authors' program trains, for one training.
+    """Return Stale-SB as in its authors' program; use the strategy for a single training.
 
     Args:
-        rate: share of what is scored that is drawn, in (0, 1].
-        epochs: in every how many epochs all examples are scored, n, at least 2.
-        history: how many recent losses fresh ones are ranked among.
+        rate: share of the scored examples that is drawn, in (0, 1].
+        epochs: n, at least 2: all examples are scored in every n-th epoch.
+        history: number of recent losses that new losses are ranked among.
 
     Source:
         github.com/angelajiang/SelectiveBackprop, 7c41937: `MemoizedTrainer` and `StaleSelector`.

@@ -1,4 +1,4 @@
-"""jaxtyping's shaped types: checked in tests alone, and notes where jaxtyping is missing."""
+"""jaxtyping's shaped types: checked only in tests, and plain annotations without jaxtyping."""
 
 from typing import TYPE_CHECKING
 

@@ -23,23 +23,23 @@ from selective_backprop_lab.released import stale_sb_as_released
 
 @dataclass(frozen=True)
 class StrategyOptions:
-    """What the strategies of one comparison have in common.
+    """The options that the strategies of one comparison share.
 
     Raises:
         ConfigurationError: if a value is out of its range, whether a strategy uses it or not.
     """
 
     rate: float = 1 / 3  # share of the candidates that selective strategies train on
-    draw: sb.selectors.Draw = sb.selectors.Draw.EXACT  # a number per window, or a coin each
-    warmup: float = 0.1  # fraction of a run that selection by loss trains on everything first
-    # The same of random selection, which needs none: a comparison may give every arm the same.
+    draw: sb.selectors.Draw = sb.selectors.Draw.EXACT  # a fixed number per window, or at random
+    warmup: float = 0.1  # first fraction of a run in which selection by loss keeps everything
+    # The same for random selection. It needs no warm-up, but a comparison may give all arms one.
     random_warmup: float = 0.0
-    history: int = 1024  # recent losses that a loss is ranked among
-    stale: int = 3  # for how many epochs a score is good where it is reused or predicted from
-    keep: float = 0.7  # share of the data set that pruning leaves
-    models: int = 2  # that pruning scores by
-    # Fraction of the run for which each of these, or a reference over its half of the data, is
-    # trained: short, as EL2N and GraNd are scores of young models.
+    history: int = 1024  # number of recent losses that a loss is ranked among
+    stale: int = 3  # for how many epochs a score is reused or predicted from
+    keep: float = 0.7  # share of the data set that pruning keeps
+    models: int = 2  # number of models that pruning computes scores with
+    # Fraction of the run for which these models, or a reference model on its half of the data, are
+    # trained. It is small, because EL2N and GraNd are scores of young models.
     young: float = 0.1
 
     def __post_init__(self) -> None:
@@ -69,31 +69,29 @@ class StrategyOptions:
 
 @dataclass(frozen=True)
 class LabStrategy:
-    """A strategy by its name in the lab: how it is made, and what it needs before it can train."""
+    """A strategy of the lab: how it is made, and what it needs before it can train."""
 
     make: Callable[[StrategyOptions, Preparation], sb.Strategy]
-    options: tuple[str, ...] = ()  # the fields of `StrategyOptions` that make a difference to it
-    # Makes what it needs, and says what that cost; None where it needs nothing.
+    options: tuple[str, ...] = ()  # the fields of `StrategyOptions` that affect it
+    # Prepares what the strategy needs, and returns the cost too; None if it needs nothing.
     prepare: Callable[[TrainingSetup, StrategyOptions], Preparation] | None = None
-    trains_models: bool = False  # beforehand, for a share of the run's epochs
-    classifies: bool = False  # whether it is of examples that have one class each, not of text
-    # Chooses, of each training batch, the tokens that the loss counts; None where all do.
+    trains_models: bool = False  # whether it trains models first, for a share of the run's epochs
+    classifies: bool = False  # whether it needs one class for each example, so text does not work
+    # Chooses the tokens of each training batch that the loss counts; None to count all.
     tokens: sb.TokenSelection | None = None
-    # Counts the changes of what the name stands for, so that a record of before one is not taken
-    # for a run of today.
+    # The number of the strategy's version, so that records of an older version are not mistaken for
+    # records of this one.
     revision: int = 1
     reseeded: bool = False  # whether a run has other weights and another order than its seed's
-    # What training descends; None for the cross-entropy, by which examples are selected anyway.
+    # The loss of training; None for the cross-entropy. Selection always uses the cross-entropy.
     loss: Loss | None = None
-    smoothing: float = 0.0  # the share of a target that is spread over all classes
-    leftovers: sb.Leftovers = (
-        sb.Leftovers.CARRY
-    )  # what becomes of a batch that an epoch leaves open
-    # The share of a run for which images have half their side; a pass costs a quarter then.
+    smoothing: float = 0.0  # the label smoothing, in [0, 1]
+    leftovers: sb.Leftovers = sb.Leftovers.CARRY  # what becomes of a batch that is not full
+    # The first fraction of a run in which images have half their side; a pass then costs a quarter.
     halved: float = 0.0
-    averaged: float = 0.0  # the share of a run, its last, over which weights are averaged
-    batches: int = 1  # how many times as large batches are as the recipe's
-    trainings: int = 1  # that share what its preparation costs, each paying its part
+    averaged: float = 0.0  # the last fraction of a run, over which weights are averaged
+    batches: int = 1  # size of a batch, as a multiple of the recipe's
+    trainings: int = 1  # number of trainings that share the cost of the preparation equally
 
 
 TREATMENTS: Mapping[str, Mapping[str, Any]] = {
@@ -106,9 +104,9 @@ TREATMENTS: Mapping[str, Mapping[str, Any]] = {
     "averaging": {"averaged": 0.25},
     "larger-batches": {"batches": 4},
 }
-"""What may be done instead of selecting, or with it: fields that a strategy then has.
+"""What may be done instead of selection, or with it: the strategy's fields that change.
 
-An arm is called `traditional+smoothing-0.1`, or `auto+smoothing-0.1+progressive`.
+An arm is then called `traditional+smoothing-0.1`, or `auto+smoothing-0.1+progressive`.
 """
 
 _RANKED = ("rate", "draw", "warmup", "history")
@@ -116,7 +114,7 @@ _RANDOM = ("rate", "draw", "random_warmup")
 
 
 def _simple(make: Callable[[StrategyOptions], sb.Strategy], *options: str) -> LabStrategy:
-    """Return a strategy that needs nothing."""
+    """Return a strategy that needs no preparation."""
     return LabStrategy(lambda given, preparation: make(given), options)
 
 
@@ -140,7 +138,7 @@ def _pruned(
     *options: str,
     gradients: bool = False,
 ) -> LabStrategy:
-    """Return a strategy that trains on what pruning leaves."""
+    """Return a strategy that trains on the pruned data set."""
     return LabStrategy(
         lambda given, preparation: replace(make(given), name=name, subset=preparation.subset),
         (*options, "keep", "models", "young"),
@@ -163,7 +161,7 @@ def _kept(
         lambda given, preparation: replace(sb.traditional(), name=name, subset=preparation.subset),
         options,
         prepare,
-        trains_models=bool(options),  # for the share of the run that they set
+        trains_models=bool(options),  # the options set for which share of the run
         classifies=classifies,
     )
 
@@ -179,7 +177,7 @@ def _sb(given: StrategyOptions) -> sb.Strategy:
 
 
 def _auto(given: StrategyOptions, *, trim: bool = False) -> sb.Strategy:
-    # A run of an epoch or two is no longer than its first epoch and what that leaves unknown.
+    # Runs of one or two epochs have no warm-up epoch, because too little would be left.
     return sb.auto(trim=trim, schedule=sb.Schedule(warmup_epochs=int(given.warmup < 0.5)))
 
 
@@ -226,13 +224,13 @@ _RHO_LOSS = LabStrategy(
 
 STRATEGIES: Mapping[str, LabStrategy] = {
     "traditional": _simple(lambda _: sb.traditional()),
-    # What chance does: training as plain, judged against plain training.
+    # What chance does: plain training with another seed, compared with plain training.
     "reseeded": replace(
         _simple(lambda _: replace(sb.traditional(), name="reseeded")), reseeded=True
     ),
-    # What nobody can know, and so a bound: the right labels, and what is a copy.
+    # A bound, because it uses what nobody can know: the right labels, and what is a copy.
     "oracle": _kept("oracle", lambda setup, given: prepare_oracle(setup), classifies=True),
-    # What a person would do with a list of labels that look wrong, and with one of copies.
+    # What a person would do with a list of labels that look wrong, and with a list of copies.
     "cleaned": _kept(
         "cleaned",
         lambda setup, given: prepare_cleaned(setup, share=given.young),
@@ -276,38 +274,38 @@ STRATEGIES: Mapping[str, LabStrategy] = {
         "rate",
         "warmup",
     ),
-    # Of revision 1 the gate paid for its looks.
+    # In revision 1, the gate's looks at losses were counted as cost.
     "kath18-loss-gated": replace(
         _simple(lambda s: sb.kath18(1 / s.rate, measure="loss", bias=0.0), "rate"), revision=2
     ),
     "top-k": _simple(lambda s: sb.top_k(s.rate, schedule=s.schedule), "rate", "warmup"),
     "low-k": _simple(lambda s: sb.low_k(s.rate, schedule=s.schedule), "rate", "warmup"),
     "rho-loss": _RHO_LOSS,
-    # Five trainings of the same data, such as those of a search, need one reference.
+    # Five trainings on the same data, such as those of a search, share one reference.
     "rho-loss-shared": replace(_RHO_LOSS, trainings=5),
     "infobatch": _simple(lambda _: sb.infobatch()),
     "kakurenbo": _simple(lambda s: sb.kakurenbo(schedule=s.schedule), "warmup"),
     "easy-skip": _simple(lambda _: sb.easy_skip()),
     "tail-sft": _simple(lambda s: sb.tail_sft(s.rate, schedule=s.schedule), "rate", "warmup"),
-    # Of revision 1 it never ended, weighed rows, and waited for two losses of each example.
+    # Revision 1 never stopped selecting, weighted rows, and waited for two losses of each example.
     "auto": replace(_simple(_auto), revision=2),
     "auto-trim": _simple(partial(_auto, trim=True)),
-    # Its selection ends after two and a half visits of the average example, not after nine.
+    # Its selection ends when the average example was trained on 2.5 times, not nine times.
     "auto-brief": _simple(_brief),
-    # At the rate of Rho-1. Images are of one token each, so it takes the hardest of a batch; the
-    # head of a language model is trained by `TokenLoss`.
+    # With the rate of Rho-1. Images have one token each, so the hardest images of a batch are kept;
+    # the head of a language model is trained with `TokenLoss`.
     "token-selection": replace(
         _simple(lambda _: replace(sb.traditional(), name="token-selection")),
         tokens=sb.TokenSelection(rate=0.6),
-        revision=2,  # in 1 the head's backward pass ran over all tokens
+        revision=2,  # in revision 1, the head's backward pass ran over all tokens
     ),
 }
 
 BOUNDS = ("reseeded", "oracle")
-"""Strategies that nobody would take, and between which all others lie."""
+"""Bounds for all other strategies; nobody would use them."""
 
 ALIASES: Mapping[str, str] = {"random-k": "random-scored"}
-"""Other names of the same strategy, which is run once."""
+"""Other names for a strategy; it is run only once."""
 
 DEFAULT_STRATEGIES = (
     "traditional",
@@ -322,7 +320,7 @@ def find_strategy(name: str) -> LabStrategy:
     """Return the strategy of a name.
 
     Raises:
-        ConfigurationError: if there is none.
+        ConfigurationError: if there is no strategy of this name.
     """
     base, *treatments = _canonical(name).split("+")
     found = STRATEGIES[base]
@@ -333,7 +331,7 @@ def find_strategy(name: str) -> LabStrategy:
 
 @cache
 def _canonical(name: str) -> str:
-    """Return the name under which a strategy is run."""
+    """Return the usual name of a strategy with its treatments."""
     typed, *treatments = name.split("+")
     base = find_name("strategy", typed, (*STRATEGIES, *ALIASES))
     more = [find_name("treatment", each, TREATMENTS) for each in treatments]
@@ -341,16 +339,16 @@ def _canonical(name: str) -> str:
 
 
 def unused(strategy: LabStrategy, settings: StrategyOptions, usual: StrategyOptions) -> list[str]:
-    """Return what of the settings is not as usual and makes no difference to a strategy."""
+    """Return the options that were changed although the strategy does not use them."""
     changed = [name for name, value in vars(settings).items() if value != getattr(usual, name)]
     return [option for option in changed if option not in strategy.options]
 
 
 def parse_strategies(names: str) -> tuple[str, ...]:
-    """Return the strategies of a comma-separated list; for `all`, all but those of `BOUNDS`.
+    """Return the strategies of a comma-separated list; `all` means all except `BOUNDS`.
 
     Raises:
-        ConfigurationError: if one of them does not exist, or none is named.
+        ConfigurationError: if one of them does not exist, or the list is empty.
     """
     if names.strip() == "all":
         return tuple(name for name in STRATEGIES if name not in BOUNDS)

@@ -128,7 +128,7 @@ def test_a_pass_that_is_left_behind_gives_way_to_the_next():
 def test_a_checkpoint_without_selection_is_refused(tmp_path):
     Training(None).accelerator.save_state(str(tmp_path))
     accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
-    with pytest.raises(sb.ConfigurationError, match="saved without it"):
+    with pytest.raises(sb.ConfigurationError, match="saved without selection"):
         Training(sb.traditional()).accelerator.load_state(str(tmp_path))
 
 

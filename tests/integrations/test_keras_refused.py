@@ -169,7 +169,7 @@ def test_arguments_that_a_loader_has_its_say_on(given, message):
 @pytest.mark.parametrize(
     ("arrays", "given", "message"),
     [
-        ((np.zeros((5, 64)), np.zeros(4)), {}, "one length.*4, 5 rows"),
+        ((np.zeros((5, 64)), np.zeros(4)), {}, "same length.*4, 5 rows"),
         ((np.array([["word"]]), np.zeros(1)), {}, "arrays of numbers"),
         (digits(), {"sample_weight": np.ones(160), "class_weight": {0: 1.0}}, "not both"),
         (digits(), {"validation_split": 1.0}, "leaves none"),

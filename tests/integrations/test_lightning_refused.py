@@ -31,7 +31,7 @@ COINS = sb.selective_backprop(rate=1 / 3, draw="bernoulli")
     ("strategy", "options", "message"),
     [
         (SELECTIVE, {"overfit_batches": 2}, "overfit_batches=2.*Subset"),
-        (SELECTIVE, {"reload_dataloaders_every_n_epochs": 2}, "every_n_epochs=2.*Leave it out"),
+        (SELECTIVE, {"reload_dataloaders_every_n_epochs": 2}, "every_n_epochs=2.*Leave this"),
         (SELECTIVE, {"max_epochs": 1}, "warmup_epochs=1"),
         (COINS, {"val_check_interval": 0.5}, "val_check_interval=0.5.* int"),
         (COINS, {"limit_train_batches": 0.5}, "limit_train_batches=0.5.* int"),
@@ -67,7 +67,7 @@ def test_a_step_that_fetches_its_own_batches_is_refused():
         def training_step(self, dataloader_iter):
             return None
 
-    with pytest.raises(sb.ConfigurationError, match=r"take training_step\(batch, batch_idx\)"):
+    with pytest.raises(sb.ConfigurationError, match=r"Write training_step\(batch, batch_idx\)"):
         make_trainer().fit(Fetching(SELECTIVE))
 
 
@@ -103,12 +103,12 @@ def test_a_loader_without_the_callback_and_the_callback_without_a_loader_are_ref
         Trainer(accelerator="cpu", logger=False, enable_checkpointing=False).fit(module)
     for given in (lambda _: loader_of(), lambda loader: {"one": loader, "other": loader_of()}):
         module = Digits(SELECTIVE)
-        with pytest.raises(sb.ConfigurationError, match=r"Return LightningLoader\(loader, self"):
+        with pytest.raises(sb.ConfigurationError, match=r"single LightningLoader\(loader, self"):
             make_trainer().fit(module, given(module.train_dataloader()))
 
 
 def test_a_loader_outside_of_fit_says_who_iterates_it():
-    with pytest.raises(sb.LoaderError, match=r"iterated by Trainer.fit"):
+    with pytest.raises(sb.LoaderError, match=r"only Trainer.fit can iterate"):
         iter(Digits(SELECTIVE).train_dataloader())
     with pytest.raises(sb.LoaderError, match=r"wrap .*inside"), unhooked():
         LightningLoader(

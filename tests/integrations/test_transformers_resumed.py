@@ -70,7 +70,7 @@ def test_a_training_that_is_over_is_not_gone_on_with(tmp_path):
 
 def test_a_checkpoint_without_selection_is_refused_before_anything_is_loaded(tmp_path):
     trained(tmp_path, None, max_steps=7)
-    with pytest.raises(sb.ConfigurationError, match="saved without it"):
+    with pytest.raises(sb.ConfigurationError, match="saved without selection"):
         trained(tmp_path, text.selective(), resume=True)
 
 

@@ -126,7 +126,7 @@ def test_a_budget_ends_every_arm_within_a_batch_and_a_window_of_scoring(arm):
 
 def test_a_budget_of_seconds_is_refused_where_models_train_for_a_share_of_the_epochs():
     for arm in PREPARED:
-        with pytest.raises(sb.ConfigurationError, match=rf"^{arm} trains .* a budget of cost$"):
+        with pytest.raises(sb.ConfigurationError, match=rf"^{arm} trains .* a budget in passes$"):
             fixture_plan(arm, seconds=5.0)
     for arm in STRATEGIES.keys() - PREPARED.keys():
         assert fixture_plan(arm, seconds=5.0)

@@ -1,4 +1,4 @@
-"""The guide: whether `auto` pays on a training, which labels look wrong, and what is a copy."""
+"""The guide: find out whether `auto` pays in your training, and find wrong labels and copies."""
 
 from selective_backprop.guide._advice.advise import Advice, advise
 from selective_backprop.guide._advice.epoch_cost import EpochCost

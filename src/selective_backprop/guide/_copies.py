@@ -1,4 +1,4 @@
-"""Which examples of a data set repeat an earlier one, found before any training."""
+"""Find examples that repeat an earlier one, before any training."""
 
 import textwrap
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from selective_backprop.guide._advice.row_contents import hash_rows, is_image
 from selective_backprop.guide._advice.training_copy import kept_streams
 from selective_backprop.guide._advice.traits import split_batch, tensors_of
 
-AT_ONCE = 256  # examples, of a data set that comes without a loader
+AT_ONCE = 256  # examples per batch, if a data set comes without a loader
 
 
 @final
@@ -31,7 +31,7 @@ class Copies:
     Attributes:
         first: for each example, the index of the first example that it repeats. An example that
             repeats no earlier one is kept, and has its own index here.
-        exact: True for an exact copy; False for a near copy, and for a kept example.
+        exact: True for each exact copy; False for near copies and for kept examples.
         conflicts: pairs of examples with equal or nearly equal inputs and different targets, the
             earlier example first. Both examples are kept, because the data do not say which target
             is right.
@@ -49,7 +49,7 @@ class Copies:
 
     @property
     def share(self) -> float:
-        """The share of the examples that repeat an earlier one, in [0, 1)."""
+        """The share of examples that repeat an earlier one, in [0, 1)."""
         return len(self.pairs) / len(self.first)
 
     @property
@@ -59,7 +59,7 @@ class Copies:
 
     @property
     def weights(self) -> Float[Tensor, " example"]:
-        """How often each kept example occurs, divided by the mean over kept examples; 0 for copies.
+        """How often each kept example occurs, divided by the mean of these counts; 0 for copies.
 
         If you train on `subset`, `(weights[selection.indices] * losses).mean()` estimates the mean
         loss of the whole data set.
@@ -80,19 +80,19 @@ class Copies:
 def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.99) -> Copies:
     """Find examples that repeat an earlier one, so that training can leave them out.
 
-    Each example is read once, in order, and no model is needed. Two examples are exact copies if
-    their input tensors have the same bytes. Zeros at the end, as in padded texts, are ignored. Two
-    images are near copies if their correlation is at least `near` once one is shifted to fit the
-    other, by up to a twelfth of a side. Brightness and contrast do not matter. Larger images are
-    compared at 32 pixels a side, so scaling and compression hardly matter either.
+    No model is needed. Two examples are exact copies if their input tensors have the same bytes.
+    Zeros at the end, as in padded texts, are ignored. Two images are near copies if their
+    correlation is at least `near`, after one is shifted by up to a twelfth of its side to fit the
+    other. Brightness and contrast do not matter. Images of more than 32 pixels a side are compared
+    at 32, so scaling and compression hardly matter either.
 
-    Mirrored, rotated, cropped or further shifted images are not found. Only images have near
-    copies. An image is compared with the few images that look most similar, so some near copies are
-    missed. Very simple images can be mistaken for near copies, so look at `pairs`.
+    Mirrored, rotated, cropped or further shifted images are not found. Near copies are searched
+    only among images. Each image is compared with the few images that look most similar, so some
+    near copies are missed. Very simple images can be mistaken for near copies, so look at `pairs`.
 
-    An image of up to three channels takes at most 3,600 bytes of memory. Any other example takes
-    about 100 bytes. The loader, its data set and all random generators are left as they were,
-    except for counters that your data set keeps.
+    The search needs at most 3,600 bytes of memory for an image of up to three channels, and about
+    100 bytes for any other example. The loader, its data set and all random generators are left as
+    they were, except for what your data set changes when it is read, such as a counter.
 
     Args:
         data: a loader or data set. Its examples are tuples `(inputs, targets, …)`, mappings with a
@@ -142,7 +142,7 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
 
 
 def _tensors(batch: Any) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the tensors of a batch's inputs and of its targets; refuse what is none."""
+    """Return the tensors of a batch's inputs and of its targets; refuse anything else."""
     paired = isinstance(batch, (tuple, list)) and len(batch) > 1
     inputs, targets = (batch[0], batch[1:]) if paired else split_batch(batch)
     parts = [inputs] if targets is None else [inputs, targets]
@@ -152,15 +152,15 @@ def _tensors(batch: Any) -> tuple[list[Tensor], list[Tensor]]:
     if not shown or len(lengths) > 1 or sum(map(len, found)) < len(leaves):
         held = ", ".join(str(getattr(leaf, "shape", leaf)) for leaf in leaves)
         raise LoaderError(
-            f"a batch holds {textwrap.shorten(held, 100, placeholder=' …')}. Copies are found in "
+            f"a batch holds {textwrap.shorten(held, 100, placeholder=' …')}. find_copies needs "
             "tensors or arrays of numbers with a row for each example. Pass a data set that yields "
-            "nothing else; for text, its tokens."
+            "nothing else; for text, pass its tokens."
         )
     return shown, aims[0] if aims else []
 
 
 def _first_equal(values: Int64[Tensor, " example"]) -> Int64[Tensor, " example"]:
-    """Return for each value the index of the first one that is equal."""
+    """Return, for each value, the index of the first equal value."""
     _, first, place = np.unique(values.numpy(), return_index=True, return_inverse=True)
     return torch.from_numpy(first[place])
 
@@ -170,10 +170,10 @@ def _group(
     alike: Int64[Tensor, " example"],
     targets: Int64[Tensor, " example"],
 ) -> Copies:
-    """Return the copies, by the first example with equal inputs, alike ones and an equal target."""
+    """Return the copies, from the first example with equal inputs, similar inputs, equal target."""
     own = torch.arange(len(same))
     first = _first_equal(alike * len(same) + targets)
     exact = (first != own) & (same == same[first])
-    # The first of all that are alike is kept, as none before it has its target.
+    # `alike` names an earlier example, but that one has another target, so both are kept.
     apart = (first == own) & (alike != own)
     return Copies(first, exact, torch.stack([alike, own], 1)[apart])

@@ -1,4 +1,4 @@
-"""Adapters for frameworks that own the training loop; each is imported by its own name.
+"""Adapters for frameworks that run the training loop for you.
 
-`import selective_backprop` imports none of them; each needs its framework installed.
+Import each adapter by its name. It needs its framework; `import selective_backprop` does not.
 """

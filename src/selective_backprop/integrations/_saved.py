@@ -1,4 +1,4 @@
-"""What adapters save beside a framework's checkpoint: files by rank, batches, random streams."""
+"""Save and load what adapters add to a framework's checkpoint."""
 
 import os
 import random
@@ -15,7 +15,7 @@ from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._sampling.draws import Selection
 
-INSTEAD = "Train anew, or load the model's weights alone."
+INSTEAD = "Start a new training, or load only the model's weights."
 
 
 def rank_file(folder: str | Path, name: str, rank: int, ranks: int) -> Path:
@@ -24,7 +24,7 @@ def rank_file(folder: str | Path, name: str, rank: int, ranks: int) -> Path:
 
 
 def save_state(state: dict[str, Any], path: Path) -> None:
-    """Write a state atomically: the file is there whole or not at all."""
+    """Write a state atomically: a file is never left half written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".part")
     torch.save(state, beside)
@@ -32,7 +32,7 @@ def save_state(state: dict[str, Any], path: Path) -> None:
 
 
 def load_state(path: Path) -> dict[str, Any]:
-    """Return a saved state; no code in the file is run.
+    """Return a saved state, without running any code from the file.
 
     Raises:
         ConfigurationError: if the file is missing or cannot be read.
@@ -41,8 +41,8 @@ def load_state(path: Path) -> dict[str, Any]:
         there = ", ".join(sorted(file.name for file in path.parent.glob("*-of-*.pt")))
         why = f", or by another number of processes ({there} is there)" if there else ""
         raise ConfigurationError(
-            f"{path} is missing, so selection cannot go on from this checkpoint, which was saved "
-            f"without it{why}. {INSTEAD}"
+            f"{path} is missing, so selection cannot continue from this checkpoint. It was saved "
+            f"without selection{why}. {INSTEAD}"
         )
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
@@ -54,7 +54,7 @@ def load_state(path: Path) -> dict[str, Any]:
 
 
 def unpack_selected(saved: Saved, device: torch.device, *, selects: bool = True) -> Any:
-    """Return a batch and its selection on the device; the selection is None if not `selects`."""
+    """Return a batch and its selection, on the device. Without `selects`, the selection is None."""
     with saved.inside():
         found = unpack_batch(saved.value)
         pair = isinstance(found, tuple) and len(found) == 2
@@ -64,7 +64,7 @@ def unpack_selected(saved: Saved, device: torch.device, *, selects: bool = True)
 
 
 def save_streams(device: torch.device) -> dict[str, Any]:
-    """Return the states of the random streams, in plain containers; a GPU's too if it is one."""
+    """Return the states of the random streams in plain containers, with the device's if a GPU."""
     kind, keys, *place = np.random.get_state()
     return {
         "torch": torch.get_rng_state(),

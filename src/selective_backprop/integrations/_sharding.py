@@ -1,4 +1,4 @@
-"""Copies of data loaders that draw by another sampler: of one rank's examples, or of documents."""
+"""Copy data loaders with another sampler, for one rank's examples or for documents."""
 
 import copy
 from typing import Any
@@ -17,8 +17,8 @@ from selective_backprop._core.errors import LoaderError
 def drawing(loader: DataLoader[Any], sampler: Any, batches: BatchSampler, **more: Any) -> Any:
     """Return a copy of a loader with another sampler, in batches of the same size.
 
-    A loader refuses to have these attributes set, and building a new one would lose what subclasses
-    add. Attributes in `more` are set too.
+    A loader refuses to set these attributes, but a new loader would lose what subclasses add.
+    Attributes in `more` are set too.
     """
     clone = copy.copy(loader)
     grouped = BatchSampler(sampler, batches.batch_size, batches.drop_last)
@@ -32,8 +32,8 @@ def deal_out(loader: DataLoader[Any], batches: Any, seed: int, **rank: Any) -> D
     """Return a loader of one rank's examples, in an order that all ranks draw from the seed.
 
     Args:
-        loader: of all examples.
-        batches: groups its batches, for all ranks.
+        loader: a loader of all examples.
+        batches: the sampler of the loader's batches.
         seed: the same on every rank.
         rank: `num_replicas` and `rank` of a `DistributedSampler`.
 
@@ -42,8 +42,8 @@ def deal_out(loader: DataLoader[Any], batches: Any, seed: int, **rank: Any) -> D
     """
     if type(batches) is not BatchSampler:
         raise LoaderError(
-            f"the loader's batches are grouped by {type(batches).__name__}, which cannot be dealt "
-            "out to several processes. Give the loader a batch_size= and a sampler."
+            f"a {type(batches).__name__} groups the loader's batches, and cannot be divided among "
+            "several processes. Give the loader a batch_size= and a sampler."
         )
     shuffle = _shuffles(batches.sampler, loader)
     dealt = DistributedSampler(loader.dataset, shuffle=shuffle, seed=seed, **rank)
@@ -60,11 +60,10 @@ def _shuffles(sampler: Any, loader: DataLoader[Any]) -> bool:
             return True
         raise LoaderError(
             f"the sampler draws {sampler.num_samples} of {len(dataset)} examples"
-            f"{', some more than once' if sampler.replacement else ''}, which cannot be dealt out "
-            "to several processes. Deal them out yourself, with a DistributedSampler."
+            f"{', some more than once' if sampler.replacement else ''}, which cannot be divided "
+            "among several processes. Divide them yourself, with a DistributedSampler."
         )
     raise LoaderError(
-        f"the sampler ({type(sampler).__name__}) cannot be dealt out to several processes, because "
-        "its order may differ between them. Use shuffle=True or False, or a "
-        "DistributedSampler."
+        f"the sampler ({type(sampler).__name__}) cannot be divided among processes, because its "
+        "order may differ between them. Use shuffle=True or False, or a DistributedSampler."
     )

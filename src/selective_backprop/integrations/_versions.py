@@ -7,16 +7,14 @@ from selective_backprop._core.errors import ConfigurationError, installing
 
 
 def require(framework: str, needed: str) -> None:
-    """Refuse a framework that is missing, or older than the adapter needs.
-
-    The error names what was found, what is needed and what to do.
+    """Refuse a framework that is missing or too old.
 
     Args:
-        framework: its name on the package index, which is also an extra of this package.
+        framework: its name on the package index, and as an extra of this package.
         needed: the oldest version that works.
 
     Raises:
-        ModuleNotFoundError: if it is missing.
+        ModuleNotFoundError: if the framework is missing.
         ConfigurationError: if it is too old.
     """
     advice = f"Install it: {installing(framework)}."
@@ -35,5 +33,5 @@ def require(framework: str, needed: str) -> None:
 
 
 def release(text: str) -> tuple[int, ...]:
-    """Return a version's first numbers, up to three; as numbers, 4.9 comes before 4.57.dev0."""
+    """Return up to three leading numbers of a version. Compared as numbers, 4.9 is before 4.57."""
     return tuple(int(number) for number in re.findall(r"\d+", text.partition("+")[0])[:3])

@@ -2,9 +2,8 @@
 
     loader = AcceleratedLoader(accelerator, loader, model, loss_fn, strategy)
 
-`accelerator.prepare` changes torch's loaders only. So this loader itself tells Accelerate what a
-prepared loader would. It says when it yields its last batch, because `accelerator.accumulate` must
-step then. It also adds its state to a saved state.
+This loader needs no `accelerator.prepare`: it already acts as a prepared loader. It tells
+Accelerate which batch is the last, and adds its state to the states that Accelerate saves.
 """
 
 from selective_backprop.integrations._accelerate._loader import AcceleratedLoader

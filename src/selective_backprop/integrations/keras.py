@@ -1,4 +1,4 @@
-"""Selection in Keras 3 with its torch backend: `fit` on the examples that are selected."""
+"""Selection in Keras 3 with its torch backend: `fit` trains on the selected examples."""
 
 import warnings
 from contextlib import nullcontext
@@ -41,11 +41,11 @@ __all__ = ["SelectiveFit"]
 
 
 class SelectiveFit:
-    """Train a compiled Keras model by its own `fit`, on the examples that a strategy selects.
+    """Train a compiled Keras model with its own `fit`, on the examples that a strategy selects.
 
-    The model, `compile` and callbacks stay as they are. A candidate's score is its loss by the
-    compiled loss function. A strategy's row weights go to `fit` as sample weights. Each epoch's
-    logs gain three numbers. `selection_rate` is the share of the candidates that was kept.
+    The model, `compile` and callbacks stay as they are. Examples are scored by the compiled loss.
+    If a strategy weights examples, `fit` gets its weights as sample weights. Each epoch's logs gain
+    three numbers. `selection_rate` is the share of the examples that were trained on.
     `selection_score` is the mean of recent scores. `selection_cost` is the cost of scoring and
     training, as a share of the cost of training on everything.
 
@@ -56,9 +56,8 @@ class SelectiveFit:
     Args:
         model: a compiled `keras.Model`, with one output and one loss unless `losses` is given.
         strategy: what to select and when, such as `sb.selective_backprop(rate=1/3)`.
-        losses: `callable(model, batch)` that returns one loss per example, `[candidate]`, in place
-            of the compiled loss. Use it for a model with several outputs, or with its own
-            `train_step`.
+        losses: `callable(model, batch)` that returns one loss per example, in place of the compiled
+            loss. Use it for a model with several outputs, or with its own `train_step`.
         nonfinite: as for `SelectiveLoader`.
 
     Raises:
@@ -83,20 +82,12 @@ class SelectiveFit:
 
     @property
     def loader(self) -> SelectiveLoader:
-        """The loader of the last `fit`.
-
-        Raises:
-            ConfigurationError: before the first `fit`.
-        """
+        """The loader of the last `fit`; ConfigurationError before the first `fit`."""
         return self._watched.feed.loader
 
     @property
     def stats(self) -> Stats:
-        """Counts of candidates, scored and kept examples, from the last `fit`.
-
-        Raises:
-            ConfigurationError: before the first `fit`.
-        """
+        """Counts of the last `fit`; ConfigurationError before the first `fit`."""
         return self.loader.stats
 
     def fit(
@@ -119,25 +110,25 @@ class SelectiveFit:
         validation_batch_size: int | None = None,
         validation_freq: Any = 1,
     ) -> Any:
-        """Train as `keras.Model.fit` does, on the examples that are selected.
+        """Train as `keras.Model.fit` does, on the selected examples.
 
-        An epoch is one pass over the candidates, with one step for each batch of selected examples.
-        With `steps_per_epoch` an epoch has that many steps, and may begin or end within a pass.
+        An epoch is one pass over the data, with one step for each batch of selected examples. With
+        `steps_per_epoch`, an epoch has that many steps, and may begin or end within a pass.
 
         Args:
             x: arrays, or a `torch.utils.data.DataLoader`, which keeps its workers and sampler.
             y: targets, if `x` is arrays.
             batch_size: number of rows of a batch, if `x` is arrays; 32 by default.
-            epochs: number of epochs at which training ends, counting those before `initial_epoch`.
+            epochs: number of the epoch to stop before, as in Keras: `epochs - initial_epoch` run.
             verbose: as in Keras.
             callbacks: a list of callbacks.
-            validation_split: share of the arrays, from their end, to validate on.
+            validation_split: share of the arrays to validate on, taken from their end, in [0, 1).
             validation_data: as in Keras.
             shuffle: whether arrays are shuffled; a loader has its own order.
-            class_weight: weights of losses by class number, if `x` is arrays.
-            sample_weight: weights of losses by example, if `x` is arrays.
+            class_weight: loss weights by class number, if `x` is arrays.
+            sample_weight: one loss weight per example, if `x` is arrays.
             initial_epoch: number of the epoch to begin with. If it is above 0, selection continues
-                from `load_state_dict`, or from the last `fit`.
+                from the state given to `load_state_dict`, or from the last `fit`.
             steps_per_epoch: number of steps of an epoch; None for one pass.
             validation_steps: as in Keras.
             validation_batch_size: as in Keras.
@@ -148,7 +139,7 @@ class SelectiveFit:
 
         Raises:
             ConfigurationError: if the model, an argument or their combination cannot work.
-            LoaderError: if selection from `x` is impossible, in general or with this strategy.
+            LoaderError: if the strategy cannot select from `x`.
         """
         check_model(self._model, callbacks)
         source, split = _open(
@@ -165,7 +156,7 @@ class SelectiveFit:
         listed = keras.tree.flatten(callbacks) if callbacks else []
         self._watch = Watch(feed, find_backup(listed), earlier)
         with recording or nullcontext(), warnings.catch_warnings():
-            # Keras takes the end of an epoch for the end of the data.
+            # Keras mistakes the end of an epoch for the end of the data.
             warnings.filterwarnings("ignore", "Your input ran out of data", UserWarning)
             history = self._model.fit(
                 feed.as_loader(),
@@ -183,9 +174,9 @@ class SelectiveFit:
         return history
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of selection, with the random streams and the seeds of layers.
+        """Return the state of selection, with the random streams and the layers' seeds.
 
-        Keras saves the model and the optimiser. `torch.load(weights_only=True)` reads this state.
+        Save model and optimiser with Keras. `torch.load(weights_only=True)` reads this state.
 
         Raises:
             ConfigurationError: before the first `fit`.
@@ -193,16 +184,16 @@ class SelectiveFit:
         return self._watched.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next `fit` continue from `state_dict()`, if it begins with the state's epoch.
+        """Let the next `fit` continue from `state_dict()`, if it begins with the same epoch.
 
         Raises:
-            ConfigurationError: if this is no such state. `fit` checks its contents.
+            ConfigurationError: if `state` has other fields. Its contents are checked by `fit`.
         """
         Saved(state).fields(*FIELDS)
         self._loaded = state
 
     def _earlier(self, initial_epoch: int) -> dict[str, Any] | None:
-        """Return the state to go on from if no backup holds one."""
+        """Return the state to continue from if no backup holds one."""
         state, self._loaded = self._loaded, None
         if state is None and initial_epoch and self._watch is not None:
             state = self._watch.state()
@@ -211,7 +202,7 @@ class SelectiveFit:
     def _prepare(
         self, source: DataLoader[Any], epochs: int, steps: int | None
     ) -> tuple[Feed, Recording | None]:
-        """Build the model and its feed; return the feed, and a recording if one is needed."""
+        """Build the model; return its feed, and a `Recording` if the strategy needs losses."""
         model, strategy = self._model, self._strategy
         weighs = strategy.selector.terms.reweights
         if weighs:
@@ -269,7 +260,7 @@ def _open(
     sample_weight: Any,
     validation_split: float,
 ) -> tuple[DataLoader[Any], Any]:
-    """Return a loader of the data that `fit` is given, and the validation split or None."""
+    """Return a loader of the data given to `fit`, and the validation split or None."""
     refuse_others(x)
     if isinstance(x, DataLoader):
         refuse_beside_loader(

@@ -1,4 +1,4 @@
-"""Select what Lightning trains on: a loader for `train_dataloader()`, and a callback.
+"""Selection under Lightning: a loader for `train_dataloader()`, and a callback.
 
     from selective_backprop.integrations.lightning import (
         LightningLoader, SelectionCallback, strategies
@@ -12,7 +12,7 @@
 
     Trainer(max_epochs=8, callbacks=[SelectionCallback()]).fit(Digits())
 
-`strategies` is `selective_backprop.strategies`, offered here to save an import.
+`strategies` is `selective_backprop.strategies`, repeated here to save you an import.
 """
 
 from selective_backprop import strategies

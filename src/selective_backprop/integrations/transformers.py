@@ -2,14 +2,13 @@
 
     trainer = SelectiveTrainer(model, args, strategy=sb.selective_backprop(rate=1 / 3), ...)
 
-The Trainer's loader is wrapped where the Trainer makes it, and its training loop is unchanged. Two
-extra keys of the batch hold the weights and indices of the selected rows. `compute_loss` removes
-these keys.
+The Trainer's own loop runs, on batches of selected rows. Two extra keys of each batch hold the
+rows' weights and indices, and `compute_loss` removes these keys.
 
     trainer = TokenLossTrainer(model, args, rate=0.6, ...)
 
-This trains a causal language model on a share of each batch's tokens, and never holds all logits of
-a batch.
+This trains a causal language model on a share of each batch's tokens. It saves memory, because it
+never holds all logits of a batch.
 """
 
 from selective_backprop.integrations._transformers._tokens import TokenLossTrainer

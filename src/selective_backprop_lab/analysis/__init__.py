@@ -1,4 +1,4 @@
-"""From the frame of evaluations to numbers and words: queries, estimates, tables and findings.
+"""Turn the frame of evaluations into numbers and words: queries, estimates, tables and findings.
 
-Draws nothing. Read `queries.py` and `comparison.py` first.
+Nothing is drawn here. Read `queries.py` and `comparison.py` first.
 """

@@ -1,8 +1,8 @@
-"""Measures that tell classes apart: balanced error, error on data as they come, rare classes.
+"""Measures that look at classes: balanced error, error on data as they come, rare classes.
 
-Of two classes there are two more, which judge probabilities and order instead of decisions. Each
-measure takes evaluations of one arm at one length and answers by seed, with the mean of the last
-tenth of each run's evaluations; NaN for a run whose record does not hold what it needs.
+Data with two classes have two further measures, of probabilities and of ranking. Each measure takes
+the evaluations of one arm at one length. It returns a number for each seed: the mean over the last
+tenth of the run's evaluations, or NaN if the record lacks what the measure needs.
 """
 
 import math
@@ -17,7 +17,7 @@ RAREST = 3  # classes
 
 
 def is_skewed(evaluations: pd.DataFrame) -> bool:
-    """Whether a run's training data had their classes skewed on purpose."""
+    """Whether the classes of a run's training data were made unequal on purpose."""
     return any(config.get("composition.skew") for config in evaluations.config)
 
 
@@ -27,7 +27,7 @@ def is_binary(evaluations: pd.DataFrame) -> bool:
 
 
 def balanced_error(runs: pd.DataFrame) -> pd.Series:
-    """Return the error, in percent, where all classes are equally frequent."""
+    """Return what the error, in percent, would be if all classes were equally frequent."""
 
     def mean(errors: np.ndarray, _: np.ndarray) -> float:
         known = errors[np.isfinite(errors)]
@@ -37,7 +37,7 @@ def balanced_error(runs: pd.DataFrame) -> pd.Series:
 
 
 def error_as_it_comes(runs: pd.DataFrame) -> pd.Series:
-    """Return the error, in percent, where classes are as frequent as in the training data."""
+    """Return what the error, in percent, would be with the training data's shares of classes."""
 
     def weighed(errors: np.ndarray, shares: np.ndarray) -> float:
         known = np.isfinite(errors) & (shares > 0)
@@ -47,14 +47,14 @@ def error_as_it_comes(runs: pd.DataFrame) -> pd.Series:
 
 
 def macro_recall(runs: pd.DataFrame) -> pd.Series:
-    """Return the mean over classes of the share, in percent, that is recognised."""
+    """Return the recall in percent (the share that is recognised), as a mean over classes."""
     return 100.0 - balanced_error(runs)
 
 
 def rare_recall(runs: pd.DataFrame) -> pd.Series:
-    """Return the share, in percent, that is recognised of the rarest three classes in training.
+    """Return the mean recall, in percent, of the three classes that are rarest in training.
 
-    It is the mean over these classes; of equally rare classes, the lower labels count.
+    If classes are equally rare, those with lower labels count.
     """
 
     def recall(errors: np.ndarray, shares: np.ndarray) -> float:
@@ -86,10 +86,10 @@ CLASS_MEASURES: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
     "macro-\nrecall %": macro_recall,
     "rarest\nthree %": rare_recall,
 }
-"""The measures that a table shows where classes are skewed, by their headings."""
+"""The measures that a table shows if classes are skewed, by their headings."""
 
 BINARY_MEASURES: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
     "log-loss\n× 100": lambda runs: 100.0 * final(runs, "test_loss"),
     "area under\ncurve %": area_under_curve,
 }
-"""The measures that a table shows where there are two classes, by their headings."""
+"""The measures that a table shows if there are two classes, by their headings."""

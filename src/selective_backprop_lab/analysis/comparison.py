@@ -1,12 +1,12 @@
 """Which runs may be compared, and in which order.
 
 A comparison is a frame of evaluations (see `records.frame`) of runs that may be compared, with one
-more column, `label`: the arm, and its length where there are several. The longest stand first;
-within a length traditional training, the controls, then the methods by name. The index is the
-order in which the records were read.
+more column, `label`: the arm (strategy), with its length if lengths differ. The longest runs come
+first. Within a length, the order is traditional training, the controls, the methods by name. The
+index is the order in which the records were read.
 
-Runs of different data or models are never compared. Whatever else differs (code, versions,
-hardware, recipe) is put into words by `facts.notes`, which every table and page shows.
+Runs of different data or models are never compared. `facts.notes` puts all other differences into
+words (code, versions, hardware, recipe), and every table and page shows them.
 """
 
 import json
@@ -24,21 +24,21 @@ from selective_backprop_lab.records.frame import is_text, runs_of
 
 CONTROLS = ("random-backprop", "random-scored")  # choose at random; the second pays for scoring
 DATA = ("data", "limit", "noise", "composition", "anew", "held_out", "pretrained")
-CROWD = 9  # more curves than this cannot be followed, nor named beside a figure
-# What an arm may have for itself; all else in a configuration is the recipe, the same for all.
+CROWD = 9  # with more curves, a figure cannot be read, and their names do not fit beside it
+# What may differ between arms. All else in a configuration is the recipe, which all arms share.
 OF_THE_ARM = frozenset({"arm", "seed", "strategy", "epochs", "budget", "budget_unit"})
 _MOST_NAMED = 4  # records in a message
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What the error of a run is, in words."""
+    """The words for a run's error."""
 
     name: str
     axis: str
-    heading: str  # of a column
-    unit: str  # after a value
-    step: str  # of a difference
+    heading: str  # the heading of a column
+    unit: str  # what follows a value
+    step: str  # the unit of a difference
 
 
 _ERROR = Measure("error", "test error (%)", "error %", " %", "points")
@@ -46,10 +46,10 @@ _BITS = Measure("bits per byte", "bits per byte", "bits per byte", "", "bits per
 
 
 def compared(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """Return evaluations, of finished runs and others, as a comparison.
+    """Return evaluations of finished and unfinished runs as a comparison.
 
     Raises:
-        RecordError: if there are no runs, or some cannot be compared; see `comparable`.
+        RecordError: if there are no runs, or some cannot be compared (see `comparable`).
     """
     if evaluations.empty:
         raise sb.RecordError("There are no records to compare; run at least one strategy first.")
@@ -58,7 +58,7 @@ def compared(evaluations: pd.DataFrame) -> pd.DataFrame:
     if problems:
         raise sb.RecordError(
             f"These records cannot be compared: {problems[0]} Keep the records of each comparison "
-            "in a folder of their own."
+            "in a separate folder."
         )
     named = evaluations.assign(label=evaluations.arm, rank=evaluations.arm.map(_rank))
     if len(lengths(evaluations)) > 1:
@@ -69,11 +69,11 @@ def compared(evaluations: pd.DataFrame) -> pd.DataFrame:
 
 
 def comparable(evaluations: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Return the evaluations that may be compared, and in sentences why the others may not.
+    """Return the evaluations that may be compared, and sentences on why the others may not.
 
-    Kept is the largest group of one data set, model and share of flipped labels; of each arm and
-    length, the largest group of one configuration; and of each seed one run, a finished one before
-    an unfinished and the newest before an older one.
+    The largest group of runs with the same data set, model and share of flipped labels is kept. Of
+    these, each arm and length keeps its largest group with the same configuration. If a seed has
+    several runs, the newest finished one is kept, or else the newest.
     """
     evaluations = evaluations.reset_index(drop=True)
     alike, problems = largest(runs_of(evaluations), (*DATA, "model"))
@@ -89,15 +89,15 @@ def comparable(evaluations: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
             ]
             kept.append(place)
         problems += others
-    # A run's rows follow its first one, whose place in the index is the run's number here.
+    # A run's first row gives the run its number; the run's other rows follow it.
     numbers = evaluations.index.where(evaluations.evaluation <= 0).to_series().ffill()
     return evaluations[numbers.isin(kept).to_numpy()], problems
 
 
 def largest(runs: pd.DataFrame, names: Collection[str] = ()) -> tuple[pd.DataFrame, list[str]]:
-    """Return the largest group of runs that share some options, and what the others have instead.
+    """Return the largest group of runs that share some options, and how the others differ.
 
-    Without names all options but the seed count. Of groups as large the one of the newest run wins.
+    Without `names`, all options except the seed count. Of equally large groups, the newest wins.
     """
 
     def options(config: Mapping[str, Any]) -> dict[str, str]:
@@ -122,12 +122,12 @@ def largest(runs: pd.DataFrame, names: Collection[str] = ()) -> tuple[pd.DataFra
         if len(own) > _MOST_NAMED:
             named += f" and {len(own) - _MOST_NAMED} more"
         noun = "1 record has" if len(own) == 1 else f"{len(own)} records have"
-        problems.append(f"{noun} {here}, where the others have {there}: {named}.")
+        problems.append(f"{noun} {here}, but the others have {there}: {named}.")
     return kept, problems
 
 
 def arms(comparison: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the evaluations of each arm at each length by label, unfinished runs among them."""
+    """Return the evaluations of each arm at each length by label, including unfinished runs."""
     return {str(label): own for label, own in comparison.groupby("label", sort=False)}
 
 
@@ -143,7 +143,7 @@ def length(runs: pd.DataFrame) -> Budget:
 
 
 def ranking(comparison: pd.DataFrame) -> list[str]:
-    """Return the longest runs of each arm, the lowest final error first, unfinished last."""
+    """Return the label of each arm's longest runs, by final error, unfinished last."""
     longest: dict[str, tuple[float, str]] = {}
     for label, own in arms(comparison).items():
         known, arm = counted(own), own.arm.iloc[0]
@@ -153,7 +153,7 @@ def ranking(comparison: pd.DataFrame) -> list[str]:
 
 
 def leaders(comparison: pd.DataFrame, count: int) -> list[str]:
-    """Return the longest runs of traditional training and of so many that end lowest, in order."""
+    """Return the labels of traditional training and the `count` best arms, at their longest."""
     ranked, found = ranking(comparison), arms(comparison)
     plain = [label for label in ranked if found[label].arm.iloc[0] == BASELINE]
     ahead = [label for label in ranked if label not in plain][:count]
@@ -161,12 +161,12 @@ def leaders(comparison: pd.DataFrame, count: int) -> list[str]:
 
 
 def is_crowd(comparison: pd.DataFrame) -> bool:
-    """Whether there are more arms than curves that can be told apart."""
+    """Whether there are too many arms to tell their curves apart."""
     return comparison.arm.nunique() > CROWD
 
 
 def measure_of(comparison: pd.DataFrame) -> Measure:
-    """Return what the error is in words: of text it is bits per byte."""
+    """Return the words for the error, which for text is in bits per byte."""
     return _BITS if is_text(comparison.data.iloc[0]) else _ERROR
 
 

@@ -27,22 +27,22 @@ AXIS_LABELS = AXIS_WORDS | {
     "trained": "backward passes, in examples",
     "candidates": "candidates: examples that came up",
 }
-_SAME = 1e-9  # of progress: two seeds' last evaluations may differ by rounding
+_SAME = 1e-9  # a difference in progress that may be rounding
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A number along an axis: its mean over seeds, with the interval at each place."""
+    """A number along an axis: its mean over seeds, with an interval at each place."""
 
     x: tuple[float, ...]
     mean: tuple[float, ...]
-    low: tuple[float, ...]  # NaN where too few seeds leave the spread unknown
+    low: tuple[float, ...]  # NaN where there are too few seeds for an interval
     high: tuple[float, ...]
     seeds: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...]  # each seed's places and values
 
     @classmethod
     def over_seeds(cls, x: Sequence[Sequence[float]], y: Sequence[Sequence[float]]) -> "Curve":
-        """Average one curve per seed, all of the same number of places."""
+        """Average one curve per seed; all curves have the same number of places."""
         columns = [estimate(column) for column in np.transpose(y).tolist()]
         return cls(
             x=tuple(np.mean(x, axis=0).tolist()) if len(x) else (),
@@ -54,12 +54,12 @@ class Curve:
 
     @property
     def has_band(self) -> bool:
-        """Whether there are seeds enough for a band; of fewer, the seeds themselves are drawn."""
+        """Whether there are enough seeds for a band. Otherwise each seed is drawn."""
         return len(self.seeds) >= ENOUGH_SEEDS
 
     @property
     def drawn(self) -> list[float]:
-        """Every value that a line goes through: the means, and of few seeds their own."""
+        """Every value that a line goes through: the means and, without a band, each seed's."""
         own = [] if self.has_band else [value for _, values in self.seeds for value in values]
         return [*self.mean, *own]
 
@@ -67,9 +67,9 @@ class Curve:
 def curve(runs: pd.DataFrame, axis: str, column: str = "error") -> Curve:
     """Return a column of one arm's runs along an axis, averaged over seeds at equal progress.
 
-    Seeds are matched by progress, which is what they share: the mean error of an evaluation stands
-    at the mean of where its seeds were on the axis. Seeds that were evaluated at different moments
-    are interpolated, at the moments of the one with the fewest.
+    At each moment of progress, the mean of the column is placed at the mean of the seeds' places on
+    the axis. If seeds were evaluated at different moments, they are interpolated at the moments of
+    the seed with the fewest.
     """
     seeds = [own for _, own in runs[runs.evaluations > 0].groupby(BY_SEED)]
     if not seeds:

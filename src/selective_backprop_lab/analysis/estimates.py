@@ -1,6 +1,6 @@
-"""What several seeds say: a mean with Student's 95 % interval, and which side of a limit it is on.
+"""Means over seeds with Student's 95 % interval, and on which side of a limit the interval lies.
 
-Below three seeds there is no interval: of two, it is wide by chance or narrow by chance.
+With fewer than three seeds there is no interval, because its width would be a matter of chance.
 """
 
 import math
@@ -11,12 +11,12 @@ from typing import Literal
 
 from scipy.special import stdtr, stdtrit
 
-ENOUGH_SEEDS = 3  # for an interval, and so for a verdict
+ENOUGH_SEEDS = 3  # for an interval and a verdict
 _CONFIDENCE = 0.95
 Side = Literal["lower", "higher", "unresolved", "unknown"]
-"""Of a limit, on which an interval lies; "unknown" where there is none."""
+"""The side of a limit on which an interval lies; "unknown" without an interval."""
 VERDICTS: Mapping[Side, str] = {"lower": "gains", "unresolved": "level", "higher": "loses"}
-"""What is said of an arm, by the side of zero of its error less that of its rival."""
+"""The verdict on an arm, by the side of zero on which its error minus its rival's lies."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Estimate:
     """A mean over seeds and its 95 % interval."""
 
     mean: float
-    half_width: float  # NaN where too few seeds leave the spread unknown
+    half_width: float  # NaN if there are too few seeds for an interval
     seeds: int
 
     @property
@@ -39,14 +39,14 @@ class Estimate:
 
     @property
     def ends(self) -> tuple[float, ...]:
-        """The ends of the interval, none below zero; nothing where the spread is unknown."""
+        """The ends of the interval, cut off at zero; empty without an interval."""
         return tuple(max(0.0, end) for end in (self.low, self.high) if math.isfinite(end))
 
     @property
     def p(self) -> float:
-        """How likely a mean at least as far from zero is by chance, in Student's t-test.
+        """The p-value of Student's t-test: how likely a mean this far from zero is by chance.
 
-        Below 0.05 where the interval leaves zero out; NaN where the spread is unknown.
+        It is below 0.05 if the interval leaves zero out, and NaN without an interval.
         """
         if not self.half_width:
             return float(not self.mean)
@@ -54,8 +54,8 @@ class Estimate:
         return 2.0 * float(stdtr(self.seeds - 1, -errors))
 
     def against(self, limit: float = 0.0) -> Side:
-        """Judge on which side of a limit the interval lies; "unknown" where there is none."""
-        if math.isinf(self.mean) and self.seeds >= ENOUGH_SEEDS:  # never, with any seed
+        """Return on which side of a limit the interval lies; "unknown" without an interval."""
+        if math.isinf(self.mean) and self.seeds >= ENOUGH_SEEDS:  # some seed never got there
             return "higher" if self.mean > 0 else "lower"
         if math.isnan(self.half_width):
             return "unknown"
@@ -67,8 +67,8 @@ class Estimate:
 def estimate(values: Sequence[float], resolution: float = 0.0) -> Estimate:
     """Return the mean of one value per seed, with Student's 95 % interval.
 
-    There is none below three seeds. One narrower than the resolution, which is the least difference
-    between two values that can be seen, is widened to it.
+    With fewer than three seeds there is no interval. The half-width is at least `resolution`, the
+    least difference between two values that can be seen.
     """
     n = len(values)
     if n == 0:
@@ -81,16 +81,16 @@ def estimate(values: Sequence[float], resolution: float = 0.0) -> Estimate:
 
 
 def t_quantile(seeds: int) -> float:
-    """Return how many standard errors an interval over so many seeds reaches to either side."""
+    """Return how many standard errors an interval over this many seeds reaches to either side."""
     return float(stdtrit(seeds - 1, (1 + _CONFIDENCE) / 2))
 
 
 def holm(found: Sequence[Estimate]) -> list[Side]:
-    """Judge on which side of zero each of several estimates lies, together.
+    """Return on which side of zero each of several estimates lies, with Holm's correction.
 
-    Each alone is wrong in one of 20 where nothing differs. By Holm's correction the odds are one in
-    20 that any of them is: the smallest of n p-values is held against 0.05 / n, the next against
-    0.05 / (n - 1), until one is too large; it and all larger ones are unresolved.
+    If nothing differs, any of the answers is wrong with a probability of 1 in 20. The smallest of n
+    p-values is compared with 0.05 / n, the next with 0.05 / (n - 1), until one is too large. This
+    one and all larger ones are unresolved.
 
     Source:
         Holm 1979, A simple sequentially rejective multiple test procedure, Scandinavian Journal

@@ -1,4 +1,4 @@
-"""What ran and what has to be said about it: the words around every table and figure."""
+"""The words around every table and figure: what ran, and what the reader must know about it."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ _SHARES = {0.1: "a tenth", 0.2: "a fifth", 0.25: "a quarter", 0.333: "a third", 
 
 
 def headline(comparison: pd.DataFrame) -> str:
-    """Say on one line what ran: data, model, length, seeds, hardware and code."""
+    """Say in one line what ran: data, model, length, seeds, hardware and code."""
     found = facts(comparison)
     seeds = f"seed{'s' if ' ' in found['seeds'] else ''} {found['seeds']}"
     parts = (found["data"], found["model"], found["length"], seeds, found["hardware"])
@@ -24,7 +24,7 @@ def headline(comparison: pd.DataFrame) -> str:
 
 
 def facts(comparison: pd.DataFrame) -> dict[str, str]:
-    """Say what ran, name by name, with the part of the recipe that all runs share."""
+    """Return what ran, by name, with the part of the recipe that all runs share."""
     runs = runs_of(comparison).sort_index()  # in the order in which they were read
     first = runs.iloc[0]
     found = {
@@ -72,7 +72,7 @@ def data_words(comparison: pd.DataFrame) -> str:
 
 
 def notes(comparison: pd.DataFrame) -> list[str]:
-    """Say what differs between the runs, what is missing or unusual, and what was left out."""
+    """Say what differs between the runs, what is missing or unusual, and what is left out."""
     runs = runs_of(comparison).sort_index()
     paced = dict.fromkeys(as_text(config.get("schedules_follow")) for config in runs.config)
     return [
@@ -89,12 +89,12 @@ def notes(comparison: pd.DataFrame) -> list[str]:
 
 
 def origins(runs: pd.DataFrame) -> Iterable[str]:
-    """Say what of the runs' code, libraries and hardware differs, or is not pinned down."""
+    """Say how the runs differ in code, libraries and hardware, or what is not known of these."""
     codes = runs.code.unique()
     if len(codes) > 1:
         yield f"The runs come from different code: {listed(codes)}."
     if any("uncommitted" in code for code in codes):
-        yield "The code had uncommitted changes, so its version does not pin it down."
+        yield "The code had uncommitted changes, so its version does not tell which code ran."
     if runs.versions.map(as_text).nunique() > 1:
         yield "The runs used different versions of Python or of libraries."
     for part in ("model", "data"):
@@ -102,25 +102,25 @@ def origins(runs: pd.DataFrame) -> Iterable[str]:
             yield f"The file of the {part} was changed between the runs."
     if runs.machine.nunique() > 1:
         yield (
-            "The runs come from different hardware or thread counts: seconds do not compare, and "
-            "the same seed trains to other errors."
+            "The runs come from different hardware or thread counts: seconds cannot be compared, "
+            "and the same seed trains to other errors."
         )
 
 
 def listed(parts: Iterable[str]) -> str:
-    """Return parts as a sentence lists them."""
+    """Return parts as a list in a sentence: `a, b and c`."""
     *rest, last = parts
     return f"{', '.join(rest)} and {last}" if rest else last
 
 
 def seeds_of(seeds: Sequence[int]) -> str:
-    """Return rising seeds in words: `0 to 2`, or `0 and 3`."""
+    """Return sorted seeds in words: `0 to 2`, or `0 and 3`."""
     consecutive = len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1
     return f"{seeds[0]} to {seeds[-1]}" if consecutive else listed(map(str, seeds))
 
 
 def _differing(runs: pd.DataFrame) -> dict[str, list[str]]:
-    """Return the options of the recipe in which runs differ, with their values."""
+    """Return the options of the recipe in which runs differ, with all their values."""
     keys = sorted({key for config in runs.config for key in config if _root(key) not in OF_THE_ARM})
     values = {key: runs.config.map(lambda config, key=key: _value(config.get(key))) for key in keys}
     return {key: [*own.unique()] for key, own in values.items() if own.nunique() > 1}
@@ -157,7 +157,7 @@ def _missing(comparison: pd.DataFrame) -> Iterable[str]:
     if BASELINE not in set(known.arm):
         yield f"There is no finished {BASELINE} run, so no gain is known."
     if len({frozenset(own.seed) for own in arms(known).values()}) > 1:
-        yield "The strategies do not have the same seeds; differences use the seeds that both have."
+        yield "The strategies do not have the same seeds; gains use the seeds that both sides have."
 
 
 def _value(value: Any) -> str:
@@ -165,7 +165,7 @@ def _value(value: Any) -> str:
 
 
 def _root(key: str) -> str:
-    """Return the option that an entry of a flat configuration belongs to."""
+    """Return the option that an entry of a flat configuration belongs to, before the first dot."""
     return key.partition(".")[0]
 
 

@@ -1,8 +1,8 @@
 """What a comparison shows: which arms gain, in words, and what to do next.
 
-The gain of an arm at a length is its final error less that of its rival: the best traditional
-training of any length up to the same cost, seed by seed. All gains of a comparison are judged
-together, by Holm's correction. The rival is chosen on the seeds that are judged.
+The gain of an arm at a length is its final error minus its rival's, seed by seed. The rival is the
+best traditional training of any length up to the same cost; it is chosen on the same seeds. Holm's
+correction covers all gains of a comparison.
 """
 
 import math
@@ -34,16 +34,16 @@ _MOST_NAMED = 4
 
 @dataclass(frozen=True)
 class Gain:
-    """How an arm ended at one length, against its rival."""
+    """How an arm at one length ended, compared with its rival."""
 
     runs: pd.DataFrame
-    rival: pd.DataFrame  # without rows where no traditional training cost as much as the arm
-    change: Estimate  # final error less the rival's
-    verdict: str  # one of `VERDICTS`; empty where too few seeds are shared
+    rival: pd.DataFrame  # without rows if no traditional training cost as much as the arm
+    change: Estimate  # final error minus the rival's
+    verdict: str  # one of `VERDICTS`; empty if too few seeds are shared
 
     @property
     def label(self) -> str:
-        """The arm, with its length where there are several."""
+        """The arm, with its length if there are several."""
         return self.runs.label.iloc[0]
 
     @property
@@ -53,22 +53,22 @@ class Gain:
 
     @property
     def length(self) -> Budget:
-        """How long it was trained."""
+        """How long the arm was trained."""
         return length(self.runs)
 
     @property
     def cost(self) -> float:
-        """What it took, in passes."""
+        """The cost of the arm, in passes."""
         return cost_of(self.runs)
 
 
 def gains(comparison: pd.DataFrame) -> list[Gain]:
-    """Return the gain of every arm but traditional, at each of its lengths."""
+    """Return the gain of every arm except traditional, at each of its lengths."""
     known = counted(comparison)
     plain = [*arms(known[known.arm == BASELINE]).values()]
     found = []
     for own in arms(known[known.arm != BASELINE]).values():
-        # Of shorter ones alone nobody knows whether they were the best for that cost.
+        # Without one of the same cost, a longer traditional training might have been better.
         fair = any(cost_as_much(own, other) for other in plain)
         rival = best_traditional(known, own) if fair else known[:0]
         found.append((own, rival, final_difference(own, rival)))
@@ -79,16 +79,16 @@ def gains(comparison: pd.DataFrame) -> list[Gain]:
 class Conclusion(NamedTuple):
     """What a comparison shows, for somebody who has read nothing else."""
 
-    pays: str  # whether selection does: Yes, No, Not shown or Cannot be said
+    pays: str  # whether selection pays: Yes, No, Not shown or Cannot be said
     text: str
-    todo: str  # what to run next; empty where the comparison says what it can
+    todo: str  # what to run next; empty if more runs would not change the conclusion
 
 
 def conclusion(comparison: pd.DataFrame) -> Conclusion:
-    """Say where the best plain training ends, where the best arm does, and whether that is a gain.
+    """Say where the best plain training and the best arm end, and whether the arm gains.
 
-    Told is the arm that ends lowest of those that gain, at the least cost at which it gains; where
-    none gains, the one nearest to it.
+    The best arm is the one with the lowest final error of those that gain, at the least cost at
+    which it gains. If no arm gains, it is the one that comes nearest to a gain.
     """
     judged = _answering(gains(comparison))
     why, todo = _unanswered(comparison, judged)
@@ -108,7 +108,7 @@ def conclusion(comparison: pd.DataFrame) -> Conclusion:
         said = f"{best.arm} {_verb(best)}: it ends at {ends}."
         if len({each.arm for each in judged}) > 1:
             said = "Every strategy loses" if pays == "No" else "No strategy gains"
-            said += f"; nearest is {best.arm}, which ends at {ends}."
+            said += f"; the nearest is {best.arm}, which ends at {ends}."
     text = f"On {data_words(comparison)}, plain training {_of_plain(best, plain)}. {said}"
     return Conclusion(pays, text, todo or _next_step(known, best, plain))
 
@@ -122,46 +122,46 @@ def _best(known: Sequence[Gain]) -> Gain:
 
 
 def _next_step(known: Sequence[Gain], best: Gain, plain: Sequence[pd.DataFrame]) -> str:
-    """Say what would make the verdicts firmer; nothing where they are firm."""
+    """Say what would make the verdicts firmer; empty if they are firm."""
     shortest = length(plain[0])
     if best.verdict == "gains" and length(best.rival) == shortest:
         half = replace(shortest, value=shortest.value / 2).option
-        return f"add --budget {half}, since plain training may end lower if it stops sooner."
-    # Told apart alone, but not together.
+        return f"add --budget {half}: plain training may end lower if it stops earlier."
+    # The interval leaves 0 out, but not after Holm's correction.
     if any(each.verdict == "level" and each.change.against() != "unresolved" for each in known):
         more = 2 * max(each.change.seeds for each in known)
-        return f"run more seeds (--seeds {more}): {len(known)} comparisons leave much level."
+        return f"run more seeds (--seeds {more}): with {len(known)} gains, more stay level."
     return ""
 
 
 def _answering(judged: list[Gain]) -> list[Gain]:
-    """Return the gains that say whether selection pays: those of controls only if alone."""
+    """Return the gains that say whether selection pays; controls count only without others."""
     taken = [each for each in judged if each.arm not in BOUNDS]
     return [each for each in taken if each.arm not in CONTROLS] or taken
 
 
 def _unanswered(comparison: pd.DataFrame, judged: Sequence[Gain]) -> tuple[str, str]:
-    """Return why there is no verdict at all, and what to do about it; nothing where there is."""
+    """Return why there is no verdict at all, and what to do; empty if there is a verdict."""
     if not _by_length(comparison, BASELINE):
         why = f"There is no verdict: no run of plain training ({BASELINE}) is finished."
-        return why, f"run it as well (--strategies {BASELINE},…); what is there is kept."
+        return why, f"run it as well (--strategies {BASELINE},…); finished runs are kept."
     if not judged:
         return f"There is no verdict: nothing but {BASELINE} has finished a run.", ""
     if all(each.rival.empty for each in judged):
         why = f"There is no verdict: no {BASELINE} run cost as much as a strategy did."
-        return why, "give all the same cost, such as --budget 8."
+        return why, "give all strategies the same cost, such as --budget 8."
     seeds = max(each.change.seeds for each in judged)
     if seeds < ENOUGH_SEEDS:
         shared = f"{seeds or 'no'} shared seed{'' if seeds == 1 else 's'}"
-        why = f"With {shared} there is no verdict; that takes {ENOUGH_SEEDS}."
-        return why, f"run the same with --seeds {ENOUGH_SEEDS}; what is there is kept."
+        why = f"With {shared} there is no verdict; a verdict takes {ENOUGH_SEEDS}."
+        return why, f"run the same with --seeds {ENOUGH_SEEDS}; finished runs are kept."
     if not any(each.verdict for each in judged):
         return "There is no verdict: runs diverged.", "try a lower learning rate, --lr."
     return "", ""
 
 
 def _of_plain(best: Gain, plain: Sequence[pd.DataFrame]) -> str:
-    """Say where the rival ended, and of which lengths it is the best."""
+    """Say where the rival ended, and among which lengths it is the best."""
     ends, after = _error(best.rival), length(best.rival)
     if len(plain) == 1:
         return f"ends at {ends} after {after}"
@@ -182,9 +182,9 @@ def _of_others(known: Sequence[Gain], best: Gain) -> str:
 
 
 def _when_longer(comparison: pd.DataFrame, best: Gain, plain: Sequence[pd.DataFrame]) -> str:
-    """Say what longer training does to the arm that gains, or how long plain training takes.
+    """Say what longer training does to the best arm, or how long plain training takes to catch up.
 
-    It follows a sentence; nothing where no longer one was run.
+    The text begins with a blank; it is empty if no longer training was run.
     """
     if _gets_worse(plain) and _gets_worse(_by_length(comparison, best.arm)) is False:
         return f" Unlike plain training, {best.arm} does not get worse when trained for longer."
@@ -198,9 +198,9 @@ def _when_longer(comparison: pd.DataFrame, best: Gain, plain: Sequence[pd.DataFr
 
 
 def _gets_worse(lengths: Sequence[pd.DataFrame]) -> bool | None:
-    """Whether the longest training ends higher than a shorter one, beyond the interval.
+    """Whether the longest training ends higher than a shorter one, by more than the interval.
 
-    None where there are no two lengths, or too few seeds.
+    None if there is only one length, or too few seeds.
     """
     *shorter, longest = lengths
     sides = {final_difference(longest, own).against() for own in shorter}
@@ -223,6 +223,6 @@ def _error(runs: pd.DataFrame) -> str:
 
 
 def _some(words: Sequence[str]) -> str:
-    """Return the first of many in a sentence, and how many more there are."""
+    """List the first words in a sentence, and say how many more there are."""
     more = len(words) - _MOST_NAMED
     return listed(words if more < 2 else [*words[:_MOST_NAMED], f"{more} more"])

@@ -1,7 +1,4 @@
-"""Records as they are found, damaged ones among them: what can be shown, and what is wrong.
-
-What is wrong is said in sentences, and the rest is shown.
-"""
+"""Read records, of which some may be damaged: return the good ones, and say what is wrong."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,39 +14,39 @@ from selective_backprop_lab.records.frame import each_run, frame_of, runs_of
 from selective_backprop_lab.records.lines import SUFFIX
 from selective_backprop_lab.records.schema import is_recorded, read_run, record_paths
 
-_UNSHOWN = "What became of the examples of this run is not shown."
+_UNSHOWN = "The page does not show the examples of this run."
 
 
 def read_comparable(places: Sequence[str | Path]) -> tuple[pd.DataFrame, list[str]]:
-    """Read the evaluations in some folders that may be compared, and say what is left out and why.
+    """Read the evaluations that may be compared, and say what is left out and why.
 
-    Of records that do not belong together the largest group is kept; see `comparable`.
+    If records do not belong together, the largest group is kept; see `comparable`.
 
     Raises:
-        RecordError: if a place does not exist, or there is not one record to show; the message
-            has all that is wrong.
+        RecordError: if a place does not exist, or there is no record to show. The message lists
+            all problems.
     """
     evaluations, problems = _read(places)
     kept, left_out = comparable(evaluations)
-    advice = "Left out; a folder of their own lets them be compared."
+    advice = "Left out; to compare them, move them to a separate folder."
     return kept, [*problems, *(f"{problem} {advice}" for problem in left_out)]
 
 
 def read_same_data(places: Sequence[str | Path]) -> tuple[pd.DataFrame, list[str]]:
-    """Read a row for each run on the data that most share, of whatever was trained on them.
+    """Read one row for each run on the most frequent data, whatever was trained on these data.
 
     Raises:
         RecordError: as `read_comparable` does.
     """
     evaluations, problems = _read(places)
     kept, left_out = largest(runs_of(evaluations), DATA)
-    return kept, [*problems, *(f"{problem} Left out; name them alone." for problem in left_out)]
+    return kept, [*problems, *(f"{problem} Left out; audit them alone." for problem in left_out)]
 
 
 def read_histories(
     evaluations: pd.DataFrame,
 ) -> tuple[Mapping[Path, ExampleHistory], list[str]]:
-    """Read what became of the examples of runs, by record, and say what cannot be shown."""
+    """Read the histories of the runs' examples, by record, and say what cannot be shown."""
     found: dict[Path, ExampleHistory] = {}
     problems: list[str] = []
     for run in each_run(evaluations):
@@ -67,7 +64,7 @@ def read_histories(
         if (examples, classes) != usual:
             del found[path]
             problems.append(
-                f"{path}: of {examples} examples in {classes} classes, where the others are of "
+                f"{path}: {examples} examples in {classes} classes, but the others have "
                 f"{usual[0]} in {usual[1]}. {_UNSHOWN}"
             )
     return found, problems
@@ -86,20 +83,20 @@ def _read(places: Sequence[str | Path]) -> tuple[pd.DataFrame, list[str]]:
             record = file.with_name(file.name.removesuffix(EXAMPLES) + SUFFIX)
             if not is_recorded(record):
                 problems.append(
-                    f"{file}: its record {record.name} is missing, so that nobody knows of which "
-                    "data it is, and it is left out. Put the record back beside it."
+                    f"{file}: its record {record.name} is missing, which says what data these are, "
+                    "so the file is left out. Put the record back beside it."
                 )
     if not found:
         wrong = "".join(f"\n  {problem}" for problem in problems)
         raise sb.RecordError(
             f"there is no record to show in {', '.join(map(str, places))}; compare and train "
-            f"write them.{wrong}"
+            f"write records.{wrong}"
         )
     return pd.concat(found, ignore_index=True), problems
 
 
 def _files(places: Sequence[str | Path]) -> list[Path]:
-    """Return the records in some places, none twice."""
+    """Return the records in some places, each once."""
     found: dict[Path, Path] = {}
     for place in map(Path, places):
         if not place.exists():

@@ -1,8 +1,8 @@
-"""What may be asked of evaluations: where runs end, how soon they get there, and the way between.
+"""Questions to evaluations: where runs end, how soon they get there, and how they get there.
 
-Each question takes evaluations of one arm at one length, as rows of `records.frame`, and answers
-with one number for each seed; `estimate` makes of them what may be said. Nothing picks a best
-evaluation or a best seed.
+Each question takes the evaluations of one arm at one length, as rows of `records.frame`, and
+returns one number for each seed. `estimate` turns these into a mean with an interval. Nothing picks
+a best evaluation or a best seed.
 """
 
 import math
@@ -20,7 +20,7 @@ _SAME_COST = 0.03
 
 
 def counted(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """Return the evaluations that enter statistics, which are of finished runs."""
+    """Return the evaluations that enter statistics: those of finished runs."""
     return evaluations[evaluations.finished.astype(bool) & (evaluations.evaluations > 0)]
 
 
@@ -32,21 +32,21 @@ def last_tenth(runs: pd.DataFrame) -> pd.DataFrame:
 def final(runs: pd.DataFrame, column: str = "error") -> pd.Series:
     """Return the mean of a column over the last tenth of the evaluations, by seed.
 
-    Not the best evaluation: choosing among noisy ones by their test error flatters, and flatters
-    the strategy with the noisier curve more.
+    The best evaluation would be too optimistic, and more so for a strategy with a noisier curve,
+    because it is chosen by the test error.
 
     Raises:
         RecordError: if a run has no evaluation.
     """
     if (empty := runs[runs.evaluations == 0]).size:
         raise sb.RecordError(f"{empty.run.iloc[0]} has no evaluation, so no final {column}.")
-    # By NumPy: pandas would leave out the evaluations that show that a run diverged.
+    # NumPy's mean keeps the NaN that shows that a run diverged; pandas would leave it out.
     ends = last_tenth(runs)[[BY_SEED, column]]
     return by_seed(ends, lambda own: own[column].to_numpy(float).mean())
 
 
 def by_seed(runs: pd.DataFrame, measure: Callable[[pd.DataFrame], float]) -> pd.Series:
-    """Return a number of each run's evaluations, by seed."""
+    """Return one number for each run's evaluations, by seed."""
     found = {seed: measure(own) for seed, own in runs.groupby(BY_SEED)}
     return pd.Series(found, dtype=float).rename_axis(BY_SEED)
 
@@ -57,16 +57,16 @@ def at_end(runs: pd.DataFrame, column: str) -> pd.Series:
 
 
 def metered(runs: pd.DataFrame, name: str) -> pd.Series:
-    """Return what was counted over whole runs, by seed; NaN where it was not."""
+    """Return a count over whole runs, by seed; NaN if it was not recorded."""
     of_runs = runs.drop_duplicates(BY_SEED).set_index(BY_SEED).meters
     return of_runs.map(lambda meters: meters.get(name, math.nan)).astype(float)
 
 
 def reached(runs: pd.DataFrame, target: float, axis: str = "seconds") -> pd.Series:
-    """Return where on an axis an evaluation first showed an error or less, by seed.
+    """Return where on an axis an evaluation first had at most the target error, by seed.
 
-    Nothing is interpolated: the answer is late by up to the distance between two evaluations.
-    Infinite for a seed that never got there.
+    Nothing is interpolated, so the answer may be late by up to the distance between two
+    evaluations. It is infinite for a seed that never reached the target.
     """
     found = runs[runs.error <= target].groupby(BY_SEED)[axis].first()
     return found.reindex(runs[BY_SEED].unique(), fill_value=math.inf)
@@ -82,10 +82,10 @@ def span(*groups: pd.DataFrame, axis: str = "cost") -> tuple[float, float]:
 
 
 def mean_error(runs: pd.DataFrame, start: float, end: float, *, axis: str = "cost") -> pd.Series:
-    """Return the area under the error curve between two places on an axis, per unit, by seed.
+    """Return the mean of the error curve between two places on an axis, by seed.
 
-    It is low for a strategy that learns early. The curve is linear between evaluations. NaN where
-    a run has no evaluation at or before `start`, or none at or after `end`.
+    It is low for a strategy that learns early. The curve is linear between evaluations. The mean is
+    NaN if a run has no evaluation at or before `start`, or none at or after `end`.
     """
 
     def of_seed(run: pd.DataFrame) -> float:
@@ -100,41 +100,41 @@ def mean_error(runs: pd.DataFrame, start: float, end: float, *, axis: str = "cos
 
 
 def difference(one: pd.Series, other: pd.Series) -> pd.Series:
-    """Return how much higher one is than another, over the seeds that both have.
+    """Return by how much one exceeds another, for each seed that both have.
 
-    Seeds share initial weights and the order of the data, so that the difference is less noisy
+    Runs of the same seed share initial weights and the order of the data, so this is less noisy
     than the difference of two means.
     """
     shared = one.index.intersection(other.index)
-    return one[shared] - other[shared]  # NaN where a run diverged, which leaves no interval
+    return one[shared] - other[shared]  # NaN if a run diverged; then there is no interval
 
 
 def resolution(*groups: pd.DataFrame) -> float:
-    """Return how many points of error one test example makes; 0 where records do not say."""
+    """Return the error, in percentage points, of one wrong test example; 0 if not recorded."""
     examples = (meters.get("test_examples") for each in groups for meters in each.meters)
     return max((100.0 / count for count in examples if count), default=0.0)
 
 
 def final_error(runs: pd.DataFrame) -> Estimate:
-    """Return the final error over seeds, known to no less than one test example."""
+    """Return the final error over seeds; its interval is at least one test example wide."""
     return estimate([*final(runs)], resolution(runs))
 
 
 def final_difference(one: pd.DataFrame, other: pd.DataFrame, column: str = "error") -> Estimate:
-    """Return how much higher one ends than another, seed by seed: of errors, in points."""
+    """Return by how much one ends higher than another, seed by seed; for errors, in points."""
     least = resolution(one, other) if column == "error" else 0.0
     return estimate([*difference(final(one, column), final(other, column))], least)
 
 
 def best_traditional(evaluations: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the traditional training that ended lowest of those that cost no more than some runs.
+    """Return the best traditional training that cost no more than some runs.
 
-    What an arm *gains* is its final error less that of this rival. Stopping earlier costs nothing,
-    so a longer traditional training that got worse is none. Costs that are equal by `cost_as_much`
-    count as no more.
+    The *gain* of an arm is its final error minus that of this rival. The rival may be shorter than
+    the arm, because anyone can stop traditional training earlier. Costs that are equal by
+    `cost_as_much` count as no more.
 
     Returns:
-        Its finished runs at one length; no rows where none cost so little, or all diverged.
+        The rival's finished runs at one length; no rows if all cost more or diverged.
     """
     known = counted(evaluations)
     traditional = known[known.arm == BASELINE]
@@ -150,19 +150,19 @@ def best_traditional(evaluations: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFr
 
 
 def passes_to(evaluations: pd.DataFrame, error: float, column: str = "error") -> float | None:
-    """Return how many passes traditional training takes to end, in the mean, at an error or lower.
+    """Return how many passes traditional training takes to end, on average, at an error or lower.
 
-    Between the lengths that were run the mean final error is interpolated, linearly along the
+    Between the lengths that were run, the mean final error is interpolated linearly in the
     logarithm of the length.
 
     Args:
-        evaluations: of one comparison; finished runs of traditional training count.
-        error: to be reached, in the unit of the column.
-        column: what is compared; the lower, the better.
+        evaluations: evaluations of one comparison; finished runs of traditional training count.
+        error: the error to reach, in the unit of the column.
+        column: the column that is compared; lower is better.
 
     Returns:
-        The least cost in passes, the shortest length's if that ends low enough; None if no length
-        does.
+        The least cost in passes. It is at least the cost of the shortest length that was run. None
+        if no length ends low enough.
     """
     known = counted(evaluations)
     lengths = known[known.arm == BASELINE].groupby(["unit", "length"])
@@ -177,14 +177,14 @@ def passes_to(evaluations: pd.DataFrame, error: float, column: str = "error") ->
 
 
 def cost_of(runs: pd.DataFrame) -> float:
-    """Return what runs cost in passes of traditional training, as a mean over seeds."""
+    """Return the cost of runs in passes of traditional training, as a mean over seeds."""
     return float(at_end(runs, "cost").mean())
 
 
 def cost_as_much(one: pd.DataFrame, other: pd.DataFrame) -> bool:
-    """Whether two arms cost the same up to 3 %: the last batches of two runs differ.
+    """Whether the costs of two arms differ by at most 3 %: runs end only after a whole batch.
 
-    The same budget of seconds is the same cost, whatever was made of it.
+    Arms with the same budget in seconds cost the same, however many passes they made.
     """
     lengths = {*zip([*one.length, *other.length], [*one.unit, *other.unit], strict=True)}
     if len(lengths) == 1 and lengths.pop()[1] == "seconds":

@@ -25,14 +25,14 @@ from selective_backprop_lab.analysis.queries import (
 from selective_backprop_lab.analysis.tables import Column, Table, count, duration, with_interval
 from selective_backprop_lab.records.frame import each_run, is_text, runs_of
 
-# What stands in a cell, of an arm's finished runs at one length.
+# For each column, a function that returns the text of a cell for an arm's finished runs.
 Columns = dict[Column, Callable[[pd.DataFrame], str]]
 
 
 def comparison_table(comparison: pd.DataFrame, axis: str = "seconds") -> Table:
     """Return the table of a comparison: what ran, the rows, the notes.
 
-    A narrow terminal keeps the seconds of the axis.
+    A narrow terminal keeps only the seconds that the axis names.
     """
     judged = gains(comparison)
     columns = _ends(comparison) | _gains(comparison, judged) | _costs(axis) | _by_class(comparison)
@@ -74,7 +74,7 @@ def _ends(comparison: pd.DataFrame) -> Columns:
 
 
 def _gains(comparison: pd.DataFrame, judged: Sequence[Gain]) -> Columns:
-    """Return the columns of gains; none where there is nothing to compare."""
+    """Return the columns of gains; none if there is nothing to compare."""
     of = {each.label: each for each in judged}
     known = counted(comparison)
 
@@ -103,7 +103,7 @@ def _gains(comparison: pd.DataFrame, judged: Sequence[Gain]) -> Columns:
 
 
 def _costs(axis: str) -> Columns:
-    """Return the columns of what runs took."""
+    """Return the columns of costs."""
 
     def mean(along: str, write: Callable[[float], str]) -> Callable[[pd.DataFrame], str]:
         return lambda runs: write(at_end(runs, along).mean())
@@ -120,7 +120,7 @@ def _costs(axis: str) -> Columns:
 
 
 def _by_class(comparison: pd.DataFrame) -> Columns:
-    """Return the columns of measures by class where data are skewed, and of two classes."""
+    """Return the columns of measures by class if data are skewed, and for two classes."""
     shown = CLASS_MEASURES if is_skewed(comparison) else {}
     if is_binary(comparison):
         shown = {**shown, **BINARY_MEASURES}
@@ -135,43 +135,43 @@ def _by_class(comparison: pd.DataFrame) -> Columns:
 def _notes(comparison: pd.DataFrame, judged: Sequence[Gain]) -> list[str]:
     measure, known = measure_of(comparison), counted(comparison)
     lines = [
-        f"Final {measure.name}: mean of the last tenth of a run's evaluations; ± 95 % t-interval "
+        f"Final {measure.name}: mean over the last tenth of a run's evaluations; ± 95 % t-interval "
         "over seeds."
     ]
     if any(len(each.rival) for each in judged):
         together = sum(bool(each.verdict) for each in judged)
         corrected = f" after Holm's correction for {together} gains" if together > 1 else ""
         lines += [
-            f"Gain: final {measure.name} minus that of the best plain training ({BASELINE}) of any "
-            "length up to the same cost, seed by seed. Below 0 is better. The best length is read "
-            "off the same seeds.",
-            f"Verdict: gains or loses if the interval of the gain leaves 0 out{corrected}, else "
+            f"Gain: the strategy's final {measure.name} minus that of plain training ({BASELINE}), "
+            "seed by seed; below 0 the strategy is better. Plain training is taken at its best "
+            "length up to the same cost, chosen on the same seeds.",
+            f"Verdict: gains or loses if the interval of the gain excludes 0{corrected}, else "
             "level.",
         ]
         if without := [each.label for each in judged if each.rival.empty]:
-            lines.append(f"No {BASELINE} run cost as much as {listed(without)}: no gain.")
+            lines.append(f"No gain of {listed(without)}: no {BASELINE} run cost as much.")
     lines.append(
         "Cost: in passes. Training on every example once is one pass; scoring an example costs a "
-        "third of training on it. Scored, trained: how many examples. Seconds leave evaluation out."
+        "third of training on it. Scored and trained count examples. Seconds exclude evaluation."
     )
     if any(known.groupby("label").seed.nunique() < ENOUGH_SEEDS):
-        lines.append(f"Below {ENOUGH_SEEDS} seeds there is no interval, and no verdict.")
+        lines.append(f"With fewer than {ENOUGH_SEEDS} seeds there is no interval and no verdict.")
     if least := resolution(known):
-        lines.append(f"One test example makes {least:.2g} points; no interval is narrower.")
+        lines.append(f"One test example is {least:.2g} points; intervals are at least as wide.")
     if is_skewed(comparison):
         lines.append(
-            "Classes are skewed: as it comes, the error with each class weighed by its share of "
-            "the training data, by the right labels; macro-recall, the mean over classes of the "
-            "share that is recognised; rarest three, the same of the three rarest in training."
+            "Classes are skewed. As it comes: the error if classes were as frequent as in the "
+            "training data, by the right labels. Macro-recall: the share of a class that is "
+            "recognised, as a mean over classes; rarest three: over the three rarest in training."
         )
     if is_binary(comparison):
         lines.append(
             "Log-loss: mean cross-entropy on the test set, in nats. Area under curve: how often "
-            "a test example of the second class gets a higher score than one of the first."
+            "a test example of the second class gets a higher score than one of the first class."
         )
     if is_text(comparison.data.iloc[0]):
         lines.append(
-            "Bits per byte: the mean cross-entropy of held-out bytes, each predicted from the "
-            "bytes before it in its window, over ln 2."
+            "Bits per byte: the mean cross-entropy of held-out bytes, divided by ln 2. Each byte "
+            "is predicted from the bytes before it in its window."
         )
     return [*lines, *notes(comparison)]

@@ -1,4 +1,4 @@
-"""One table, for a terminal, Markdown and plain text; and how numbers are written in it."""
+"""A table for a terminal, Markdown and plain text, and how numbers are written in it."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -12,17 +12,17 @@ from rich.text import Text
 
 from selective_backprop_lab.analysis.estimates import Estimate
 
-_MOST = 10_000  # characters of a terminal in which every table fits
-_NAME = 18  # characters of a row's name, from which on it may be folded in a terminal
+_MOST = 10_000  # characters; every table fits into a terminal of this width
+_NAME = 18  # characters; a longer name of a row may be folded in a terminal
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column's heading, and how it is set."""
+    """A column's heading, and how the column is set."""
 
-    heading: str  # a line break stands in a terminal and on a page
-    left: bool = False  # flush left; the first column always is
-    expendable: int = 0  # in a narrow terminal 1 goes first; 0 stays
+    heading: str  # line breaks are kept in a terminal and on a page
+    left: bool = False  # whether it is flush left, as the first column always is
+    expendable: int = 0  # a narrow terminal leaves out 1 first, then 2; 0 stays
 
     @property
     def name(self) -> str:
@@ -34,26 +34,26 @@ class Column:
 class Table:
     """A table of texts, which `console.print` fits into a terminal.
 
-    A remark in brackets at the end of a cell, as in "never (1 of 3)", gets a line of its own in a
-    terminal, and is set small on the report's page.
+    A remark in brackets at the end of a cell, as in "never (1 of 3)", is put on a line of its own
+    in a terminal, and in small print on the report's page.
     """
 
     columns: Sequence[Column | str]
-    rows: Sequence[Sequence[str]]  # as many cells each as there are columns
+    rows: Sequence[Sequence[str]]  # each row has one cell per column
     title: str = ""
-    notes: Sequence[str] = ()  # below, a line each
-    ruled: Sequence[int] = ()  # rows above which a line is drawn
+    notes: Sequence[str] = ()  # lines below the table
+    ruled: Sequence[int] = ()  # numbers of rows; a line is drawn above each
 
     @property
     def set_columns(self) -> list[Column]:
-        """The columns with how they are set: the first flush left."""
+        """The columns, with the first flush left."""
         found = [each if isinstance(each, Column) else Column(each) for each in self.columns]
         return [Column(found[0].heading, True, found[0].expendable), *found[1:]]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[object]:
         """Print the table as wide as the terminal allows.
 
-        Where it would not fit, the columns that matter least are left out, and a note says which.
+        If it does not fit, the columns that matter least are left out, and a note says which.
         """
 
         def fits(kept: Sequence[int], padding: int) -> bool:
@@ -67,7 +67,7 @@ class Table:
             if not fits(kept, 0):
                 kept.remove(position)
         if left_out := [column.name for i, column in enumerate(columns) if i not in kept]:
-            notes.append(f"A wider terminal shows also: {', '.join(left_out)}.")
+            notes.append(f"A wider terminal also shows: {', '.join(left_out)}.")
         yield self._set(kept, int(fits(kept, 1)), notes)
 
     def to_markdown(self) -> str:
@@ -81,7 +81,7 @@ class Table:
         return "\n".join([*lines, ""])
 
     def to_text(self) -> str:
-        """Return plain text under the title: columns of even width, two blanks between them."""
+        """Return the table as plain text: columns of even width, two blanks between them."""
         lines = [[column.name for column in self.set_columns], *self.rows]
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
         texts = [
@@ -124,11 +124,11 @@ class Table:
 
 
 def with_interval(value: Estimate, *, signed: bool = False) -> str:
-    """Return a mean with its interval, as many digits as the interval deserves.
+    """Return a mean with its interval, with three decimals if the interval is narrow.
 
     Returns:
-        "12.34 ± 0.05"; "12.34" where too few seeds leave the spread unknown, or where they hardly
-        differ; "–" for none, or where the mean is NaN.
+        "12.34 ± 0.05"; "12.34" if there are too few seeds for an interval, or they hardly differ;
+        "–" if the mean is NaN.
     """
     if math.isnan(value.mean):
         return "–"
@@ -154,12 +154,12 @@ def duration(seconds: float) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text that Markdown shows as it is, in a table too."""
+    """Return a text that Markdown shows unchanged, also in a table."""
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 
 
 def piped(cells: Iterable[str]) -> str:
-    """Return a row of a Markdown table, each cell as it is."""
+    """Return a row of a Markdown table that shows each cell unchanged."""
     return "| " + " | ".join(map(escaped, cells)) + " |"
 
 
@@ -173,6 +173,6 @@ def _stacked(cell: str) -> str:
 
 
 def _folded(name: str) -> str:
-    """Return a name that is too long for its column in two lines, the first ending in a hyphen."""
+    """Break a name that is too long for its column after a hyphen."""
     cut = 1 + name.rfind("-", 0, _NAME)
     return name if len(name) <= _NAME or not cut else f"{name[:cut]}\n{name[cut:]}"

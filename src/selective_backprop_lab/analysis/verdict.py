@@ -1,4 +1,4 @@
-"""The verdict on a claim: an interval over seeds, held against a limit."""
+"""The verdict on a claim, from an interval over seeds and a limit."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from selective_backprop_lab.analysis.tables import with_interval
 
 
 class Verdict(Enum):
-    """Whether a claim holds: `OPEN` where the interval has both sides, or the spread is unknown."""
+    """Whether a claim holds: `OPEN` if the interval includes the limit, or there is no interval."""
 
     HOLDS = auto()
     FAILS = auto()
@@ -35,23 +35,23 @@ class Finding:
 
     @property
     def word(self) -> str:
-        """The verdict, or why there is none that counts."""
+        """The verdict in words, or why it does not count."""
         return self.aside or CLAIMS[self.verdict]
 
 
 def is_above(found: Estimate, limit: float = 0.0) -> Verdict:
-    """Judge whether a quantity lies above a limit: with its whole 95 % interval."""
+    """Judge whether the whole 95 % interval of a quantity lies above a limit."""
     sides = {"higher": Verdict.HOLDS, "lower": Verdict.FAILS}
     return sides.get(found.against(limit), Verdict.OPEN)
 
 
 def is_below(found: Estimate, limit: float = 0.0) -> Verdict:
-    """Judge whether a quantity lies below a limit."""
+    """Judge whether the whole 95 % interval of a quantity lies below a limit."""
     return opposite(is_above(found, limit))
 
 
 def opposite(verdict: Verdict) -> Verdict:
-    """Return the verdict on the contrary claim."""
+    """Return the verdict on the opposite claim."""
     turned = {Verdict.HOLDS: Verdict.FAILS, Verdict.FAILS: Verdict.HOLDS}
     return turned.get(verdict, verdict)
 
@@ -67,7 +67,7 @@ def in_words(found: Estimate, unit: str) -> str:
 def tally(found: Iterable[Finding]) -> str:
     """Return how many findings there are of each verdict: `agrees 2, cannot say 1`.
 
-    Those that do not count follow, by the reason.
+    Findings that do not count come last, by their reason.
     """
     counts = Counter(finding.word for finding in found)
     words = dict.fromkeys([*CLAIMS.values(), *counts])

@@ -1,1 +1,1 @@
-"""What scoring and selecting cost on this machine. Read `harness.py`."""
+"""Measure what scoring and selecting cost on this machine. Read `harness.py` first."""

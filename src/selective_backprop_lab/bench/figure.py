@@ -1,4 +1,4 @@
-"""The findings of `bench` as a figure: where the time goes, and what a step consists of.
+"""Draw the findings of `bench`: where the time of an epoch goes, and the parts of a step.
 
 The panels follow Jiang et al. 2019, arXiv:1910.00762, figures 10 and 18.
 """
@@ -17,7 +17,7 @@ from selective_backprop_lab.report.styles import PHASE_COLOURS, PHASES
 
 
 def draw_bench(findings: Findings, path: Path) -> None:
-    """Draw stacked bars per strategy, relative to traditional, and the parts of a step."""
+    """Draw stacked bars per strategy, relative to traditional training, and the parts of a step."""
     with matplotlib.rc_context(SETTINGS):
         figure = Figure(
             figsize=(FULL, 1.9 + 0.34 * len(findings["strategies"])), layout="constrained"
@@ -46,14 +46,14 @@ def _draw_strategies(axes: Axes, findings: Findings) -> None:
         axes.text(end, row, f" {relative:.2f}", va="center", fontsize=8)
     axes.tick_params(axis="y", length=0)
     axes.invert_yaxis()
-    axes.set_xlabel("seconds of an epoch, relative to traditional; line: the limit")
+    axes.set_xlabel("seconds of an epoch, relative to traditional; line: the least possible")
     entitle(axes, "Where an epoch's time goes", phases, room=3.6)
 
 
 def _fitted(found: Row) -> dict[str, float]:
-    """Return the phases' shares, scaled so that they end at the epoch's median, which is printed.
+    """Return the phases' shares, scaled so that they add up to the epoch's median.
 
-    The median of a sum is not the sum of the medians.
+    Unscaled, the medians of the phases do not add up to the median of the epoch.
     """
     scale = found["relative"]["median"] / sum(found["phases"].values())
     return {name: share * scale for name, share in found["phases"].items()}

@@ -1,4 +1,4 @@
-"""What scoring and selecting cost on this machine, by real loops in interleaved rounds."""
+"""Measure what scoring and selecting cost on this machine, with real loops that take turns."""
 
 import math
 import statistics
@@ -14,25 +14,25 @@ from selective_backprop_lab.bench.timed_loops import ScoringTrial, Spent, TimedL
 from selective_backprop_lab.bench.workload import WINDOWS, Workload
 from selective_backprop_lab.recipe import Precision
 
-SCORED = 2  # training batches of a round that are selected after scoring
+SCORED = 2  # training batches per round for strategies that score
 BASELINE, EXACT = "traditional", "scorer forward"
 DIVERGED = (
-    "the model diverged in its warm-up: its losses, or their gradients, are not finite; lower the "
+    "the model diverged in its warm-up: its losses or their gradients are not finite. Lower the "
     "learning rate"
 )
 Round = Mapping[str, Spent]
 Row = dict[str, Any]
 
 
-# All that `bench` found out, as its record has it; a ratio is a dictionary of a `Median`:
-# config, what was measured, and how; rounds; step, milliseconds of each phase per 1,000 examples;
-# backward, a backward pass in training forwards; remarks, on a scorer, or why it is missing;
-# scorers: cost in exact scoring of the same candidates in the training's precision, of_full in that
-#   in full precision, and the overlap and Spearman's correlation with exact scores, NaN where none
-#   of those is finite;
-# strategies: an epoch relative to traditional training's, and its phases, which add up to about as
-#   much; the limit that it cannot go below: exact scoring of what it scores, ordinary steps on what
-#   it keeps, and its own loading; over_limit, relative to that.
+# The findings of `bench`, as in its record. A ratio is a dictionary of a `Median`.
+# config: what was measured, and how. rounds: their number. remarks: warnings on scorers.
+# step: milliseconds of each phase per 1,000 examples. backward: backward pass / training forward.
+# scorers: cost, relative to exact scoring of the same candidates in the training's precision;
+#   of_full, relative to exact scoring in full precision; overlap and Spearman's correlation with
+#   exact scores, NaN if no exact score is finite.
+# strategies: relative, an epoch / an epoch of traditional training; phases, which add up to about
+#   the same; limit, the least that it can cost: exact scoring of what it scores, ordinary steps on
+#   what it keeps, and its own loading; over_limit, an epoch / this limit.
 Findings = Mapping[str, Any]
 
 
@@ -43,12 +43,12 @@ def measure(
     tell: Callable[[int, float], None],
     now: Callable[[], float] = time.perf_counter,
 ) -> Findings:
-    """Time training and all scorers, as long as `enough_rounds` says."""
+    """Time training and all scorers, for as many rounds as `enough_rounds` takes."""
     clock, words = _clock(workload)
     timed_loops = TimedLoops(workload, clock)
     plain = timed_loops.traditional()
     for _ in range(max(1, workload.examples // workload.batch_size)):
-        plain(1)  # a model that has learned nothing has losses that say nothing
+        plain(1)  # the losses of an untrained model would not be typical
     scorers = workload.scorers
     trials = {
         name: timed_loops.scoring(scorer, workload.scored_in(name))
@@ -79,7 +79,7 @@ def measure(
 def strategies_of(
     rate: float, scorers: Mapping[str, sb.scorers.AbstractScorer]
 ) -> dict[str, sb.Strategy]:
-    """Return the strategies that are timed, by name; the scorers have one each."""
+    """Return the strategies that are timed, by name, with one for each scorer."""
     from_now = sb.Schedule()
     found = {
         BASELINE: sb.traditional(),
@@ -103,7 +103,7 @@ def _clock(workload: Workload) -> tuple[Callable[[], float], str]:
 
 
 def _start(loop: TimedLoop, name: str, rounds: Sequence[Round]) -> float:
-    """Return how many seconds longer an epoch's first batch takes than any other."""
+    """Return how many seconds longer an epoch's first batch takes than the others."""
     if not loop.starts:
         return 0.0
     usual = statistics.median(
@@ -111,7 +111,7 @@ def _start(loop: TimedLoop, name: str, rounds: Sequence[Round]) -> float:
         / each[name].steps
         for each in rounds
     )
-    # The start of the very first epoch includes warming up.
+    # The start of the first epoch of all includes warming up, so it is left out.
     return max(0.0, statistics.median(loop.starts[1:] or loop.starts) - usual)
 
 
@@ -130,15 +130,15 @@ def conclude(
     starts: Mapping[str, float],
     trials: Mapping[str, ScoringTrial],
 ) -> Findings:
-    """Reduce rounds, at least one, to ratios.
+    """Reduce the rounds, at least one, to ratios.
 
     Args:
         workload: what was trained.
-        clock: what told the seconds, in words.
-        rounds: of loops by strategy, and of passes of scorers as `scorer NAME`.
-        strategies: what was timed, by name.
-        starts: seconds by which an epoch's first batch takes longer, by strategy.
-        trials: of the scorers.
+        clock: what kind of seconds were measured, in words.
+        rounds: what each arm took: loops by strategy, and passes of scorers as `scorer NAME`.
+        strategies: the strategies that were timed, by name.
+        starts: how many seconds longer an epoch's first batch takes, by strategy.
+        trials: the results of trying the scorers.
     """
     data, full = workload.data, "scorer fp32" if "scorer fp32" in rounds[0] else EXACT
     agreements = {
@@ -197,7 +197,7 @@ def _strategies(
     strategies: Mapping[str, sb.Strategy],
     starts: Mapping[str, float],
 ) -> dict[str, Row]:
-    """Return what an epoch of each strategy costs, and what it cannot go below."""
+    """Return what an epoch of each strategy costs, and the least that it can cost."""
     epochs: dict[str, list[dict[str, float]]] = {}
     limits: dict[str, list[float]] = {}
     for name, strategy in strategies.items():
@@ -235,12 +235,12 @@ def _ratio(above: Sequence[float], below: Sequence[float]) -> Row:
 
 
 def _per_row(found: Round, arm: str) -> float:
-    """Return the seconds in which a scorer scores a candidate."""
+    """Return the seconds that a scorer takes for one candidate."""
     return found[arm].seconds / found[arm].scored
 
 
 def _step(found: Round, rows: int) -> dict[str, float]:
-    """Return the seconds of each phase of an ordinary training step of so many rows, per row."""
+    """Return the seconds per row of each phase of an ordinary training step of `rows` rows."""
     plain = found[BASELINE]
     seconds = {phase: each for phase, each in plain.phases.items() if phase != "load"}
     return {phase: each / (plain.steps * rows) for phase, each in seconds.items()}

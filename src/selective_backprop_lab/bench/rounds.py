@@ -1,4 +1,4 @@
-"""What arms take in interleaved rounds: medians of ratios, and how well they are known."""
+"""Time arms in interleaved rounds: medians of ratios, and how well they are known."""
 
 import math
 import random
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 FOUND = TypeVar("FOUND")
-KNOWN = 0.01  # half-width of an interval, relative to its median, that is narrow enough
-LEAST = 6  # rounds, however few seconds there are: fewer have no 95 % interval
+KNOWN = 0.01  # an interval is narrow enough if its half-width is this share of its median
+LEAST = 6  # rounds, even if the seconds are over; fewer rounds have no 95 % interval
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,10 @@ class Median:
     """A median over rounds, with its 95 % interval.
 
     Attributes:
-        median: of the rounds' values.
+        median: the median of the rounds' values.
         low: the interval's lower end.
         high: the interval's upper end.
-        rounds: how many there were.
+        rounds: the number of rounds.
     """
 
     median: float
@@ -30,11 +30,11 @@ class Median:
     rounds: int
 
     def within(self, share: float) -> bool:
-        """Return whether both ends of the interval are within a share of the median of it."""
+        """Return whether both ends of the interval differ from the median by at most a share."""
         return max(self.high - self.median, self.median - self.low) <= share * self.median
 
     def verdict(self, limit: float) -> str:
-        """Return "pass" or "fail" where all of the interval is on one side of a limit."""
+        """Return "pass" or "fail" if the whole interval is on one side of a limit."""
         if self.high <= limit:
             return "pass"
         return "fail" if self.low > limit else "unresolved"
@@ -43,8 +43,8 @@ class Median:
 def take_rounds(arms: Mapping[str, Callable[[], FOUND]]) -> Iterator[dict[str, FOUND]]:
     """Run all arms once per round, in a new order each round, without end.
 
-    Take ratios within a round, so that a drift of the machine between rounds does not matter.
-    Take their median over rounds, so that a disturbed round does not matter either.
+    Take ratios within a round: then changes of the machine's speed between rounds do not matter.
+    Take the median of these ratios over rounds: then a disturbed round does not matter either.
 
     Args:
         arms: what to run, by name; each is run once before the first round.
@@ -76,10 +76,10 @@ def enough_rounds(
 
     Args:
         arms: what to run, by name.
-        ratios: of what the arms of a round returned.
-        seconds: after the first round, after which no other begins.
-        least: rounds that are taken in any case.
-        most: rounds after which no other begins.
+        ratios: functions that return a ratio from what the arms of a round returned.
+        seconds: no round begins later than this after the first round.
+        least: number of rounds that are taken in any case.
+        most: the most rounds.
         tell: called after each round with the number of rounds and the seconds so far.
         now: returns seconds.
     """
@@ -104,16 +104,16 @@ def _are_known(
 
 
 def summarise(values: Sequence[float]) -> Median:
-    """Return the median and its interval by order statistics, which assume no distribution.
+    """Return the median and its interval from order statistics, which assume no distribution.
 
-    Fewer than six rounds have no such interval; the lowest and highest values are its ends then.
+    With fewer than six rounds, the lowest and highest values are the ends of the interval.
 
     Args:
         values: one per round, at least one.
     """
     ordered = sorted(values)
     count = len(ordered)
-    reach = 0.98 * math.sqrt(count)  # 1.96 standard deviations of a binomial's half
+    reach = 0.98 * math.sqrt(count)  # 1.96 standard deviations of a binomial with p = 1/2
     low = max(0, math.floor(count / 2 - reach) - 1)
     high = min(count - 1, math.ceil(count / 2 + reach))
     return Median(statistics.median(ordered), ordered[low], ordered[high], count)

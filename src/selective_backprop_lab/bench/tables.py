@@ -1,4 +1,4 @@
-"""What `bench` found, as tables and sentences for a terminal."""
+"""Show the findings of `bench` as tables and sentences for a terminal."""
 
 import math
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from selective_backprop_lab.bench.harness import Findings, Row
 
 
 def describe(findings: Findings) -> Iterator[str]:
-    """Say what was measured, and how a step divides into forward and backward."""
+    """Say what was measured, and how the time of a step divides into phases."""
     config = findings["config"]
     image = "x".join(str(size) for size in config["image"])
     yield (
@@ -25,7 +25,7 @@ def describe(findings: Findings) -> Iterator[str]:
 
 
 def show_findings(findings: Findings) -> Iterator[str | Table]:
-    """Return what `bench` says: what was measured, the scorers and the strategies."""
+    """Return what `bench` prints: what was measured, the scorers and the strategies."""
     yield from describe(findings)
     yield Table(
         ("scorer", "cost", "95 %", "of fp32", "95 %", "correlation", "overlap"),
@@ -39,12 +39,12 @@ def show_findings(findings: Findings) -> Iterator[str | Table]:
             )
             for name, s in findings["scorers"].items()
         ],
-        title="Scoring, in exact scoring of the same candidates",
+        title="Scoring, relative to exact scoring of the same candidates",
         notes=[
-            f"Cost: of exact scores in {findings['config']['precision']}, as training has it; of "
-            "fp32: of exact scores in fp32. 95 %: the median's interval. Correlation of ranks "
-            "with scores in full precision; overlap of the highest share that is selected. Taken "
-            "from a model that was trained for a moment."
+            f"Cost: relative to exact scoring in {findings['config']['precision']}, the "
+            "training's precision; of fp32: relative to exact scoring in fp32. 95 %: interval of "
+            "the median. Correlation: of ranks, with exact scores in fp32. Overlap: the share of "
+            "selected candidates that exact scores would select too. The model was trained briefly."
         ],
     )
     for name, remark in findings["remarks"].items():
@@ -61,11 +61,11 @@ def show_findings(findings: Findings) -> Iterator[str | Table]:
             )
             for name, s in findings["strategies"].items()
         ],
-        title="An epoch, relative to traditional training's",
+        title="An epoch, relative to an epoch of traditional training",
         notes=[
-            "Computed from loops of a few batches. 95 %: the median's interval. Limit: exact "
-            "scoring of what is scored, ordinary steps on what is kept, and the strategy's own "
-            "loading, in the same rounds."
+            "Computed from loops of a few batches. 95 %: interval of the median. Limit: the least "
+            "that an epoch can cost: exact scoring of what is scored, ordinary steps on what is "
+            "kept, and the strategy's own loading. To limit: the epoch divided by its limit."
         ],
     )
 
@@ -80,5 +80,5 @@ def _both(ratio: Row) -> tuple[str, str]:
 
 
 def _known(value: float, how: str) -> str:
-    """Return an agreement, which is unknown of a model that diverged."""
+    """Return an agreement as text; it is unknown if the model diverged."""
     return "–" if math.isnan(value) else format(value, how)

@@ -1,4 +1,4 @@
-"""Real training loops, run a few batches at a time, and passes that score."""
+"""Real training loops and scoring passes, timed a few batches at a time."""
 
 import math
 import warnings
@@ -17,13 +17,13 @@ from selective_backprop_lab.bench.workload import Workload
 from selective_backprop_lab.recipe import Precision
 
 Clock = Callable[[], float]
-MIN_BATCHES = 4  # an epoch of fewer batches does not show what its start takes
-HELD = 8  # candidate batches on which scorers are tried
+MIN_BATCHES = 4  # per epoch; with fewer, the time that its start takes cannot be told apart
+HELD = 8  # batches of candidates on which scorers are tried
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What an arm took in a round: seconds of each phase, candidates scored, training steps."""
+    """What an arm took in a round: seconds by phase, candidates scored, training steps."""
 
     phases: Mapping[str, float]
     scored: float = 0
@@ -31,15 +31,15 @@ class Spent:
 
     @property
     def seconds(self) -> float:
-        """Seconds of the whole work."""
+        """Seconds of all phases."""
         return sum(self.phases.values())
 
 
 @contextmanager
 def timed(stopwatch: sb.Stopwatch, phase: str = "other") -> Generator[dict[str, float]]:
-    """Run the body, and fill what it yields with the seconds that each phase took in it.
+    """Run the body, and fill the yielded dictionary with the seconds of each phase in it.
 
-    Moments that no phase inside the body claims are charged to `phase`.
+    Time outside of the body's own phases counts for `phase`.
     """
     before, spent = stopwatch.seconds, {}
     stopwatch.start()
@@ -51,23 +51,22 @@ def timed(stopwatch: sb.Stopwatch, phase: str = "other") -> Generator[dict[str, 
 
 
 class TimedLoop:
-    """An endless loop, of which each call runs some more batches.
+    """An endless training loop; each call runs some more batches.
 
-    The first batch of an epoch is not charged to a call, since it takes longer: the order is
-    drawn, remembered scores are sorted, workers start.
+    The first batch of an epoch is not timed by a call, because it takes longer: the order is drawn,
+    remembered scores are sorted, and workers start.
 
     Args:
         epoch: returns an iterable over one epoch.
         train: called with each batch.
-        stopwatch: charged with the seconds of calls.
+        stopwatch: times the phases of calls.
         clock: returns seconds.
         length: about how many batches an epoch has.
-        unwatched: runs while no phase is told apart; None where telling them apart is free. On a
-            GPU the end of a phase waits for it, and keeps what overlaps from overlapping.
+        unwatched: times batches without phases; None if timing phases is free. On a GPU, the end of
+            each phase waits for the device, so phases cannot overlap as they usually do.
 
     Attributes:
-        starts: seconds until the first batch of each epoch was there, including those that the
-            end of the epoch before took.
+        starts: seconds from the last batch of an epoch to the first of the next, for each epoch.
     """
 
     def __init__(
@@ -90,9 +89,9 @@ class TimedLoop:
     def __call__(self, count: int) -> Spent:
         """Run `count` batches after an unmeasured one, and return what they took.
 
-        Other loops have emptied the caches. The unmeasured batch fills them again, since a real
-        epoch is not interrupted so often. Where telling phases apart costs time, as many batches
-        more are run unwatched: they say how long all takes, the first ones in what shares.
+        Other loops have emptied the caches, and the unmeasured batch fills them again: a real epoch
+        is not interrupted so often. If timing phases costs time, `count` further batches run
+        without it. They give the total time, and the first ones its division into phases.
         """
         with timed(self._stopwatch):
             batch = self._run(1)
@@ -110,8 +109,8 @@ class TimedLoop:
         return Spent(spent, steps=count)
 
     def _run(self, count: int) -> Any:
-        # As in a user's loop, a batch lives until the next is there. Memory that is all freed
-        # between two steps would be slower to allocate.
+        # As in a user's loop, a batch lives until the next one is loaded. If all memory were freed
+        # between two steps, allocating it again would take longer.
         for _ in range(count):
             batch = self._next()
             self._train(batch)
@@ -138,7 +137,7 @@ class TimedLoops:
     """The loops that are timed on a workload, and the passes that score its candidates.
 
     Args:
-        workload: whose model is trained.
+        workload: the model, data and recipe to train.
         clock: returns seconds.
     """
 
@@ -147,10 +146,10 @@ class TimedLoops:
         self._stopwatch = sb.Stopwatch(workload.device, clock=clock)
         on_gpu = workload.device.type == "cuda"
         self._unwatched = sb.Stopwatch(workload.device, clock=clock) if on_gpu else None
-        self._losses: Tensor | None = None  # like a batch, they live until the next
+        self._losses: Tensor | None = None  # like a batch, they live until the next ones
 
     def traditional(self) -> TimedLoop:
-        """Return a loop that trains on every batch of the bare loader."""
+        """Return a loop that trains on every batch of the plain loader."""
         loader = self._workload.loader()
 
         def epoch() -> Iterator[Any]:
@@ -165,7 +164,7 @@ class TimedLoops:
         return self._loop(epoch, self._step, len(loader))
 
     def selecting(self, strategy: sb.Strategy) -> TimedLoop:
-        """Return a loop that trains on what a strategy selects, from the first epoch on."""
+        """Return a loop that trains on the examples that a strategy selects."""
         workload = self._workload
         loader = sb.SelectiveLoader(
             workload.loader(scored=strategy.scores),
@@ -183,7 +182,7 @@ class TimedLoops:
         records = strategy.needs is not None and strategy.needs.recordings
         if records:
             every = sb.Selection(torch.arange(workload.examples), torch.ones(workload.examples))
-            # Where training's losses will be: a ledger on the host would wait for each of them.
+            # Put the ledger where the losses will be; on the host it would wait for each of them.
             loader.record(every, torch.rand(workload.examples, device=workload.device))
 
         def train(item: tuple[Any, sb.Selection]) -> None:
@@ -194,7 +193,7 @@ class TimedLoops:
         return self._loop(lambda: loader, train, workload.examples / workload.window)
 
     def scoring(self, scorer: sb.scorers.AbstractScorer, precision: Precision) -> "ScoringTrial":
-        """Try a scorer in a precision on some candidates, against exact scores in the full one."""
+        """Try a scorer in a precision, and compare its scores with exact scores in fp32."""
         workload = self._workload
         batches = list(islice(workload.loader(scored=True), HELD))
         context = sb.scorers.Context(
@@ -217,9 +216,9 @@ class TimedLoops:
                     for each in (running, exact)
                 )
                 agreement = sb.scorers.Agreement.between(scores, truth, rate=workload.rate)
-            except Exception as error:  # a model of the user's, or a compiler, may raise anything
+            except Exception as error:  # the user's model or a compiler may raise anything
                 return ScoringTrial(None, None, f"{type(error).__name__}: {error}")
-        if not truth.isfinite().any():  # an agreement would mean nothing
+        if not truth.isfinite().any():  # there is nothing to agree with
             agreement = replace(agreement, correlation=math.nan, overlap=math.nan)
         said = [str(w.message) for w in caught if issubclass(w.category, sb.SelectionWarning)]
         remark = said[0] if said else None
@@ -264,6 +263,6 @@ class TimedLoops:
 class ScoringTrial:
     """The result of trying a scorer."""
 
-    run: Callable[[], Spent] | None  # a pass to time; None if it cannot work here
-    agreement: sb.scorers.Agreement | None  # with exact scores; NaN if none of those is finite
-    remark: str | None  # a warning about it, or why it cannot work here
+    run: Callable[[], Spent] | None  # a scoring pass to time; None if the scorer fails here
+    agreement: sb.scorers.Agreement | None  # with exact scores; NaN if no exact score is finite
+    remark: str | None  # a warning about the scorer, or why it fails here

@@ -1,4 +1,4 @@
-"""What `bench` measures on: a model, some images, and how to train on them."""
+"""What `bench` trains: a model, some images, and a recipe."""
 
 import re
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from selective_backprop_lab.data.splits import Splits, stratified_order
 from selective_backprop_lab.nets.models import make_model
 from selective_backprop_lab.recipe import RECIPES, Precision, Recipe, find_recipe
 
-WINDOWS = 6  # that an epoch has: enough to tell its start from the rest
+WINDOWS = 6  # per epoch, enough to tell the time of its start from the rest
 _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)(?:/(\d+))?")
 
 
@@ -28,11 +28,11 @@ class Workload:
     """What is trained while it is timed."""
 
     recipe: Recipe  # without its learning-rate schedule
-    data: LabData  # as many training images as an epoch has; on a GPU they lie there
+    data: LabData  # the training images of an epoch; if there is a GPU, in its memory
     model: nn.Module
     optimizer: Optimizer
     device: torch.device
-    window: int  # candidates that a training batch is drawn from
+    window: int  # number of candidates that a training batch is drawn from
 
     @property
     def batch_size(self) -> int:
@@ -46,12 +46,12 @@ class Workload:
 
     @property
     def examples(self) -> int:
-        """Candidates of an epoch."""
+        """Number of candidates in an epoch."""
         return len(self.data.train_labels)
 
     @property
     def at_once(self) -> int:
-        """Candidates of one forward pass: on a GPU, which small batches leave idle, a window."""
+        """Candidates per scoring pass: a window on a GPU, because small batches leave it idle."""
         return self.window if self.device.type == "cuda" else self.batch_size
 
     @property
@@ -60,7 +60,7 @@ class Workload:
         return all_scorers(self.device, self.recipe.precision)
 
     def scored_in(self, name: str) -> Precision:
-        """Return what a scorer computes in: what it is named by, else what training computes in."""
+        """Return the precision in a scorer's name, or else the training's precision."""
         return Precision(name) if name in set(Precision) else self.recipe.precision
 
     def loader(self, *, scored: bool = False) -> DataLoader[Any]:
@@ -70,7 +70,7 @@ class Workload:
         return make_loader(self.data, batch_size=size, seed=0, augmentation=augmentation)
 
     def losses(self, model: nn.Module, batch: Any, precision: Precision | None = None) -> Tensor:
-        """Return the loss of each example of a batch, in a precision or the training's."""
+        """Return the loss of each example of a batch, by default in the training's precision."""
         images, labels = batch
         with (precision or self.recipe.precision).autocast(self.device):
             return nn.functional.cross_entropy(model(images), labels, reduction="none")
@@ -79,7 +79,7 @@ class Workload:
 def make_workload(
     recipe: Recipe, *, rate: float, device: torch.device, root: Path | None = None
 ) -> Workload:
-    """Load or make images, and set up a model to be trained on them."""
+    """Load or make images, and set up a model to train on them."""
     window = window_of(recipe.batch_size, rate)
     data = find_images(recipe.data, root, made=WINDOWS * window)
     if not is_shape(recipe.data):
@@ -87,7 +87,7 @@ def make_workload(
     model = make_model(recipe.model, data, seed=0).to(device)
     on_gpu = device.type == "cuda"
     if on_gpu:
-        # What is measured is selection: one process that loads would keep a GPU waiting.
+        # Selection is to be measured, not loading: a single loading process would be too slow.
         images, labels = (part.to(device) for part in (data.train_inputs, data.train_labels))
         data = replace(data, train_inputs=images, train_labels=labels)
     optimizer = recipe.make_optimizer(model.parameters())
@@ -95,17 +95,17 @@ def make_workload(
 
 
 def all_scorers(device: torch.device, precision: Precision) -> dict[str, sb.scorers.AbstractScorer]:
-    """Return the scorers that can be timed, by name, where training computes in a precision.
+    """Return the scorers that can be timed, by name, if training computes in a precision.
 
-    The other precision's name scores in that, all others in the training's. What gains time but no
-    work can be told apart on a GPU alone. None checks itself, since `bench` compares it with exact
-    scores.
+    One scorer is named after the other precision and scores in it; all others score in the
+    training's. A scorer that overlaps with training is only timed on a GPU. Scorers do not check
+    themselves, because `bench` compares them with exact scores.
     """
     exact = sb.scorers.Forward()
     other = Precision.FP32 if precision is Precision.BF16 else Precision.BF16
     found: dict[str, sb.scorers.AbstractScorer] = {"forward": exact, str(other): exact}
     if device.type == "cuda":
-        # One batch ahead, since each is a whole window.
+        # One batch ahead is enough, since each batch is a whole window.
         found["pipelined"] = sb.experimental.Pipelined(exact, every=8, ahead=1, check=None)
     return found
 
@@ -118,7 +118,7 @@ def window_of(batch_size: int, rate: float) -> int:
 
 
 def is_shape(data: str) -> bool:
-    """Return whether `--data` describes images instead of naming some."""
+    """Return whether `--data` describes images instead of naming a data set."""
     return _SHAPE.fullmatch(data) is not None
 
 
@@ -135,39 +135,39 @@ def bench_recipe(data: str) -> Recipe:
 
 
 def find_images(data: str, root: Path | None, *, made: int, limit: int | None = None) -> LabData:
-    """Load images by name, or make as many as the limit or `made` says."""
+    """Load images by name, or make images of a shape: `limit` of them, or else `made`."""
     if is_shape(data):
         return made_up(data, made if limit is None else limit)
     return datasets.load(data, root=root, limit=limit)
 
 
 def made_up(shape: str, count: int) -> LabData:
-    """Make images of a shape such as `3x32x32/10`, easier and harder to tell apart by class."""
+    """Make images of a shape such as `3x32x32/10`; some are easier to classify than others."""
     found = _SHAPE.fullmatch(shape)
     channels, height, width = (int(part) for part in found.groups()[:3]) if found else (0, 0, 0)
     classes = int(found[4] or 10) if found else 0
     if height != width or not min(channels, height, classes):
         raise sb.ConfigurationError(
             f"--data {shape}: write channels, height and width of square images, and the number "
-            "of classes where it is not 10, such as 3x32x32/100"
+            "of classes if it is not 10, such as 3x32x32/100"
         )
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(count) % classes
     centres = torch.rand(classes, channels, height, width, generator=generator)
     noise = torch.rand(count, channels, height, width, generator=generator)
-    clear = torch.rand(count, 1, 1, 1, generator=generator)  # from all noise to none
+    clear = torch.rand(count, 1, 1, 1, generator=generator)  # 0 is pure noise, 1 is no noise
     images = (255 * torch.lerp(noise, centres[labels], clear)).to(torch.uint8)
     names = tuple(str(number) for number in range(classes))
     return LabData.of(shape, Splits(images, labels, images[:1], labels[:1], names))
 
 
 def _whole_windows(data: LabData, window: int, recipe: Recipe) -> LabData:
-    """Return the data with as many training examples as fill some windows."""
+    """Return the data with as many training examples as fill up to `WINDOWS` windows."""
     total = len(data.train_labels)
     kept = stratified_order(data.train_labels)[: min(WINDOWS, total // window) * window]
     if not len(kept):
         raise sb.ConfigurationError(
-            f"a batch of {recipe.batch_size:,} is selected from {window:,} candidates, and "
+            f"a batch of {recipe.batch_size:,} is selected from {window:,} candidates, but "
             f"{data.name} has {total:,} training examples; give a smaller --batch-size or a higher "
             "--rate"
         )

@@ -1,4 +1,4 @@
-"""The command `advise`: whether `auto` pays on a data set, a model and this machine."""
+"""The command `advise`: say whether `auto` pays on a data set, a model and this machine."""
 
 from dataclasses import asdict, replace
 from typing import Annotated
@@ -19,7 +19,7 @@ from selective_backprop_lab.data.loader import make_loader
 from selective_backprop_lab.nets.models import make_model
 from selective_backprop_lab.training.threads import limit_threads
 
-MADE_UP = 4096  # images of a shape that is described instead of named
+MADE_UP = 4096  # number of images, if `--data` is a shape
 
 
 def advise(
@@ -30,7 +30,7 @@ def advise(
     ] = 40.0,
     epochs: Annotated[
         int | None,
-        option("N", "Length of the training that you plan. Default: the recipe's.", min=1),
+        option("N", "Number of epochs that you plan to train. Default: the recipe's.", min=1),
     ] = None,
     limit: Limit = None,
     noise: Noise = 0.0,
@@ -38,8 +38,8 @@ def advise(
     """Say whether `auto` pays on your model, data and machine.
 
     Looks for copies, rare classes and wrong labels in the data. Trains a copy of the model for a
-    few epochs, plain and with auto in turn. Prints at most five lines: whether to select, why, what
-    an epoch takes, and the code to write.
+    few epochs, with and without auto. Prints at most five lines: whether to select, why, the time
+    of an epoch, and the code to write.
     """
     limit_threads(measuring.threads)
     check_record(measuring.json)
@@ -66,11 +66,11 @@ def advise(
         advice = replace(
             advice,
             strategy=None,
-            verdict="No verdict: the images are made up and say nothing about your data.",
+            verdict="No verdict: the images are made up, so they say nothing about your data.",
             reasons=(f"Cost: {advice.cost}.",),
             code=(),
         )
-    # A line of code that is broken is no code.
+    # Lines of code must not be wrapped.
     console.print(str(advice), soft_wrap=True, markup=False, highlight=False)
     save_record(measuring.json, {"data": recipe.data, "net": recipe.model, **asdict(advice)})
     if measuring.json is not None:

@@ -1,4 +1,4 @@
-"""The command `audit`: which training examples look mislabelled, by what runs recorded of them."""
+"""The command `audit`: say which training examples look mislabelled, from the records of runs."""
 
 from collections import Counter
 from pathlib import Path
@@ -16,7 +16,7 @@ _LIKELY = (  # the kinds of `Suspects.likely`
     ("wrong", "likely wrong"),
     ("rare class", "of a rare class, and perhaps right"),
     ("hard", "hard, and perhaps right"),
-    ("unknown", "of classes that were not learned at all, where wrong and rare look alike"),
+    ("unknown", "of classes that the model has not learned at all, and perhaps right"),
 )
 
 
@@ -32,7 +32,7 @@ def audit(
         int | None,
         option(
             "N",
-            "How many examples to list. Default: all with a suspicion above 0.",
+            "How many examples to list. Default: all that look mislabelled.",
             min=1,
         ),
     ] = None,
@@ -40,7 +40,7 @@ def audit(
         bool,
         typer.Option(
             "--against-noise",
-            help="For runs with --noise: count how many of the flipped labels are found.",
+            help="For runs with --noise: count how many of the flipped labels were found.",
         ),
     ] = False,
     table: Annotated[
@@ -53,13 +53,13 @@ def audit(
     ] = None,
     out: Annotated[
         Path | None,
-        option("FOLDER", "Folder to write into. Default: audit, beside the first record."),
+        option("FOLDER", "Folder to write into. Default: a folder audit beside the first record."),
     ] = None,
 ) -> None:
     """Say which training examples look mislabelled.
 
-    Ranks the examples by what runs recorded of them, over all runs of the same data. Writes
-    suspects.csv, the most suspicious first, and suspects.html with their pictures.
+    Ranks the examples by how much the model doubted their labels during training, over all runs of
+    the same data. Writes suspects.csv, the most suspicious first, and suspects.html with pictures.
     """
     from selective_backprop_lab.report.audit import (
         audit_runs,
@@ -71,8 +71,8 @@ def audit(
     found = audit_runs(runs)
     if against_noise and found.wrong is None:
         raise sb.ConfigurationError(
-            "--against-noise: no label of these runs was flipped on purpose, so nobody knows which "
-            "are wrong. Make a run with --noise 0.2, or leave the option out"
+            "--against-noise: no label of these runs was flipped on purpose, so it is not known "
+            "which are wrong. Make a run with --noise 0.2, or leave the option out"
         )
     folder = out or folder_of(runs[0]) / "audit"
     make_folder(folder)

@@ -1,4 +1,4 @@
-"""The command `bench`: what scoring and selecting cost on this machine."""
+"""The command `bench`: measure what scoring and selecting cost on this machine."""
 
 from pathlib import Path
 from typing import Annotated
@@ -29,8 +29,8 @@ def bench(
         float,
         option(
             "N",
-            "Start no round after this many seconds, but run at least six. Measuring ends earlier "
-            "once every ratio is known within 1 %.",
+            "Start no round after this many seconds, but run at least six rounds. Measuring ends "
+            "earlier if every ratio of times is known within 1 %.",
             min=0,
         ),
     ] = 120.0,
@@ -41,15 +41,15 @@ def bench(
 ) -> None:
     """Measure what scoring and selecting cost on this machine.
 
-    Times every scorer, and short loops with several strategies, in interleaved rounds. Prints what
-    an epoch of each strategy costs and the least that it can cost, and draws a figure.
+    In each round, times all ways to score examples and a short training with each strategy.
+    Prints what an epoch of each strategy costs and the least that it can cost, and draws a figure.
     """
     from selective_backprop_lab.bench.figure import draw_bench
     from selective_backprop_lab.bench.tables import show_findings
 
     if out.suffix.lower() not in FORMATS or out.is_dir():
         raise sb.ConfigurationError(
-            f"--out {out}: the name of a figure is needed, ending in {', '.join(FORMATS)}"
+            f"--out {out}: a file name is needed that ends in one of {', '.join(FORMATS)}"
         )
     make_folder(out.parent)
     check_record(measuring.json)

@@ -1,4 +1,4 @@
-"""The line that was typed: how it is written, where it runs, how it ends, and what it writes."""
+"""What all commands share: printing, errors and exit status, devices, names and records."""
 
 import math
 import shlex
@@ -21,21 +21,18 @@ from selective_backprop_lab.records.provenance import write_record
 from selective_backprop_lab.records.schema import utc_now
 from selective_backprop_lab.training.stopping import sigterm_leaves
 
-# A folder may be called "[a]" or ":b:", which Rich would otherwise take for style and emoji.
+# Folders may be named "[a]" or ":b:"; by default Rich takes these for a style and an emoji.
 console = Console(markup=False, emoji=False, highlight=False)
 errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
-KEPT = (
-    "what was recorded is kept. compare and reproduce go on from there when they are run "
-    "again, and so does train with --resume"
-)
+KEPT = "what was recorded is kept. To continue, run compare or reproduce again, or train --resume"
 
 
 class Commands(TyperGroup):
-    """The commands, ending in a message and an exit status where they cannot go on."""
+    """The commands. If one cannot go on, it ends with a message and an exit status."""
 
-    def invoke(self, ctx: Any) -> Any:  # Typer's versions differ in whose context this is
-        """Run the command that was asked for."""
+    def invoke(self, ctx: Any) -> Any:  # the context's class differs between versions of Typer
+        """Run the command that was typed."""
         try:
             with sigterm_leaves():
                 return super().invoke(ctx)
@@ -59,34 +56,34 @@ def find_device(name: str | None) -> str:
     known = ["cpu", *(["cuda"] if gpus else []), *(f"cuda:{number}" for number in range(gpus))]
     if name not in known:
         raise sb.ConfigurationError(
-            f"--device {name}: torch {torch.__version__} finds {', '.join(known)} here"
+            f"--device {name}: torch {torch.__version__} finds only {', '.join(known)} here"
         )
     return name
 
 
 def look_here(name: str) -> str:
-    """Return a name, and look for a function that it names in the current folder first."""
+    """Return a name; if it names a function, let Python look in the current folder first."""
     if is_import_path(name) and sys.path[0] != (here := str(Path.cwd())):
         sys.path.insert(0, here)
     return name
 
 
 def find_model(name: str | None) -> str | None:
-    """Return a model's name, and look for one of the user's own in the current folder first."""
+    """Return a model's name; a user's own model is looked for in the current folder first."""
     return None if name is None else model_name(look_here(name))
 
 
 def command_line() -> str:
-    """Return the command that runs, as it can be typed again."""
+    """Return the running command, as it can be typed again."""
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 def check_record(path: Path | None) -> None:
-    """Refuse a file for `--json` that could not be written once all is measured."""
+    """Refuse a file for `--json` that could not be written after measuring."""
     if path is None:
         return
     if path.is_dir():
-        raise sb.ConfigurationError(f"--json {path}: is a folder; name a file")
+        raise sb.ConfigurationError(f"--json {path}: this is a folder; name a file")
     make_folder(path.parent, "--json")
 
 
@@ -99,12 +96,12 @@ def save_record(path: Path | None, found: Mapping[str, Any]) -> None:
 
 
 def folder_of(place: Path) -> Path:
-    """Return the folder that a place is, or that a record lies in."""
+    """Return the place if it is a folder, or else the folder that holds it."""
     return place if place.is_dir() else place.parent
 
 
 def _finite(value: Any) -> Any:
-    """Return a value for JSON, in which null stands for what is not finite."""
+    """Return a value for JSON, with null in place of numbers that are not finite."""
     if isinstance(value, Mapping):
         return {key: _finite(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

@@ -27,7 +27,7 @@ class EngineName(StrEnum):
 
     @property
     def engine(self) -> Engine:
-        """What trains them there."""
+        """The function that trains the runs there."""
         return run_on_ray if self is EngineName.RAY else run_local
 
 
@@ -51,9 +51,9 @@ def compare(
         int | None,
         option(
             "N",
-            "How many seeds and lengths to run at a time, each in its own process. Its strategies "
-            "take turns. With more than one, runs compete for the machine and each is slower. "
-            "Default: 1; with --engine ray, what the cluster has room for.",
+            "How many processes train at a time. Each process trains all strategies of one seed "
+            "and length in turns. With several, each is slower, as they share the machine. "
+            "Default: 1; with --engine ray, as many as the cluster has room for.",
             min=1,
         ),
     ] = None,
@@ -61,16 +61,15 @@ def compare(
         EngineName,
         option(
             "|".join(EngineName),
-            "Where to train: on this machine, or on the Ray cluster that RAY_ADDRESS names. Its "
-            "machines must see the folders of records and data under the same paths.",
+            "Where to train: on this machine, or on the Ray cluster that RAY_ADDRESS names. All "
+            "machines of the cluster must see the folders of records and data at the same paths.",
         ),
     ] = EngineName.LOCAL,
 ) -> None:
     """Train with several strategies, side by side and at equal cost.
 
     Writes a record per run, comparison.png, table.md and report.html into --out, and prints the
-    table. If it is interrupted, repeat it: finished runs are read, and unfinished ones continue
-    from their last checkpoints.
+    table. To continue after an interruption, repeat the command.
     """
     lengths = training.lengths(budget or [], otherwise="cost")
     plans = training.plans(parse_strategies(strategies), range(seeds), lengths)

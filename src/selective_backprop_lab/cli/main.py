@@ -51,8 +51,8 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line, which ends with an exit status: 0, 2, 130 (Ctrl-C) or 143 (SIGTERM)."""
+    """Run the command line. It ends with exit status 0, 1, 2, 130 (Ctrl-C) or 143 (SIGTERM)."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # of an encoding that may lack a minus sign
+        if isinstance(stream, TextIOWrapper):  # its encoding may lack a minus sign
             stream.reconfigure(errors="replace")
     app(prog_name=app.info.name)

@@ -1,7 +1,6 @@
 """The options of the commands, each declared once, and sets of options that commands share.
 
-A set is a dataclass whose fields are options. A command takes it as one argument; `with_options`
-gives the command line each field as an option of its own.
+A set is a dataclass whose fields are options. `with_options` gives its options to a command.
 """
 
 import inspect
@@ -37,7 +36,7 @@ from selective_backprop_lab.training.threads import limit_threads
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command's arguments that are sets of options be options of their own."""
+    """Replace each argument of a command that is a set of options by these options."""
     hints = get_type_hints(command, include_extras=True)
     sets: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     parameters: list[inspect.Parameter] = []
@@ -67,7 +66,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def parse_rate(text: str | float) -> float:
-    """Return the number that a share stands for, `1/3` as well as `0.25`."""
+    """Return a share as a number; `1/3` and `0.25` are both understood."""
     try:
         return float(Fraction(text))
     except (ValueError, OverflowError, ZeroDivisionError) as error:
@@ -75,7 +74,7 @@ def parse_rate(text: str | float) -> float:
 
 
 def parse_budget(text: str) -> Budget:
-    """Return the length that a budget stands for: `10` is cost, `60s` is seconds."""
+    """Return the length that a budget stands for: `10` is passes, `60s` is seconds."""
     number, unit = (text[:-1], "seconds") if text.endswith("s") else (text, "cost")
     try:
         value = float(number)
@@ -90,7 +89,7 @@ def parse_budget(text: str) -> Budget:
 
 
 def parse_interval(text: str | float) -> float:
-    """Return the seconds that a time between checkpoints stands for; infinite for `never`."""
+    """Return the seconds between checkpoints; infinite for `never`."""
     try:
         seconds = math.inf if text == "never" else float(text)
     except ValueError:
@@ -101,23 +100,23 @@ def parse_interval(text: str | float) -> float:
 
 
 def option(metavar: str, help: str, **more: Any) -> Any:
-    """Declare an option by what stands for its value, and what it is for."""
+    """Declare an option by the placeholder for its value, and its help."""
     return typer.Option(metavar=metavar, help=help, **more)
 
 
 Root = Annotated[
     Path | None,
-    option("FOLDER", "Folder of the data set's files, as published."),
+    option("FOLDER", "Folder that holds the data set's files as published."),
 ]
 Limit = Annotated[
-    int | None, option("N", "Train on this many examples, a fixed stratified part.", min=1)
+    int | None, option("N", "Train on only this many examples. Classes keep their shares.", min=1)
 ]
 Noise = Annotated[
     float,
     option(
         "SHARE",
-        "Share of the training labels, in [0, 1), to replace by another class. All strategies "
-        "and seeds get the same labels. The test set stays clean.",
+        "Share of the training labels, in [0, 1), to replace by wrong ones. All strategies and "
+        "seeds get the same labels. The test set stays clean.",
         parser=parse_rate,
         show_default="0",
     ),
@@ -126,8 +125,8 @@ Model = Annotated[
     str | None,
     option(
         "NAME",
-        f"{', '.join(MODELS)}; or package.module:factory for your own, looked for in the current "
-        "folder first. Default: the recipe's.",
+        f"{', '.join(MODELS)}; or package.module:factory for your own, looked for first in the "
+        "current folder. Default: the recipe's.",
     ),
 ]
 Seeds = Annotated[int, option("N", "How many seeds to run, counted from 0.", min=1)]
@@ -148,7 +147,7 @@ TrainingPrecision = Annotated[
 ]
 Threads = Annotated[
     int,
-    option("N", "CPU threads per operation. With more than one, seconds vary more.", min=1),
+    option("N", "CPU threads per operation. With more than one, timings vary more.", min=1),
 ]
 Device = Annotated[
     str | None, option("NAME", "cpu, cuda or cuda:1, for example. Default: a GPU if there is one.")
@@ -158,21 +157,22 @@ CheckpointEvery = Annotated[
     option(
         "SECONDS",
         "Seconds of training between two checkpoints, or never. Default: 30, or more if writing "
-        "would take over a hundredth of the time.",
+        "them would take over 1 % of the time.",
         parser=parse_interval,
     ),
 ]
 COST = (
-    "Cost of each run, instead of --epochs: 10 is 10 passes, as much as 10 epochs of traditional "
-    "training; 60s is a minute. Scoring an example costs a third of training on it. compare takes "
-    "the option several times."
+    "Cost of each run, instead of --epochs. 10 is 10 passes, the cost of 10 epochs of traditional "
+    "training; scoring an example costs a third of training on it. 60s is a minute. compare "
+    "accepts this option several times."
 )
 DATA = (
-    f"Data set: {', '.join(RECIPES)}; or package.module:function for your own, looked for in the "
-    "current folder first. mnist:5-9 is mnist with classes 5 to 9 alone. bench and advise also "
-    "take the shape of made-up images: 3x32x32, or 1x28x28/5 for 5 classes."
+    f"Data set: {', '.join(RECIPES)}; or package.module:function for your own, looked for first in "
+    "the current folder. Each has a recipe: its usual model, batch size, learning rate and epochs. "
+    "mnist:5-9 is mnist with only the classes 5 to 9. bench and advise also take the shape of "
+    "made-up images: 3x32x32, or 1x28x28/5 for 5 classes."
 )
-# The reproductions' own.
+# Only the reproductions use these two.
 FromRecords = Annotated[
     bool,
     typer.Option(
@@ -193,7 +193,7 @@ def _exponent(help: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """What `train` and `compare` are told of training."""
+    """The options of `train` and `compare` that describe the training."""
 
     data: Annotated[str, option("NAME", DATA)] = "digits"
     pretrained: Annotated[
@@ -201,16 +201,16 @@ class TrainingOptions:
         option(
             "NAME",
             "Fine-tune: begin with a net trained traditionally on this data set, with a new last "
-            "layer. It is trained once for all runs of --out, and is not part of their cost.",
+            "layer. It is trained once for all runs of --out, and this is no part of their cost.",
         ),
     ] = None
     epochs: Annotated[
         int | None,
         option(
             "N",
-            "Epochs of each run, whatever they cost. Without this and --budget, train runs the "
+            "Epochs of each run, whatever they cost. Without --epochs and --budget, train runs the "
             f"recipe's epochs ({RECIPES['digits'].epochs} for digits), and compare gives every "
-            "strategy the cost of as many traditional epochs.",
+            "strategy the cost of as many epochs of traditional training.",
             min=1,
         ),
     ] = None
@@ -219,21 +219,21 @@ class TrainingOptions:
         sb.selectors.Draw,
         option(
             "|".join(sb.selectors.Draw),
-            "Draw an exact number from each window of examples, or toss a coin for each example.",
+            "Select a fixed number of each group scored together, or draw each example by itself.",
         ),
     ] = sb.selectors.Draw.EXACT
     warmup: Annotated[
         float | None,
         option(
             "FRACTION",
-            "Fraction of a run, in [0, 1), that trains on everything first, before selection by "
-            "score. Default: one epoch (at most half the run), or a tenth of a budget.",
+            "Fraction of a run, in [0, 1), that trains on everything before selection by score "
+            "begins. Default: a tenth; in runs of a number of epochs, one epoch (at most half).",
             parser=parse_rate,
         ),
     ] = None
     stale: Annotated[
         int,
-        option("N", "Epochs for which stale-sb and predicted-sb use each score."),
+        option("N", "Number of epochs for which stale-sb and predicted-sb use each score."),
     ] = 3
     keep: Annotated[
         float,
@@ -248,18 +248,18 @@ class TrainingOptions:
     limit: Limit = None
     skew: Annotated[
         float,
-        _exponent("Make classes unequal: the k-th largest is in proportion to 1 / k^EXPONENT."),
+        _exponent("Make classes unequal: the k-th largest is in proportion to 1/k^EXPONENT."),
     ] = 0.0
     copies: Annotated[
         float,
-        _exponent("Show the k-th example of a class in proportion to 1 / k^EXPONENT (Zipf's law)."),
+        _exponent("Repeat the k-th example of a class in proportion to 1/k^EXPONENT (Zipf's law)."),
     ] = 0.0
     near_copies: Annotated[
         int,
         option(
             "PIXELS",
             "With --copies: shift copies by up to this many pixels, and change their brightness. "
-            "One of each stays as it is.",
+            "The first copy of each example stays as it is.",
             show_default="0",
         ),
     ] = 0
@@ -267,8 +267,8 @@ class TrainingOptions:
         int | None,
         option(
             "N",
-            "Number of training examples, copies included. Default: as many as there are. With "
-            "--skew and without --copies: as many as the shares allow.",
+            "Number of training examples, copies included. Default: as many as the data set has. "
+            "With --skew and without --copies: as many as the class sizes allow.",
         ),
     ] = None
     noise: Noise = 0.0
@@ -276,14 +276,14 @@ class TrainingOptions:
         NoiseKind,
         option(
             "|".join(NoiseKind),
-            "Which class a wrong label names: any other, the next one, or one that looks alike.",
+            "Which class a wrong label names: any other, the next one, or one that looks similar.",
         ),
     ] = NoiseKind.UNIFORM
     data_seed: Annotated[
         int,
         option(
             "N",
-            "Seed of the draws that --skew, --copies and --noise make.",
+            "Seed of the random choices of --skew, --copies and --noise.",
             show_default="0",
         ),
     ] = 0
@@ -300,7 +300,7 @@ class TrainingOptions:
         bool,
         typer.Option(
             "--augmentation/--no-augmentation",
-            help="Shift and mirror images as the recipe says, differently in each epoch.",
+            help="Shift and mirror images at random, as the recipe says.",
         ),
     ] = True
     precision: TrainingPrecision = Precision.FP32
@@ -312,12 +312,12 @@ class TrainingOptions:
     checkpoint_every: CheckpointEvery = None
     again: Annotated[
         bool,
-        typer.Option("--again", help="Run again what is recorded already. Old records are kept."),
+        typer.Option("--again", help="Repeat runs that are recorded already. Keep old records."),
     ] = False
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe of the data, changed as asked for."""
+        """The recipe of the data, with the changes that the options ask for."""
         return given(
             find_recipe(look_here(self.data)),
             model=find_model(self.model),
@@ -329,7 +329,7 @@ class TrainingOptions:
         )
 
     def lengths(self, budgets: Sequence[str], *, otherwise: str) -> list[Budget]:
-        """Return the lengths of the runs: budgets as typed, or epochs, or the recipe's length."""
+        """Return the lengths of the runs: the typed budgets, or epochs, or the recipe's length."""
         if not budgets:
             if self.epochs is not None:
                 return [Budget("epochs", float(self.epochs))]
@@ -339,7 +339,7 @@ class TrainingOptions:
         return list(dict.fromkeys(parse_budget(budget) for budget in budgets))
 
     def settings(self, length: Budget) -> StrategyOptions:
-        """Return what the strategies of runs of a length have in common."""
+        """Return the options that strategies share in runs of a length."""
         return StrategyOptions(
             rate=self.rate,
             draw=self.draw,
@@ -351,7 +351,7 @@ class TrainingOptions:
     def plans(
         self, strategies: Sequence[str], seeds: Sequence[int], lengths: Sequence[Budget]
     ) -> list[RunConfig]:
-        """Return a run for each seed, length and strategy; operations take so many threads."""
+        """Return a run for each seed, length and strategy, and set the number of threads."""
         recipe, device = self.recipe, find_device(self.device)
         composition = Composition(
             skew=self.skew,
@@ -382,18 +382,18 @@ class TrainingOptions:
         ]
 
     def store(self, out: Path) -> RunStore:
-        """Return where the runs are recorded."""
+        """Return the store that records the runs."""
         return RunStore(out, self.root, command_line(), self.checkpoint_every)
 
 
 def usual_warmup(length: Budget) -> float:
-    """Return the share of a run that is trained on everything where none is given."""
+    """Return the default warm-up: the fraction of a run that trains on everything."""
     return min(0.5, 1.0 / length.value) if length.unit == "epochs" else 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuringOptions:
-    """What `bench` and `advise` are told of the training that they measure."""
+    """The options of `bench` and `advise` that describe the training to measure."""
 
     data: Annotated[str, option("NAME", DATA)] = "digits"
     model: Model = None
@@ -406,7 +406,7 @@ class MeasuringOptions:
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe of the data, or of images of a shape, changed as asked for."""
+        """The recipe of the data or made-up images, with the changes that the options ask for."""
         return given(
             bench_recipe(look_here(self.data)),
             model=find_model(self.model),
@@ -416,5 +416,5 @@ class MeasuringOptions:
 
 
 def given(recipe: Recipe, **options: Any) -> Recipe:
-    """Return a recipe with the options that were given, which are not None."""
+    """Return a recipe with those options changed that are not None."""
     return replace(recipe, **{name: value for name, value in options.items() if value is not None})

@@ -1,4 +1,4 @@
-"""The commands `pack` and `unpack`: records of a folder in one compressed file, and back."""
+"""The commands `pack` and `unpack`: move records into one compressed file, and back."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,18 +14,18 @@ Packed = Annotated[
     typer.Argument(metavar="FOLDER", help="Folders of records, as compare writes them."),
 ]
 Pack = Annotated[
-    Path, typer.Argument(metavar="PACK", help=f"A pack, or the folder that holds {PACK}.")
+    Path, typer.Argument(metavar="PACK", help=f"A pack ({PACK}), or the folder that holds it.")
 ]
 Into = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="Folder for the records, a file each.")
+    Path, typer.Argument(metavar="FOLDER", help="Folder for the records, one file each.")
 ]
 
 
 def pack(folders: Packed) -> None:
-    """Move finished records of a folder into one compressed file.
+    """Move finished records of a folder into one file, compressed.
 
-    The file is a tenth of their size. Whatever reads records also reads the file. Pack again to
-    add later records.
+    This pack takes a tenth of the space. Commands that read records also read it. To add later
+    records, pack again.
     """
     for folder in folders:
         count = pack_finished(folder)
@@ -33,9 +33,9 @@ def pack(folders: Packed) -> None:
 
 
 def unpack(source: Pack, folder: Into) -> None:
-    """Write the records of a pack as files of JSON lines.
+    """Write the records of a pack as readable files of JSON lines.
 
-    The files are for reading; the pack stays as it is.
+    The pack stays as it is.
     """
     files = unpack_into(folder, source / PACK if source.is_dir() else source)
     console.print(f"{folder}: {len(files)} records", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The command `report`: draw what records say."""
+"""The command `report`: draw table, figure and page from records."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ def report(
             "--out",
             "-o",
             metavar="PLACE",
-            help="A file ending in .html for the page alone, or a folder for everything. Default: "
+            help="A file ending in .html for only the page, or a folder for everything. Default: "
             "the first folder of records.",
         ),
     ] = None,
@@ -41,11 +41,11 @@ def report(
 
 
 def show(found: Any, out: Path, problems: Sequence[str] = ()) -> list[str]:
-    """Print what a frame of runs shows, draw the rest, and return all that is wrong with it.
+    """Print what a frame of runs shows, draw the rest, and return all problems.
 
-    The rest is a page alone where `out` is its file, else all that is drawn, in a folder.
+    If `out` is an .html file, only the page is drawn; if it is a folder, everything is.
     """
-    # What computes and draws takes longer to import than all the rest of a command.
+    # The modules that compute and draw take longer to import than all the rest of a command.
     from selective_backprop_lab.analysis.comparison import compared
     from selective_backprop_lab.analysis.findings import conclusion
     from selective_backprop_lab.analysis.loading import read_histories
@@ -54,7 +54,7 @@ def show(found: Any, out: Path, problems: Sequence[str] = ()) -> list[str]:
     from selective_backprop_lab.report.figures import draw_comparison
     from selective_backprop_lab.report.report import write_report
 
-    axis = "cpu_seconds" if found.device.eq("cpu").all() else "seconds"  # a CPU does other work too
+    axis = "cpu_seconds" if found.device.eq("cpu").all() else "seconds"  # other work shares a CPU
     alone = out.suffix.lower() in {".html", ".htm"}
     page = out if alone else out / "report.html"
     comparison = compared(found)
@@ -71,7 +71,7 @@ def show(found: Any, out: Path, problems: Sequence[str] = ()) -> list[str]:
             )
             draw_comparison(comparison, out / "comparison.png", axis=axis)
         write_report(comparison, page, histories=histories, problems=problems, axis=axis)
-    beside = "." if alone else "; table.md and comparison.png lie beside it."
+    beside = "." if alone else "; table.md and comparison.png are in the same folder."
     console.print(f"Open {page}{beside}", soft_wrap=True)
     if todo:
         console.print(f"Next: {todo}")

@@ -26,11 +26,11 @@ def train(
     training: TrainingOptions,
     strategy: Annotated[
         str,
-        option("NAME", "One strategy, named as for compare, whose help lists all."),
+        option("NAME", "One strategy. The help of compare lists all names."),
     ] = "auto",
     seed: Annotated[
         int,
-        option("N", "Seed of the weights, the order of the data, augmentation and draws.", min=0),
+        option("N", "Seed of weights, order of the data, augmentation and selection.", min=0),
     ] = 0,
     budget: Annotated[str | None, option("COST", COST)] = None,
     out: Annotated[Path, option("FOLDER", "Folder for the record.")] = Path("runs/train"),
@@ -38,14 +38,14 @@ def train(
         bool,
         typer.Option(
             "--resume",
-            help="Continue an interrupted run from its last checkpoint, to the same result. "
-            "Without a checkpoint, start.",
+            help="Continue an interrupted run from its last checkpoint; the result is the same as "
+            "without the interruption. Start anew if there is no checkpoint.",
         ),
     ] = False,
 ) -> None:
-    """Train one recipe with one strategy and seed, and record it.
+    """Train a model with one strategy and seed, and record the run.
 
-    Ctrl-C and SIGTERM end it with a checkpoint. --resume continues from there.
+    Ctrl-C and SIGTERM end it with a checkpoint for --resume.
     """
     arms = parse_strategies(strategy)
     if len(arms) > 1:
@@ -69,15 +69,15 @@ def train(
 
 
 def train_all(plans: Sequence[RunConfig], store: RunStore, **options: Any) -> list[Run]:
-    """Run a grid, as `run_grid` does, and show how far it is."""
+    """Run a grid, as `run_grid` does, and show its progress."""
     first, before = plans[0], plans[0].pretraining
     for plan in filter(None, (first, before)):
-        store.data(plan)  # missing data are told of before a folder is made
+        store.data(plan)  # report missing data before making a folder
     make_folder(store.folder)
     if before is not None:
         console.print(
-            f"{first.recipe.model} is trained on {first.pretrained} first, for "
-            f"{before.length}, unless {store.folder} has it from before"
+            f"{first.recipe.model} is first trained on {first.pretrained} for {before.length}, "
+            f"unless {store.folder} holds its weights already"
         )
     with RunProgress(console, plans) as progress:
         return run_grid(plans, store, watch=progress, **options)

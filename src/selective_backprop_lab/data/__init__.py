@@ -1,4 +1,4 @@
-"""Data sets: reading them from their publishers' files, and what is done to them before training.
+"""Read data sets from their publishers' files, and change them before training.
 
-Knows nothing of strategies, runs or records. Read `datasets.py` first: it finds a data set by name.
+Nothing here knows strategies, runs or records. Read `datasets.py` first: it finds data by name.
 """

@@ -20,11 +20,11 @@ _CLASSES = ("<=50K", ">50K")
 
 
 def read_adult(root: Path | None) -> Splits:
-    """Return the 48,842 adults, 16,281 of them to test on: 6 numbers and 8 categories of each.
+    """Return 48,842 adults, 16,281 of them to test on, with 6 numbers and 8 categories each.
 
-    A category is a feature for each value, 0 or 1; one that is missing, `?`, is a value too. The
-    numbers have mean 0 and deviation 1 over the training part. The class is whether somebody's
-    income is above 50,000 dollars a year, which it is of a quarter.
+    A category becomes one feature for each of its values, 0 or 1; a missing value, `?`, is a value
+    too. The numbers have mean 0 and deviation 1 over the training part. The class says whether the
+    income is above 50,000 dollars a year. It is for a quarter of the adults.
 
     Source:
         Becker and Kohavi 1996, Adult, UCI Machine Learning Repository, doi:10.24432/C5XW20.
@@ -51,7 +51,7 @@ def read_adult(root: Path | None) -> Splits:
     labels = torch.from_numpy(table.income.to_numpy(np.int64, copy=True)).split(
         [len(part) for part in parts]
     )
-    # Standardised, a rare category would be huge.
+    # Standardising would make rare categories huge.
     return Splits(inputs[0], labels[0], inputs[1], labels[1], _CLASSES, standardised=False)
 
 
@@ -70,5 +70,5 @@ def _read(path: Path, rows: int) -> Any:
     except (ValueError, AttributeError, pd.errors.ParserError) as error:
         raise damaged(path, f"cannot be read as {len(_COLUMNS)} columns ({error})") from error
     if len(table) != rows or labels.isna().any():
-        raise damaged(path, f"has {int(labels.notna().sum()):,} labelled rows, and not {rows:,}")
+        raise damaged(path, f"has {int(labels.notna().sum()):,} labelled rows, not {rows:,}")
     return table.assign(income=labels.astype(int))

@@ -12,7 +12,7 @@ from selective_backprop_lab.shapes import Bool, Float, Int64
 
 
 class Border(StrEnum):
-    """What comes in from outside where an image is shifted: its mirror image, or black."""
+    """What fills the edge of a shifted image: its mirror image, or black."""
 
     MIRROR = "mirror"
     BLACK = "black"
@@ -20,19 +20,19 @@ class Border(StrEnum):
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What is done to each training image: a random shift, flip and cutout, in this order.
+    """A random shift, flip and cutout of each training image, in this order.
 
-    What an image gets depends on seed, epoch and its index alone. Whatever a strategy skipped,
-    and wherever training was resumed, the same image of the same epoch looks the same.
+    They depend only on the seed, the epoch and the image's index. An image therefore looks the same
+    in the same epoch, whatever a strategy skipped and wherever training was resumed.
 
     Source:
         Cutout: DeVries and Taylor 2017, arXiv:1708.04552.
     """
 
-    shift: int = 0  # pixels, at most, in each direction: what recipes call a padded random crop
-    flip: bool = False  # mirror left and right, every other time
-    # Side in pixels of a square, its centre anywhere in the image, that is set to 0: after
-    # normalising that is the mean. 0 for none.
+    shift: int = 0  # most pixels in each direction; elsewhere called a padded random crop
+    flip: bool = False  # whether half of the images are mirrored left to right
+    # Side in pixels of a square that is set to 0, the mean after normalising. Its centre may be
+    # anywhere in the image. 0 switches it off.
     cutout: int = 0
     border: Border = Border.MIRROR
 
@@ -52,22 +52,22 @@ class Augmentation:
         epoch: int,
         black: Float[Tensor, "channel 1 1"] | None = None,
     ) -> Float[Tensor, "example channel height width"]:
-        """Return normalised images, augmented, in their memory format; the arguments stay as is.
+        """Return normalised images, augmented, in their memory format. Nothing is changed in place.
 
-        `indices` are the images' own in their data set, and `black` is what a black pixel is after
-        normalising, None for 0.
+        `indices` are the images' indices in their data set. `black` is the value of a black pixel
+        after normalising; None means 0.
 
         Raises:
             ConfigurationError: if `shift` is not less than the images' height and width.
         """
-        # One row each for: down, right, mirrored, centre's row, centre's column. Drawn whether
-        # used or not, so that switching one on leaves the others as they were.
+        # One row each for: down, right, mirrored, centre's row, centre's column. All are drawn,
+        # used or not, so that switching one on does not change the others.
         bits = random_bits(key_of(seed, epoch), indices, draws=5)
         moves = self.shift > 0 or self.flip
         if moves:
             images = self._moved(images, bits, black)
         if self.cutout:
-            # In place, since masked_fill would give up channels_last.
+            # In place, because masked_fill would lose the memory format channels_last.
             images = images if moves else images.clone()
             images.masked_fill_(self._square(images, bits), 0.0)
         return images
@@ -89,7 +89,7 @@ class Augmentation:
         columns = _places(width, below(bits[1], choices) - self.shift)
         if self.flip:
             columns = torch.where(below(bits[2], 2).bool()[:, None], columns.flip(1), columns)
-        # Copying a pixel's channels together is six times faster than indexing three axes.
+        # Copying all channels of a pixel at once is six times faster than indexing three axes.
         pixels = (_mirrored(rows, height) * width)[:, :, None] + _mirrored(columns, width)[:, None]
         pixels += (torch.arange(count, device=images.device) * (height * width))[:, None, None]
         flat = images.permute(0, 2, 3, 1).reshape(-1, channels)
@@ -98,7 +98,7 @@ class Augmentation:
             there = _inside(rows, height)[:, :, None] & _inside(columns, width)[:, None]
             fill = moved.new_zeros(channels) if black is None else black.view(channels)
             moved = torch.where(there[..., None], moved, fill)
-        # One channel is contiguous in both senses; the network's convolutions want channels_last.
+        # With one channel, both formats are the same; convolutions are fastest in channels_last.
         last = images.is_contiguous(memory_format=torch.channels_last)
         form = torch.channels_last if last else torch.contiguous_format
         return moved.permute(0, 3, 1, 2).contiguous(memory_format=form)

@@ -22,12 +22,12 @@ class CifarLayout:
 
     name: str
     folder: str
-    names_file: str  # with the names of the classes
+    names_file: str  # the file with the names of the classes
     train_files: tuple[str, ...]
     test_file: str
     train_rows: int  # images in each training file
     classes: int
-    prefix: str  # of the names of what holds the labels
+    prefix: str  # prefix of the keys that hold labels and class names
     test_rows: int = 10_000
 
 
@@ -55,7 +55,7 @@ CIFAR100 = CifarLayout(
 
 
 def read_cifar_splits(layout: CifarLayout, root: Path | None) -> Splits:
-    """Return a data set of CIFAR's, found in the publisher's folder or the one that holds it.
+    """Return CIFAR-10 or CIFAR-100 from the publisher's folder, or from the folder that holds it.
 
     Raises:
         DataError: if a file is missing, damaged, or not what the layout says.
@@ -76,7 +76,7 @@ def read_cifar_splits(layout: CifarLayout, root: Path | None) -> Splits:
     def read(file: str, rows: int) -> Part:
         path = find_file(folder, file)
         pixels, labels = _pickled(path, rows, layout)
-        # What a pickle has for a label may be endless, and is not shown.
+        # The wrong labels are not shown, since a damaged pickle may hold anything of any size.
         if not all(type(label) is int and 0 <= label < layout.classes for label in labels):
             highest = layout.classes - 1
             raise damaged(path, f"holds labels that are no whole numbers from 0 to {highest}")
@@ -100,7 +100,7 @@ def _pickled(path: Path, rows: int, layout: CifarLayout) -> tuple[np.ndarray, li
 
 
 def unpickle(path: Path) -> dict[Any, Any]:
-    """Return the dict in a pickle, and call nothing that it names but what makes arrays.
+    """Return the dict in a pickle, without calling anything except what makes arrays.
 
     Raises:
         DataError: if the file is damaged, or holds more than plain containers and arrays.
@@ -109,7 +109,7 @@ def unpickle(path: Path) -> dict[Any, Any]:
     try:
         record = _ArraysOnly(file, encoding="bytes").load()
     except Exception as error:
-        # A damaged pickle may raise nearly anything: the bytes are a program.
+        # A damaged pickle may raise nearly anything, because its bytes are a program.
         raise damaged(path, f"cannot be read as a pickle: {error}") from error
     if not isinstance(record, dict) or file.read(1):
         raise damaged(path, "is not one pickled dict and nothing else")
@@ -126,7 +126,7 @@ _ADMITTED = {
     ("numpy._core.multiarray", "_reconstruct"),
     ("numpy", "ndarray"),
     ("numpy", "dtype"),
-    ("_codecs", "encode"),  # how protocol 2 has the bytes of Python 3
+    ("_codecs", "encode"),  # pickle protocol 2 uses it for the bytes of Python 3
 }
 
 
@@ -134,6 +134,6 @@ class _ArraysOnly(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ADMITTED:
             raise pickle.UnpicklingError(
-                f"it asks for {module}.{name}, which no CIFAR file needs and which was not run"
+                f"it asks for {module}.{name}, which no CIFAR file needs; it was not run"
             )
         return super().find_class(module.replace("numpy.core", "numpy._core"), name)

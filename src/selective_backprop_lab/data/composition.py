@@ -1,7 +1,7 @@
-"""What a training set is made up of: skewed classes, copies, near-copies and wrong labels.
+"""Give a training set skewed classes, copies, near-copies and wrong labels.
 
-A published data set is balanced, free of copies and nearly free of wrong labels, as data that
-nobody has prepared never are. A `Composition` makes the one into the other.
+Published data sets are balanced, without copies and nearly without wrong labels. Raw data are not,
+and a `Composition` makes a published data set like raw data.
 """
 
 import math
@@ -19,38 +19,38 @@ from selective_backprop_lab.data.noise import LabelNoise, NoiseKind
 from selective_backprop_lab.data.random_bits import below, key_of, random_bits
 from selective_backprop_lab.shapes import Float64, Int64, UInt8
 
-# Each names a stream of its own.
+# Each name stands for a separate random stream.
 _CLASSES, _ORDER, _COPIES, _PLACES, _SHIFTS, _LIGHT = (
     int.from_bytes(name) for name in (b"class", b"order", b"copy", b"place", b"shift", b"light")
 )
-_AT_ONCE = 4096  # images that are shifted together: 50 MB as numbers, for CIFAR
-_DARKEST, _BRIGHTEST = 205, 307  # of 256: what levels are multiplied by, 0.8 to 1.2
+_AT_ONCE = 4096  # images that are shifted together; for CIFAR these are 50 MB of numbers
+_DARKEST, _BRIGHTEST = 205, 307  # divided by 256: levels are multiplied by 0.8 to 1.2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Composition:
-    """What is made of a data set's training examples; the test set stays as it is.
+    """How the training examples of a data set are changed; the test set stays as it is.
 
-    A training example is a *place*, which shows one of the data set's examples; several places may
-    show the same. Which ones depends on the settings and `seed` alone: every strategy and every
-    seed of a comparison gets the same places, with the same labels, on every platform. The default
-    leaves the data as they are.
+    A training example is a *place* that shows one of the data set's examples; several places may
+    show the same example. Which place shows what depends only on the settings and `seed`: all
+    strategies and seeds of a comparison get the same examples with the same labels, on every
+    platform. By default the data stay as they are.
 
     Raises:
         ConfigurationError: if a setting is out of its range, or has no effect without another.
     """
 
-    # The k-th largest class has a share of the places that goes with `k ** -skew`; 0 leaves the
-    # shares as the data set has them. Which class is the largest is drawn. At least 0.
+    # The k-th largest class gets places in proportion to `k ** -skew`; 0 leaves the data set's
+    # shares. The order of the classes is drawn at random. At least 0.
     skew: float = 0.0
-    # The k-th example of a class, in an order that is drawn, is shown by each place of the class
-    # with odds that go with `k ** -copies`: 1 is Zipf's law. 0 shows each at most once. At least 0.
+    # A place of a class shows its k-th example, in a random order, with a probability proportional
+    # to `k ** -copies`. 1 is Zipf's law; 0 shows each example at most once. At least 0.
     copies: float = 0.0
-    # Pixels, at most, by which all places but the first that show an example are shifted, each in
-    # its own direction; they are made brighter or darker by up to a fifth. 0 for exact copies.
+    # The first place that shows an example shows it unchanged. Others shift it by up to this many
+    # pixels, and change its brightness by up to a fifth. 0 makes exact copies.
     near_copies: int = 0
-    # How many places there are. None: as many as the data set has examples; without copies, as
-    # many as the shares allow.
+    # The number of places. None is the number of examples in the data set or, with skew and
+    # without copies, as many as the shares allow.
     places: int | None = None
     noise: float = 0.0  # share of the places with a wrong label, in [0, 1)
     noise_kind: NoiseKind = NoiseKind.UNIFORM
@@ -77,17 +77,17 @@ class Composition:
         LabelNoise(self.noise, self.seed, self.noise_kind)
 
     def __call__(self, data: LabData) -> LabData:
-        """Return the data so composed, the right labels in `train_clean_labels`.
+        """Return the changed data, with the right labels in `train_clean_labels`.
 
         Raises:
-            ConfigurationError: if a class has too few examples for its places, or no place; or of
-                text, which has no classes.
+            ConfigurationError: if a class has too few examples for its places, or no place, or if
+                the data are text, which has no classes.
         """
         if data.is_text:
             if self != AS_PUBLISHED:
                 raise sb.ConfigurationError(
-                    f"{data.name} is text, of which no skew, copies, places or noise can be made; "
-                    "leave these options out"
+                    f"{data.name} is text, so skew, copies, places and noise cannot be set; leave "
+                    "these options out"
                 )
             return data
         if self.skew or self.copies or self.places is not None:
@@ -106,7 +106,7 @@ class Composition:
     def rows(
         self, labels: Int64[Tensor, " example"], class_names: tuple[str, ...]
     ) -> Int64[Tensor, " place"]:
-        """Return which example each place shows, in an order that is drawn."""
+        """Return which example each place shows, in random order."""
         order = _drawn_order(key_of(_ORDER, self.seed), len(labels))
         shown = [
             self._shown(order[labels[order] == label], label, count)
@@ -116,7 +116,7 @@ class Composition:
         return rows[_drawn_order(key_of(_PLACES, self.seed), len(rows))]
 
     def _counts(self, labels: Int64[Tensor, " example"], class_names: tuple[str, ...]) -> list[int]:
-        """Return how many places each class has: its share of all, to within one."""
+        """Return the number of places of each class, which is its share, rounded."""
         there = labels.bincount(minlength=len(class_names)).double()
         weights, allowed = there, len(labels)
         if self.skew:
@@ -128,7 +128,7 @@ class Composition:
         bounds = (weights.cumsum(0) * (places / float(weights.sum()))).round()
         counts = bounds.diff(prepend=bounds.new_zeros(1))
         if self.places is None and not self.copies:
-            counts = counts.minimum(there)  # rounding may ask for one more
+            counts = counts.minimum(there)  # rounding may ask for one too many
         for name, count, most in zip(class_names, counts.tolist(), there.tolist(), strict=True):
             if not count and (self.skew or most):
                 raise sb.ConfigurationError(
@@ -145,7 +145,7 @@ class Composition:
     def _shown(
         self, members: Int64[Tensor, " member"], label: int, count: int
     ) -> Int64[Tensor, " place"]:
-        """Return what the places of a class show, of its examples in order of rank."""
+        """Return which of a class's examples, ordered by rank, its places show."""
         if not self.copies:
             return members[:count]
         bits = random_bits(key_of(_COPIES, self.seed, label), torch.arange(count), draws=1)[0]
@@ -155,7 +155,7 @@ class Composition:
     def _moved(
         self, images: UInt8[Tensor, "place channel height width"], rows: Int64[Tensor, " place"]
     ) -> UInt8[Tensor, "place channel height width"]:
-        """Return images of which all but the first of each example are shifted, and lit otherwise.
+        """Shift images, and change their brightness, except the first of each example.
 
         `images` are changed in place.
         """
@@ -167,12 +167,12 @@ class Composition:
             moved = shift(images[places].float(), places, seed=seed, epoch=0).int()
             bits = random_bits(key_of(_LIGHT, self.seed), places, draws=1)[0]
             light = (_DARKEST + below(bits, _BRIGHTEST + 1 - _DARKEST)).int()[:, None, None, None]
-            # 256 is a factor of 1, and 128 rounds; whole numbers are the same on every platform.
+            # 256 stands for a factor of 1, and 128 rounds. Integers give the same on all platforms.
             images[places] = ((moved * light + 128) >> 8).clamp(max=255).to(torch.uint8)
         return images
 
     def config(self) -> dict[str, Any]:
-        """Return what a record says of it: `noise`, None for none, and what else is not default."""
+        """Return what a record holds: `noise` or None, and all settings that are not default."""
         usual = vars(AS_PUBLISHED)
         chosen = {name: value for name, value in vars(self).items() if value != usual[name]}
         noise = chosen.pop("noise", None)
@@ -183,9 +183,9 @@ AS_PUBLISHED = Composition()
 
 
 def zipf(count: int, exponent: float) -> Float64[Tensor, " rank"]:
-    """Return the share of draws, in (0, 1], that fall on a rank or on one before it.
+    """Return the probability, in (0, 1], of drawing each rank or a smaller one.
 
-    The k-th of `count` ranks is drawn with odds that go with `k ** -exponent`.
+    The k-th of `count` ranks has a probability proportional to `k ** -exponent`.
     """
     reached = (torch.arange(1, count + 1).double() ** -exponent).cumsum(0)
     return reached / reached[-1]

@@ -1,4 +1,4 @@
-"""Data by name, held in memory as they were read, with the statistics that scaling needs."""
+"""Find data by name, and hold them in memory with the statistics that scaling needs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -31,18 +31,18 @@ from selective_backprop_lab.import_path import is_import_path
 from selective_backprop_lab.names import find_name
 from selective_backprop_lab.shapes import Bool, Int64, Num, UInt8
 
-# 4,096 CIFAR images are 12 MB; a histogram of them needs eight times that.
+# 4,096 CIFAR images are 12 MB; their histogram needs eight times as much.
 _IMAGES_AT_ONCE = 4096
 _PORTRAIT_SIDE = 32  # pixels; a larger image is shown smaller
-_FULL_INK = 16  # scikit-learn counts inked pixels in blocks of 4 x 4
+_FULL_INK = 16  # scikit-learn's levels count the inked pixels in a block of 4 x 4
 
 
 @dataclass(frozen=True, eq=False)
 class LabData:
     """A data set: its `Splits`, with a name and the training inputs' statistics.
 
-    Images are bytes, features real numbers, and text other integers; labels are class numbers from
-    0, of text one for each token: the one that follows it.
+    Inputs are bytes for images, real numbers for features, and other integers for text. Labels are
+    class numbers from 0; in text, the label of each token is the next token.
     """
 
     name: str
@@ -53,20 +53,20 @@ class LabData:
     class_names: tuple[str, ...]
     unit: float
     standardised: bool
-    # Per channel or feature, of the training inputs divided by `unit`; empty for tokens, which nets
-    # get as they are.
+    # The mean of each channel or feature of the training inputs, divided by `unit`. Empty for
+    # tokens, which are not scaled.
     mean: tuple[float, ...]
-    std: tuple[float, ...]  # 1 for what never changes, so that dividing is allowed
+    std: tuple[float, ...]  # 1 for a constant channel or feature, so that dividing is allowed
     train_clean_labels: Int64[Tensor, " train *token"] | None = None  # before `noise` flipped some
     train_sources: Int64[Tensor, " train"] | None = None  # equal for copies; None without any
 
     @classmethod
     def of(cls, name: str, splits: Splits) -> "LabData":
-        """Return what a reader read, with its statistics."""
+        """Return the splits that a reader returned, with their statistics."""
         if splits.train_inputs.dtype == torch.uint8:
             splits = splits._replace(unit=255.0)
         elif splits.unit == 1.0 and splits.standardised and splits.train_inputs.is_floating_point():
-            # In float64: float32 loses what tells 1,700,000,001 seconds from 1,700,000,002.
+            # In float64, because float32 cannot tell 1,700,000,001 from 1,700,000,002.
             mean, std = (
                 torch.tensor(each, dtype=torch.float64)
                 for each in statistics_of(splits.train_inputs, 1.0, standardised=True)
@@ -92,13 +92,13 @@ class LabData:
 
     @property
     def flipped(self) -> Bool[Tensor, " train *token"]:
-        """Which training labels are wrong on purpose."""
+        """Which training labels were made wrong on purpose."""
         if self.train_clean_labels is None:
             return torch.zeros_like(self.train_labels, dtype=torch.bool)
         return self.train_labels != self.train_clean_labels
 
     def within(self, rows: Int64[Tensor, " row"]) -> "LabData":
-        """Return the data with some of the training examples, and the statistics of all."""
+        """Return the data with some of the training examples; the statistics stay those of all."""
         parts = ("train_inputs", "train_labels", "train_clean_labels", "train_sources")
         known = {name: part for name in parts if (part := getattr(self, name)) is not None}
         return replace(self, **{name: part[rows] for name, part in known.items()})
@@ -110,17 +110,17 @@ class LabData:
 
     @property
     def is_text(self) -> bool:
-        """Whether there is a label for each token, and examples are of no class."""
+        """Whether each token has a label, so examples have no classes."""
         return self.train_labels.ndim > 1
 
     @property
     def channels(self) -> int:
-        """The number of channels of an image, of features or of tokens."""
+        """The number of channels of an image, of features, or of tokens in a window."""
         return self.train_inputs.shape[1]
 
     @property
     def image_size(self) -> int:
-        """Height and width of an image, in pixels; all are square. 1 for what is no image."""
+        """Height and width of the images in pixels; all are square. 1 if there are no images."""
         return self.train_inputs.shape[2] if self.is_images else 1
 
     @property
@@ -132,9 +132,9 @@ class LabData:
 def thumbnails(
     data: LabData, indices: np.ndarray
 ) -> UInt8[np.ndarray, "portrait height width channel"]:
-    """Return small images of some training examples, grey or of red, green and blue.
+    """Return small images of some training examples, in grey or in red, green and blue.
 
-    They have at most 32 pixels a side, each the mean of the pixels that it stands for.
+    They have at most 32 pixels a side; larger images are averaged down.
     """
     images = data.train_inputs[torch.as_tensor(indices, device=data.train_inputs.device)].cpu()
     if data.channels not in (1, 3):
@@ -146,10 +146,10 @@ def thumbnails(
 
 
 def read_digits() -> Splits:
-    """Return the 1,797 digits of 8 x 8 pixels, 1,437 to train on and 360 to test on.
+    """Return 1,797 digits of 8 x 8 pixels, 1,437 to train on and 360 to test on.
 
-    The split is fixed: of the examples sorted by class, every fifth is a test example. Writers are
-    in both splits. Levels of 0 to 16 are rescaled to 0 to 255.
+    The split is fixed: every fifth example, sorted by class, is a test example. The same people
+    wrote digits of both splits. Levels of 0 to 16 are rescaled to 0 to 255.
 
     Source:
         Alpaydin and Kaynak 1998, Optical Recognition of Handwritten Digits (its test set), UCI
@@ -168,7 +168,7 @@ def read_digits() -> Splits:
 
 
 DATASETS: Mapping[str, Callable[[Path | None], Splits]] = {
-    "digits": lambda root: read_digits(),  # which come with scikit-learn
+    "digits": lambda root: read_digits(),  # they come with scikit-learn
     "mnist": partial(read_idx_splits, MNIST),
     "fashion-mnist": partial(read_idx_splits, FASHION_MNIST),
     "cifar10": partial(read_cifar_splits, CIFAR10),
@@ -180,13 +180,13 @@ DATASETS: Mapping[str, Callable[[Path | None], Splits]] = {
     "breast-cancer": lambda root: read_breast_cancer(),
     "table": lambda root: make_table(),
     "clicks": lambda root: make_clicks(),
-    "source-code": lambda root: read_source_code(),  # which comes with Python
+    "source-code": lambda root: read_source_code(),  # it comes with Python
     "source-bytes": lambda root: read_source_bytes(),
     "help-bytes": lambda root: read_help_bytes(),
 }
 
 TEXTS = frozenset({"source-bytes", "help-bytes"})
-"""Data sets of text, judged by bits per byte."""
+"""Data sets of text; their error is measured in bits per byte."""
 
 
 def load(
@@ -199,27 +199,27 @@ def load(
 ) -> LabData:
     """Load a data set by name.
 
-    `digits` and `breast-cancer` are embedded in scikit-learn, `source-code`, `source-bytes` and
-    `help-bytes` in Python; `mnist1d`, `table` and `clicks` are generated. The others are read from
-    disk in their publishers' layouts, which torchvision's root folder also has, and every file is
-    checked; nothing is fetched.
+    `digits` and `breast-cancer` come with scikit-learn; `source-code`, `source-bytes` and
+    `help-bytes` come with Python; `mnist1d`, `table` and `clicks` are generated. The others are
+    read from disk, in their publishers' or torchvision's layout, and every file is checked. Nothing
+    is downloaded.
 
     Args:
         name: a key of `DATASETS`, or `package.module:function` for data of the user's own.
-            `mnist:5-9` is `mnist` with its classes 5 to 9 alone, which are numbered from 0 then.
+            `mnist:5-9` is `mnist` with only its classes 5 to 9, which are numbered from 0.
         root: the folder that holds the data set's files, or one that holds the publisher's or
-            torchvision's folder of them.
-        limit: how many training examples to keep, of a fixed stratified order; None keeps all.
-        redraw: a seed by which all examples are dealt out anew to training and testing; None
-            leaves them as published.
-        hold_out: whether to test on a part of the training examples, which is held out of them,
-            and not on the test examples.
+            torchvision's folder.
+        limit: how many training examples to keep, in a fixed stratified order; None keeps all.
+        redraw: a seed that redistributes all examples between training and test set; None leaves
+            them as published.
+        hold_out: whether to test on a held-out part of the training examples in place of the test
+            examples.
 
     Raises:
         ConfigurationError: if the name is unknown or cannot be imported, or the limit or a class
-            out of range.
-        DataError: if a folder or file is missing, damaged, or not what the name says; or if a
-            function of the user's returns anything else than examples.
+            is out of range.
+        DataError: if a folder or file is missing, damaged, or not what the name says, or if a
+            user's function returns anything but examples.
     """
     name = data_name(name)
     return prepared(name, read(name, root), limit=limit, redraw=redraw, hold_out=hold_out)
@@ -228,7 +228,7 @@ def load(
 def prepared(
     name: str, splits: Splits, *, limit: int | None, redraw: int | None, hold_out: bool
 ) -> LabData:
-    """Return what was read as `load` does."""
+    """Return splits that were read, changed as `load` changes them."""
     if redraw is not None:
         splits = redrawn(splits, redraw)
     if hold_out:
@@ -239,7 +239,7 @@ def prepared(
 
 
 def read(name: str, root: Path | None) -> Splits:
-    """Return a data set, or the classes that a name asks for, as its files hold it."""
+    """Read a data set, or the classes that a name asks for."""
     if is_own(name):
         return read_own_splits(name)
     base = base_name(name)
@@ -251,10 +251,10 @@ def read(name: str, root: Path | None) -> Splits:
 
 
 def data_name(name: str) -> str:
-    """Return the name of a data set as `DATASETS` has it, or an import path as it is.
+    """Return a data set's name as in `DATASETS`, or an import path unchanged.
 
     Raises:
-        ConfigurationError: if it is neither.
+        ConfigurationError: if the name is neither.
     """
     if is_own(name):
         return name
@@ -268,7 +268,7 @@ def is_own(name: str) -> bool:
 
 
 def base_name(name: str) -> str:
-    """Return the name of a whole data set, of `mnist:5-9` for one `mnist`."""
+    """Return the name of the whole data set: `mnist` for `mnist:5-9`."""
     return name.partition(":")[0]
 
 
@@ -277,7 +277,7 @@ def statistics_of(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and deviation of each channel or feature, in units of `unit`.
 
-    What is not standardised has mean 0 and deviation 1, and tokens have neither.
+    If inputs are not standardised, 0 and 1 are returned; for tokens, nothing is.
     """
     if inputs.dtype == torch.uint8:
         return channel_statistics(inputs)
@@ -287,7 +287,7 @@ def statistics_of(
         return (0.0,) * inputs.shape[1], (1.0,) * inputs.shape[1]
     features = inputs.double() / unit
     constant = (inputs == inputs[:1]).all(0)
-    # The population's deviation, as of images.
+    # The population's deviation, as for images.
     std = features.std(0, correction=0).masked_fill(constant, 1.0)
     return tuple(features.mean(0).tolist()), tuple(std.tolist())
 
@@ -295,10 +295,10 @@ def statistics_of(
 def channel_statistics(
     images: UInt8[Tensor, "example channel height width"],
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and standard deviation of each channel, in units of the full level.
+    """Return the mean and standard deviation of each channel, as fractions of the full level.
 
-    Levels are counted, so that the result is exact to float64 and memory stays near 100 MB. The
-    deviation is the population's, or 1 for a channel that never changes.
+    They are computed from counts of levels, which is exact to float64 and needs about 100 MB. The
+    deviation is the population's, or 1 for a constant channel.
     """
     counts = torch.zeros(images.shape[1], 256, dtype=torch.float64)
     for part in images.split(_IMAGES_AT_ONCE):

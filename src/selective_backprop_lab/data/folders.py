@@ -1,4 +1,4 @@
-"""Find the folder that holds a data set, and make or write the places that the user named."""
+"""Find the folder of a data set, and make folders and files that the user named."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -8,9 +8,9 @@ import selective_backprop as sb
 
 
 def damaged(path: Path, verdict: str) -> sb.DataError:
-    """Return the error of a file that is damaged, or not the publisher's."""
+    """Return the error for a file that is damaged or not the publisher's."""
     return sb.DataError(
-        f"{path} {verdict}. This is not the publisher's file: fetch it again, or pass another "
+        f"{path} {verdict}. This is not the publisher's file: download it again, or pass another "
         "folder with --root"
     )
 
@@ -20,7 +20,7 @@ def find_folder(
 ) -> Path:
     """Return the first of the `folders` under `root` that holds any of the `files`.
 
-    `name` is the data set and `source` the publisher's address, both for the `DataError`.
+    `name`, the data set, and `source`, the publisher's address, are for the `DataError`.
     """
     wanted = " or ".join(files)
     what_to_do = (
@@ -28,7 +28,7 @@ def find_folder(
         f"published at {source}"
     )
     if root is None:
-        raise sb.DataError(f"{name} is read from disk, and no folder was named. {what_to_do}")
+        raise sb.DataError(f"{name} is read from disk, but no folder was named. {what_to_do}")
     if not root.is_dir():
         raise sb.DataError(f"{name} cannot be read: {root} is not a folder. {what_to_do}")
     places = [root / folder for folder in folders]
@@ -41,19 +41,19 @@ def find_folder(
 
 
 def find_file(folder: Path, *names: str) -> Path:
-    """Return the first file of a folder that is there, where other files of its set are."""
+    """Return the first of several files that a data set's folder holds."""
     for name in names:
         if (folder / name).is_file():
             return folder / name
     raise sb.DataError(
-        f"{folder} lacks {' and '.join(names)}, while other files of the data set are there. Fetch "
+        f"{folder} lacks {' and '.join(names)}, but holds other files of the data set. Download "
         "it too, or pass another folder with --root"
     )
 
 
 @contextmanager
 def writing_out(out: Path, option: str = "--out") -> Generator[None]:
-    """Turn an error of writing, in the body, into a `ConfigurationError` that names the option."""
+    """Turn a write error in the body into a `ConfigurationError` that names the option."""
     try:
         yield
     except OSError as error:
@@ -64,7 +64,7 @@ def writing_out(out: Path, option: str = "--out") -> Generator[None]:
 
 
 def make_folder(out: Path, option: str = "--out") -> None:
-    """Make the folder that an option names, if it is not there, or raise `ConfigurationError`."""
+    """Make the folder that an option names, or raise `ConfigurationError`; it may exist."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

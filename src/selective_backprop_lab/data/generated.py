@@ -1,11 +1,11 @@
-"""Data that are made rather than read: MNIST-1D, tables, and clicks.
+"""Data that are generated, not read: MNIST-1D, tables, and clicks; and a small table to read.
 
-All of it is drawn by counter, so that it is the same on every platform. Numbers are rounded to 256
-levels, as the committed records were trained on; data that are added need no such rounding.
+Random numbers come from a counter, so the data are the same on every platform. Numbers are rounded
+to 256 levels, because the committed records used them; new data need no such rounding.
 """
 
 import numpy as np
-import scipy  # which imports its parts when they are used
+import scipy  # it imports its parts when they are used
 import torch
 
 from selective_backprop_lab.data.random_bits import key_of, random_bits
@@ -27,19 +27,18 @@ _TEMPLATES = np.array(
         [5, 4, 3.5, 3.5, 4, 5, 5, 5, 5, 4.7, 4.3, 5],
     ]
 )
-_LENGTH, _LONGEST, _SHOWN = 12, 72, 40  # numbers of a template, of what is padded, of an example
-_PADDING, _SHIFTS = (36, 60), 48  # numbers that are added; places by which it may be moved
-_SCALE, _SHEAR, _AROUND, _EVERYWHERE = 0.4, 0.75, 0.25, 0.02  # how far it varies, and its noises
-_SPAN = 4.0  # standard deviations, to either side, that the levels reach over
+_LENGTH, _LONGEST, _SHOWN = 12, 72, 40  # numbers in a template, a stretched one, an example
+_PADDING, _SHIFTS = (36, 60), 48  # numbers added to a template; most places to move it by
+_SCALE, _SHEAR, _AROUND, _EVERYWHERE = 0.4, 0.75, 0.25, 0.02  # variation, and two noises
+_SPAN = 4.0  # standard deviations to either side that the levels cover
 
 
 def make_mnist1d(train: int = 4000, test: int = 1000) -> Splits:
-    """Return MNIST-1D: series of 40 numbers, each a drawn template of one of ten digits, deformed.
+    """Return MNIST-1D: series of 40 numbers, each a deformed template of one of ten digits.
 
-    A template is padded at its end, stretched to 72 numbers, scaled, and moved around in a circle;
-    smoothed noise fills what is left empty, noise is added everywhere, the whole is sheared, and 40
-    numbers are read off it. Classes come in turn, so that both splits are balanced. The numbers
-    are this package's own draws; the published file has others.
+    A template is padded at its end, stretched to 72 numbers, scaled, and rotated. Smoothed noise
+    fills the padding, noise is added everywhere, the series is sheared, and 40 numbers are read off
+    it. Both splits are balanced. The random numbers differ from those of the published file.
 
     Source:
         Greydanus and Kobak 2024, "Scaling down deep learning with MNIST-1D", arXiv:2011.14439,
@@ -49,7 +48,7 @@ def make_mnist1d(train: int = 4000, test: int = 1000) -> Splits:
     labels = np.arange(count) % len(_TEMPLATES)
     shapes = _TEMPLATES - _TEMPLATES.mean(1, keepdims=True)
     shapes /= shapes.std(1, keepdims=True)
-    shapes = (shapes - shapes[:, :1]) / 6  # which begin and end at 0
+    shapes = (shapes - shapes[:, :1]) / 6  # now they begin and end at 0
     padding, scale, shift, shear = _uniform(b"mnist1d", count, 4)
     padded = _LENGTH + _PADDING[0] + (padding * (_PADDING[1] - _PADDING[0] + 1)).astype(int)
     # Where each of the 72 places lies on the padded template, whose end is padding.
@@ -74,7 +73,7 @@ def make_mnist1d(train: int = 4000, test: int = 1000) -> Splits:
 
 
 def read_breast_cancer() -> Splits:
-    """Return the 569 tumours of scikit-learn's breast-cancer table, each of 30 measurements.
+    """Return the 569 tumours of scikit-learn's breast-cancer table, with 30 measurements each.
 
     Every fifth of each class is a test example: 455 to train on, 114 to test on.
 
@@ -95,11 +94,11 @@ def read_breast_cancer() -> Splits:
 
 
 def make_table(train: int = 8000, test: int = 2000) -> Splits:
-    """Return a made-up table: 54 columns and 7 classes, the size of forest cover's.
+    """Return a made-up table of 54 columns and 7 classes, like the forest-cover data.
 
-    A class has two clusters, normally distributed about points that are drawn; 20 columns tell
-    the classes apart, 20 are sums of these and noise, 14 are noise. It stands for a table whose
-    classes overlap; no figure of the forest-cover data is in it.
+    Each class has two normally distributed clusters around random points. 20 columns tell the
+    classes apart, 20 are sums of these and noise, and 14 are noise. The classes overlap. No number
+    comes from the forest-cover data.
     """
     classes, telling, summed, idle, clusters = 7, 20, 20, 14, 2
     count = train + test
@@ -111,7 +110,7 @@ def make_table(train: int = 8000, test: int = 2000) -> Splits:
         centres[labels * clusters + (which * clusters).astype(int)] + 1.5 * noise[:, :telling]
     )
     mixing = _normal(b"table sums", telling, summed) / np.sqrt(telling)
-    # Not `informed @ mixing`: how a matrix product is summed depends on the platform.
+    # Not `informed @ mixing`, because the rounding of a matrix product depends on the platform.
     sums = sum(informed[:, i, None] * mixing[i] for i in range(telling))
     columns = [
         informed,
@@ -123,11 +122,12 @@ def make_table(train: int = 8000, test: int = 2000) -> Splits:
 
 
 def make_clicks(train: int = 20_000, test: int = 10_000) -> Splits:
-    """Return made-up clicks: 6 fields of categories by Zipf's law, of which 2 % were clicked on.
+    """Return made-up click data: examples with 6 categorical fields, of which 2 % were clicked on.
 
-    A field has 8 to 256 categories, 504 in all, and an example has one of each field: a channel
-    for each category says which. Each category moves the odds of a click by a normal draw. How
-    many examples are clicks is exact in all, not in each split.
+    A field has 8 to 256 categories, 504 in all, with frequencies by Zipf's law. An example has one
+    category of each field; there is a channel for each category, 255 or 0. Each category changes
+    the odds of a click by a normal random number. The number of clicks is exact for both splits
+    together, not for each.
     """
     sizes = [8, 16, 32, 64, 128, 256]
     count, share = train + test, 0.02
@@ -141,11 +141,11 @@ def make_clicks(train: int = 20_000, test: int = 10_000) -> Splits:
         levels[np.arange(count), category] = 255
         pull += effects[category]
         first += size
-    # A logistic draw on top of the pull, of which the highest are clicks.
+    # A logistic random number is added to the pull, and the highest sums are clicks.
     order = (pull + scipy.special.logit(draws[-1])).argsort(kind="stable")
     labels = np.zeros(count, np.int64)
     labels[order[-round(share * count) :]] = 1
-    # Standardised, a rare category would be huge.
+    # Standardising would make rare categories huge.
     return _splits(levels, labels, test, ("passed", "clicked"), standardised=False)
 
 
@@ -160,7 +160,7 @@ def _normal(name: bytes, count: int, draws: int) -> Float64[np.ndarray, "example
 
 
 def _levels(values: Float64[np.ndarray, "example number"]) -> Float32[np.ndarray, "example number"]:
-    """Return each column's numbers as levels: its mean is the middle, 4 deviations the ends."""
+    """Return each column as levels: the mean is the middle, 4 deviations to a side are the ends."""
     scaled = (values - values.mean(0)) / values.std(0)
     return np.rint((scaled / _SPAN).clip(-1, 1) * 127.5 + 127.5).astype(np.float32)
 
@@ -173,7 +173,7 @@ def _splits(
     *,
     standardised: bool = True,
 ) -> Splits:
-    """Return the last `test` examples as the test split, the others as the training split."""
+    """Return splits in which the last `test` examples are the test split."""
     inputs, targets = torch.from_numpy(levels), torch.from_numpy(labels)
     train, test_part = (inputs[:-test], targets[:-test]), (inputs[-test:], targets[-test:])
     return Splits(*train, *test_part, names, unit=255.0, standardised=standardised)

@@ -18,17 +18,17 @@ from selective_backprop_lab.shapes import UInt8
 
 @dataclass(frozen=True)
 class IdxLayout:
-    """Where a data set's four IDX files lie, and what they must hold."""
+    """Where a data set's four IDX files are, and what they must hold."""
 
     name: str
     folders: tuple[str, ...]  # under the user's folder, in order of preference
     class_names: tuple[str, ...]
-    # How the training labels begin: all else about the files is the same for MNIST and its kin.
+    # The first training labels, the only way to tell the files of MNIST and its kin apart.
     first_labels: tuple[int, ...]
     source: str
     train: int = 60_000
     test: int = 10_000
-    side: int = 28  # of an image, in pixels
+    side: int = 28  # side of an image, in pixels
 
 
 MNIST = IdxLayout(
@@ -52,7 +52,7 @@ FASHION_MNIST = IdxLayout(
 
 
 def read_idx_splits(layout: IdxLayout, root: Path | None) -> Splits:
-    """Return a data set kept in four IDX files, in their folder or one that holds that folder."""
+    """Return a data set from four IDX files, in their folder or in one that holds this folder."""
     first = "train-images-idx3-ubyte"
     folder = find_folder(
         root,
@@ -70,7 +70,7 @@ def read_idx_splits(layout: IdxLayout, root: Path | None) -> Splits:
         found = read_idx(labels, (count,)).to(torch.int64)
         highest, last = int(found.max()), len(layout.class_names) - 1
         if highest > last:
-            raise damaged(labels, f"holds the label {highest}, but they are from 0 to {last}")
+            raise damaged(labels, f"holds the label {highest}, but labels are from 0 to {last}")
         return read_idx(images, (count, layout.side, layout.side)).unsqueeze(1), found
 
     train_inputs, train_labels = read("train", layout.train)
@@ -78,8 +78,8 @@ def read_idx_splits(layout: IdxLayout, root: Path | None) -> Splits:
     for other in (MNIST, FASHION_MNIST):
         if other.name != layout.name and begins == other.first_labels:
             raise sb.DataError(
-                f"{folder} holds the labels of {other.name}, but {layout.name} was asked for, "
-                f"whose files have the same names. Pass its own folder with --root"
+                f"{folder} holds {other.name}, but {layout.name} was asked for; the files have "
+                f"the same names. Pass the folder of {layout.name} with --root"
             )
     return Splits(train_inputs, train_labels, *read("t10k", layout.test), layout.class_names)
 
@@ -87,14 +87,14 @@ def read_idx_splits(layout: IdxLayout, root: Path | None) -> Splits:
 def read_idx(path: Path, shape: tuple[int, ...]) -> UInt8[Tensor, "..."]:
     """Return the bytes of one IDX file, which must have exactly this shape.
 
-    The file is compressed if its name ends in .gz. No more is read than the shape asks for.
+    A file whose name ends in .gz is compressed. No more is read than the shape needs.
     """
     magic = bytes((0, 0, 8, len(shape)))  # 8 stands for unsigned bytes
     start = len(magic) + 4 * len(shape)
     length = start + math.prod(shape)
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            # One byte more, which also makes gzip verify its checksum.
+            # Reading one byte more also makes gzip verify its checksum.
             content = bytearray(file.read(length + 1))
     except (OSError, EOFError, zlib.error) as error:
         raise damaged(path, f"cannot be read: {error}") from error
@@ -106,6 +106,6 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> UInt8[Tensor, "..."]:
     if found != shape:
         raise damaged(path, f"holds bytes of shape {found}, but {shape} was expected")
     if len(content) != length:
-        verdict = "is truncated" if len(content) < length else "goes on after its end"
+        verdict = "is truncated" if len(content) < length else "continues after its end"
         raise damaged(path, f"{verdict}: {length} bytes were expected")
     return torch.frombuffer(content, dtype=torch.uint8, offset=start).reshape(shape)

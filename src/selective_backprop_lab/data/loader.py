@@ -1,4 +1,4 @@
-"""Data loaders over inputs in memory: scaled and augmented a batch at a time."""
+"""Data loaders over inputs in memory, which scale and augment whole batches."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,14 +14,14 @@ from selective_backprop_lab.shapes import Int64, Num
 
 
 class InMemoryDataset(Dataset[tuple[Tensor, ...]]):
-    """Inputs and labels, which come scaled and augmented, whole batches at a time.
+    """Inputs and labels in memory, scaled and augmented whole batches at a time.
 
     Augmentation and `EpochSampler` read `epoch`, which `set_epoch` sets before a pass begins.
-    Batches are made on the inputs' device, images channels last: convolutions are fastest so.
+    Batches are made on the inputs' device. Images are channels last, the fastest for convolutions.
 
-    `inputs` are held, not copied; `mean` and `std` are of them divided by `unit`. Without these,
-    inputs are tokens and come as they are. With `with_indices` a batch is
-    `(inputs, labels, indices)`, the last on the CPU.
+    `inputs` are held, not copied. `mean` and `std` are those of `inputs / unit`; if they are empty,
+    inputs are tokens and are not scaled. With `with_indices`, a batch is
+    `(inputs, labels, indices)`, with the indices on the CPU.
     """
 
     def __init__(
@@ -50,22 +50,22 @@ class InMemoryDataset(Dataset[tuple[Tensor, ...]]):
         self._offset = (-means / scales).float().to(inputs.device)
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch comes next, from 0; order and augmentation follow it."""
+        """Set the number of the next epoch, from 0. Order and augmentation depend on it."""
         self.epoch = epoch
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, ...]:
-        """Return one example, exactly as it would lie in a batch."""
+        """Return one example, exactly as in a batch."""
         return tuple(part[0] for part in self.__getitems__([range(len(self))[index]]))
 
     def __getitems__(self, indices: Sequence[int]) -> tuple[Tensor, ...]:
-        """Return examples as one batch, already collated, in the order of the indices."""
+        """Return a collated batch of examples, in the order of the indices."""
         asked = rows = torch.as_tensor(indices, dtype=torch.int64)
-        if self.inputs.is_cuda:  # pinned, or the host would wait for the copy
+        if self.inputs.is_cuda:  # pinned, so that the host need not wait for the copy
             rows = rows.pin_memory().to(self.inputs.device, non_blocking=True)
-        # Much cheaper than `inputs[rows]`, and than scaling in the other memory format.
+        # Much faster than `inputs[rows]`, and than scaling in the other memory format.
         inputs = self.inputs.index_select(0, rows)
         if not len(self._factor):
             inputs = inputs.long()
@@ -83,10 +83,10 @@ class InMemoryDataset(Dataset[tuple[Tensor, ...]]):
 
 
 class EpochSampler(Sampler[int]):
-    """A random order of a data set that depends on seed and the data set's epoch alone.
+    """A random order of a data set that depends only on the seed and the data set's epoch.
 
-    Two passes with no `set_epoch` between them have the same order, and training resumed at an
-    epoch goes on as if it had never stopped.
+    Two passes without `set_epoch` between them have the same order, and training that is resumed
+    at an epoch continues as if it had never stopped.
     """
 
     def __init__(self, dataset: InMemoryDataset, *, seed: int) -> None:
@@ -102,7 +102,7 @@ class EpochSampler(Sampler[int]):
 
 
 def collate(batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return a batch as it is: the data set's `__getitems__` has collated it already."""
+    """Return a batch unchanged, because the data set's `__getitems__` has collated it already."""
     return batch
 
 
@@ -117,11 +117,9 @@ def make_loader(
 ) -> DataLoader[Any]:
     """Return a loader of the training examples.
 
-    Order and augmentation depend on `seed` and epoch alone; no global random stream is read or
-    moved. Call `loader.dataset.set_epoch(epoch)` before each pass: without it, every pass has
-    the order and the augmentation of epoch 0.
-
-    Without `shuffle` they come in the data set's order.
+    Order and augmentation depend only on `seed` and the epoch; no global random stream is used.
+    Call `loader.dataset.set_epoch(epoch)` before each pass. Otherwise every pass has the order and
+    the augmentation of epoch 0. Without `shuffle`, examples come in the data set's order.
     """
     dataset = InMemoryDataset(
         data.train_inputs,
@@ -138,7 +136,7 @@ def make_loader(
 
 
 def make_test_loader(data: LabData, *, batch_size: int) -> DataLoader[Any]:
-    """Return a loader of the test examples, in order, none left out and none augmented.
+    """Return a loader of all test examples, in order, without augmentation.
 
     They are scaled by the training examples' statistics.
     """
@@ -156,6 +154,6 @@ def _loader(
         batch_size=batch_size,
         sampler=sampler,
         collate_fn=collate,  # ty: ignore[invalid-argument-type]
-        # A loader draws a seed for workers in each pass: from here, or else the global stream.
+        # In each pass a loader draws a seed for workers: from here, not from the global stream.
         generator=torch.Generator().manual_seed(seed),
     )

@@ -1,4 +1,4 @@
-"""Label noise: wrong labels on purpose, to see what a strategy makes of them."""
+"""Label noise: make labels wrong on purpose, to see how a strategy deals with them."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -11,19 +11,19 @@ from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.random_bits import below, key_of, random_bits
 from selective_backprop_lab.shapes import Int64
 
-# Names a stream of its own: flips bear no relation to augmentation, or to a limited set's order.
+# A separate random stream, so that flips are independent of augmentation and of the order.
 _FLIPS = int.from_bytes(b"flips")
 
 
 class NoiseKind(StrEnum):
     """Which class a wrong label names."""
 
-    UNIFORM = "uniform"  # any other, all of them equally likely
-    # The one after its own, and the first after the last: a class is always taken for the same
-    # other one. Pair flipping: Han et al. 2018, "Co-teaching", arXiv:1804.06872.
+    UNIFORM = "uniform"  # any other class, all equally likely
+    # The next class, or the first after the last, so a class is always mistaken for the same one.
+    # Pair flipping: Han et al. 2018, "Co-teaching", arXiv:1804.06872.
     NEIGHBOUR = "neighbour"
-    # One that examples of its class look like: the nearest but its own of the classes' means, of
-    # an example of the class that is drawn. It stands for the mistakes of people.
+    # A class that looks similar, as when people make mistakes: a random example of the right class
+    # is drawn, and the wrong label is the other class whose mean is nearest to this example.
     ALIKE = "alike"
 
 
@@ -31,10 +31,10 @@ class NoiseKind(StrEnum):
 class LabelNoise:
     """Replace a share of the training labels by wrong ones.
 
-    Exactly `round(rate * examples)` labels are replaced. Which labels, and by what, depends on the
-    seed and the example's index alone: every strategy and every seed of a comparison gets the same
-    ones, all kinds replace the same labels, and a smaller rate's are among a larger one's. The
-    test set stays as it is.
+    Exactly `round(rate * examples)` labels are replaced. Which labels, and by what, depends only on
+    the seed and the example's index: all strategies and seeds of a comparison get the same labels.
+    All kinds replace the same labels, and a larger rate replaces those of a smaller one and more.
+    The test set stays as it is.
 
     Raises:
         ConfigurationError: if `rate` is not in [0, 1).
@@ -54,7 +54,7 @@ class LabelNoise:
     def __call__(self, data: LabData) -> LabData:
         """Return the data with flipped labels, and the clean ones in `train_clean_labels`.
 
-        Limit the data first. Flips made before are undone: the clean labels are flipped.
+        Limit the data first. Earlier flips are undone, because the clean labels are flipped.
 
         Raises:
             ConfigurationError: if there is no other class to flip a label to.
@@ -70,7 +70,7 @@ class LabelNoise:
         chosen = places.argsort(stable=True)[:count]
         right, drawn, labels = clean[chosen], steps[chosen], clean.clone()
         if self.kind is NoiseKind.UNIFORM:
-            # From 1 to classes - 1 further on, which is never once around.
+            # 1 to classes - 1 steps further, which never returns to the same class.
             labels[chosen] = (right + 1 + below(drawn, max(1, data.classes - 1))) % data.classes
         elif self.kind is NoiseKind.NEIGHBOUR:
             labels[chosen] = (right + 1) % data.classes
@@ -85,13 +85,13 @@ def _alike(
     of: Int64[Tensor, " flip"],
     bits: Int64[Tensor, " flip"],
 ) -> Int64[Tensor, " flip"]:
-    """Return another class for each class of `of`, as often as its examples look like that one."""
+    """Return another class for each class of `of`, as often as examples resemble that one."""
     shape = (1, -1, *[1] * (data.train_inputs.ndim - 2))
     scale = torch.tensor(data.std, dtype=torch.float64).view(shape) * data.unit
     inputs = (data.train_inputs.double() / scale).flatten(1)
     sizes = clean.bincount(minlength=data.classes)
     sums = inputs.new_zeros(data.classes, inputs.shape[1]).index_add_(0, clean, inputs)
-    means = sums / sizes[:, None]  # NaN of a class without examples, which is nearest to nothing
+    means = sums / sizes[:, None]  # NaN for a class without examples; it is nearest to nothing
     far = torch.cdist(inputs, means).nan_to_num(torch.inf).scatter_(1, clean[:, None], torch.inf)
     taken_for = torch.zeros(data.classes, data.classes, dtype=torch.float64)
     taken_for.index_put_((clean, far.argmin(1)), taken_for.new_ones(()), accumulate=True)

@@ -1,4 +1,4 @@
-"""Read data of the user's own, which a function that an import path names returns."""
+"""Read data of the user's own from a function that an import path names."""
 
 import operator
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from selective_backprop_lab.import_path import find_function
 from selective_backprop_lab.shapes import Num, UInt8
 
 _MAP_STYLE = ("__getitem__", "__len__")
-_AT_ONCE = 4096  # images, where floats become bytes
-_PICTURES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB"}  # PIL's modes, and what each is read as
+_AT_ONCE = 4096  # images that are converted from floats to bytes together
+_PICTURES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB"}  # PIL's modes, and how each is read
 _RETURN = (
     "return (train, test), each of them (inputs, labels) as tensors or arrays, or a data set of "
     "pairs (input, label)"
@@ -24,11 +24,11 @@ _RETURN = (
 _LABELS = "labels must be class numbers from 0, as integers"
 
 
-@lru_cache(maxsize=2)  # of a run, and of its pretraining
+@lru_cache(maxsize=2)  # for a run and for its pretraining
 def read_own_splits(name: str) -> Splits:
-    """Return what the user's function returns, all of it in memory; the last two are remembered.
+    """Return the data that the user's function returns, in memory, and keep the last two.
 
-    What the function raises is passed on as it is.
+    Errors of the function are passed on unchanged.
 
     Raises:
         ConfigurationError: if there is no such function.
@@ -43,8 +43,8 @@ def read_own_splits(name: str) -> Splits:
     examples, highest = len(train[1]) + len(test[1]), int(max(train[1].max(), test[1].max()))
     if not 0 < highest < examples:
         raise sb.DataError(
-            f"{name} has {examples:,} examples with labels up to {highest}: {_LABELS}, of two "
-            "classes or more"
+            f"{name} has {examples:,} examples with labels up to {highest}: {_LABELS}, of at least "
+            "two classes"
         )
     return Splits(*train, *test, tuple(str(number) for number in range(highest + 1)))
 
@@ -71,7 +71,7 @@ def _read(split: Any, where: str) -> Part:
     whole = labels.to(torch.int64)
     if labels.is_floating_point() or whole.min() < 0:
         raise sb.DataError(
-            f"{where} has labels of {labels.dtype}, the least {whole.min()}: {_LABELS}"
+            f"{where} has labels of {labels.dtype}, the lowest {whole.min()}: {_LABELS}"
         )
     return inputs.contiguous(), whole
 
@@ -100,12 +100,12 @@ def _tensor(value: Any, where: str) -> Num[Tensor, "..."]:
     kind = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
         raise sb.DataError(f"{where} has {kind}, but tensors or arrays of numbers are needed")
-    # A copy, since an array may be read-only, mirrored, or of another byte order.
+    # A copy, because an array may be read-only, mirrored, or of another byte order.
     return torch.from_numpy(np.array(value, value.dtype.newbyteorder("="), order="C"))
 
 
 def _checked(inputs: Num[Tensor, "example ..."], where: str) -> Num[Tensor, "example ..."]:
-    """Return images in bytes with their channels first, or vectors of floats as they are."""
+    """Return images as bytes with channels first, or vectors of floats unchanged."""
     made, is_vector = inputs, inputs.is_floating_point() and inputs.ndim == 2
     if inputs.is_floating_point() and inputs.ndim == 4:
         made = torch.cat([_bytes(part, where) for part in inputs.split(_AT_ONCE)])
@@ -134,7 +134,7 @@ def _bytes(
         low, high = images.min().item(), images.max().item()
         raise sb.DataError(
             f"{where} has images of floats from {low:.3g} to {high:.3g}: return them as bytes, or "
-            "as ToTensor makes them, in whole 255ths from 0 to 1; the lab normalises them"
+            "as ToTensor makes them, in whole 255ths from 0 to 1. The lab normalises them itself"
         )
     return whole.to(torch.uint8)
 

@@ -1,7 +1,7 @@
-"""Random numbers by counter: the same seed, epoch and example give the same numbers, always.
+"""Random numbers from a counter: the same seed, epoch and example always give the same numbers.
 
-Nothing here has a state. What an example draws depends on its index and a key alone, so it does
-not matter which other examples were loaded, in which order, or in which worker process.
+Nothing here has a state. The numbers of an example depend only on its index and a key, whichever
+other examples were loaded, in whatever order and worker process.
 """
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from selective_backprop_lab.shapes import Int64
 
-# SplitMix64's step and multipliers (Steele, Lea and Flood 2014); the same in every port.
+# SplitMix64's step and multipliers (Steele, Lea and Flood 2014), the same in all its versions.
 _STEP = 0x9E3779B97F4A7C15
 _FIRST = 0xBF58476D1CE4E5B9
 _SECOND = 0x94D049BB133111EB
@@ -17,7 +17,7 @@ _WORD = (1 << 64) - 1
 
 
 def key_of(*numbers: int) -> int:
-    """Fold integers, modulo 2**64, into one key of 64 bits; their order counts."""
+    """Combine integers, modulo 2**64, into one key of 64 bits; their order matters."""
     key = 0
     for number in numbers:
         key = _mix(key + _STEP + _mix(number + _STEP))
@@ -29,7 +29,7 @@ def random_bits(
 ) -> Int64[Tensor, "draw example"]:
     """Return 32 random bits, as an integer in [0, 2**32), per draw and example.
 
-    Another number of draws gives other numbers.
+    All numbers change if `draws` does.
 
     Source:
         SplitMix64: Steele, Lea and Flood 2014, doi:10.1145/2660193.2660195, used as a hash of a
@@ -40,14 +40,14 @@ def random_bits(
     bits = counters * _signed(_STEP) + _signed(key)
     bits = (bits ^ _shifted(bits, 30)) * _signed(_FIRST)
     bits = (bits ^ _shifted(bits, 27)) * _signed(_SECOND)
-    # The last xor with bits >> 31, of which the upper half is kept: its best bits.
+    # After the last xor, with bits >> 31, the upper half is kept: its bits are the most random.
     return _shifted(bits ^ _shifted(bits, 31), 32)
 
 
 def below(bits: Int64[Tensor, " example"], bound: int) -> Int64[Tensor, " example"]:
-    """Turn what `random_bits` returns into integers in [0, bound), for a bound below 2**31.
+    """Turn results of `random_bits` into integers in [0, bound), for a bound below 2**31.
 
-    No value is likelier than another by more than `bound / 2**32`.
+    The probabilities of two values differ by at most `1 / 2**32`.
     """
     return (bits * bound) >> 32
 
@@ -60,7 +60,7 @@ def _mix(word: int) -> int:
 
 
 def _shifted(words: Int64[Tensor, "draw example"], by: int) -> Int64[Tensor, "draw example"]:
-    # torch shifts int64 arithmetically; the mask takes the copies of the sign away.
+    # torch shifts int64 arithmetically; the mask removes the copies of the sign.
     return (words >> by) & ((1 << (64 - by)) - 1)
 
 

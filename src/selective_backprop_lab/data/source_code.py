@@ -1,4 +1,4 @@
-"""Text that every Python carries, to classify or to predict: its library and its manual."""
+"""Text that comes with every Python, to classify or to predict: its library and its manual."""
 
 import re
 import sysconfig
@@ -14,8 +14,8 @@ from torch import Tensor
 import selective_backprop as sb
 from selective_backprop_lab.data.splits import Splits
 
-# Present in every supported version of Python, 3.11 to 3.14; the longest has ten times the lines
-# of the shortest.
+# All supported versions of Python, 3.11 to 3.14, have these packages. The longest has ten times as
+# many lines as the shortest.
 PACKAGES = (
     "asyncio",
     "email",
@@ -28,29 +28,28 @@ PACKAGES = (
     "urllib",
     "xml",
 )
-LINES, BUCKETS = 10, 1024  # of a snippet that are not blank; of words
-_LEVEL, _MOST = 85, 3  # of one word, and how many of a kind count: 85 x 3 is the full level
-_OLD_TESTS = {"test", "tests"}  # folders that some packages have in some versions
-CONTEXT, HELD_OUT, TESTED = 128, 8, 1024  # bytes; one file or stretch of so many; windows
+LINES, BUCKETS = 10, 1024  # lines in a snippet, without blank ones; buckets of words
+_LEVEL, _MOST = 85, 3  # the level of one word; at most three per bucket count, and 85 x 3 = 255
+_OLD_TESTS = {"test", "tests"}  # folders that only some versions of Python have
+CONTEXT, HELD_OUT, TESTED = 128, 8, 1024  # bytes; one file or stretch in 8; test windows
 STRETCH = 16  # windows
 
 
 def read_source_code(library: Path | None = None) -> Splits:
     """Return snippets of ten lines of the standard library; the class is the package.
 
-    Words are runs of letters, each of which falls into one of 1,024 buckets by its hash; an example
+    Words are runs of letters. Each word falls into one of 1,024 buckets by its hash, and an example
     says how often each bucket occurs, up to three times. A perceptron's first layer is then a bag
-    of embeddings. Of a package's files, from the longest to the shortest, the second of every three
-    is tested on, so that no file is in both splits. Classes are as unequal as the packages are.
+    of embeddings. Every third file of a package, from the longest to the shortest, is a test file,
+    so no file is in both splits. Classes are as unequal as the packages.
 
-    The data come from the Python that runs, whose version records name: another version has
-    other snippets.
+    The data come from the running Python, and differ between versions. Records name the version.
 
     Args:
-        library: the folder of the standard library; None for this Python's.
+        library: the folder of the standard library; None for the running Python's.
 
     Raises:
-        DataError: if a package has no source files there.
+        DataError: if a package has fewer than two source files there.
     """
     folder = _library(library)
     examples: tuple[list[np.ndarray], list[np.ndarray]] = [], []
@@ -69,20 +68,19 @@ def read_source_code(library: Path | None = None) -> Splits:
                 labels[testing].append(label)
     train, test = (torch.from_numpy(np.stack(each)) for each in examples)
     targets = torch.tensor(labels[0]), torch.tensor(labels[1])
-    # Standardised, a rare word would be huge.
+    # Standardising would make rare words huge.
     return Splits(train, targets[0], test, targets[1], PACKAGES, unit=255.0, standardised=False)
 
 
 def read_source_bytes(library: Path | None = None) -> Splits:
-    """Return windows of 128 bytes of the modules of the standard library, to predict the next byte.
+    """Return the standard library in windows of 128 bytes, to predict each next byte.
 
-    An example is a window of 128 and has a label for each byte: the one that follows it.
-    Windows do not overlap. Of the modules that are a single file, in order of name, every eighth
-    is tested on, in 1,024 windows that are evenly spaced. About three lines in ten occur more than
-    once.
+    An example is a window of 128 bytes, and the label of each byte is the next byte. Windows do not
+    overlap. Only modules that are a single file are used. In order of name, every eighth is tested
+    on, in 1,024 evenly spaced windows. About three lines in ten occur more than once.
 
     Args:
-        library: as for `read_source_code`, and as there the data come from the Python that runs.
+        library: as for `read_source_code`; the data come from the running Python.
 
     Raises:
         DataError: if there are fewer than eight modules.
@@ -103,17 +101,17 @@ def read_source_bytes(library: Path | None = None) -> Splits:
 
 
 def read_help_bytes(topics: Mapping[str, str] | None = None) -> Splits:
-    """Return windows of 128 bytes of what Python's `help()` has on its topics, as `source-bytes`.
+    """Return windows of 128 bytes of the topics of Python's `help()`, as in `source-bytes`.
 
-    The topics are chapters of the Language Reference, of which some hold others: from the longest
-    to the shortest, what occurred before is left out, paragraph by paragraph. Every eighth stretch
-    of 16 windows is tested on.
+    The topics are chapters of the Language Reference, and some contain others. They are read from
+    the longest to the shortest, without paragraphs that occurred before. Every eighth stretch of 16
+    windows is tested on.
 
     Args:
-        topics: texts by topic; None for this Python's.
+        topics: texts by topic; None for the running Python's.
 
     Raises:
-        DataError: if this Python has none, or there are fewer than eight stretches.
+        DataError: if this Python has no topics, or there are fewer than eight stretches.
     """
     try:
         found = import_module("pydoc_data.topics").topics if topics is None else topics
@@ -130,7 +128,7 @@ def read_help_bytes(topics: Mapping[str, str] | None = None) -> Splits:
         raise sb.DataError(
             f"the topics of help() are {len(text)} bytes, but more than "
             f"{HELD_OUT * STRETCH * CONTEXT} are needed; help-bytes needs a Python that is "
-            "installed with all of them"
+            "installed with all topics"
         )
     windows = _windows([text])
     testing = torch.arange(len(windows)) // STRETCH % HELD_OUT == HELD_OUT - 1
@@ -145,7 +143,7 @@ def _windows(texts: Iterable[bytes]) -> Tensor:
 
 def _predicted(train: Tensor, test: Tensor) -> Splits:
     """Return windows as examples, each byte with the next one as its label."""
-    # Other integers than bytes, which would be taken for grey levels.
+    # 16-bit integers, because bytes would be taken for grey levels.
     parts = [(part[:, :-1].short(), part[:, 1:].long()) for part in (train, test)]
     return Splits(*parts[0], *parts[1], tuple(f"byte {value}" for value in range(256)))
 
@@ -155,7 +153,7 @@ def _library(given: Path | None) -> Path:
 
 
 def _lines_by_file(package: Path) -> dict[str, list[str]]:
-    """Return the lines of a package's files that are not blank, by the file's path within it."""
+    """Return the lines of a package's files, without blank ones, by the path within the package."""
     found = {path.relative_to(package): path for path in package.rglob("*.py")}
     return {
         name.as_posix(): [line for line in path.read_text("utf-8").splitlines() if line.strip()]

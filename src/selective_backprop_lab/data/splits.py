@@ -1,4 +1,4 @@
-"""What every reader of data returns: two splits, as the files hold them."""
+"""The two splits that every reader of data returns, and how to limit or redraw them."""
 
 import re
 from typing import NamedTuple
@@ -10,7 +10,7 @@ import selective_backprop as sb
 from selective_backprop_lab.data.random_bits import key_of, random_bits
 from selective_backprop_lab.shapes import Int64, Num
 
-# A limited training set is the same for every seed of a comparison, so this is not an option.
+# Not an option, because a limited training set is the same for all seeds of a comparison.
 _ORDER_KEY = key_of(0)
 _REDRAWN = int.from_bytes(b"split")
 
@@ -21,8 +21,8 @@ Part = tuple[Num[Tensor, "example ..."], Int64[Tensor, " example *token"]]
 class Splits(NamedTuple):
     """Inputs and class numbers from 0, in the publisher's order.
 
-    The type of inputs says what they are: bytes are grey levels of square images, real numbers are
-    features, and other integers are tokens, with a label for each, or categories.
+    The type of the inputs says what they are: bytes are grey levels of square images, real numbers
+    are features, and other integers are categories, or tokens that each have a label.
     """
 
     train_inputs: Num[Tensor, "train ..."]
@@ -30,14 +30,14 @@ class Splits(NamedTuple):
     test_inputs: Num[Tensor, "test ..."]
     test_labels: Int64[Tensor, " test *token"]
     class_names: tuple[str, ...]
-    unit: float = 1.0  # what features are divided by before all else; images always by 255
-    standardised: bool = True  # whether each feature, or channel, gets mean 0 and deviation 1
+    unit: float = 1.0  # features are first divided by this; images are always divided by 255
+    standardised: bool = True  # whether each feature or channel gets mean 0 and deviation 1
 
 
 def limited(splits: Splits, limit: int) -> Splits:
     """Return the splits with only the first `limit` training examples in stratified order.
 
-    A smaller limit gives a prefix of what a larger one gives. The test split stays whole.
+    The examples of a smaller limit are the first of a larger one. The test split stays whole.
 
     Raises:
         ConfigurationError: if `limit` is less than one example per class, or more than all.
@@ -57,15 +57,15 @@ def limited(splits: Splits, limit: int) -> Splits:
 
 
 def redrawn(splits: Splits, seed: int) -> Splits:
-    """Return splits of the same sizes, all examples dealt out anew in an order that a seed draws.
+    """Return splits of the same sizes, with all examples redistributed at random by a seed.
 
-    What is found over several seeds is then not of one test set.
+    Results over several seeds then come from several test sets.
 
     Raises:
-        ConfigurationError: of text, whose windows go on in one another.
+        ConfigurationError: if the data are text, whose windows continue each other.
     """
     if splits.train_labels.ndim > 1:
-        raise sb.ConfigurationError("text cannot be dealt out anew: its parts go on in each other")
+        raise sb.ConfigurationError("text cannot be redistributed: its parts continue each other")
     inputs = torch.cat([splits.train_inputs, splits.test_inputs])
     labels = torch.cat([splits.train_labels, splits.test_labels])
     key = key_of(_REDRAWN, seed)
@@ -75,10 +75,10 @@ def redrawn(splits: Splits, seed: int) -> Splits:
 
 
 def held_out(splits: Splits) -> Splits:
-    """Return splits whose test examples are held out of the training examples; the others go.
+    """Return splits that test on a held-out part of the training examples, not on the test set.
 
-    These are as many as there were test examples, at most a fifth of the training examples, each
-    class with its share. A learning rate that is chosen by them has not seen the test set.
+    This part is as large as the test set, but at most a fifth of the training examples, and each
+    class keeps its share. It serves to choose a learning rate without the test set.
     """
     most = len(splits.train_labels) // 5
     count = len(splits.train_labels) - min(most, len(splits.test_labels))
@@ -88,15 +88,15 @@ def held_out(splits: Splits) -> Splits:
 
 
 def of_classes(splits: Splits, chosen: str) -> Splits:
-    """Return the splits with only some classes, such as `5-9`, which are numbered from 0 then.
+    """Return the splits with only some classes, such as `5-9`, renumbered from 0.
 
     Raises:
-        ConfigurationError: if `chosen` is not two numbers of classes, the lower first.
+        ConfigurationError: if `chosen` is not two class numbers, the lower first.
     """
     if splits.train_labels.ndim > 1:
         raise sb.ConfigurationError(
             f"the classes {chosen!r} are asked for, but text has a label for each token and no "
-            "classes of examples; leave them out"
+            "classes of examples; leave the classes out"
         )
     found = re.fullmatch(r"(\d+)-(\d+)", chosen)
     first, last = map(int, found.groups()) if found else (0, 0)
@@ -118,12 +118,12 @@ def of_classes(splits: Splits, chosen: str) -> Splits:
 
 
 def stratified_order(labels: Int64[Tensor, " example *token"]) -> Int64[Tensor, " example"]:
-    """Order examples so that every prefix has each class's share: of equal classes to within one.
+    """Order examples so that every prefix holds each class's share.
 
-    A class that is `s` of all examples, of `c` classes, is off by at most `(1 + s c) / 2` examples.
-    Within a class the order is random but always the same: it depends on the example's index
-    alone. The k-th of n examples of a class stands at (k + 1/2) / n of the way. Text, with a label
-    for each token, is of one class.
+    If classes are equally large, a prefix is off by at most one example per class. In general, a
+    class with the share `s` of all examples is off by at most `(1 + s c) / 2`, for `c` classes.
+    Within a class, the order is random but fixed: it depends only on the example's index. Text is
+    one class.
     """
     labels = labels if labels.ndim == 1 else torch.zeros(len(labels), dtype=torch.int64)
     order = random_bits(_ORDER_KEY, torch.arange(len(labels)), draws=1)[0].argsort(stable=True)
@@ -131,5 +131,5 @@ def stratified_order(labels: Int64[Tensor, " example *token"]) -> Int64[Tensor, 
     for label in labels.unique():
         members = order[labels[order] == label]
         position[members] = (torch.arange(len(members), dtype=torch.float64) + 0.5) / len(members)
-    # Where classes are equally large their examples tie; the random order then breaks the tie.
+    # Examples of equally large classes tie, and the random order breaks the tie.
     return order[position[order].argsort(stable=True)]

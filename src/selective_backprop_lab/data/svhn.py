@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import scipy  # which imports its parts when they are used
+import scipy  # it imports its parts when they are used
 import torch
 
 from selective_backprop_lab.data.folders import damaged, find_file, find_folder
@@ -28,10 +28,10 @@ SVHN_EXTRA = SvhnLayout(name="svhn-extra", train=(*SVHN.train, ("extra_32x32.mat
 
 
 def read_svhn_splits(layout: SvhnLayout, root: Path | None) -> Splits:
-    """Return a data set kept in SVHN's files, in their folder or one that holds that folder.
+    """Return a data set from SVHN's files, in their folder or in one that holds this folder.
 
-    Class numbers are the digits, where the files have 10 for a 0. The 604,388 images to train on
-    of `svhn-extra` are 1.9 GB, and reading them takes twice that.
+    Class numbers are the digits; the files have 10 for a 0. The 604,388 training images of
+    `svhn-extra` take 1.9 GB of memory, and twice as much while they are read.
     """
     folder = find_folder(
         root,
@@ -40,7 +40,7 @@ def read_svhn_splits(layout: SvhnLayout, root: Path | None) -> Splits:
         files=(layout.train[0][0],),
         source="http://ufldl.stanford.edu/housenumbers",
     )
-    # All are found before the first is read, which takes its time.
+    # All files are found before the first is read, because reading takes long.
     *train, test = [(find_file(folder, file), n) for file, n in (*layout.train, layout.test)]
     parts = [_read(path, count) for path, count in train]
     train_inputs, train_labels = (torch.cat(each) for each in zip(*parts, strict=True))
@@ -49,7 +49,7 @@ def read_svhn_splits(layout: SvhnLayout, root: Path | None) -> Splits:
 
 def _read(path: Path, count: int) -> Part:
     try:
-        with warnings.catch_warnings(action="error"):  # SciPy warns where it is in doubt
+        with warnings.catch_warnings(action="error"):  # SciPy warns if a file looks wrong
             found = scipy.io.loadmat(path, appendmat=False, variable_names=["X", "y"])
     except Exception as error:
         # A damaged file may make SciPy raise nearly anything.
@@ -66,6 +66,6 @@ def _read(path: Path, count: int) -> Part:
     labels = found["y"].reshape(-1)
     wrong = labels[~np.isin(labels, np.arange(1, _CLASSES + 1))]
     if len(wrong):
-        raise damaged(path, f"holds the label {wrong[0]}, but they are from 1 to {_CLASSES}")
+        raise damaged(path, f"holds the label {wrong[0]}, but labels are from 1 to {_CLASSES}")
     images = torch.from_numpy(found["X"]).permute(3, 2, 0, 1).contiguous()
     return images, torch.from_numpy(labels.astype(np.int64) % _CLASSES)

@@ -12,8 +12,8 @@ Windows = Int64[Tensor, "candidate token"]
 class ByteLM(nn.Module):
     """A transformer that predicts each byte of a window from the bytes before it.
 
-    It has learned positions, `depth` blocks with heads of 36 features, and a head of its own over
-    the classes, as second axis of what it returns. A width of 144 has 1.1 million parameters.
+    It has learned positions, `depth` blocks with heads of 36 features, and a separate output layer.
+    Its output has the classes on the second axis. A net of width 144 has 1.1 million parameters.
     """
 
     def __init__(
@@ -28,12 +28,12 @@ class ByteLM(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, windows: Windows) -> Float[Tensor, "candidate class token"]:
-        """Return the logits of each next byte."""
+        """Return the logits of the byte after each byte."""
         return self.head(self.body(windows)).transpose(1, 2)
 
 
 class _Embedding(nn.Module):
-    """Each byte as a vector of features, to which its place is added."""
+    """Each byte as a vector of features, plus a vector of its position."""
 
     def __init__(self, classes: int, context: int, width: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Networks by name: small ones of the lab, published ones, or the user's own by import path."""
+"""Nets by name: the lab's small ones, published ones, or the user's own by import path."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -25,7 +25,7 @@ from selective_backprop_lab.nets.vision_transformer import vision_transformer
 ModelFactory = Callable[[int, int, int], nn.Module]
 """Makes a net from the number of channels, the number of classes and the image's side.
 
-For what is no image, channels are features or tokens, and the side is 1.
+Without images, channels are features or tokens, and the side is 1.
 """
 
 
@@ -49,39 +49,39 @@ MODELS: Mapping[str, ModelFactory] = {
     "googlenet_narrow": partial(googlenet, width=0.25),
     "byte_lm": ByteLM,
 }
-"""The nets by name. Narrow siblings of the published ones are for a CPU."""
+"""The nets by name. The narrow versions of published nets are for a CPU."""
 
 LANGUAGE_MODELS = frozenset({"byte_lm"})
-"""Those that are for text; the others are for images and tables."""
+"""The nets for text; all others are for images and tables."""
 
 
 def make_model(name: str, data: LabData, *, seed: int) -> nn.Module:
     """Make the net that a name stands for, shaped for a data set, on the CPU in training mode.
 
-    The same seed gives the same weights, and torch's global stream is left where it was. What a
-    factory of the user's draws from NumPy, Python or a GPU is its own affair. Weights lie channels
-    last, the memory format that convolutions are fastest in.
+    The same seed gives the same weights, and torch's global random stream stays unchanged. Streams
+    of NumPy, Python or a GPU that a user's factory draws from are not seeded. Weights have the
+    memory format channels last, in which convolutions are fastest.
 
     Args:
         name: a key of `MODELS`, or `package.module:factory`, which is called with the number of
             input channels, the number of classes and the image's side.
-        data: whose inputs it is for.
-        seed: of the weights.
+        data: the data that the net is for.
+        seed: the seed of the weights.
 
     Raises:
-        ConfigurationError: if the name is unknown or cannot be imported, or what it names makes
-            no `torch.nn.Module` of three arguments that can be trained and turns images into one
-            number for each class; or if it is for text and the data are none, or the reverse.
+        ConfigurationError: if the name is unknown or cannot be imported; if its factory, called
+            with three arguments, does not make a trainable `torch.nn.Module` that returns one
+            number for each class; or if the net is for text and the data are not, or the reverse.
     """
     factory = find_factory(name)
     if name in MODELS and (name in LANGUAGE_MODELS) != data.is_text:
         wanted = LANGUAGE_MODELS if data.is_text else MODELS.keys() - LANGUAGE_MODELS
         raise sb.ConfigurationError(
-            f"{data.name} is {'' if data.is_text else 'no '}text, and the model {name!r} is for "
+            f"{data.name} is {'' if data.is_text else 'no '}text, but the model {name!r} is for "
             f"{'images and tables' if data.is_text else 'text'}; choose {', '.join(sorted(wanted))}"
         )
     with torch.random.fork_rng(devices=[]):
-        # torch.manual_seed would seed the GPUs too, and nothing would put those back.
+        # torch.manual_seed would also seed the GPUs, which fork_rng does not restore here.
         torch.default_generator.manual_seed(seed)
         if name in MODELS:
             model = factory(data.channels, data.classes, data.image_size)
@@ -92,11 +92,10 @@ def make_model(name: str, data: LabData, *, seed: int) -> nn.Module:
 
 
 def take_over(model: nn.Module, weights: Mapping[str, Tensor], *, head: bool = False) -> None:
-    """Give a net the weights of another of its kind, except in its last layer.
+    """Give a net the weights of another net of its kind, except in its last layer.
 
-    The last layer is the last module that has parameters of its own. It stays as it is, since
-    classes may be others, and more or fewer; with `head=True`, where they are the same, it is
-    taken over too.
+    The last layer is the last module with its own parameters. It stays as it is, because the
+    classes may differ. If they are the same, `head=True` takes this layer over too.
 
     Raises:
         ConfigurationError: if the nets differ in anything else.
@@ -115,13 +114,13 @@ def take_over(model: nn.Module, weights: Mapping[str, Tensor], *, head: bool = F
         model.load_state_dict({**weights, **own})
     except RuntimeError as error:
         raise sb.ConfigurationError(
-            "the net cannot go on from the one that was trained beforehand: "
+            "the net cannot take over the weights of the net that was trained beforehand: "
             + " ".join(str(error).split())
         ) from error
 
 
 def find_factory(name: str) -> ModelFactory:
-    """Return what makes the nets that a name stands for, importing it if need be.
+    """Return the function that makes the nets of a name, and import it if needed.
 
     Raises:
         ConfigurationError: if the name is unknown or cannot be imported, or names no function.
@@ -134,10 +133,10 @@ def find_factory(name: str) -> ModelFactory:
 
 
 def model_name(name: str) -> str:
-    """Return the name of a net as `MODELS` has it, or an import path as it is.
+    """Return a net's name as in `MODELS`, or an import path unchanged.
 
     Raises:
-        ConfigurationError: if it is neither.
+        ConfigurationError: if the name is neither.
     """
     if is_import_path(name):
         return name
@@ -145,7 +144,7 @@ def model_name(name: str) -> str:
 
 
 def _make_users(name: str, factory: ModelFactory, data: LabData) -> nn.Module:
-    """Make a net of the user's and pass two blank inputs through it, before anything is trained."""
+    """Make a user's net, and check it with two blank inputs before anything is trained."""
     sizes = (data.channels, data.classes, data.image_size)
     kind = torch.int64 if data.is_text else torch.float32
     inputs = torch.zeros(2, *data.train_inputs.shape[1:], dtype=kind)
@@ -153,7 +152,7 @@ def _make_users(name: str, factory: ModelFactory, data: LabData) -> nn.Module:
     try:
         model: object = factory(*sizes)
         if not isinstance(model, nn.Module):
-            raise TypeError(f"it is a {type(model).__name__}, no torch.nn.Module")
+            raise TypeError(f"it is a {type(model).__name__}, not a torch.nn.Module")
         doing = f"run on inputs of shape {tuple(inputs.shape)}"
         training = {part: part.training for part in model.modules()}
         with torch.no_grad():
@@ -166,7 +165,7 @@ def _make_users(name: str, factory: ModelFactory, data: LabData) -> nn.Module:
         if shape != wanted:
             raise ValueError(
                 f"it turns 2 inputs into {shape}, but one number for each of {data.classes} "
-                f"classes is needed, of shape {wanted}"
+                f"classes is needed, shape {wanted}"
             )
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise ValueError("it has no parameter that requires a gradient")

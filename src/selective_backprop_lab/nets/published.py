@@ -11,7 +11,7 @@ from selective_backprop_lab.shapes import Float
 
 Images = Float[Tensor, "candidate channel height width"]
 Features = Float[Tensor, "candidate feature lower narrower"]
-"""Feature maps, of other channels or another size than what they are made from."""
+"""Feature maps, whose channels and size differ from those of the images."""
 Logits = Float[Tensor, "candidate logit"]
 
 
@@ -19,11 +19,11 @@ class Classifier(nn.Module):
     """Features, averaged over the image, and a linear layer.
 
     Args:
-        features: from images to feature maps, in the order in which they are applied.
-        channels: of the last feature maps.
-        classes: logits to return.
-        he: whether it begins with He's weights, which keep the size of gradients from layer to
-            layer, and without biases. The nets of Kuang's pytorch-cifar begin as torch has it.
+        features: the layers from images to feature maps, in order.
+        channels: number of channels of the last feature maps.
+        classes: number of logits to return.
+        he: whether to begin with He's weights, which keep gradients equally large in all layers,
+            and biases of 0. The nets of Kuang's pytorch-cifar begin with torch's defaults.
 
     Source:
         He et al. 2015, arXiv:1502.01852, equation 14.
@@ -39,24 +39,24 @@ class Classifier(nn.Module):
             return
         for part in self.features.modules():
             if isinstance(part, nn.Conv2d):
-                # A channel that comes in goes to the channels of its own group alone.
+                # An input channel feeds only the output channels of its own group.
                 height, width = part.kernel_size
                 leaving = part.out_channels // part.groups * height * width
                 nn.init.normal_(part.weight, 0.0, math.sqrt(2.0 / leaving))
         nn.init.zeros_(self.head.bias)
 
     def forward(self, images: Images) -> Logits:
-        """Return logits, whatever the size of the images."""
-        # Unlike adaptive pooling, the mean has a deterministic backward.
+        """Return logits for images of any size."""
+        # Unlike adaptive pooling, the mean has a deterministic backward pass.
         return self.head(self.features(images).mean(dim=(2, 3)))
 
 
 def convolution(
     channels_in: int, channels: int, side: int = 3, *, stride: int = 1, groups: int = 1
 ) -> nn.Conv2d:
-    """Make a convolution of an odd `side` that keeps the image's size, but for its stride.
+    """Make a convolution of an odd `side` that keeps the image's size, divided by its stride.
 
-    It has no bias, since a BatchNorm comes somewhere behind it.
+    It has no bias, because a BatchNorm follows later.
     """
     padding = side // 2
     return nn.Conv2d(channels_in, channels, side, stride, padding, groups=groups, bias=False)
@@ -65,7 +65,7 @@ def convolution(
 def normed(
     channels_in: int, channels: int, side: int = 3, *, stride: int = 1, groups: int = 1
 ) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
-    """Make a convolution and the BatchNorm behind it."""
+    """Make a convolution followed by a BatchNorm."""
     layer = convolution(channels_in, channels, side, stride=stride, groups=groups)
     return layer, nn.BatchNorm2d(channels)
 
@@ -73,25 +73,25 @@ def normed(
 def step(
     channels_in: int, channels: int, side: int = 3, *, stride: int = 1, groups: int = 1
 ) -> tuple[nn.Module, ...]:
-    """Make a convolution, and the BatchNorm and ReLU behind it."""
+    """Make a convolution followed by a BatchNorm and a ReLU."""
     layers = normed(channels_in, channels, side, stride=stride, groups=groups)
     return (*layers, nn.ReLU(inplace=True))
 
 
 def activated(channels: int) -> tuple[nn.BatchNorm2d, nn.ReLU]:
-    """Make the BatchNorm and ReLU that stand before a convolution in pre-activation nets."""
+    """Make the BatchNorm and ReLU that come before a convolution in pre-activation nets."""
     return nn.BatchNorm2d(channels), nn.ReLU(inplace=True)
 
 
 def resnet18(channels_in: int, classes: int, image_size: int = 32, *, width: int = 64) -> nn.Module:
     """Make a ResNet-18 whose stem is one 3 x 3 convolution, so that small images stay large.
 
-    The stem and the first group have `width` channels, the last group eight times as many. 64 has
-    11.2 million parameters for 10 classes.
+    The stem and the first group have `width` channels, the last group eight times as many. A width
+    of 64 has 11.2 million parameters for 10 classes.
 
     Source:
         He et al. 2016, arXiv:1512.03385, table 1, without the pooling and the strides of its stem,
-        as Kuang's pytorch-cifar has it, with which Jiang et al. 2019 trained.
+        as in Kuang's pytorch-cifar, which Jiang et al. 2019 used.
     """
     groups = [(width, 2), (2 * width, 2), (4 * width, 2), (8 * width, 2)]
     return Classifier(
@@ -104,12 +104,12 @@ def resnet20(
 ) -> nn.Module:
     """Make a residual net for small images, whose shortcuts have no parameters.
 
-    Of its `depth` of 6 n + 2 layers, three groups have n blocks of two convolutions each. The first
-    group has `width` channels, the last four times as many. 16 has 0.27 million parameters at a
-    depth of 20.
+    It has `depth` = 6 n + 2 layers: three groups of n blocks with two convolutions each, and two
+    more. The first group has `width` channels, the last four times as many. A width of 16 has 0.27
+    million parameters at a depth of 20.
 
     Source:
-        He et al. 2016, arXiv:1512.03385, section 4.2; shortcuts of their option A.
+        He et al. 2016, arXiv:1512.03385, section 4.2, with shortcuts of their option A.
     """
     blocks = _blocks(depth, 2)
     groups = [(width, blocks), (2 * width, blocks), (4 * width, blocks)]
@@ -127,10 +127,10 @@ def wide_resnet(
 ) -> nn.Module:
     """Make a wide residual net.
 
-    Of its `depth` of 6 n + 4 layers, three groups have n blocks of two convolutions each, of 16, 32
-    and 64 channels times `width`. Between a block's convolutions, a share `dropout` of the features
-    is dropped. For 10 classes, 28 layers of width 10 have 36.5 million parameters, 16 of width 8
-    have 11.0.
+    It has `depth` = 6 n + 4 layers, most in three groups of n blocks with two convolutions each.
+    The groups have 16, 32 and 64 times `width` channels. Between a block's convolutions, a share
+    `dropout` of the features is dropped. For 10 classes, 28 layers of width 10 have 36.5 million
+    parameters, and 16 layers of width 8 have 11.0 million.
 
     Source:
         Zagoruyko and Komodakis 2016, arXiv:1605.07146; dropout 0.3 for CIFAR, 0.4 for SVHN.
@@ -146,7 +146,7 @@ def wide_resnet(
 
 
 def _blocks(depth: int, others: int) -> int:
-    """Return the blocks of two layers in each of three groups, of a net with so many others."""
+    """Return the number of two-layer blocks in each of three groups, besides `others` layers."""
     blocks, rest = divmod(depth - others, 6)
     if rest or blocks < 1:
         raise sb.ConfigurationError(
@@ -216,7 +216,7 @@ class _WideBlock(nn.Module):
 
     def forward(self, images: Images) -> Features:
         ready = self.before(images)
-        # Where a shortcut changes the shape, it begins behind the shared activation.
+        # A shortcut that changes the shape begins after the shared activation.
         past = images if self.shortcut is None else self.shortcut(ready)
         return past + self.inner(ready)
 
@@ -231,13 +231,13 @@ def densenet(
 ) -> nn.Module:
     """Make a DenseNet with bottlenecks and compression (BC), whose stem is one 3 x 3 convolution.
 
-    Each layer adds `width` channels, called k, or growth, in the paper, and `depth` has the layers
-    of each block. 6, 12, 24 and 16 of width 32 are DenseNet-121, with 7.0 million parameters for 10
-    classes.
+    Each layer adds `width` channels (the growth rate k of the paper). `depth` is the number of
+    layers in each block. 6, 12, 24 and 16 layers of width 32 are DenseNet-121, which has 7.0
+    million parameters for 10 classes.
 
     Source:
-        Huang et al. 2017, arXiv:1608.06993. Jiang et al. 2019 trained the DenseNet-121 of Kuang's
-        pytorch-cifar, which is this one.
+        Huang et al. 2017, arXiv:1608.06993. Jiang et al. 2019 trained this DenseNet-121, from
+        Kuang's pytorch-cifar.
     """
     channels = 2 * width
     features: list[nn.Module] = [convolution(channels_in, channels)]
@@ -267,8 +267,8 @@ class _DenseLayer(nn.Module):
         return torch.cat([images, self.inner(images)], dim=1)
 
 
-# Channels of a module's branches: 1 x 1; 3 x 3 and what it is reduced to before; 5 x 5 and the
-# same; behind the pool. None halves the image.
+# Channels of a module's branches: 1 x 1; the reduction before 3 x 3, and 3 x 3; the reduction
+# before 5 x 5, and 5 x 5; after the pool. None halves the image.
 _GOOGLENET = (
     (64, 96, 128, 16, 32, 32),
     (128, 128, 192, 32, 96, 64),
@@ -289,15 +289,14 @@ def googlenet(
 ) -> nn.Module:
     """Make a GoogLeNet with BatchNorm for small images.
 
-    Its stem is one 3 x 3 convolution, it halves images twice, and two 3 x 3 convolutions stand for
-    one of 5 x 5. There are no auxiliary classifiers.
-
-    `width` multiplies all channels; 1 has 6.2 million parameters for 10 classes.
+    Its stem is one 3 x 3 convolution, it halves images twice, and two 3 x 3 convolutions replace
+    each 5 x 5 convolution. There are no auxiliary classifiers. `width` multiplies all channels; a
+    width of 1 has 6.2 million parameters for 10 classes.
 
     Source:
         Szegedy et al. 2015, arXiv:1409.4842, table 1; BatchNorm and the two convolutions as in
-        Ioffe and Szegedy 2015, arXiv:1502.03167; stem and strides of Kuang's pytorch-cifar, less
-        the biases of its convolutions, which BatchNorm takes away again.
+        Ioffe and Szegedy 2015, arXiv:1502.03167; stem and strides as in Kuang's pytorch-cifar,
+        without the biases of its convolutions, which BatchNorm would cancel.
     """
     last = sum(round(part * width) for part in (384, 384, 128, 128))
     return Classifier(_googlenet_features(channels_in, width), last, classes, he=False)
@@ -335,8 +334,8 @@ class _Branches(nn.Module):
         return torch.cat([branch(images) for branch in self.branches], dim=1)
 
 
-# Factor of expansion, channels, blocks and stride of each group; a first stride of 2 at 24 channels
-# is for large images.
+# Expansion factor, channels, blocks and stride of each group. In the paper, for large images, the
+# group of 24 channels has a stride of 2.
 _MOBILENET = (
     (1, 16, 1, 1),
     (6, 24, 2, 1),
@@ -353,15 +352,14 @@ def mobilenet_v2(
 ) -> nn.Module:
     """Make a MobileNetV2 for small images.
 
-    It halves them three times instead of five. A block that keeps the image's size but not its
-    channels has a projection for a shortcut, where the paper has none.
-
-    `width` multiplies the channels of every group; 1 has 2.3 million parameters for 10 classes.
+    It halves images three times, not five times. A block that changes the channels but not the
+    image's size has a projection as its shortcut; in the paper it has no shortcut. `width`
+    multiplies the channels of every group; a width of 1 has 2.3 million parameters for 10 classes.
 
     Source:
         Sandler et al. 2018, arXiv:1801.04381, table 2, with the strides and the projections of
-        Kuang's pytorch-cifar, with which Jiang et al. 2019 trained. The projections, and an
-        expansion of the first group by 1, have 60,240 parameters.
+        Kuang's pytorch-cifar, which Jiang et al. 2019 used. The projections, and an expansion of
+        the first group by 1, have 60,240 parameters.
     """
     last = round(1280 * width)
     return Classifier(_mobilenet_features(channels_in, width, last), last, classes, he=False)

@@ -9,9 +9,9 @@ from selective_backprop_lab.shapes import Float
 def small_cnn(channels_in: int, classes: int, image_size: int, *, width: int = 32) -> nn.Module:
     """Make a net of three convolutions, each with BatchNorm and ReLU, and a linear layer.
 
-    Images of at least 4 pixels a side are halved after each of the first two, and once more at the
-    start where they have more than 16. The first convolution has `width` channels, the others
-    twice as many.
+    Images need at least 4 pixels a side. They are halved after each of the first two convolutions,
+    and by the first itself if they have more than 16 pixels a side. The first convolution has
+    `width` channels, the others twice as many.
     """
     return nn.Sequential(
         _block(channels_in, width, stride=2 if image_size > 16 else 1),
@@ -25,7 +25,7 @@ def small_cnn(channels_in: int, classes: int, image_size: int, *, width: int = 3
 
 
 def linear(channels_in: int, classes: int, image_size: int) -> nn.Module:
-    """Make a linear layer on the pixels, for what cannot learn all that it is shown."""
+    """Make a linear layer on the pixels, as a model that cannot learn everything."""
     return nn.Sequential(nn.Flatten(), nn.Linear(channels_in * image_size**2, classes))
 
 
@@ -44,12 +44,12 @@ def perceptron(channels_in: int, classes: int, image_size: int) -> nn.Module:
 def resnet9(channels_in: int, classes: int, image_size: int = 32, *, width: int = 64) -> nn.Module:
     """Make a residual net of eight convolutions and a linear layer, for images of 8 pixels or more.
 
-    The first convolution has `width` channels, the last have eight times as many. 64 has 6.6
-    million parameters; 16 trains more than ten times faster on a CPU.
+    The first convolution has `width` channels, the last have eight times as many. A width of 64 has
+    6.6 million parameters; a width of 16 trains more than ten times faster on a CPU.
 
     Source:
-        Page 2018, "How to train your ResNet", with the maximum over whatever is left of the
-        image in place of a 4 x 4 pool, so that 28 x 28 pixels will do as well as 32 x 32.
+        Page 2018, "How to train your ResNet", with the maximum over the last feature map in place
+        of a 4 x 4 pool, so that images of 28 x 28 pixels work as well as 32 x 32.
     """
     return nn.Sequential(
         _block(channels_in, width),
@@ -80,7 +80,7 @@ class _Residual(nn.Module):
 
 
 class _Brightest(nn.Module):
-    """The maximum of each channel: unlike adaptive pooling, its backward is deterministic."""
+    """The maximum of each channel. Unlike adaptive pooling, its backward pass is deterministic."""
 
     def forward(self, images: Images) -> Float[Tensor, "candidate channel"]:
         return images.amax(dim=(2, 3))

@@ -23,18 +23,18 @@ def vision_transformer(
 ) -> nn.Module:
     """Make a net that attends to the patches of an image, without BatchNorm and dropout.
 
-    It has `depth` blocks of attention and a perceptron. A patch of `patch` x `patch` pixels, a
-    divisor of the image's side, has `width` features, a multiple of the attention's `heads`. A
-    width of 384 has 21.3 million parameters at 12 blocks.
+    It has `depth` blocks of attention and a perceptron. Each patch has `patch` x `patch` pixels,
+    where `patch` must divide the image's side, and `width` features, a multiple of `heads`. A width
+    of 384 has 21.3 million parameters at 12 blocks.
 
     Source:
         Dosovitskiy et al. 2021, arXiv:2010.11929; the mean over patches in place of a class token
-        as in Beyer et al. 2022, arXiv:2205.01580, with positions that are learned.
+        as in Beyer et al. 2022, arXiv:2205.01580, but with learned positions.
     """
     if image_size % patch or not image_size:
         raise sb.ConfigurationError(
-            f"images of {image_size} pixels a side have no whole number of patches of {patch}; "
-            "take images whose side is a multiple of it, or another model"
+            f"images of {image_size} pixels a side cannot be cut into patches of {patch} pixels; "
+            f"use images whose side is a multiple of {patch}, or another model"
         )
     if width % heads:
         raise sb.ConfigurationError(
@@ -50,7 +50,7 @@ def vision_transformer(
 
 
 class _Patches(nn.Module):
-    """Each patch as a vector of features, to which its place is added."""
+    """Each patch as a vector of features, plus a vector of its position."""
 
     def __init__(self, channels_in: int, width: int, patch: int, count: int) -> None:
         super().__init__()
@@ -62,9 +62,9 @@ class _Patches(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a perceptron, each after a LayerNorm and added to what comes in.
+    """Attention and a perceptron, each after a LayerNorm and added to its input.
 
-    With `causal`, each place attends to itself and to the places before it.
+    With `causal`, each position attends only to itself and to earlier positions.
     """
 
     def __init__(self, width: int, heads: int, *, causal: bool = False) -> None:
@@ -78,7 +78,7 @@ class Block(nn.Module):
         )
 
     def forward(self, patches: Patches) -> Patches:
-        """Return the places' features after the block."""
+        """Return the features of all positions after the block."""
         patches = patches + self._attended(self.before_attention(patches))
         return patches + self.perceptron(patches)
 

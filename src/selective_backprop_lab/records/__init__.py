@@ -1,4 +1,4 @@
-"""Records of runs: one schema, its writer and reader, and where a number comes from.
+"""Records of runs: one schema, its writer and reader, and the code and machine of each number.
 
-Knows nothing of training. Read `schema.py` first: it says what a record holds.
+Nothing here knows training. Read `schema.py` first: it says what a record holds.
 """

@@ -1,13 +1,13 @@
-"""What became of each training example of a run: one file beside the run's record.
+"""The history of each training example of a run, in one file beside the run's record.
 
-Of the record `<name>.jsonl` it is `<name>.examples.npz`: NumPy arrays,
-compressed, none of them pickled, written when the run ends. Its arrays are `version`, the format's,
-and the fields of `ExampleHistory`; one whose value is None is missing. The i-th entry of an array
-along `example` is of the data set's i-th example.
+The file of the record `<name>.jsonl` is `<name>.examples.npz`. It holds compressed NumPy arrays,
+none of them pickled, and is written when the run ends. The arrays are `version`, the version of the
+format, and the fields of `ExampleHistory` that are not None. The i-th entry along the axis
+`example` belongs to the data set's i-th example.
 
-An example is seen when the model in training passes it forward, for training (in training mode)
-or to score it (in eval mode), with the augmentation of that moment. No pass is made for this file.
-A pass of another model, such as a small proxy, counts as scoring and shows nothing.
+An example is seen when the model makes a forward pass on it, to train (in training mode) or to
+score (in eval mode), with the augmentation of that moment. No pass is made for this file. A pass of
+another model, such as a small proxy, counts as scoring, but the example is not seen.
 """
 
 from collections.abc import Iterator
@@ -23,12 +23,12 @@ from selective_backprop_lab.shapes import Int64
 
 VERSION = 1
 SUFFIX = ".examples.npz"
-EXTREMES = 18  # examples that are shown as the most selected, and as many as the least
-DOUBTED = 64  # examples that are shown as those whose labels were doubted most
-# Bytes, uncompressed: of some 20 million examples. A few kB of zeros would fill any memory.
+EXTREMES = 18  # number of most and of least selected examples to show
+DOUBTED = 64  # number of examples to show whose labels were doubted most
+# Bytes, uncompressed: enough for 20 million examples. A few kB of zeros could fill all memory.
 _LARGEST = 2**30
 
-# Of an array: the type of its numbers, to which an annotation adds the names of its axes.
+# The types of arrays. The annotation of a field adds the names of its axes.
 Float32s = Annotated[np.ndarray, np.float32]
 Int32s = Annotated[np.ndarray, np.int32]
 Int64s = Annotated[np.ndarray, np.int64]
@@ -37,27 +37,27 @@ UInt8s = Annotated[np.ndarray, np.uint8]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ExampleHistory:
-    """What became of each example of one run; its annotations are the format of the file.
+    """The history of each example of one run. The annotations are the format of the file.
 
     Raises:
-        ValueError: if a value is of another type or shape, or is no class or index that there is.
+        ValueError: if a value is of another type or shape, or is not an existing class or index.
     """
 
-    passes: float  # how often an example came up for training, in the mean over examples not pruned
+    passes: float  # how often an unpruned example came up for training, on average
     class_name: tuple[str, ...]  # in order of the labels
     label: Annotated[Int64s, "example"]  # as trained on
-    prediction: Annotated[Int64s, "example"]  # the class last seen as likeliest; -1 if never seen
+    prediction: Annotated[Int64s, "example"]  # the last predicted class; -1 if never seen
     confidence: Annotated[Float32s, "example"]  # its probability; NaN if never seen
     selected: Annotated[Int32s, "example"]  # how often it was trained on
     scored: Annotated[Int32s, "example"]  # how often it was scored by a forward pass
-    loss_last: Annotated[Float32s, "example"]  # the loss last seen; NaN if never
-    loss_mean: Annotated[Float32s, "example"]  # over all that were seen; NaN if never
+    loss_last: Annotated[Float32s, "example"]  # the last loss seen; NaN if never seen
+    loss_mean: Annotated[Float32s, "example"]  # the mean of all losses seen; NaN if never seen
     looks: Annotated[Int32s, "example"]  # how often it was seen with finite outputs
-    # Of the probability of the label and of the likeliest other class, the other's share minus the
-    # label's: the mean over all looks, the k-th of which weighs k; NaN if never seen.
+    # (q - p) / (q + p), where p is the probability of the label and q that of the likeliest other
+    # class: the mean over all looks, in which the k-th look has weight k; NaN if never seen.
     doubt: Annotated[Float32s, "example"]
     portrait_index: Annotated[Int64s, "portrait"]  # the examples that are shown
-    # At most 32 pixels a side; missing where examples are no images.
+    # At most 32 pixels a side; missing if examples are no images.
     portrait_image: Annotated[UInt8s, "portrait height width channel"] | None = None
     label_clean: Annotated[Int64s, "example"] | None = None  # before labels were flipped, if any
 
@@ -89,7 +89,7 @@ class ExampleHistory:
             raise ValueError(f"portrait_image is of shape {image.shape}, expected 1 or 3 channels")
 
     def _arrays(self) -> Iterator[tuple[str, np.ndarray, type, list[str]]]:
-        """Yield each array that is there with the type and the axes of its annotation."""
+        """Yield each array that is not None, with the type and the axes of its annotation."""
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, np.ndarray):
@@ -110,8 +110,8 @@ def extremes(
 ) -> dict[str, Int64[np.ndarray, " example"]]:
     """Return all examples in two orders: the "most" and the "least" selected first.
 
-    Of examples that were selected equally often, the harder one counts as selected more. One that
-    was never seen, with a mean loss of NaN, comes last.
+    If examples were selected equally often, the harder one counts as selected more. Examples that
+    were never seen, with a mean loss of NaN, come last.
     """
     return {
         "most": np.lexsort((-loss_mean, -selected)),
@@ -120,12 +120,12 @@ def extremes(
 
 
 def examples_path(record: str | Path) -> Path:
-    """Return the file that lies beside a record."""
+    """Return the path of the file beside a record."""
     return Path(record).with_suffix(SUFFIX)
 
 
 def write_examples(history: ExampleHistory, record: str | Path) -> Path:
-    """Write what became of a run's examples beside its record, whole or not at all.
+    """Write the history of a run's examples beside its record, whole or not at all.
 
     Raises:
         OSError: if it cannot be written.
@@ -138,7 +138,7 @@ def write_examples(history: ExampleHistory, record: str | Path) -> Path:
 
 
 def read_examples(record: str | Path) -> ExampleHistory | None:
-    """Return what became of a run's examples; None where nothing was written of them.
+    """Return the history of a run's examples; None if there is no file.
 
     Raises:
         RecordError: if the file is damaged, or of another version.
@@ -147,7 +147,7 @@ def read_examples(record: str | Path) -> ExampleHistory | None:
     if not path.exists():
         return None
     try:
-        # NumPy does not close what it cannot read.
+        # NumPy does not close a file that it cannot read.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             size = sum(each.file_size for each in file.zip.infolist())
             if size > _LARGEST:
@@ -161,9 +161,9 @@ def read_examples(record: str | Path) -> ExampleHistory | None:
             found["passes"] = float(found["passes"].item())
             found["class_name"] = tuple(map(str, found["class_name"].tolist()))
             return ExampleHistory(**found)
-    except Exception as error:  # damaged bytes make the reader raise nearly anything
+    except Exception as error:  # damaged bytes may make the reader raise anything
         raise sb.RecordError(f"{path}: damaged, or no file of examples ({error}).") from error
     raise sb.RecordError(
-        f"{path}: version {version}, this code reads version {VERSION}. Read it with the version "
-        "that wrote it."
+        f"{path}: version {version}, but this code reads version {VERSION}. Read it with the "
+        "version of selective-backprop that wrote it."
     )

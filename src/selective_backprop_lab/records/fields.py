@@ -1,4 +1,4 @@
-"""Values from a file, checked against the types of the fields that they are for."""
+"""Check values from a file against the types of their fields."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -10,7 +10,7 @@ _WORDS = {int: "a whole number below 2**63", float: "a number", str: "text"}
 
 
 def read_fields(kind: type[Any], entry: Mapping[str, Any]) -> Any:
-    """Return a dataclass from values by name; values of other names are left out.
+    """Return a dataclass from values by name; values with unknown names are left out.
 
     A field whose default is None may be missing.
 
@@ -26,16 +26,16 @@ def read_fields(kind: type[Any], entry: Mapping[str, Any]) -> Any:
 
 
 def read_value(value: Any, kind: Any, name: str) -> Any:
-    """Return a value as a field of a type holds it: numbers as float where it holds floats.
+    """Return a value as its field holds it: for a float field, a whole number becomes a float.
 
-    A typed dictionary says what some keys of a mapping are; the mapping may have others, and stays
-    as it is. So does one whose type is `Annotated` by a typed dictionary.
+    A typed dictionary, also one in an `Annotated`, gives the types of some keys of a mapping. The
+    mapping may have other keys, and is returned unchanged.
 
     Raises:
-        ValueError: if it is of another type; the message has the name.
+        ValueError: if the value is of another type; the message has the name.
     """
     origin, inner, is_record, is_typed = _shape(kind)
-    if origin is UnionType:  # of None and one other
+    if origin is UnionType:  # of None and one other type
         return None if value is None else read_value(value, inner[0], name)
     if origin is Annotated:
         return read_value(value, inner[1], name)
@@ -52,7 +52,7 @@ def read_value(value: Any, kind: Any, name: str) -> Any:
         return value
     if origin in (list, tuple) and isinstance(value, list):
         return origin(read_value(each, inner[0], f"an entry of {name}") for each in value)
-    # A larger whole number is no counter, no seed and no float.
+    # Larger whole numbers cannot be counters, seeds or floats.
     whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
     if (kind is int and whole) or (kind is float and (whole or isinstance(value, float))):
         return kind(value)
@@ -67,8 +67,8 @@ _hints, _fields = cache(get_type_hints), cache(fields)
 
 @cache
 def _shape(kind: Any) -> tuple[Any, tuple[Any, ...], bool, bool]:
-    """Return a type's origin and arguments, and whether it is a dataclass, or a typed dictionary.
+    """Return a type's origin and arguments, and whether it is a dataclass or a typed dictionary.
 
-    Records hold millions of values of a few types.
+    This is cached, because records hold millions of values of a few types.
     """
     return get_origin(kind), get_args(kind), is_dataclass(kind), is_typeddict(kind)

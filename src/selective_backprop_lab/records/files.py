@@ -1,4 +1,4 @@
-"""Files that a crash or a power cut leaves whole."""
+"""Write files that stay whole in a crash or a power cut."""
 
 import os
 from collections.abc import Generator
@@ -9,13 +9,13 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: Path, *, before: Path | None = None) -> Generator[BufferedWriter]:
-    """Write a file beside its place in the body, and put it there, whole or not at all.
+    """Write a temporary file in the body, then move it to its path, whole or not at all.
 
     Args:
-        path: its place.
-        before: where the file that was there is moved; None to let it go.
+        path: the final path of the file.
+        before: where an earlier file at `path` is moved to; None deletes it.
     """
-    # Processes that write the same file at the same time must not write into one another's.
+    # Processes that write the same file at the same time must not share a temporary file.
     fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         with fresh.open("wb") as file:
@@ -28,8 +28,8 @@ def replacing(path: Path, *, before: Path | None = None) -> Generator[BufferedWr
     finally:
         with suppress(OSError):
             fresh.unlink(missing_ok=True)
-    # A new name survives a power cut once its folder is on the disk. Not every system can open a
-    # folder; there the file's own sync has to do.
+    # A new name survives a power cut only after its folder is synced. Some systems cannot open a
+    # folder; there the sync of the file must suffice.
     with suppress(OSError):
         folder = os.open(path.parent, os.O_RDONLY)
         try:

@@ -1,11 +1,11 @@
-"""Records as one table: a row for each evaluation of each run, for pandas to ask.
+"""Records as one pandas table, with a row for each evaluation of each run.
 
     import selective_backprop_lab as lab
 
     evaluations = lab.frame("records/demo")
     evaluations.groupby(["length", "arm", "seed"]).error.last()
 
-What a page, a table, a figure or a verdict says is a question to this table; see `analysis`.
+All pages, tables, figures and verdicts are computed from this table; see `analysis`.
 """
 
 import math
@@ -21,37 +21,37 @@ from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.datasets import TEXTS, base_name
 from selective_backprop_lab.records.schema import Point, Run, read_runs
 
-# What is said of a run stands in each of its rows.
+# These columns have the same value in all rows of a run.
 OF_A_RUN: Mapping[str, str] = {
     "run": "name of the record; with `folder` it names one run",
     "folder": "folder of the record",
     "finished": "whether the run came to its end",
     "arm": "name of the strategy",
-    "seed": "of the run",
-    "length": "how long the run was meant to be, in `unit`",
+    "seed": "seed of the run",
+    "length": "planned length of the run, in `unit`",
     "unit": "of `length`: epochs, cost (passes of traditional training) or seconds",
-    "data": "name of the data set; of a mapping that describes one, its name",
-    "model": "name of the net; of a mapping that describes one, its name",
-    "learning_rate": "highest of the run",
+    "data": "name of the data set",
+    "model": "name of the net",
+    "learning_rate": "highest learning rate of the run",
     "device": "cpu or cuda",
     "code": "version of the code that ran",
-    "model_file": "fingerprint of the file of a model of the user's own; None of another",
-    "data_file": "fingerprint of the file of data of the user's own; None of others",
+    "model_file": "fingerprint of the file of a user's own model; None for the lab's",
+    "data_file": "fingerprint of the file of a user's own data; None for the lab's",
     "machine": "GPU, processor, its instructions, cores, threads and memory, in words",
-    "command": "what was typed",
-    "started": "ISO 8601, UTC",
-    "config": "all that was in force, flat: `recipe.batch_size` and the like",
-    "versions": "of Python and of libraries",
-    "meters": "what was counted over the whole run; empty for an unfinished one",
+    "command": "the command that was typed",
+    "started": "start of the run: ISO 8601, UTC",
+    "config": "the whole configuration, flat, with keys such as `recipe.batch_size`",
+    "versions": "versions of Python and of libraries",
+    "meters": "counts over the whole run; empty for an unfinished run",
     "observations": "what probes saw",
-    "evaluations": "how many there are",
+    "evaluations": "number of evaluations",
 }
 OF_AN_EVALUATION: Mapping[str, str] = {
-    "evaluation": "its number, from 0; -1 in the one row of a run that has none",
-    "error": "test error in percent; of text, bits per byte",
-    "progress": "share of the run's own length, 0 to 1",
+    "evaluation": "number of the evaluation, from 0; -1 in the only row of a run without any",
+    "error": "test error in percent; for text, bits per byte",
+    "progress": "fraction of the run's own length, 0 to 1",
     "epoch": "passes over the data so far",
-    "cost": "passes of traditional training so far: scoring 1, training 3, per example",
+    "cost": "passes of traditional training so far; scoring costs a third of training",
     "seconds": "wall seconds so far, evaluations left out",
     "cpu_seconds": "CPU seconds of the process so far, evaluations left out",
     "updates": "optimiser steps so far",
@@ -60,20 +60,20 @@ OF_AN_EVALUATION: Mapping[str, str] = {
     "scored": "forward passes for scoring so far, in examples",
     "trained": "forward and backward passes for training so far, in examples",
     "forwards": "forward passes so far, for scoring and for training, in examples",
-    "test_error": "percent",
+    "test_error": "test error in percent",
     "test_loss": "mean cross-entropy on the test set, in nats",
-    "train_loss": "mean over the training batches since the evaluation before",
-    "rate": "share trained on of the candidates since the evaluation before",
+    "train_loss": "mean loss of the training batches since the last evaluation",
+    "rate": "share of the candidates since the last evaluation that were trained on",
     "phases": "seconds so far by phase: load, score, select, forward, backward, step, other",
-    "overhead": "wall seconds of setting up and of evaluations so far; NaN where not metered",
-    "class_errors": "error of each class in percent, in order of the labels; None if not kept",
-    "ranking": "area under the curve, 0 to 1, of two classes; NaN otherwise",
+    "overhead": "wall seconds of setting up and of evaluations so far; NaN if not recorded",
+    "class_errors": "error of each class in percent, in order of the labels; None if not recorded",
+    "ranking": "area under the curve, 0 to 1, for two classes; NaN otherwise",
 }
 COLUMNS: Mapping[str, str] = {**OF_A_RUN, **OF_AN_EVALUATION}
 
 
 def frame(*places: str | Path) -> pd.DataFrame:
-    """Return all evaluations of all runs of some folders of records, described by `COLUMNS`.
+    """Return all evaluations of all runs in some folders, with the columns of `COLUMNS`.
 
     Raises:
         RecordError: if a folder is missing, or one of its records cannot be read.
@@ -89,7 +89,7 @@ def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
 
 
 def runs_of(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each run: its first evaluation, or the row of a run without any."""
+    """Return one row for each run: its first evaluation, or its only row if there is none."""
     return evaluations[evaluations.evaluation <= 0]
 
 
@@ -99,10 +99,10 @@ def each_run(evaluations: pd.DataFrame) -> Iterator[Any]:
 
 
 def length_of(run: Run) -> Budget:
-    """Return how long a run was meant to be.
+    """Return the planned length of a run.
 
     Raises:
-        RecordError: if its configuration does not say.
+        RecordError: if its configuration does not hold a length.
     """
     config = run.header.config
     budgeted = config.get("budget") is not None
@@ -117,12 +117,12 @@ def length_of(run: Run) -> Budget:
 
 
 def is_text(data: Any) -> bool:
-    """Whether data of a name are text, of which each byte is predicted from the bytes before."""
+    """Whether a name stands for text, in which each byte is predicted from the bytes before."""
     return base_name(str(data)) in TEXTS
 
 
 def machine_of(hardware: Mapping[str, Any]) -> str:
-    """Describe a machine as a header holds it."""
+    """Describe the machine in a header, in words."""
 
     def counted(noun: str) -> str | None:
         number = hardware.get(f"{noun}s")
@@ -147,7 +147,7 @@ def flat(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rows(run: Run) -> Iterator[tuple[Any, ...]]:
     header, config, length = run.header, flat(run.header.config), length_of(run)
-    # Readers look at these mappings, and nobody changes them: all rows of a run share them.
+    # All rows of a run share these mappings, because nobody changes them.
     own = (
         run.name,
         "" if run.path is None else str(run.path.parent),
@@ -180,7 +180,7 @@ def _rows(run: Run) -> Iterator[tuple[Any, ...]]:
 
 
 def _name(described: Any) -> str:
-    """Return how data or a model is called: its name, where it is described by a mapping."""
+    """Return the name of data or a model, also if a mapping describes it."""
     if isinstance(described, Mapping):
         return str(described.get("name", described))
     return "–" if described is None else str(described)

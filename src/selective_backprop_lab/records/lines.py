@@ -1,7 +1,7 @@
-"""Records as lines of strict JSON, numbers that JSON does not know included, and their names.
+"""Records as lines of strict JSON, and their names.
 
-JSON has no NaN and no infinity: they are stored as the strings "NaN", "Infinity" and "-Infinity"
-and read back as numbers. A text that is exactly one of these therefore comes back as a number.
+JSON has no NaN and no infinity. They are stored as the strings "NaN", "Infinity" and "-Infinity",
+and read back as numbers. A text that equals one of these strings also comes back as a number.
 """
 
 import hashlib
@@ -14,32 +14,32 @@ from typing import Any, TypedDict
 import selective_backprop as sb
 
 SUFFIX = ".jsonl"
-# In lines without these nothing is to be undone: numbers that are not finite, and no text.
+# Only lines that match need to be revived: they hold non-finite numbers or characters beyond ASCII.
 _SPELLED = re.compile(rb'"(NaN|-?Infinity)"|\\ud|[^\x00-\x7f]', re.IGNORECASE)
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 class Strategy(TypedDict):
-    """What names a run's strategy, beside its options."""
+    """The name of a run's strategy, beside its options."""
 
     name: str
 
 
 class Identity(TypedDict):
-    """What names a run's record, beside all else that was chosen."""
+    """The parts of a run's identity that name its record."""
 
     strategy: Strategy
     seed: int
 
 
 def encode(entry: Mapping[str, Any], *, sort: bool = False) -> bytes:
-    """Return a mapping as one line of strict JSON, its line break included.
+    """Return a mapping as one line of strict JSON, with its line break.
 
-    It may hold numbers (NumPy's and torch's too), text, booleans, None, and lists and mappings of
-    them. Tuples come back as lists, keys as text. Equal mappings give equal lines with `sort`.
+    It may hold numbers (also of NumPy and torch), text, booleans, None, and lists and mappings of
+    them. Tuples are read back as lists, keys as text. With `sort`, equal mappings give equal lines.
 
     Raises:
-        RecordError: if there is anything else in it.
+        RecordError: if the mapping holds anything else.
     """
     return json.dumps(_plain(entry), sort_keys=sort, allow_nan=False).encode() + b"\n"
 
@@ -64,14 +64,14 @@ def decode(line: bytes) -> dict[str, Any]:
 
 
 def record_name(identity: Mapping[str, Any]) -> str:
-    """Return the name of the file that a run of this identity is recorded in."""
+    """Return the file name of the record of a run with this identity."""
     key = hashlib.sha256(encode(identity, sort=True)).hexdigest()[:8]
     strategy = re.sub(r"[^A-Za-z0-9._-]+", "_", identity["strategy"]["name"])[:60]
     return f"{strategy}-seed{identity['seed']}-{key}{SUFFIX}"
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as strict JSON can hold it."""
+    """Return a value in a form that strict JSON can hold."""
     if isinstance(value, Mapping):
         return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -80,16 +80,16 @@ def _plain(value: Any) -> Any:
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if getattr(value, "ndim", None) == 0:  # one number of NumPy's or torch's
+    if getattr(value, "ndim", None) == 0:  # a single number of NumPy or torch
         return _plain(value.item())
     raise sb.RecordError(
-        f"{value!r} is a {type(value).__name__}; a record holds numbers, text, lists and mappings "
-        "of them. Write down what it stands for instead."
+        f"{value!r} is a {type(value).__name__}, but a record holds only numbers, text, and lists "
+        "and mappings of them. Convert the value first."
     )
 
 
 def _revive(value: Any) -> Any:
-    """Undo `_plain`'s spelling of numbers that are not finite."""
+    """Turn the strings that `_plain` wrote for non-finite numbers back into numbers."""
     if isinstance(value, dict):
         return {_drawable(key): _revive(entry) for key, entry in value.items()}
     if isinstance(value, list):
@@ -98,5 +98,5 @@ def _revive(value: Any) -> Any:
 
 
 def _drawable(text: str) -> str:
-    """Return a text with a "?" for what is no text, which a command line and JSON may hold."""
+    """Return a text with "?" for characters that cannot be encoded, as command lines may hold."""
     return text if text.isascii() else text.encode(errors="replace").decode()

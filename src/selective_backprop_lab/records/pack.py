@@ -1,8 +1,8 @@
 """Packs: all records of a folder in one compressed file, `runs.jsonl.xz`.
 
-Uncompressed it is the lines of one record after the other, each beginning with its header. Records
-of one study repeat each other, so that a pack takes a tenth of their size. A record that has a file
-and is in the pack as well is read from the file.
+Uncompressed, it holds the lines of one record after the other, each beginning with its header.
+Similar runs have similar records, so a pack has a tenth of their size. If a record is both in a
+file and in the pack, the file is read.
 """
 
 import lzma
@@ -18,13 +18,13 @@ from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.lines import Identity, decode, record_name
 
 PACK = "runs.jsonl.xz"
-# Bytes, uncompressed; some 100,000 runs of the study. All of a pack is read into memory.
+# Bytes, uncompressed: enough for about 100,000 runs. A whole pack is read into memory.
 _LARGEST = 2**28
 _HEADER = b'{"kind": "run"'
 
 
 def packed(folder: Path) -> Mapping[str, bytes]:
-    """Return the lines of each record of a folder's pack by name; none where there is no pack.
+    """Return the lines of each record in a folder's pack, by name; empty without a pack.
 
     Raises:
         RecordError: if the pack cannot be read.
@@ -38,10 +38,10 @@ def packed(folder: Path) -> Mapping[str, bytes]:
 
 
 def pack(files: Iterable[Path]) -> None:
-    """Move records from their files into the packs of their folders, replacing namesakes.
+    """Move records from their files into the packs of their folders; they replace older ones there.
 
     Raises:
-        RecordError: if a pack that is there cannot be read, or would become too large to be.
+        RecordError: if an existing pack cannot be read, or would become too large.
     """
     folders: dict[Path, list[Path]] = {}
     for file in files:
@@ -52,8 +52,8 @@ def pack(files: Iterable[Path]) -> None:
             content = b"".join(records[name] for name in sorted(records))
             if len(content) > _LARGEST:
                 raise sb.RecordError(
-                    f"{folder / PACK}: would hold {len(content) / 2**20:,.0f} MiB of records, and "
-                    f"at most {_LARGEST / 2**20:.0f} are read; move some to a folder of their own."
+                    f"{folder / PACK}: would hold {len(content) / 2**20:,.0f} MiB of records, but "
+                    f"at most {_LARGEST / 2**20:.0f} are read; move some to another folder."
                 )
             with replacing(folder / PACK) as out:
                 out.write(lzma.compress(content, preset=6))
@@ -62,16 +62,16 @@ def pack(files: Iterable[Path]) -> None:
 
 
 def unpack_into(folder: Path, source: Path) -> list[Path]:
-    """Write the records of a pack as files, and return these in order of name.
+    """Write the records of a pack as files, and return their paths in order of name.
 
     Raises:
-        RecordError: if the pack cannot be read, or a file of a record's name is there.
+        RecordError: if the pack cannot be read, or a record's file exists already.
     """
     records = _split(source)
     folder.mkdir(parents=True, exist_ok=True)
     there = [name for name in records if (folder / name).exists()]
     if there:
-        raise sb.RecordError(f"{folder / there[0]} is there already; name another folder")
+        raise sb.RecordError(f"{folder / there[0]} exists already; name another folder")
     for name, content in records.items():
         (folder / name).write_bytes(content)
     return [folder / name for name in sorted(records)]
@@ -83,7 +83,7 @@ def _remembered(path: Path, changed: int, size: int) -> dict[str, bytes]:
 
 
 def _split(path: Path) -> dict[str, bytes]:
-    """Return each record of a pack under its name."""
+    """Return each record of a pack by name."""
     records: dict[str, list[bytes]] = {}
     lines: list[bytes] = []
     for number, line in enumerate(_lines(path), start=1):
@@ -101,7 +101,7 @@ def _split(path: Path) -> dict[str, bytes]:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a pack, which may unpack to thousands of times its size."""
+    """Yield the lines of a pack, and stop if it unpacks to too much."""
     room = _LARGEST
     try:
         with lzma.open(path) as file:
@@ -109,8 +109,8 @@ def _lines(path: Path) -> Iterator[bytes]:
                 room -= len(line)
                 if room < 0:
                     raise sb.RecordError(
-                        f"{path}: holds more than {_LARGEST / 2**20:.0f} MiB of records, which "
-                        "`selective-backprop pack` never writes."
+                        f"{path}: holds more than {_LARGEST / 2**20:.0f} MiB of records, more than "
+                        "`selective-backprop pack` ever writes."
                     )
                 yield line
     except (OSError, EOFError, lzma.LZMAError) as error:
@@ -119,7 +119,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 @contextmanager
 def _locked(folder: Path) -> Generator[None]:
-    """Keep other processes from changing the same pack; where locks are not known, hope."""
+    """Keep other processes from changing the same pack, except on systems without locks."""
     try:
         import fcntl
     except ImportError:  # Windows

@@ -1,4 +1,4 @@
-"""Which code ran, with which versions, on what hardware: what a number needs to mean anything."""
+"""Which code ran, with which versions, and on which hardware."""
 
 import json
 import os
@@ -21,24 +21,24 @@ _GIB = 2**30
 
 
 class Hardware(TypedDict, total=False):
-    """A machine, described by what decides its speed and its rounding, and by no name of it."""
+    """A machine, described by what decides its speed and rounding, without its name."""
 
     cpu: str
     capability: str  # the instructions that torch computes with, such as "AVX2"
     cores: int
-    threads: int  # that torch uses for one operation
+    threads: int  # number of threads that torch uses for one operation
     memory_gib: float | None
     gpu: str | None
     system: str
 
 
 def provenance() -> dict[str, Any]:
-    """Return what every record of a measurement says: code, versions and hardware."""
+    """Return what every record of a measurement holds: code, versions and hardware."""
     return {"code_version": code_version(), "versions": versions(), "hardware": hardware()}
 
 
 def write_record(path: Path, command: str, found: Mapping[str, Any]) -> None:
-    """Write a record as JSON: the command, what ran on what, and what was found."""
+    """Write a record as JSON: the command, code and machine, and the findings."""
     path.parent.mkdir(parents=True, exist_ok=True)
     record = {"command": command, **provenance(), **found}
     with replacing(path) as file:
@@ -46,17 +46,14 @@ def write_record(path: Path, command: str, found: Mapping[str, Any]) -> None:
 
 
 def hardware() -> Hardware:
-    """Describe the machine.
-
-    What cannot be found out is "unknown", or None where a number stands.
-    """
+    """Describe the machine; what cannot be found out is "unknown" or None."""
     # A container or `taskset` may allow fewer cores than the machine has.
     allowed = getattr(os, "sched_getaffinity", None)
     return {
         "cpu": _cpu_model(),
         "capability": torch.backends.cpu.get_cpu_capability(),
         "cores": len(allowed(0)) if allowed else (os.cpu_count() or 1),
-        "threads": torch.get_num_threads(),  # that torch uses for one operation
+        "threads": torch.get_num_threads(),  # number that torch uses for one operation
         "memory_gib": _memory_gib(),
         "gpu": _gpu_model(),
         "system": platform.system() or "unknown",
@@ -64,7 +61,7 @@ def hardware() -> Hardware:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that decide the numbers: python, torch, numpy, selective_backprop."""
+    """Return the versions that affect results: python, torch, numpy, selective_backprop."""
     return {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
@@ -75,25 +72,25 @@ def versions() -> dict[str, str]:
 
 @cache
 def code_version() -> str:
-    """Say which source this package runs from, as it was at the import.
+    """Say which source code this package runs.
 
     Returns:
-        "git 1a2b3c4d5e6f", with " + uncommitted changes" where the package's files differ from
-        that commit; the version of the installed package where its files belong to no git
-        checkout (being installed *inside* somebody's checkout does not count); else "0+unknown".
+        "git 1a2b3c4d5e6f", with " + uncommitted changes" if the package's files differ from that
+        commit. If git does not track the package's files, the version of the installed package, or
+        "0+unknown".
     """
     tracked = _ask("git", "ls-files", "--error-unmatch", "__init__.py")
     commit = _ask("git", "rev-parse", "--verify", "HEAD") if tracked else None
     if not commit:
         return sb.__version__
     changes = _ask("git", "status", "--porcelain", "--", ".")
-    # A status that could not be had is no proof of a clean tree.
+    # If the status is unknown, the tree may not be clean.
     return f"git {commit[:12]}" + ("" if changes == "" else " + uncommitted changes")
 
 
 def _ask(*command: str) -> str | None:
-    """Return what a command prints, run beside the package's source; None where it fails."""
-    # Inside a git hook GIT_DIR points at a repository that need not be the source's.
+    """Return what a command prints, run in the package's folder; None if it fails."""
+    # Inside a git hook, GIT_DIR may point at another repository.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"
     try:
@@ -123,9 +120,9 @@ def _cpu_model() -> str:
     first = (line.partition(":") for line in described.partition("\n\n")[0].splitlines())
     found = {name.strip(): " ".join(value.split()) for name, _, value in first}
     if not found.get("model name"):
-        # Kernels for ARM give no model name: the architecture is better than nothing.
+        # Kernels for ARM give no model name, so the architecture has to do.
         return platform.processor() or platform.machine() or "unknown"
-    # On a virtual machine processors of several generations may have one name.
+    # On virtual machines, processors of several generations may share a name.
     known = {"family": found.get("cpu family"), "model": found.get("model")}
     numbers = ", ".join(f"{name} {number}" for name, number in known.items() if number)
     return f"{found['model name']} ({numbers})" if numbers else found["model name"]

@@ -1,19 +1,19 @@
-"""Records of runs: plain lines that survive a crash at any moment, and all that is ever drawn.
+"""Records of runs: lines of JSON that survive a crash at any moment.
 
-One run is one record of JSON lines, named `<strategy>-seed<k>-<key>.jsonl`, where the key is a
-short hash of the run's identity:
+All figures, tables and pages are made from records. A run has one record, named
+`<strategy>-seed<k>-<key>.jsonl`, where the key is a short hash of the run's identity:
 
     {"kind": "run", "schema": 2, "identity": {…}, "config": {…}, …}         what runs, written first
     {"kind": "point", "progress": 0.1, "test_error": 12.5, …}               one per evaluation
     {"kind": "observation", "probe": …, "seen": {…}, …}                     what a probe saw then
-    {"kind": "end", "status": "finished", "meters": {…}, …}                 only if it got there
+    {"kind": "end", "status": "finished", "meters": {…}, …}                 if the run finished
 
-The first line appears together with the file, whole or not at all; each later line is appended and
-forced to the disk before the writer returns. A crash can therefore only cost the line being
-written, and a record without its last line is a run that did not finish.
+The first line appears together with the file, whole or not at all. Each later line is appended and
+forced to the disk before the writer returns. So a crash costs at most the line being written, and a
+record without an end is that of an unfinished run.
 
-A folder keeps records as files, as one compressed pack (see `pack`), or both; reading a record asks
-for its path in the folder in either case.
+A folder keeps records as files, as one compressed pack (see `pack`), or both. In each case, a
+record is read by its path in the folder.
 """
 
 from collections.abc import Mapping
@@ -33,37 +33,37 @@ SCHEMA = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """What is known of a run at one evaluation; every counter counts from the run's start."""
+    """The state of a run at one evaluation; all counters count from the run's start."""
 
-    progress: float  # share of the run's own length, 0 to 1
+    progress: float  # fraction of the run's own length, 0 to 1
     epoch: float
-    cost: float  # in passes of traditional training: scoring 1, training 3, per example
-    seconds: float  # of wall time, evaluation left out
-    cpu_seconds: float  # of this process, evaluation left out
+    cost: float  # in passes of traditional training; scoring costs a third of training
+    seconds: float  # wall seconds, without evaluation
+    cpu_seconds: float  # CPU seconds of this process, without evaluation
     updates: int
     candidates: int
     loaded: int
-    scored: int  # forwards for scoring, in examples
-    trained: int  # forwards and backwards for training, in examples
+    scored: int  # forward passes for scoring, in examples
+    trained: int  # forward and backward passes for training, in examples
     test_error: float  # percent
     test_loss: float
     train_loss: float  # mean over the training batches since the last point
     rate: float  # share of the candidates since the last point that was trained on
     phases: Mapping[str, float]  # seconds: load, score, select, forward, backward, step, other
-    overhead: float | None = None  # wall seconds of setting up and of evaluations; None: unmetered
-    # Of each class in order of the labels, percent; NaN for one without test examples. None in
-    # records of before these were kept.
+    overhead: float | None = None  # wall seconds of setting up and evaluations; None if unrecorded
+    # Error of each class in percent, in order of the labels; NaN without test examples. None in
+    # older records.
     class_errors: tuple[float, ...] | None = None
-    ranking: float | None = None  # area under the curve, 0 to 1, where there are two classes
+    ranking: float | None = None  # area under the curve, 0 to 1, if there are two classes
 
     @property
     def forwards(self) -> int:
-        """Forward passes so far, in examples: for scoring and for training."""
+        """Forward passes so far, in examples, for scoring and for training."""
         return self.scored + self.trained
 
 
 class Composed(TypedDict, total=False):
-    """What was made of the data, as a configuration says it."""
+    """How the data were changed, as in a configuration."""
 
     skew: float
     copies: float
@@ -74,13 +74,13 @@ class Composed(TypedDict, total=False):
 
 
 class Tried(TypedDict, total=False):
-    """What is read of a recipe."""
+    """The parts of a recipe that are read."""
 
     learning_rate: float
 
 
 class Config(TypedDict, total=False):
-    """What is read of a configuration, which holds more."""
+    """The parts of a configuration that are read."""
 
     data: str
     model: str
@@ -96,18 +96,18 @@ class Config(TypedDict, total=False):
 
 
 class Meters(TypedDict, total=False):
-    """What is read of what was metered over a whole run."""
+    """The counts over a whole run that are read."""
 
-    class_shares: list[float]  # of the training data, in order of the labels; none of text
+    class_shares: list[float]  # of the training data, in order of the labels; missing for text
     prepared_cost: float
     test_examples: int
     train_error: float
-    # The share that looked wrong (`SelectiveLoader.wrong_labels`), 0 if it was no clear one.
+    # The share of labels that looked wrong (`SelectiveLoader.wrong_labels`); 0 if it is unclear.
     wrong_labels: float | None
 
 
 class End(TypedDict, total=False):
-    """What the last line of a record says."""
+    """The last line of a record."""
 
     status: str
     ended: str  # ISO 8601, UTC
@@ -119,16 +119,16 @@ class End(TypedDict, total=False):
 class Header:
     """What runs, and where: the first line of a record."""
 
-    identity: Annotated[Mapping[str, Any], Identity]  # what was chosen, by which the run is found
-    config: Annotated[Mapping[str, Any], Config]  # all that was in force, defaults included
+    identity: Annotated[Mapping[str, Any], Identity]  # the choices that distinguish this run
+    config: Annotated[Mapping[str, Any], Config]  # the whole configuration, with defaults
     device: str
     code_version: str
     versions: Mapping[str, str]
     hardware: Annotated[Mapping[str, Any], Hardware]
     command: str
     started: str  # ISO 8601, UTC
-    model_file: str | None = None  # fingerprint of the file that a model of the user's is made in
-    data_file: str | None = None  # and of the file that data of the user's are read in
+    model_file: str | None = None  # fingerprint of the file that makes a user's own model
+    data_file: str | None = None  # fingerprint of the file that reads a user's own data
 
     @property
     def arm(self) -> str:
@@ -153,8 +153,8 @@ class Header:
 class Observation:
     """What a probe saw at one moment of a run."""
 
-    probe: str  # in its own words
-    progress: float  # share of the run, 0 to 1
+    probe: str  # name of the probe
+    progress: float  # fraction of the run, 0 to 1
     seen: Mapping[str, Any]
 
 
@@ -170,31 +170,31 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the run came to its own end, as against a crash or an interruption."""
+        """Whether the run reached its end, without a crash or an interruption."""
         return self.end is not None and self.end.get("status") == "finished"
 
     @property
     def meters(self) -> Mapping[str, Any]:
-        """What was metered over the whole run; nothing of one that did not end."""
+        """The counts over the whole run; empty for an unfinished run."""
         return (self.end or {}).get("meters", {})
 
     @property
     def name(self) -> str:
-        """What messages call this run: its file, or its strategy and seed where it has none."""
+        """The run's name in messages: its file, or its strategy and seed without a file."""
         return self.path.name if self.path else f"{self.header.arm}, seed {self.header.seed}"
 
 
 def record_path(folder: str | Path, header: Header) -> Path:
-    """Return the file in which a run is recorded: same identity, same file."""
+    """Return the path of a run's record; the same identity gives the same path."""
     return Path(folder) / record_name(header.identity)
 
 
 def read_run(path: str | Path) -> Run:
-    """Read one record, up to its last whole line: from its file, else from the pack beside it.
+    """Read one record, up to its last whole line, from its file or from the pack beside it.
 
     Raises:
-        RecordError: if it cannot be read, does not begin with a header of this schema, or holds a
-            line (other than a last one, cut off) that is not what it should be.
+        RecordError: if the record cannot be read, does not begin with a header of this schema, or
+            holds an invalid line. A last line that was cut off is ignored.
     """
     path = Path(path)
     try:
@@ -205,7 +205,7 @@ def read_run(path: str | Path) -> Run:
             raise sb.RecordError(f"{path}: there is no such record.") from error
     except OSError as error:
         raise sb.RecordError(f"{path}: cannot be read ({error.strerror}).") from error
-    # What follows the last line break was being written when the run died.
+    # Bytes after the last line break were being written when the run died.
     lines = content.split(b"\n")[:-1]
     if not lines:
         raise sb.RecordError(f"{path}: no header; a record's first line says what ran.")
@@ -240,12 +240,12 @@ def read_run(path: str | Path) -> Run:
 
 
 def is_recorded(path: Path) -> bool:
-    """Return whether there is a record, finished or not, as a file or packed."""
+    """Return whether there is a record, finished or not, in a file or in a pack."""
     return path.exists() or path.name in packed(path.parent)
 
 
 def record_paths(folder: str | Path) -> list[Path]:
-    """Return every record of a folder, packed ones included, in order of name.
+    """Return the paths of all records of a folder, also of packed ones, in order of name.
 
     Raises:
         RecordError: if the folder is missing, or its pack cannot be read.
@@ -258,12 +258,12 @@ def record_paths(folder: str | Path) -> list[Path]:
 
 
 def read_runs(folder: str | Path) -> list[Run]:
-    """Read every record of a folder, in order of name; what was set aside is left out."""
+    """Read all records of a folder in order of name, except `.partial` and `.replaced` ones."""
     return [read_run(path) for path in record_paths(folder)]
 
 
 def pack_finished(folder: str | Path) -> int:
-    """Move the finished records of a folder into its pack, and return how many there were."""
+    """Move the finished records of a folder into its pack, and return their number."""
     loose = [path for path in record_paths(folder) if path.exists() and read_run(path).finished]
     if loose:
         pack(loose)
@@ -280,8 +280,8 @@ def _parse(line: bytes, where: str) -> dict[str, Any]:
         return decode(line)
     except ValueError as error:
         raise sb.RecordError(
-            f"{where}: not a line of a record ({error}). Only a record's last line may be cut off; "
-            "this file was changed after it was written."
+            f"{where}: not a line of a record ({error}). Only a record's last line may be cut off, "
+            "so this file was changed after it was written."
         ) from error
 
 
@@ -289,8 +289,8 @@ def _read_header(entry: dict[str, Any], where: str) -> Header:
     for name, expected in (("kind", "run"), ("schema", SCHEMA)):
         if entry.get(name) != expected:
             raise sb.RecordError(
-                f"{where}: {name} {entry.get(name)!r}, expected {expected!r}: a record's first "
-                "line says what ran, and one of another schema is for the version that wrote it."
+                f"{where}: {name} {entry.get(name)!r}, expected {expected!r}: this is not a "
+                "record's first line, or a version with another schema wrote it."
             )
     return _read_entry(Header, entry, where)
 

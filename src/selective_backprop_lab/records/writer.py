@@ -1,4 +1,4 @@
-"""Writing a record while its run happens, so that a crash costs one line at most."""
+"""Write a record while its run happens, so that a crash costs at most one line."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from selective_backprop_lab.records.schema import (
 
 
 class RunWriter:
-    """Records one run while it happens; without `end` the run stays unfinished.
+    """Record one run while it happens; without `end` the run stays unfinished.
 
     Example:
         >>> import tempfile
@@ -41,16 +41,16 @@ class RunWriter:
         with replacing(path) as file:
             file.writelines(lines)
         self.path = path
-        # Unbuffered, so that nothing can be left in memory when the process dies.
+        # Unbuffered, so that nothing is left in memory when the process dies.
         self._file = FileIO(path, "a")
 
     @classmethod
     def open(cls, folder: str | Path, header: Header, *, replace: bool = False) -> "RunWriter":
-        """Start the record of a run in a folder, which is made where it is missing.
+        """Start the record of a run in a folder, which is made if it is missing.
 
-        An unfinished record of the same run makes room, and with `replace` a finished one. Neither
-        is deleted: they stay beside the new file, as `.partial` and `.replaced`, with a number
-        where there are several, and so does what became of the examples.
+        An unfinished record of the same run is renamed to end in `.partial`. With `replace`, a
+        finished record is renamed to end in `.replaced`. A number follows if there are several. The
+        histories of their examples are renamed likewise.
 
         Raises:
             RecordError: if this run is recorded and finished, and `replace` is not set.
@@ -74,15 +74,15 @@ class RunWriter:
         points: Sequence[Point],
         observations: Sequence[Observation],
     ) -> "RunWriter":
-        """Take up the record of an unfinished run where a checkpoint of the run stands.
+        """Continue the record of an unfinished run from a checkpoint of the run.
 
-        What was recorded after the checkpoint is let go: the run comes to it again. The record
-        keeps the header that it has; `header` is for one that is lost.
+        Entries after the checkpoint are deleted, because the run will record them again. The record
+        keeps its header; `header` is used only if the record is lost.
         """
         path = record_path(folder, header)
         with suppress(sb.RecordError):
             header = read_run(path).header
-        # The sort is stable: what probes saw at a point follows it.
+        # The sort is stable, so what probes saw at a point follows it.
         entries = sorted([*points, *observations], key=lambda entry: entry.progress)
         return cls(path, [_line(entry) for entry in (header, *entries)])
 
@@ -95,13 +95,13 @@ class RunWriter:
         self._append(_line(observation))
 
     def end(self, meters: Mapping[str, Any], **more: Any) -> None:
-        """Record that the run is finished, and what was metered over all of it."""
+        """Record that the run is finished, with the counts over the whole run."""
         last = {"kind": "end", "status": "finished", "ended": utc_now(), **more}
         self._append(encode({**last, "meters": dict(meters)}))
         self.close()
 
     def close(self) -> None:
-        """Stop recording; without `end` before it the run counts as unfinished."""
+        """Stop recording; without an earlier `end`, the run counts as unfinished."""
         self._file.close()
 
     def __enter__(self) -> "RunWriter":
@@ -118,14 +118,14 @@ class RunWriter:
                 rest = rest[self._file.write(rest) or 0 :]
             os.fsync(self._file.fileno())
         except OSError:
-            # A full disk must not leave half a line in front of the next one.
+            # A full disk must not leave half a line before the next one.
             with suppress(OSError):
                 self._file.truncate(before)
             raise
 
 
 def is_finished(path: Path) -> bool:
-    """Return whether a finished record is there, as a file or packed, and can be read."""
+    """Return whether there is a finished record, in a file or a pack, that can be read."""
     try:
         return read_run(path).finished
     except sb.RecordError:

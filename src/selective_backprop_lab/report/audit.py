@@ -1,4 +1,4 @@
-"""Which training examples look mislabelled by what runs recorded: ranked, listed and shown."""
+"""Rank, list and show training examples that look mislabelled, from the records of runs."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -26,16 +26,16 @@ _PAGE = Template(
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """What runs of the same data say of its examples together."""
+    """What all runs on the same data together say about the examples."""
 
     suspects: sb.guide.Suspects  # the examples, ranked
-    runs: pd.DataFrame  # a row each, at least one
-    histories: tuple[ExampleHistory, ...]  # what became of each example, run by run
-    problems: tuple[str, ...]  # what could not be used, and what to do about it, a sentence each
+    runs: pd.DataFrame  # one row for each run, at least one
+    histories: tuple[ExampleHistory, ...]  # the histories of the examples, one for each run
+    problems: tuple[str, ...]  # sentences on what could not be used, and what to do about it
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The configuration of a run, of which the parts that name the data hold for all."""
+        """The configuration of the first run; its data are those of all runs."""
         return self.runs.config.iloc[0]
 
     @property
@@ -45,21 +45,21 @@ class Audit:
 
     @property
     def wrong(self) -> np.ndarray | None:
-        """Which labels were flipped on purpose, `[example]`; None where none were."""
+        """Which labels were flipped on purpose, `[example]`; None if none were."""
         first = self.histories[0]
         return None if first.label_clean is None else first.label != first.label_clean
 
     def mean(self, field: str) -> np.ndarray:
-        """Return the mean over runs of a field, `[example]`; NaN where it never was."""
+        """Return the mean over runs of a field, `[example]`; NaN if no run has a value."""
         values = [getattr(each, field) for each in self.histories]
         return pd.DataFrame(values, dtype=np.float64).mean().to_numpy()
 
     def ranked_by(self, field: str) -> sb.guide.Suspects:
-        """Rank the same examples by the mean of a loss alone."""
+        """Rank the same examples only by a loss, averaged over runs."""
         return sb.guide.audit(self.mean(field))
 
     def rows(self, count: int) -> list[dict[str, Any]]:
-        """Return the most suspicious examples, as they are shown."""
+        """Return the most suspicious examples as texts to show."""
         found, names = self.suspects, self.class_names
         assert found.labels is not None
         assert found.predictions is not None
@@ -109,13 +109,13 @@ def audit_runs(places: Sequence[Path]) -> Audit:
 
 
 def together(histories: Sequence[ExampleHistory]) -> sb.guide.Suspects:
-    """Rank examples by all looks of several runs; the surest of them says what it predicts."""
+    """Rank examples by all looks of several runs; predictions are those of the surest run."""
     first = histories[0]
     totals, looks = np.zeros(len(first)), np.zeros(len(first), np.int64)
     predictions, confidences = np.full(len(first), -1), np.full(len(first), np.nan)
     for each in histories:
         known = np.isfinite(each.doubt)
-        totals += np.where(known, each.doubt, 0.0) * each.looks  # a run weighs as many looks
+        totals += np.where(known, each.doubt, 0.0) * each.looks  # a run's weight is its looks
         looks += np.where(known, each.looks, 0)
         surer = each.confidence > np.nan_to_num(confidences, nan=-np.inf)
         predictions = np.where(surer, each.prediction, predictions)
@@ -132,12 +132,12 @@ def together(histories: Sequence[ExampleHistory]) -> sb.guide.Suspects:
 def _of_usual_labels(
     seen: Sequence[tuple[Any, ExampleHistory]], problems: list[str]
 ) -> list[tuple[Any, ExampleHistory]]:
-    """Return the runs with the labels that most of them trained on."""
+    """Return the runs that trained on the most frequent labels."""
     keys = [zlib.crc32(history.label.tobytes()) for _, history in seen]
     kept = [pair for pair, key in zip(seen, keys, strict=True) if key == mode(keys)]
     problems += [
         f"{run.run}: its examples have other labels than in {kept[0][0].run}, so it is left out. "
-        "Name it alone to audit it."
+        "To audit it, name only this record."
         for (run, _), key in zip(seen, keys, strict=True)
         if key != mode(keys)
     ]
@@ -145,10 +145,10 @@ def _of_usual_labels(
 
 
 def _why_none(run: Any) -> str:
-    """Say which command would record what becomes of a run's examples."""
+    """Say which command would record the history of a run's examples."""
     return (
         f"{run.run}: nothing is known of its examples. Only train and compare record them, when a "
-        f"run ends. To continue a run of train add --resume, to repeat a run add --again. It was "
+        f"run ends. To continue a run of train, add --resume; to repeat a run, add --again. It was "
         f"made by: {run.command}"
     )
 
@@ -162,7 +162,7 @@ def top_table(found: Audit, count: int) -> Table:
 
 
 def cuts_table(found: Audit, wrong: np.ndarray) -> Table:
-    """Return what is found at several cuts by this list, and by final and by mean loss alone."""
+    """Return how many flipped labels this list and lists by loss find, at several cuts."""
     rankings = {
         "audit": found.suspects,
         "final loss": found.ranked_by("loss_last"),
@@ -172,7 +172,7 @@ def cuts_table(found: Audit, wrong: np.ndarray) -> Table:
         [f"{cuts[0].share:.0%}"]
         + [f"{value:.1%}" for cut in cuts for value in (cut.precision, cut.recall)]
         for cuts in zip(*(each.cuts(wrong) for each in rankings.values()), strict=True)
-        if cuts[0].inspected  # of few examples a small share is none
+        if cuts[0].inspected  # a small share of few examples may be empty
     ]
     top = found.suspects.indices[: found.suspects.suspicious]
     called = top[np.array(found.suspects.likely()) == "wrong"]
@@ -189,9 +189,9 @@ def cuts_table(found: Audit, wrong: np.ndarray) -> Table:
 
 
 def write_list(found: Audit, folder: Path, count: int) -> list[Path]:
-    """Write `suspects.csv`, and a page of the suspects of which runs recorded a picture.
+    """Write `suspects.csv`, and a page of the suspects whose pictures were recorded.
 
-    Pictures go into a folder `suspects`, each named by the example's index in the data set.
+    Pictures go into a folder `suspects`, named by the examples' indices in the data set.
     """
     suspects, listed = found.suspects, found.suspects.indices[:count]
     pictures = {

@@ -1,7 +1,7 @@
-"""What the histories of examples say: which classes and which examples are trained on.
+"""Show which classes and which examples were trained on, from the histories of examples.
 
-Of several seeds, what is a number of each example or class is averaged; single examples are shown
-run by run, since their predictions are a run's own.
+Numbers per class are averaged over seeds. Single examples are shown run by run, because each run
+has its own predictions.
 """
 
 import base64
@@ -24,16 +24,16 @@ from selective_backprop_lab.report.panels import FAINT, SETTINGS
 from selective_backprop_lab.report.styles import Style
 
 Kept = Mapping[str, Mapping[int, ExampleHistory]]
-"""What became of the examples, by the arm's label and the seed."""
-_MOST_RUNS = 12  # whose examples a page holds with every seed; of more, the first seed of each
-CLASSES = 20  # rows that a reader still compares
-_ALL = 99.9  # of 100 chances, and more: everything was trained on
+"""The histories of the examples, by the arm's label and the seed."""
+_MOST_RUNS = 12  # with more runs, a page shows the examples of only the first seed of each arm
+CLASSES = 20  # the most rows that a reader can compare
+_ALL = 99.9  # percent; from here on, everything was trained on
 
 
 def kept_histories(
     comparison: pd.DataFrame, histories: Mapping[Path, ExampleHistory]
 ) -> tuple[Kept, list[str]]:
-    """Return the histories that were kept, and the names of the finished runs without any."""
+    """Return the histories of finished runs, and the names of finished runs without a history."""
     kept: dict[str, dict[int, ExampleHistory]] = {}
     without: list[str] = []
     for run in each_run(counted(comparison)):
@@ -46,7 +46,7 @@ def kept_histories(
 
 
 def examined(kept: Kept) -> list[tuple[str, int, ExampleHistory]]:
-    """Return label, seed and history of the runs of which a page shows single examples."""
+    """Return label, seed and history of the runs whose examples a page shows."""
     several = sum(map(len, kept.values())) > _MOST_RUNS
     return [
         (label, seed, history)
@@ -56,13 +56,13 @@ def examined(kept: Kept) -> list[tuple[str, int, ExampleHistory]]:
 
 
 def class_shares(histories: Collection[ExampleHistory]) -> list[Estimate]:
-    """Return for each class how often, per hundred times that it came up, it was trained on.
+    """Return how often the examples of each class were trained on, in percent of all chances.
 
-    An example came up once in each pass over the data, or over what pruning left of it: of a class
-    that was pruned away, the share is low.
+    An example has one chance in each pass over the data, pruned or not. If a class was pruned away,
+    its share is therefore low.
 
     Returns:
-        In percent, with the interval over seeds; NaN for a class of which there is no example.
+        Percentages, with the interval over seeds; NaN for a class without examples.
     """
     shares = []
     for history in histories:
@@ -75,25 +75,25 @@ def class_shares(histories: Collection[ExampleHistory]) -> list[Estimate]:
 
 
 def class_of(history: ExampleHistory, number: int) -> str:
-    """Return what a class is called: its name, or its number where names were not kept."""
+    """Return the name of a class, or its number if names were not recorded."""
     known = 0 <= number < len(history.class_name)
     return history.class_name[number] if known else str(number)
 
 
 def labels_of(history: ExampleHistory, index: int) -> tuple[str, str]:
-    """Return an example's label, and what it was before it was flipped, else nothing."""
+    """Return an example's label, and the label before it was flipped, or an empty text."""
     label = int(history.label[index])
     clean = label if history.label_clean is None else int(history.label_clean[index])
     return class_of(history, label), "" if clean == label else class_of(history, clean)
 
 
 def gallery(kept: Kept) -> dict[str, Any]:
-    """Return single examples of each run, with the faces that the runs share, for the page."""
+    """Return single examples of each run for the page, with pictures that all runs share."""
     seen = examined(kept)
     runs: list[dict[str, Any]] = []
     for label, seed, history in seen:
         orders = extremes(history.selected, history.loss_mean)
-        count = min(EXTREMES, len(history) // 2)  # of few examples, none stands on both sides
+        count = min(EXTREMES, len(history) // 2)  # so that no example is on both sides
         sides = {
             side: [_card(history, index) for index in orders[side][:count].tolist()]
             for side in ("most", "least")
@@ -106,7 +106,7 @@ def gallery(kept: Kept) -> dict[str, Any]:
 
 
 def _card(history: ExampleHistory, index: int) -> dict[str, Any]:
-    """Return what the page says of one example in one run."""
+    """Return what the page says about one example in one run."""
     prediction, confidence = int(history.prediction[index]), float(history.confidence[index])
     sure = f" ({100 * confidence:.0f}\u00a0%)" if np.isfinite(confidence) else ""
     label, clean = labels_of(history, index)
@@ -122,7 +122,7 @@ def _card(history: ExampleHistory, index: int) -> dict[str, Any]:
 
 
 def faces(histories: Sequence[ExampleHistory], indices: Collection[int]) -> dict[int, str]:
-    """Return the images of some examples, as addresses that hold them."""
+    """Return the images of some examples as data URLs."""
     shown = {
         index: image
         for history in histories
@@ -141,9 +141,9 @@ def _as_png(image: np.ndarray) -> str:
 
 
 def widest_classes(shares: Sequence[Sequence[Estimate]], count: int) -> list[int]:
-    """Return so many classes in which groups differ most, in the classes' own order."""
+    """Return the `count` classes in which strategies differ most, in the order of the classes."""
     known = np.nan_to_num([[share.mean for share in own] for own in shares])
-    # How much a strategy selects in all is another matter.
+    # Shares are compared relative to how much a strategy selects in all.
     in_all = known.mean(axis=1, keepdims=True)
     relative = known / np.where(in_all > 0, in_all, 1.0)
     apart = np.ptp(relative, axis=0)
@@ -155,9 +155,9 @@ def widest_classes(shares: Sequence[Sequence[Estimate]], count: int) -> list[int
 
 
 def draw_classes(kept: Kept, look: Mapping[str, Style]) -> Figure | None:
-    """Draw how much of each class was trained on; None where histories name no classes.
+    """Draw how much of each class was trained on; None if there is nothing to draw.
 
-    What trained on everything is left out.
+    Strategies that trained on everything are left out.
     """
     names = examined(kept)[0][-1].class_name if kept else ()
     found = {label: class_shares(own.values()) for label, own in kept.items()} if names else {}
@@ -177,8 +177,8 @@ def draw_classes(kept: Kept, look: Mapping[str, Style]) -> Figure | None:
                 for name in ("mean", "half_width")
             )
             places = np.arange(len(rows)) + 0.7 * ((position + 0.5) / len(found) - 0.5)
-            # An interval is cut where there is nothing: below 0 and above 100.
-            ends = np.maximum(0.0, 100.0 - means)  # what is shown once more often is above
+            # Intervals are cut off below 0 and above 100.
+            ends = np.maximum(0.0, 100.0 - means)  # a mean may exceed 100
             bars = np.nan_to_num([np.minimum(halves, means), np.minimum(halves, ends)])
             colour, hollow = look[label].colour, look[label].dash != "solid"
             axes.errorbar(

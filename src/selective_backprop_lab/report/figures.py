@@ -1,4 +1,4 @@
-"""The figures of a comparison: one of it all, for a README or a paper, and more for its page."""
+"""The figures of a comparison: an overview, also for a README or a paper, and more for its page."""
 
 import math
 import textwrap
@@ -51,7 +51,7 @@ from selective_backprop_lab.report.styles import (
 
 
 def draw_comparison(comparison: pd.DataFrame, path: str | Path, *, axis: str = "seconds") -> None:
-    """Write the figure of a comparison, as PNG, SVG or PDF by the suffix of its file."""
+    """Write the overview figure of a comparison as PNG, SVG or PDF, by the file's suffix."""
     path = Path(path)
     content = drawn(overview(comparison, axis, caption=True), path.suffix[1:])
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,8 +70,8 @@ def drawn(figure: Figure, kind: str) -> bytes:
 def overview(comparison: pd.DataFrame, axis: str, *, caption: bool = False) -> Figure:
     """Draw error against cost and against time, final errors, and where the time went.
 
-    Of more arms than curves that can be told apart, only the lowest at the end get curves; final
-    errors and time have a row for each. Unfinished runs are drawn thin and dotted.
+    If there are too many arms to tell curves apart, only those with the lowest final errors get
+    curves. Final errors and time have a row for each arm. Unfinished runs are thin and dotted.
     """
     found, rows = arms(comparison), ranking(comparison)
     shown = leaders(comparison, LEADERS) if is_crowd(comparison) else [*found]
@@ -86,7 +86,7 @@ def overview(comparison: pd.DataFrame, axis: str, *, caption: bool = False) -> F
         _draw_error(grid[0][1], comparison, curves, axis, banded)
         _draw_final_errors(grid[1][0], [found[label] for label in rows], comparison)
         draw_phases(grid[1][1], {label: found[label] for label in rows}, room=HALF)
-        grid[1][1].set_yticks([])  # the names stand beside the errors
+        grid[1][1].set_yticks([])  # the names are beside the errors
         grid[1][1].set_ylim(grid[1][0].get_ylim())
         if caption:
             lines = textwrap.wrap(_caption(comparison, banded), 150)
@@ -95,9 +95,9 @@ def overview(comparison: pd.DataFrame, axis: str, *, caption: bool = False) -> F
 
 
 def differences(comparison: pd.DataFrame) -> Figure | None:
-    """Draw the gain of each arm at each length, the lowest first.
+    """Draw the gain of each arm at each length, the lowest first; None if there is no gain.
 
-    What lies far above the rest stands at the edge, with its number. None without a gain.
+    A gain far above the rest is drawn at the edge, as a number.
     """
     found = [each for each in gains(comparison) if math.isfinite(each.change.mean)]
     if not found:
@@ -127,7 +127,7 @@ def _caption(comparison: pd.DataFrame, banded: bool) -> str:
         shown = f"Lines: mean over seeds; {bands}bars: 95 % t-interval."
     elif seeds > 1:
         thin = f"; thin{longest}: the seeds" if banded else ""
-        shown = f"Lines: mean over seeds{thin}. Below {ENOUGH_SEEDS} seeds there is no interval."
+        shown = f"Lines: mean over seeds{thin}. There are no intervals below {ENOUGH_SEEDS} seeds."
     shorter = " and ".join(str(each) for each in others)
     broken = f"Broken lines and hollow dots: {shorter}. " if shorter else ""
     return f"{headline(comparison)}. {shown} {broken}{' '.join(notes(comparison))}"
@@ -149,7 +149,7 @@ def _draw_error(
             if broken.x and not line.x:
                 ends.append((f"{label} (unfinished)", style, broken.x[-1], broken.mean[-1]))
         if line.x:
-            # Bands and names of several lengths would cover each other; colour tells the arm.
+            # Bands and names of several lengths would overlap, and the colour shows the arm.
             longest = length(own) == first
             width = 0.8 if longest else 0.55
             spread = longest and banded
@@ -158,7 +158,7 @@ def _draw_error(
             if longest:
                 ends.append((own.arm.iloc[0], style, line.x[-1], line.mean[-1]))
     axes.set_xlabel(AXIS_LABELS[axis])
-    some = "" if len(found) == comparison.label.nunique() else ", of those that end lowest"
+    some = "" if len(found) == comparison.label.nunique() else ", lowest strategies only"
     title = measure_of(comparison).axis
     title = f"{title[:1].upper()}{title[1:]} against {AXIS_WORDS[axis]}{some}"
     axes.set_title(title, loc="left", fontsize=9)
@@ -178,14 +178,14 @@ def _draw_final_errors(axes: Axes, rows: Sequence[pd.DataFrame], comparison: pd.
     edge = ceiling(error.mean for error in errors.values())
     means, reach = list[float](), list[float]()
     for number, budget in enumerate(found):
-        # The longest is filled, the others are hollow and ever smaller.
+        # The dot of the longest length is filled; others are hollow, and smaller each time.
         dot: dict[str, Any] = {"marker": "o", "markersize": max(3.5, 6.5 - 1.5 * number)}
         dot |= {"markerfacecolor": "white"} if number else {}
         for label, own in arms(known).items():
             if length(own) != budget:
                 continue
             arm, error = own.arm.iloc[0], errors[label]
-            # Lengths stand below each other, the longest first.
+            # Lengths are one below the other, the longest first.
             alike = [*known.label[known.arm == arm].unique()]
             row = places[arm] + 0.6 * ((alike.index(label) + 0.5) / len(alike) - 0.5)
             place = error.mean, row, error.half_width
@@ -217,9 +217,9 @@ def _draw_interval(
     sign: str = "",
     **dot: Any,
 ) -> bool:
-    """Draw a mean with its interval in a row; beyond the edge, its number alone, and return False.
+    """Draw a mean with its interval, if known, in a row.
 
-    An interval that too few seeds leave unknown is not drawn.
+    Beyond the edge, only write the number, and return False.
     """
     if mean > edge:
         place: dict[str, Any] = {"color": colour, "ha": "right", "va": "center"}
@@ -231,7 +231,7 @@ def _draw_interval(
 
 
 def _name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """Name rows from top to bottom."""
+    """Label the rows from top to bottom."""
     axes.set_yticks(range(len(names)), names)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(names) - 0.4, -0.6)

@@ -1,4 +1,4 @@
-"""Panels of static figures: curves with bands, their names, error axes, and where the time went."""
+"""Draw the panels of figures: curves with bands and names, error axes, and where the time went."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,9 @@ from selective_backprop_lab.analysis.curves import Curve
 from selective_backprop_lab.report.styles import PHASE_COLOURS, Span, Style, phase_table
 
 INK, FAINT = "#222222", "#d9d9d9"
-LINE = 0.052  # height of a label, as a share of a panel's
-HALF, FULL = 4.4, 9.0  # inches of a panel that shares its line, and of one that does not
-_HANDLE, _LETTER = 0.38, 0.056  # inches of a legend's entry
+LINE = 0.052  # height of a label, as a share of the panel's height
+HALF, FULL = 4.4, 9.0  # width in inches of a panel that shares its row, and of one that does not
+_HANDLE, _LETTER = 0.38, 0.056  # width in inches of a legend's handle, and of a letter
 DASHES = {
     "solid": "-",
     "dash": (0, (5, 2)),
@@ -33,7 +33,7 @@ SETTINGS: dict[Any, Any] = {
     "ytick.color": "#555555",
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "text.parse_math": False,  # a name with dollar signs is a name
+    "text.parse_math": False,  # names may hold dollar signs
     "svg.hashsalt": "selective-backprop",  # the same records give the same file
     "svg.fonttype": "none",
 }
@@ -48,10 +48,10 @@ def draw_curve(
     spread: bool = True,
     label: str | None = None,
 ) -> None:
-    """Draw a mean over seeds with its 95 % band, or with the seeds where there are below three.
+    """Draw a mean over seeds with its 95 % band or, with fewer than three seeds, with each seed.
 
-    Width is a share of the style's. Without `spread` there is neither band nor seeds, which would
-    cover each other where there are many curves.
+    `width` is a share of the style's width. Without `spread`, neither band nor seeds are drawn,
+    because they would overlap if there are many curves.
     """
     look: dict[str, Any] = {"color": style.colour, "linestyle": DASHES[style.dash]}
     axes.plot(curve.x, curve.mean, **look, linewidth=width * style.width, label=label)
@@ -65,7 +65,7 @@ def draw_curve(
 
 
 def scale_error(axes: Axes, shown: Span | None, *, sideways: bool = False) -> None:
-    """Let the y-axis, or sideways the x-axis, show a span of errors, as logarithms if wide."""
+    """Set the y-axis (or `sideways` the x-axis) to a span of errors, logarithmic if wide."""
     if shown is None:
         return
     axis: Any = axes.xaxis if sideways else axes.yaxis
@@ -85,7 +85,7 @@ def scale_error(axes: Axes, shown: Span | None, *, sideways: bool = False) -> No
 def draw_phases(axes: Axes, arms: Mapping[str, pd.DataFrame], *, room: float) -> None:
     """Draw one bar per arm, from top to bottom, of the seconds that its phases took.
 
-    The legend has so many inches of room on a line.
+    `room` is the width in inches for a line of the legend.
     """
     seconds, left = phase_table(arms.values()), np.zeros(len(arms))
     for phase, widths in seconds.items():
@@ -101,9 +101,9 @@ def draw_phases(axes: Axes, arms: Mapping[str, pd.DataFrame], *, room: float) ->
 
 
 def entitle(axes: Axes, title: str, names: Sequence[str], *, room: float) -> None:
-    """Write a panel's title above it, and between the two a legend in as many lines as it takes.
+    """Write a panel's title above it, and a legend, if there are names, below the title.
 
-    A line has so many inches of room; without names there is no legend.
+    `room` is the width in inches for a line of the legend.
     """
     widths = [_HANDLE + _LETTER * len(name) for name in names]
     columns = len(names) if sum(widths) <= room else max(1, int(room / max(widths)))
@@ -126,10 +126,10 @@ def entitle(axes: Axes, title: str, names: Sequence[str], *, room: float) -> Non
 def label_ends(
     axes: Axes, ends: Sequence[tuple[str, Style, float, float]], *, line: float = LINE
 ) -> None:
-    """Name each curve beside the panel, at the height where it ends or as near as there is room.
+    """Name each curve beside the panel, at the height where it ends, or as near as possible.
 
-    The panel's limits are set before. An end is a name, a style and a place; the height of a line
-    is a share of the panel's.
+    Set the panel's limits first. An end is a name, a style and a place. `line` is the height of a
+    line, as a share of the panel's height.
     """
     to_share = axes.transData + axes.transAxes.inverted()
     ends = sorted(ends, key=lambda end: end[3])
@@ -144,11 +144,11 @@ def label_ends(
 
 
 def spread(heights: Sequence[float], line: float = LINE) -> list[float]:
-    """Move rising heights apart until no two labels overlap, keeping their order and the panel."""
+    """Move sorted heights apart until no labels overlap, in the same order, inside the panel."""
     placed: list[float] = []
     for height in heights:
         placed.append(max(height, placed[-1] + line if placed else 0.0))
-    # Whatever was pushed out at the top comes back down, and pushes those below it.
+    # Labels that were pushed out at the top come back down, and push those below them.
     ceiling = 1.0
     for i in reversed(range(len(placed))):
         placed[i] = min(placed[i], ceiling)

@@ -1,4 +1,4 @@
-"""The report of a comparison: one HTML file that opens anywhere, offline, and asks for nothing."""
+"""The report of a comparison: one HTML file that opens anywhere, also offline."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -32,10 +32,10 @@ def write_report(
     problems: Sequence[str] = (),
     axis: str = "seconds",
 ) -> None:
-    """Write the report of a comparison, with its examples' histories, and times along an axis.
+    """Write the report of a comparison, with the histories of examples.
 
-    The page is written beside its place and then moved there, so that a reader never meets half of
-    it.
+    `axis` names the seconds to show. The page is written to a temporary file first, so that nobody
+    ever reads half of it.
 
     Raises:
         OSError: if the file cannot be written.
@@ -71,10 +71,10 @@ def write_report(
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
-        # What a command line held may be no text at all; a page with a "?" is better than none.
+        # A command line may hold characters that cannot be encoded; they become "?".
         file.write(page.encode(errors="replace"))
 
 
 def _address(figure: Figure) -> str:
-    """Return an address that holds a figure."""
+    """Return a figure as a data URL."""
     return f"data:image/svg+xml;base64,{base64.b64encode(drawn(figure, 'svg')).decode()}"

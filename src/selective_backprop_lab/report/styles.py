@@ -1,9 +1,9 @@
-"""How every strategy and phase looks: the same colour in each figure, whoever else is in it.
+"""How strategies and phases look: each has the same colour in all figures.
 
-The colours of the strategies met most are Okabe and Ito's, which readers with any common colour
-blindness can tell apart, with a mid grey for traditional training: it is what the rest is read
-against, and grey is legible on white and on black. Relatives are of one hue. Lengths of one
-strategy share its colour and differ in their dashes.
+The most frequent strategies have the colours of Okabe and Ito, which readers with common forms of
+colour blindness can tell apart. Traditional training is mid grey, which is legible on white and on
+black. Related strategies have similar hues. Lengths of one strategy share its colour and differ in
+their dashes.
 """
 
 import math
@@ -17,7 +17,7 @@ from selective_backprop_lab.analysis.comparison import arms, length, lengths
 from selective_backprop_lab.analysis.queries import BASELINE, BY_SEED, counted
 
 _GREY = "#7a7a7a"
-# Named strategies keep their colour for good; others take what is left, in order of name.
+# These strategies always have these colours; others take the remaining ones, in order of name.
 _OWN = {
     BASELINE: _GREY,
     "random-backprop": "#56b4e9",
@@ -57,13 +57,13 @@ _OWN = {
     "auto-brief": "#4b8a08",
 }
 _PALETTE = ("#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0072b2", "#b8a200")
-BANDED = 3  # curves whose bands can be told apart; of more there are none
-LEADERS = 5  # whose curves are shown where there is a crowd
-_LOG_FROM = 4.0  # highest over lowest mean error; an axis that shows more is logarithmic
-_FAR = 4.0  # times the distance from the lowest to the third quartile: what lies beyond is cut off
+BANDED = 3  # with more curves than this, no bands are drawn, as they could not be told apart
+LEADERS = 5  # number of curves to show if there are too many arms
+_LOG_FROM = 4.0  # an axis is logarithmic if the highest mean error is this many times the lowest
+_FAR = 4.0  # times the distance from the lowest to the third quartile; values beyond are cut off
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-# Pale, so that no phase is taken for a strategy: brown is what selection costs, blue is training.
-# Neighbours differ in lightness too.
+# Pale, so that phases do not look like strategies. Brown is selection, blue is training. Neighbours
+# also differ in lightness.
 PHASE_COLOURS = {
     "prepare": "#5e4b3c",
     "load": "#dddbe0",
@@ -82,7 +82,7 @@ class Style:
     """How a strategy at one length is drawn."""
 
     colour: str  # as #rrggbb
-    dash: str  # by the names of `panels.DASHES`
+    dash: str  # a name in `panels.DASHES`
     width: float
 
 
@@ -107,10 +107,10 @@ class Span:
 
 
 def span(means: Iterable[float], reach: Iterable[float] = ()) -> Span | None:
-    """Return what an error axis shows: all means, and what intervals reach where that is asked for.
+    """Return the part of an error axis to show: all means, and the ends of intervals in `reach`.
 
-    Along a curve intervals are left out: the band of two seeds is so wide that it would flatten
-    every line. An interval that reaches down to nothing is cut at a part of the lowest mean.
+    For curves, leave `reach` out, because a wide band would flatten all lines. An interval that
+    reaches far down is cut at half of the lowest mean.
 
     Returns:
         None if no mean is finite.
@@ -128,9 +128,9 @@ def span(means: Iterable[float], reach: Iterable[float] = ()) -> Span | None:
 
 
 def ceiling(values: Iterable[float]) -> float:
-    """Return the highest value that an axis has to show: a few far above the rest are cut off.
+    """Return the highest value that an axis has to show, without a few far above the rest.
 
-    NaN where no value is finite.
+    NaN if no value is finite.
     """
     known = np.array([value for value in values if math.isfinite(value)])
     if not len(known):
@@ -154,10 +154,10 @@ def styles(comparison: pd.DataFrame) -> dict[str, Style]:
 
 
 def phase_table(each: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Return the seconds that each phase took of a whole run, as a mean over an arm's runs.
+    """Return the seconds that each phase took in a whole run, as a mean over an arm's runs.
 
-    There is a row for each arm, and a column for each phase that took time: the known ones in order
-    of the work, then any others.
+    There is a row for each arm, and a column for each phase that took time. Known phases come
+    first, in the order of the work.
     """
     rows = []
     for own in map(counted, each):

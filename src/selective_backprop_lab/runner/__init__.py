@@ -1,4 +1,4 @@
-"""A grid of runs: what is missing, worker processes, turns, progress and interruption.
+"""Run a grid of runs: find missing ones, start processes, take turns, and show progress.
 
 Read `grid.py` first.
 """

@@ -1,7 +1,7 @@
-"""What an engine is: it carries out jobs, here or elsewhere, and hands on each step as it happens.
+"""Engines carry out jobs, here or elsewhere, and pass on each step as it happens.
 
-There are two. `local_pool` uses processes of this machine, `ray_cluster` uses a Ray cluster's.
-Jobs write their own files, so every engine leaves the same records.
+There are two: `local_pool` uses processes on this machine, and `ray_cluster` a Ray cluster. Jobs
+write their own files, so all engines leave the same records.
 """
 
 import traceback
@@ -18,16 +18,16 @@ class Job(Protocol):
 
     @property
     def name(self) -> str:
-        """What error messages call it."""
+        """The job's name in error messages."""
 
     @property
     def gpus(self) -> int:
-        """How many GPUs it needs."""
+        """The number of GPUs that the job needs."""
 
     def steps(self) -> Generator[Any]:
-        """Do it, or the rest of it, and yield after each step what came of it.
+        """Do the job, or the rest of it, and yield the result of each step.
 
-        Closed before its end, or interrupted by Ctrl-C or SIGTERM, it keeps what it has done.
+        If it is closed early, or interrupted by Ctrl-C or SIGTERM, the job saves what it has done.
         """
 
 
@@ -43,36 +43,36 @@ class Engine(Protocol):
     ) -> None:
         """Carry out jobs.
 
-        Whatever stops this, at any moment, costs at most what the jobs under way have done since
-        their last checkpoints.
+        If this is stopped at any moment, running jobs lose at most the work since their last
+        checkpoints.
 
         Args:
-            work: in the order in which to begin it.
-            jobs: how many at a time.
-            threads: CPU threads of each.
+            work: the jobs, in the order in which to begin them.
+            jobs: how many jobs run at a time.
+            threads: CPU threads of each job.
             watch: called with each step of a job, as it happens.
 
         Raises:
-            SelectiveBackpropError: what a job raised, or that a process was killed.
+            SelectiveBackpropError: if a job raised this error, or a process was killed.
         """
 
 
 def steps_and_error(job: Job) -> Generator[Any]:
-    """Yield a job's steps and, where it fails, the error, as one that any process can read."""
+    """Yield a job's steps and, if it fails, the error in a form that any process can read."""
     try:
         with closing(job.steps()) as steps:
             yield from steps
     except sb.SelectiveBackpropError as error:
         yield error
-    except Exception as error:  # whatever a model of the user's raises
+    except Exception as error:  # a user's model may raise anything
         trace = "".join(traceback.format_exception(error))
         yield sb.RecordError(f"{job.name}: {trace}")
 
 
 def killed(running: Sequence[Job]) -> sb.RecordError:
-    """Return the error of a process that was killed while one of these jobs ran in it."""
+    """Return the error for a process that was killed while these jobs ran."""
     names = "; ".join(job.name for job in running)
     return sb.RecordError(
-        f"a process was killed while these ran: {names}. What is finished is kept: run the same "
-        "again, with fewer --jobs if memory ran out."
+        f"a process was killed while these ran: {names}. Finished runs are kept. Repeat the "
+        "command, with fewer --jobs if memory ran out."
     )

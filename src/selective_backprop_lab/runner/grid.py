@@ -1,7 +1,7 @@
 """A grid of runs: train what is not recorded yet, in one process or several.
 
-Runs of one seed and length take turns from evaluation to evaluation, the one that is least far
-going next, so that a machine that slows down or speeds up does so for all strategies alike.
+Runs of one seed and length take turns: after each evaluation, the run with the least progress goes
+on. If the machine becomes slower or faster, all strategies are affected alike.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -20,8 +20,8 @@ from selective_backprop_lab.training.run_config import RunConfig
 from selective_backprop_lab.training.stopping import asked_to_stop
 
 Watch = Callable[[RunConfig, Point | None], None]
-"""Called with each evaluation, also with the earlier ones of an interrupted run that goes on; and
-with None for a run whose finished record is there already."""
+"""Called with each evaluation, including earlier ones of a run that is resumed, and with None for a
+run whose finished record exists already."""
 
 
 def run_grid(
@@ -37,33 +37,33 @@ def run_grid(
     replace: bool = False,
     resume: bool = True,
 ) -> list[Run]:
-    """Run what is not recorded yet, and return the records of all runs.
+    """Train runs that are not recorded yet, and return the records of all runs.
 
-    Whatever stops this, at any moment, costs at most what the runs under way have done since their
-    last checkpoints: called again, it goes on from there.
+    If this is stopped at any moment, running runs lose at most the work since their last
+    checkpoints. Call it again to continue from there.
 
     Args:
         configs: what to run. Groups of runs that take turns are begun in the order of their first.
-        store: where records go, and what data are read from.
+        store: where records are written, and where data are read.
         watch: called with each evaluation.
-        engine: what carries the groups out: processes of this machine, or of a cluster.
-        jobs: how many groups at a time; from 2, each in a process of its own.
+        engine: carries out the groups, in processes of this machine or of a cluster.
+        jobs: how many groups run at a time; with 2 or more, each runs in its own process.
         threads: CPU threads of each process.
         interleave: whether the runs of the same data, seed and length take turns. Otherwise each
-            run is a group of its own.
-        log_examples: whether to record what becomes of each training example.
-        replace: run again what is recorded already; the old records are kept beside the new.
-        resume: whether interrupted runs go on from their checkpoints, or begin anew.
+            run is its own group.
+        log_examples: whether to record the history of each training example.
+        replace: whether to repeat runs that are recorded already; old records are kept.
+        resume: whether interrupted runs continue from their checkpoints, or start again.
 
     Returns:
-        One finished record for each run, in their order.
+        One finished record for each run, in the order of `configs`.
 
     Raises:
         RecordError: if a record cannot be read or written, or a checkpoint is of another run.
-        LossError: once all others are done, of runs that met losses that are not finite, by name.
-        SelectiveBackpropError: what else a run raised; the others keep what they have done.
-        KeyboardInterrupt: after Ctrl-C, when everything is kept.
-        SystemExit: after SIGTERM, likewise.
+        LossError: if runs met losses that are not finite; raised after all other runs are done.
+        SelectiveBackpropError: if a run raised another error; the other runs save what they did.
+        KeyboardInterrupt: after Ctrl-C, when everything is saved.
+        SystemExit: after SIGTERM, when everything is saved.
     """
     groups: dict[object, list[RunConfig]] = {}
     for config in configs:
@@ -73,7 +73,7 @@ def run_grid(
             data = config.recipe.data, config.limit, *config.drawn, config.held_out
             key = *data, config.seed, config.length
             groups.setdefault(key if interleave else config, []).append(config)
-    # Before there are processes, each of which would train the same net for itself.
+    # This comes before processes start, because each would train the same net again.
     for config in {each.pretraining: each for group in groups.values() for each in group}.values():
         store.weights(config)
     failed: list[str] = []
@@ -99,7 +99,7 @@ _Step = tuple[RunConfig, Point] | str
 
 @dataclass(frozen=True, eq=False)
 class _Group:
-    """Runs that take turns in one process, each with a record of its own: the engines' `Job`."""
+    """Runs that take turns in one process, each with its own record: the engines' `Job`."""
 
     configs: Sequence[RunConfig]
     store: RunStore
@@ -118,9 +118,9 @@ class _Group:
         return int(self.configs[0].device != "cpu")
 
     def steps(self) -> Generator[_Step]:
-        """Run them, or the rest of them; a run whose losses are not finite ends alone."""
+        """Train the runs, or the rest of them; losses that are not finite end only their run."""
         store, data = self.store, self.store.data(self.configs[0])
-        # All are built before anything is written, so that what cannot be built leaves no record.
+        # All runs are built first, so a run that cannot be built leaves no record.
         runs = [
             TrainingRun(config, data, weights=store.weights(config), log_examples=self.log_examples)
             for config in self.configs
@@ -143,7 +143,7 @@ class _Group:
             while unfinished:
                 current = min(unfinished, key=lambda each: each.run.done)
                 config = current.run.config
-                # Those that stand still are worth keeping; where this one stands is unknown.
+                # The other runs are at rest and can be saved; the state of this one is unknown.
                 with _saved_on_error([each for each in unfinished if each is not current]):
                     try:
                         point = current.advance(stop)
@@ -162,8 +162,8 @@ class _Group:
 
 
 def _failure(config: RunConfig, error: sb.LossError) -> str:
-    """Say which run failed and why, and what to do at a command line."""
-    # What the library's message goes on with is about arguments of a loader, which no command has.
+    """Say which run failed and why, and what to do at the command line."""
+    # The rest of the library's message is about arguments of a loader, which commands lack.
     reason, _, _ = str(error).partition(" Mend the data")
     advice = " Lower the learning rate: --lr of train and compare." if "finite" in reason else ""
     return f"{config.arm}, seed {config.seed}: {reason}{advice}"
@@ -173,7 +173,7 @@ def _failure(config: RunConfig, error: sb.LossError) -> str:
 def _saved_on_error(runs: Sequence[ResumableRun]) -> Generator[None]:
     try:
         yield
-    except (Exception, GeneratorExit):  # the latter where the step could not be shown
+    except (Exception, GeneratorExit):  # the latter if the step could not be shown
         _save(runs)
         raise
 

@@ -1,9 +1,9 @@
 """The engine of this machine: one process, or several side by side.
 
-Neither `concurrent.futures.ProcessPoolExecutor` nor joblib's loky can do this. Both return what a
-job comes to only at its end; steps would need a queue that all workers share, and a worker that is
-killed may leave its lock taken. On Ctrl-C the one waits for the jobs under way and the other kills
-them: neither gives a worker time for a last checkpoint, nor ends workers whose parent was killed.
+`concurrent.futures.ProcessPoolExecutor` and joblib's loky cannot replace it. Both return a job's
+result only at its end. Steps would need a queue that all workers share, and a killed worker may
+leave its lock taken. On Ctrl-C, the first waits for running jobs, and the second kills them.
+Neither gives workers time for a last checkpoint, or ends workers whose parent was killed.
 """
 
 import multiprocessing
@@ -20,13 +20,13 @@ from selective_backprop_lab.runner.engine import JobT, killed, steps_and_error
 from selective_backprop_lab.training.stopping import sigterm_leaves
 from selective_backprop_lab.training.threads import limit_threads
 
-PATIENCE = 30.0  # seconds that a process has for its last checkpoint
+PATIENCE = 30.0  # seconds that a process gets for its last checkpoint
 
 
 def run_local(
     work: Sequence[JobT], *, jobs: int, threads: int, watch: Callable[[JobT, Any], None]
 ) -> None:
-    """Carry out jobs as an `Engine` does; from two at a time, each in a process of its own."""
+    """Carry out jobs as an `Engine` does; with `jobs` of 2 or more, each in its own process."""
     if jobs == 1 or len(work) < 2:
         for job in work:
             with closing(job.steps()) as steps:
@@ -43,7 +43,7 @@ def run_local(
             connection, theirs = context.Pipe()
             processes.append(context.Process(target=_work, args=(theirs, threads)))
             processes[-1].start()
-            theirs.close()  # or the end of the process would not be seen
+            theirs.close()  # otherwise the end of the process would not be noticed
             connection.send(job)
             running[connection] = job
         while running:
@@ -65,7 +65,7 @@ def run_local(
                     running[connection] = job
     except BaseException:
         for connection in running:
-            connection.close()  # which also ends those that ignore SIGTERM
+            connection.close()  # this also ends processes that ignore SIGTERM
         for process in processes:
             process.terminate()
         latest = time.monotonic() + PATIENCE
@@ -79,12 +79,12 @@ def run_local(
 
 
 def _work(connection: Connection, threads: int) -> None:
-    """Carry out the jobs that come, in a process of its own, until None comes."""
-    # Ctrl-C reaches the whole group; the parent decides, and ends its processes.
+    """Carry out the jobs that arrive in this process, until None arrives."""
+    # Ctrl-C reaches the whole process group, but the parent decides when to end its processes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     limit_threads(threads)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with suppress(EOFError, OSError):  # the parent is gone, or no longer listens
+    with suppress(EOFError, OSError):  # the parent is gone or no longer listens
         for job in iter(connection.recv, None):
             with sigterm_leaves(), closing(steps_and_error(job)) as steps:
                 for step in steps:

@@ -1,4 +1,4 @@
-"""What is seen while runs train: a bar over all and for each that is under way, or plain lines."""
+"""Show the progress of runs: a bar for all runs and one for each running one, or plain lines."""
 
 import math
 import time
@@ -13,22 +13,22 @@ from selective_backprop_lab.data.datasets import TEXTS, base_name
 from selective_backprop_lab.records.schema import Point
 from selective_backprop_lab.training.run_config import RunConfig
 
-QUIET = 30.0  # seconds between two plain lines of runs that are not at their end, at least
+QUIET = 30.0  # least seconds between two plain lines on running runs
 
 
 class RunProgress:
-    """Show how far runs are; use it as a context, and call it with each evaluation.
+    """Show the progress of runs. Use it as a context manager, and call it with each evaluation.
 
-    A line is printed for each run that ends. On a terminal bars stand below, one over all and one
-    for each run under way; elsewhere a long run has a line every now and then.
+    A line is printed for each run that ends. A terminal also shows bars, one for all runs and one
+    for each running one; elsewhere, long runs print a line from time to time.
 
     Args:
-        console: where to.
-        configs: all that will run.
+        console: the console to print to.
+        configs: all runs.
         weight: returns how long a run takes, in any unit.
-        name: returns what a run is called; None for its strategy and seed, and its length where
-            there are several.
-        clock: returns seconds, never going backwards.
+        name: returns a run's name; None for strategy and seed, with the length if there are
+            several.
+        clock: returns seconds that never go backwards.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class RunProgress:
         self._all = self._bars.add_task("all", total=sum(map(weight, configs)), news="")
 
     def __call__(self, config: RunConfig, point: Point | None) -> None:
-        """Take in an evaluation, or None for a run that is recorded already."""
+        """Note an evaluation, or None for a run that is recorded already."""
         name, whole = self._name(config), self._bars.tasks[0]
         share = self._weight(config) / (config.evaluations if point else 1)
-        # What was done before, in this run or another process, says nothing of the pace.
+        # Work that was done earlier, before this process began, says nothing about the pace.
         if point is None or point.seconds > self._clock() - self._begun:
             self._bars.update(self._all, total=(whole.total or 0.0) - share)
         else:
@@ -78,7 +78,7 @@ class RunProgress:
 
     @property
     def left(self) -> float | None:
-        """Seconds until all is done at the pace so far; None before anything is known."""
+        """Seconds until all runs are done, at the pace so far; None if unknown."""
         return self._bars.tasks[0].time_remaining
 
     @property
@@ -114,14 +114,14 @@ class RunProgress:
 
 
 def seconds_of(config: RunConfig, point: Point) -> str:
-    """Return a run's seconds in words: of CPU time on a CPU, whose cores do other work as well."""
+    """Return a run's seconds in words; CPU time on a CPU, because its cores also do other work."""
     if config.device == "cpu":
         return f"{point.cpu_seconds:.1f} CPU s"
     return f"{point.seconds:.1f} s"
 
 
 def judged(config: RunConfig, point: Point) -> str:
-    """Return how good a run is, in words: its error, or of text bits per byte."""
+    """Return a run's error in words, or its bits per byte for text."""
     if base_name(config.recipe.data) in TEXTS:
         return f"{point.test_loss / math.log(2.0):.3f} bits per byte"
     return f"error {point.test_error:.2f} %"

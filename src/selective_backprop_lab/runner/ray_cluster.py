@@ -1,7 +1,7 @@
 """The engine of a Ray cluster: each job is a task that streams its steps to this process.
 
-Its machines must have the same packages, and see the current folder and the folders of records and
-data under the same paths. Without a cluster, Ray starts one on this machine.
+All machines of the cluster must have the same packages, and see the current folder and the folders
+of records and data at the same paths. Without a cluster, Ray starts one on this machine.
 """
 
 import os
@@ -22,7 +22,7 @@ PATIENCE = 30.0  # seconds that tasks have for their last checkpoints
 def run_on_ray(
     work: Sequence[JobT], *, jobs: int, threads: int, watch: Callable[[JobT, Any], None]
 ) -> None:
-    """Carry out jobs as an `Engine` does, each as a Ray task of `threads` CPUs and its GPUs.
+    """Carry out jobs as an `Engine` does, each as a Ray task with `threads` CPUs and its GPUs.
 
     Raises:
         ConfigurationError: if Ray cannot be imported.
@@ -37,7 +37,7 @@ def run_on_ray(
     if not ray.is_initialized():
         ray.init(include_dashboard=False, log_to_driver=False)
 
-    # Not retried by Ray: a run goes on from its checkpoint when the command is given again.
+    # Ray does not retry: repeat the command, and runs continue from their checkpoints.
     @ray.remote(num_returns="streaming", max_retries=0, num_cpus=threads)
     def carry_out(job: Job, folder: Path, paths: Sequence[str]) -> Generator[Any]:
         _enter(folder, paths, threads)
@@ -61,20 +61,20 @@ def run_on_ray(
                 continue
             except ray.exceptions.RayError as error:
                 raise killed([job]) from error
-            running[stream] = job  # behind the others, whose steps come first next time
+            running[stream] = job  # at the end, so that the steps of others come first next time
             if isinstance(step, Exception):
                 raise step
             watch(job, step)
     except BaseException:
         for stream in running:
-            ray.cancel(stream)  # raises KeyboardInterrupt there: the job saves and ends
+            ray.cancel(stream)  # raises KeyboardInterrupt in the task: the job saves and ends
         ends = [stream.completed() for stream in running]
         ray.wait(ends, num_returns=len(ends), timeout=PATIENCE) if ends else None
         raise
 
 
 def _enter(folder: Path, paths: Sequence[str], threads: int) -> None:
-    """Make a worker work as if it had been started where the command was."""
+    """Make a worker work as if it had been started in the command's folder."""
     os.chdir(folder)
-    sys.path += [path for path in paths if path not in sys.path]  # for what is the user's
+    sys.path += [path for path in paths if path not in sys.path]  # for the user's modules
     limit_threads(threads)

@@ -1,4 +1,4 @@
-"""Where runs are recorded, and what their data are read from."""
+"""Where runs are recorded, and where their data are read."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,28 +17,28 @@ from selective_backprop_lab.training.run_config import RunConfig
 
 @dataclass(frozen=True)
 class RunStore:
-    """Where runs are recorded, and what their data are read from."""
+    """Where runs are recorded, and where their data are read."""
 
-    folder: Path  # of the records
-    root: Path | None = None  # of the data sets' files; None if they need none
-    command: str = ""  # what was typed, for the records
+    folder: Path  # folder of the records
+    root: Path | None = None  # folder of the data sets' files; None if there are none
+    command: str = ""  # the typed command, for the records
     every: float | None = None  # seconds of training between two checkpoints; None for the default
 
     def data(self, config: RunConfig) -> LabData:
-        """Return what a run trains on, composed as it says."""
+        """Return the data that a run trains on, changed as its composition says."""
         composition, redraw = config.drawn
         name = config.recipe.data
         return composition(load_data(name, self.root, config.limit, redraw, config.held_out))
 
     def weights(self, config: RunConfig) -> dict[str, Tensor] | None:
-        """Return the weights of the net that a run goes on from; None where it begins anew.
+        """Return the weights that a run fine-tunes; None for a run without pretraining.
 
-        That net is trained when it is first asked for, once for all runs of the folder, and kept
-        beside the records.
+        The net is trained when its weights are first needed, once for all runs of the folder. The
+        weights are kept beside the records.
 
         Raises:
-            ConfigurationError: if its data have other images than the run's.
-            RecordError: if they are kept and cannot be read.
+            ConfigurationError: if the two data sets have examples of different shapes.
+            RecordError: if the weights cannot be read.
         """
         plan = config.pretraining
         if plan is None:
@@ -48,8 +48,8 @@ class RunStore:
             before, after = self.data(plan), self.data(config)
             if before.train_inputs.shape[1:] != after.train_inputs.shape[1:]:
                 raise sb.ConfigurationError(
-                    f"examples of {before.name} are {_shape(before)} and examples of {after.name} "
-                    f"{_shape(after)}, so no net can go from the one to the other"
+                    f"examples of {before.name} have the shape {_shape(before)}, but those of "
+                    f"{after.name} {_shape(after)}, so no net can be trained on both"
                 )
             run = TrainingRun(plan, before)
             while not run.finished:
@@ -59,14 +59,14 @@ class RunStore:
                 torch.save(run.model.state_dict(), file)
         try:
             return torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # damaged bytes can make the reader raise anything
+        except Exception as error:  # damaged bytes may make the reader raise anything
             raise sb.RecordError(
                 f"{path}: cannot be read as weights ({error}). Move that file away to train them "
-                "anew."
+                "again."
             ) from error
 
     def path(self, config: RunConfig) -> Path:
-        """Return the file of a run's record."""
+        """Return the path of a run's record."""
         return self.folder / config.record_name
 
     def read(self, config: RunConfig) -> Run:
@@ -81,13 +81,13 @@ class RunStore:
         """Return whether a run's record is finished, and holds what its probes saw.
 
         Raises:
-            RecordError: if there is one that was damaged.
+            RecordError: if the record is damaged.
         """
         path = self.path(config)
         try:
             run = read_run(path) if is_recorded(path) else None
         except sb.RecordError as error:
-            raise sb.RecordError(f"{error} To run it anew, move that file away.") from error
+            raise sb.RecordError(f"{error} To run it again, move that file away.") from error
         if run is None or not run.finished:
             return False
         seen = {observation.probe for observation in run.observations}
@@ -106,7 +106,7 @@ def load_data(
     redraw: int | None = None,
     hold_out: bool = False,
 ) -> LabData:
-    """Return what `datasets.load` does, remembering the last two, and the files last read."""
+    """Load data as `datasets.load` does, and keep the last two, and the last files read."""
     name = data_name(name)
     return prepared(name, _read(name, root), limit=limit, redraw=redraw, hold_out=hold_out)
 

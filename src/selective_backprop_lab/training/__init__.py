@@ -1,4 +1,4 @@
-"""One run: a recipe trained with one strategy and seed, metered, recorded and resumable.
+"""One run: a recipe trained with one strategy and seed, measured, recorded and resumable.
 
-Knows one run only; grids of runs are the runner's. Read `run_config.py` first, then `run.py`.
+The runner trains grids of runs. Read `run_config.py` first, then `run.py`.
 """

@@ -1,4 +1,4 @@
-"""Weight averaging: what is judged is the mean of the weights over the end of a run."""
+"""Weight averaging: the model to evaluate has the mean of the weights over the end of a run."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ from torch.optim.swa_utils import AveragedModel
 
 
 class Averaging:
-    """Average a model's weights, update by update, from some share of a run on.
+    """Average a model's weights over all updates in the last part of a run.
 
-    Buffers, such as the means of BatchNorm, are those of the model as it is.
+    Buffers, such as the means of BatchNorm, are those of the model in training.
 
     Args:
-        model: what is trained.
-        share: of the run, its last, in (0, 1].
+        model: the model in training.
+        share: the last fraction of the run, over which to average, in (0, 1].
 
     Source:
         Izmailov et al. 2018, arXiv:1803.05407, without its constant learning rate.
@@ -25,18 +25,18 @@ class Averaging:
 
     @property
     def model(self) -> nn.Module:
-        """The model to judge: with the mean of the weights, once there is one."""
+        """The model to evaluate: with the mean of the weights, once there is one."""
         return self._mean if self._mean.n_averaged else self._trained
 
     def went_on(self, progress: float) -> None:
-        """Note how far the run is after an update."""
+        """Note the run's progress after an update."""
         if progress >= self._from:
             self._mean.update_parameters(self._trained)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that is needed to go on later."""
+        """Return everything that is needed to continue later."""
         return self._mean.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`."""
+        """Continue from `state_dict()`."""
         self._mean.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""How a model does on a set of examples."""
+"""Evaluate a model on a set of examples."""
 
 import math
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a model does on a set of examples."""
+    """The result of evaluating a model on a set of examples."""
 
     error: float  # percent
-    loss: float  # mean cross-entropy; of text, over all tokens
-    class_errors: tuple[float, ...] | None  # percent; NaN without examples of it; None of text
-    ranking: float | None  # of two classes, the area under the curve, 0 to 1
+    loss: float  # mean cross-entropy; for text, over all tokens
+    class_errors: tuple[float, ...] | None  # percent; NaN for a class without examples; None: text
+    ranking: float | None  # the area under the curve, 0 to 1, if there are two classes
 
 
 @torch.no_grad()
 def evaluate(model: nn.Module, loader: Any, device: torch.device) -> Evaluation:
-    """Return how a model does on a loader's examples."""
+    """Evaluate a model on a loader's examples."""
     model.eval()
     loss = torch.zeros((), dtype=torch.float64, device=device)
     labels, misses, margins = list[Tensor](), list[Tensor](), list[Tensor]()
@@ -45,7 +45,7 @@ def evaluate(model: nn.Module, loader: Any, device: torch.device) -> Evaluation:
 def area_under_curve(scores: Tensor, labels: Tensor) -> float:
     """Return how often an example of class 1 has a higher score than one of class 0.
 
-    Ties count as a half. NaN where a class is missing.
+    Ties count as a half. NaN if a class is missing.
     """
     scores, labels = scores.double().cpu(), labels.cpu()
     _, place, count = scores.unique(return_inverse=True, return_counts=True)

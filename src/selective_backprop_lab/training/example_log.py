@@ -1,8 +1,8 @@
-"""Following every training example of a run, from the passes that training makes anyway.
+"""Follow every training example of a run, from the passes that training makes anyway.
 
-What a pass shows is only kept when it happens. It is counted later, many batches at once, while the
-run's clock stands still, so that following costs the run next to nothing and the host waits for a
-GPU once in many batches.
+The results of passes are only stored when they happen. They are counted later, many batches at
+once, while the run's clock is stopped. So following examples costs the run next to nothing, and the
+host seldom waits for a GPU.
 """
 
 from typing import Any, NamedTuple
@@ -21,9 +21,9 @@ from selective_backprop_lab.records.example_history import (
 )
 from selective_backprop_lab.shapes import Float, Float32, Int64
 
-_HELD = 2**20  # numbers of logits that may wait to be counted
-# What is kept of each example, and where it begins: the columns of `ExampleHistory` of these names,
-# and the sums that its means are made of.
+_HELD = 2**20  # how many logits may wait to be counted
+# What is stored for each example, with its first value: columns of `ExampleHistory`, and sums for
+# its means.
 _COLUMNS = {
     "prediction": np.int64(-1),
     "confidence": np.float32(np.nan),
@@ -41,14 +41,14 @@ class _Pass(NamedTuple):
 
     trained: bool
     indices: Tensor
-    logits: Tensor | None  # None where another model was asked
+    logits: Tensor | None  # None if another model scored
 
 
 class ExampleLog:
-    """Keeps what the passes of a run show of each training example.
+    """Store what the passes of a run show of each training example.
 
     Args:
-        labels: of the training examples, on the CPU.
+        labels: labels of the training examples.
 
     Attributes:
         columns: arrays of one number per example, by name.
@@ -61,20 +61,20 @@ class ExampleLog:
         self._held = 0
 
     def score(self, indices: Tensor, logits: Float[Tensor, "candidate class"] | None) -> None:
-        """Take note of a batch that is scored; without logits where another model is asked."""
+        """Note a batch that is scored; without logits if another model scores it."""
         self._wait(indices, logits, trained=False)
 
     def train(self, indices: Tensor, logits: Float[Tensor, "row class"]) -> None:
-        """Take note of a batch that is trained on."""
+        """Note a batch that is trained on."""
         self._wait(indices, logits, trained=True)
 
     @property
     def is_full(self) -> bool:
-        """Whether what waits to be counted is as much as should wait."""
+        """Whether enough logits wait to be counted."""
         return self._held >= _HELD
 
     def flush(self) -> None:
-        """Count what was kept; waits for the device, so not while the run's clock goes."""
+        """Count what was stored. This waits for the device, so stop the run's clock first."""
         passes, self._waiting, self._held = self._waiting, [], 0
         for name, trained in (("selected", True), ("scored", False)):
             rows = [each.indices.cpu() for each in passes if each.trained is trained]
@@ -85,10 +85,10 @@ class ExampleLog:
             self._read(with_logits)
 
     def history(self, data: LabData, *, passes: float) -> ExampleHistory:
-        """Return what became of the examples of `data`, which came up `passes` times each."""
+        """Return the history of the examples of `data`, which came up `passes` times each."""
         self.flush()
         ends = extremes(self.columns["selected"], self.loss_mean)
-        doubted = np.argsort(-self.doubt, kind="stable")[:DOUBTED]  # NaN stands last
+        doubted = np.argsort(-self.doubt, kind="stable")[:DOUBTED]  # NaN comes last
         pictured = [ends["most"][:EXTREMES], ends["least"][:EXTREMES], doubted]
         pictured = np.unique(np.concatenate(pictured))
         clean = data.train_clean_labels
@@ -109,12 +109,12 @@ class ExampleLog:
 
     @property
     def loss_mean(self) -> Float32[np.ndarray, " example"]:
-        """The mean of all losses seen; NaN if none was."""
+        """The mean of all losses seen; NaN if none was seen."""
         return _divided(self.columns["loss_sum"], self.columns["looks"])
 
     @property
     def doubt(self) -> Float32[np.ndarray, " example"]:
-        """How much the label was doubted in the mean, the k-th look weighing k; NaN if never."""
+        """The mean doubt about the label; the k-th look has weight k. NaN if never seen."""
         looks = self.columns["looks"].astype(np.float64)
         return _divided(self.columns["doubt_sum"], looks * (looks + 1) / 2)
 
@@ -126,7 +126,7 @@ class ExampleLog:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`."""
+        """Continue from `state_dict()`."""
         self.columns = _arrays(state["columns"])
 
     def _wait(self, indices: Tensor, logits: Tensor | None, *, trained: bool) -> None:
@@ -135,7 +135,7 @@ class ExampleLog:
         self._held += len(indices) if logits is None else logits.numel()
 
     def _read(self, passes: list[_Pass]) -> None:
-        """Take losses and predictions from logits, in the order in which they were seen."""
+        """Compute losses and predictions from logits, in the order in which they were seen."""
         columns = self.columns
         logits = torch.cat([each.logits for each in passes if each.logits is not None]).float()
         rows = torch.cat([each.indices.cpu() for each in passes])
@@ -144,7 +144,7 @@ class ExampleLog:
         losses = -logs.gather(1, labels.unsqueeze(1)).squeeze(1).cpu().numpy()
         best, prediction = (found.cpu().numpy() for found in logs.max(1))
         index = rows.numpy()
-        # Where an example occurs twice, NumPy lets the last entry stand.
+        # If an example occurs twice, NumPy keeps the last entry.
         columns["loss_last"][index] = losses
         look = sb.guide.look_at(logits, labels)
         known = look.known.cpu().numpy()
@@ -166,13 +166,13 @@ def _arrays(tensors: dict[str, Tensor]) -> dict[str, np.ndarray]:
 
 
 def _divided(total: np.ndarray, count: np.ndarray) -> Float32[np.ndarray, " example"]:
-    """Return totals per count, NaN where there is none."""
+    """Return totals per count; NaN if the count is 0."""
     with np.errstate(invalid="ignore"):
         return (total / count).astype(np.float32)
 
 
 def _occurrence(index: np.ndarray) -> np.ndarray:
-    """Return for each entry the how manieth of its value it is, from 1."""
+    """Return, for each entry, how many times its value has occurred up to there, from 1."""
     order = np.argsort(index, kind="stable")
     _, starts, counts = np.unique(index[order], return_index=True, return_counts=True)
     found = np.empty(len(index), np.int64)

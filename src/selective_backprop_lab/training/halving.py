@@ -14,15 +14,15 @@ from selective_backprop_lab.preparation import forward_operations
 
 
 class Halving:
-    """Show a model images of half their side until a share of the run is done.
+    """Show a model images of half their side in the first part of a run.
 
     Within `acting()`, the model sees each image as the means of blocks of four pixels, in training
-    and scoring alike. What such a pass costs is as many operations as it takes.
+    and in scoring. Such a pass costs less, in proportion to the operations that it takes.
 
     Args:
         model: takes images of any size; a hook is added to it.
-        data: of images.
-        share: of the run, in (0, 1).
+        data: a data set of images.
+        share: the first fraction of the run, in (0, 1).
 
     Raises:
         ConfigurationError: if the data are no images, or the model does not take smaller ones.
@@ -31,15 +31,15 @@ class Halving:
     def __init__(self, model: nn.Module, data: LabData, share: float) -> None:
         self._share = share
         self._acting = False
-        self._until = math.inf  # the cost, at full price, that all passes at half size come to
+        self._until = math.inf  # what all passes at half size together would cost at full size
         whole = data.train_inputs.shape[1:]
         half = (*whole[:-2], *(side // 2 for side in whole[-2:]))
         try:
             operations = [forward_operations(model, shape) for shape in (half, whole)]
         except RuntimeError as error:
             raise sb.ConfigurationError(
-                f"progressive resolution needs images, and a net that takes them at half their "
-                f"side; here inputs are {tuple(whole)}. Take small_cnn or resnet9_narrow for images"
+                f"progressive resolution needs images, and a net that also takes images of half "
+                f"the side; here inputs are {tuple(whole)}. Use small_cnn or resnet9_narrow"
             ) from error
         self._price = operations[0] / operations[1]
         model.register_forward_pre_hook(self._halve)
@@ -51,7 +51,7 @@ class Halving:
 
     @contextmanager
     def acting(self) -> Generator[None]:
-        """Show the model smaller images in the body, if it is not too late for that."""
+        """Show the model smaller images in the body, if the run's first part is not over."""
         self._acting = True
         try:
             yield
@@ -59,18 +59,18 @@ class Halving:
             self._acting = False
 
     def paid(self, cost: float) -> float:
-        """Return what was paid, of a cost at full price."""
+        """Return the actual cost, given the cost if all passes had been at full size."""
         return cost - (1.0 - self._price) * min(cost, self._until)
 
     def went_on(self, progress: float, cost: float) -> None:
-        """Note how far the run is, and its cost at full price."""
+        """Note the run's progress, and its cost if all passes had been at full size."""
         if progress >= self._share and not math.isfinite(self._until):
             self._until = cost
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that is needed to go on later."""
+        """Return everything that is needed to continue later."""
         return {"until": self._until}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`."""
+        """Continue from `state_dict()`."""
         self._until = state["until"]

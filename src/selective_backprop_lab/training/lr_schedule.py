@@ -1,4 +1,4 @@
-"""What a run's learning-rate schedule is counted in: the run itself, or the candidates seen."""
+"""What a run's learning-rate schedule follows: the run's own progress, or the candidates seen."""
 
 from enum import StrEnum
 
@@ -6,14 +6,14 @@ from selective_backprop_lab.budget import Budget
 
 
 class ScheduleBasis(StrEnum):
-    """What a learning-rate schedule is counted in."""
+    """What a learning-rate schedule follows."""
 
-    # The share of the run that is done, so that every strategy goes through the whole schedule:
-    # candidate batches where epochs end the run, what is spent where a budget does.
+    # The fraction of the run that is done, so all strategies go through the whole schedule. It is
+    # counted in candidate batches if the run's length is in epochs, else in the budget spent.
     RUN = "run"
-    # The examples that came up for training, trained on or not, as many published comparisons
-    # count. The schedule ends where traditional training of the run's length does, or, where the
-    # clock ends the run, after the recipe's epochs. Beyond its end, its last learning rate stays.
+    # The examples that came up for training, trained on or not, as in many published comparisons.
+    # The schedule ends where traditional training of the run's length ends or, with a budget in
+    # seconds, after the recipe's epochs. After its end, the last learning rate stays.
     CANDIDATES = "candidates"
 
 
@@ -21,7 +21,7 @@ _THE_RUN = {"epochs": "candidates seen", "cost": "cost spent", "seconds": "secon
 
 
 def basis_words(basis: ScheduleBasis, length: Budget, epochs: int) -> str:
-    """Return what the schedule is counted in, in the words of a record."""
+    """Return what the schedule follows, in the words of a record."""
     if basis is ScheduleBasis.RUN:
         return _THE_RUN[length.unit]
     of_epochs = f" of {epochs} epochs" if length.unit == "seconds" else ""
@@ -29,10 +29,10 @@ def basis_words(basis: ScheduleBasis, length: Budget, epochs: int) -> str:
 
 
 def schedule_note(words: str) -> str | None:
-    """Return what a reader has to know of a schedule that `words` describe; None if nothing."""
+    """Return what a reader must know about a schedule, described by `words`; None if nothing."""
     if not words.startswith("share of traditional "):
         return None
     return (
         f"The learning rate follows the {words}: an arm that makes fewer of them ends before its "
-        "schedule does, and one that makes more goes on at its last learning rate."
+        "schedule, and an arm that makes more continues at the last learning rate."
     )

@@ -1,8 +1,8 @@
-"""Probes: looking into a run while it trains, and writing down what is seen, without touching it.
+"""Probes look into a run while it trains, without changing it, and record what they see.
 
-Probes are no part of what is trained: a run with probes and one without share a record, and train
-the same net. What a probe sees is written into the record as observations, under the probe's name.
-A new probe is a frozen dataclass that starts a `RunningProbe`, in a module that imports this one.
+A run with probes and a run without train the same net and share a record. What a probe sees is
+written into the record as observations, under the probe's name. A new probe is a frozen dataclass
+that starts a `RunningProbe`, in a module that imports this one.
 """
 
 from abc import ABC, abstractmethod
@@ -18,46 +18,46 @@ from selective_backprop_lab.data.datasets import LabData
 
 @dataclass(frozen=True, eq=False)
 class ProbeContext:
-    """What a probe may look at, and must leave as it is."""
+    """What a probe may look at, but must not change."""
 
-    model: nn.Module  # that is being trained; in eval mode whenever a probe is asked
+    model: nn.Module  # the model in training; in eval mode when a probe looks
     data: LabData
     device: torch.device
 
 
 class RunningProbe(ABC):
-    """Looks at one run.
+    """A probe that looks at one run.
 
-    Its time is no part of the run's, except what it spends in `selected`. It may draw random
-    numbers; the run's streams are apart.
+    The run's time does not include the probe's, except in `selected`. The probe may draw random
+    numbers, because the run has separate streams.
     """
 
     def selected(self, indices: Tensor) -> None:  # noqa: B027
-        """Take note of a training batch: the data-set indices of its rows, on the CPU."""
+        """Note the rows of a training batch, by their indices in the data set, on the CPU."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what it must remember to go on in another process, as `torch.save` takes it."""
+        """Return what the probe needs to continue in another process, for `torch.save`."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027
-        """Go on from `state_dict()`."""
+        """Continue from `state_dict()`."""
 
     @abstractmethod
     def look(self, progress: float) -> Mapping[str, Any] | None:
-        """Return what is to be seen at this share of the run, as a record holds it; or None."""
+        """Return what the probe sees after this fraction of the run, for a record, or None."""
 
 
 class Probe(ABC):
     """What to look for in a run; a frozen dataclass.
 
-    Its `repr` is how records name it, so equal probes see the same.
+    Records name it by its `repr`, so probes with equal fields must see the same.
     """
 
     @abstractmethod
     def start(self, scene: ProbeContext) -> RunningProbe:
-        """Begin to look at a run."""
+        """Start looking at a run."""
 
     @property
     def record_name(self) -> str:
-        """The probe as records name it."""
+        """The probe's name in records."""
         return repr(self)

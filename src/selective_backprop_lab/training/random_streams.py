@@ -1,4 +1,4 @@
-"""torch's random streams as one run sees them, apart from the process's own."""
+"""torch's random streams for one run, separate from the process's own streams."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class RandomStreams:
-    """torch's random streams as a run sees them, on its GPU too; they begin at a seed."""
+    """torch's random streams for one run, also on its GPU, which begin at a seed."""
 
     def __init__(self, seed: int, device: torch.device) -> None:
         self._gpus = [device] if device.type == "cuda" else []
@@ -21,7 +21,7 @@ class RandomStreams:
 
     @contextmanager
     def own(self) -> Generator[None]:
-        """Let the body draw from the run's streams; the global ones stay where they were."""
+        """Let the body draw from the run's streams; the global streams stay unchanged."""
         with self.apart():
             torch.set_rng_state(self._states[0])
             for gpu, state in zip(self._gpus, self._states[1:], strict=True):
@@ -34,16 +34,16 @@ class RandomStreams:
 
     @contextmanager
     def apart(self) -> Generator[None]:
-        """Let the body draw what it wants, and put the global streams back."""
+        """Let the body draw from the global streams, then restore them."""
         with torch.random.fork_rng(self._gpus):
             yield
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the run's streams stand, within `own` too."""
+        """Return the state of the run's streams, also within `own`."""
         return {"states": self._now() if self._in_use else list(self._states)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`; not within `own`."""
+        """Continue from `state_dict()`; do not call this within `own`."""
         self._states = [stream.cpu() for stream in state["states"]]
 
     def _now(self) -> list[Tensor]:

@@ -1,6 +1,6 @@
 """A run with its record and its checkpoints, which may take several sessions to finish.
 
-Kept are the last checkpoint and the one before, each whole or refused, none of them code.
+The last two checkpoints are kept. A damaged checkpoint is refused, and no code in it is run.
 """
 
 import io
@@ -27,27 +27,27 @@ from selective_backprop_lab.training.run import TrainingRun
 from selective_backprop_lab.training.run_config import RunConfig
 from selective_backprop_lab.training.stopping import Stop
 
-SECONDS = 30.0  # of training between two checkpoints, at least
-FORMAT = 5  # of checkpoints
+SECONDS = 30.0  # least seconds of training between two checkpoints
+FORMAT = 5  # version of the format of checkpoints
 SUFFIX = ".checkpoint"
-SHARE = 0.01  # of a run's time that writing checkpoints takes, at most
+SHARE = 0.01  # largest share of a run's time that writing checkpoints may take
 
 
 class ResumableRun:
-    """A run that is recorded and kept while it happens, up to its end or an interruption.
+    """A run that is recorded while it happens, and saved in checkpoints.
 
     Args:
         run: the run, before its first update.
-        folder: of records and checkpoints.
-        command: what was typed, for the record.
-        every: seconds of training between two checkpoints; infinite for none. None is half a
-            minute, or as many more as keep the time that they take below a hundredth of the run's.
-        resume: whether the run goes on from its checkpoint, if there is one.
-        replace: whether a finished record of the same run may make room.
-        clock: returns seconds, never going backwards.
+        folder: the folder of records and checkpoints.
+        command: the typed command, for the record.
+        every: seconds of training between two checkpoints; infinite for none. None is 30 seconds,
+            or more if writing them would take over 1 % of the run's time.
+        resume: whether the run continues from its checkpoint, if there is one.
+        replace: whether to replace a finished record of the same run.
+        clock: returns seconds that never go backwards.
 
     Raises:
-        RecordError: if its checkpoint is of another run or version, or its record cannot be
+        RecordError: if the checkpoint is of another run or version, or the record cannot be
             written.
     """
 
@@ -67,12 +67,12 @@ class ResumableRun:
         path = record_path(folder, header)
         self.checkpoints = Checkpoints(path, identity_of(run.config, run.data))
         self._elapsed, self._sessions, self._took = 0.0, 1, 0.0
-        # A finished record that lacks what a probe would have seen makes room as well.
+        # A finished record that lacks a probe's observations is replaced, too.
         anew = not resume or replace or is_finished(path)
         found = None if anew else self.checkpoints.load()
         with _told(path):
             if found is None:
-                # What begins anew must not go on, after a crash, from where another run stood.
+                # After a crash, this new run must not continue from an old checkpoint.
                 self.checkpoints.clear()
                 replace = replace or bool(run.config.probes)
                 self._writer = RunWriter.open(folder, header, replace=replace)
@@ -80,21 +80,21 @@ class ResumableRun:
                 self._go_on(*found)
                 self._writer = RunWriter.go_on(folder, header, run.points, run.observations)
         self._saved = self._elapsed
-        self._since: float | None = None  # at rest
+        self._since: float | None = None  # None while the run is at rest
 
     def _go_on(self, checkpoint: Path, state: dict[str, Any]) -> None:
         try:
             self.run.load_state_dict(state["run"])
             self._elapsed, self._sessions = state["elapsed"], state["sessions"] + 1
-        except Exception as error:  # whatever a state of something else makes torch raise
+        except Exception as error:  # torch may raise anything if the state is of something else
             raise sb.RecordError(
                 f"{checkpoint} does not fit this run of the model {self.run.config.recipe.model!r} "
-                f"({type(error).__name__}: {error}). Make the model as it was, or move that file "
-                "and the one before it away to begin anew."
+                f"({type(error).__name__}: {error}). Make the same model as before, or move that "
+                "file and the one before it away to start again."
             ) from error
 
     def advance(self, stop: Stop) -> Point | None:
-        """Train until the next evaluation, and record it; None where the run was stopped."""
+        """Train until the next evaluation, and record it; return None if the run was stopped."""
         self._since = self._clock()
         point = self.run.advance(lambda: self._pause(stop))
         if point is not None:
@@ -118,7 +118,7 @@ class ResumableRun:
             self.checkpoints.clear()
 
     def save(self) -> None:
-        """Write a checkpoint, if anything was trained; a warning says so where that fails."""
+        """Write a checkpoint, if anything was trained; warn if it cannot be written."""
         if not self.run.meter.updates:
             return
         began = self._clock()
@@ -132,10 +132,10 @@ class ResumableRun:
             try:
                 self.checkpoints.save(state)
             except sb.RecordError as error:
-                _warn(f"{error}. The run goes on, and its last checkpoint is the one before")
+                _warn(f"{error}. The run goes on, and the checkpoint before this one is kept")
         self._took, self._saved = self._clock() - began, self._elapsed
         if self._since is not None:
-            self._since = self._clock()  # saving is no time of the run's
+            self._since = self._clock()  # saving does not count as time of the run
 
     def close(self) -> None:
         """Stop recording."""
@@ -155,7 +155,7 @@ class ResumableRun:
 
 
 def identity_of(config: RunConfig, data: LabData) -> dict[str, Any]:
-    """Return what a checkpoint must be of to go on with a run, in plain words and numbers."""
+    """Return what must be the same in a run and in its checkpoint, in plain words and numbers."""
     found = versions()
     return {
         "run": config.identity(),
@@ -171,13 +171,13 @@ def identity_of(config: RunConfig, data: LabData) -> dict[str, Any]:
 
 @contextmanager
 def _told(path: Path) -> Generator[None]:
-    """Say which file could not be written, and what that costs."""
+    """Say which file could not be written, and what to do."""
     try:
         yield
     except OSError as error:
         raise sb.RecordError(
             f"{path} cannot be written: {error.strerror or error}. What was recorded before is "
-            "kept; see to that, or name another folder, and run the same again."
+            "kept. Fix this, or name another folder, and repeat the command."
         ) from error
 
 
@@ -185,24 +185,24 @@ class Checkpoints:
     """The last two checkpoints of one run, beside its record.
 
     Args:
-        record: the run's record.
-        identity: what a checkpoint must be of to be loaded here: names, and numbers or texts,
-            nested in mappings.
+        record: the path of the run's record.
+        identity: numbers and texts in nested mappings, which must be the same in a checkpoint that
+            is loaded.
     """
 
     def __init__(self, record: Path, identity: Mapping[str, Any]) -> None:
         self.path = record.with_suffix(SUFFIX)
         self.before = record.with_suffix(SUFFIX + ".before")  # the one before the last
-        # As plain as a line of a record, which enumerations and tuples are not.
+        # Encoded and decoded, because enumerations and tuples become plain values in a file.
         self._identity = decode(encode({"format": FORMAT, **identity}))
 
     def save(self, state: Mapping[str, Any]) -> None:
-        """Write a checkpoint; whatever happens, a whole one is on the disk if there was one.
+        """Write a checkpoint. If this fails at any moment, the last whole checkpoint is kept.
 
         Raises:
-            RecordError: if it cannot be written; the last one is then left as it was.
+            RecordError: if the checkpoint cannot be written.
         """
-        content = io.BytesIO()  # torch hides why it cannot write into a file
+        content = io.BytesIO()  # torch would hide why it cannot write to a file
         torch.save({"identity": self._identity, "state": dict(state)}, content)
         try:
             with replacing(self.path, before=self.before) as file:
@@ -213,25 +213,25 @@ class Checkpoints:
             ) from error
 
     def load(self) -> tuple[Path, dict[str, Any]] | None:
-        """Return the last whole checkpoint, its file and its state; None if there is none.
+        """Return the path and the state of the last whole checkpoint; None if there is none.
 
-        Warns where one is damaged, and the one before it, or none, is used instead.
+        If a checkpoint is damaged, a warning says so, and the one before it is used.
 
         Raises:
-            RecordError: if it is of another run, or of another version; the difference is named.
+            RecordError: if the checkpoint is of another run or version; it names the difference.
         """
         for path, otherwise in (
             (self.path, "the one before it is used, if there is one"),
-            (self.before, "the run begins anew"),
+            (self.before, "the run starts again"),
         ):
             if not path.exists():
                 continue
             try:
                 identity, state = _read(path)
-            except Exception as error:  # foreign bytes make the reader raise nearly anything
+            except Exception as error:  # damaged bytes may make the reader raise anything
                 _warn(
                     f"{path} is damaged, or holds something else than tensors, numbers and text "
-                    f"({error}), and is not loaded; {otherwise}"
+                    f"({error}), so it is not loaded; {otherwise}"
                 )
             else:
                 self._check(path, identity)
@@ -239,7 +239,7 @@ class Checkpoints:
         return None
 
     def clear(self) -> None:
-        """Take them away: the run is over."""
+        """Delete both checkpoints, because the run is over."""
         for path in (self.path, self.before):
             path.unlink(missing_ok=True)
 
@@ -249,8 +249,8 @@ class Checkpoints:
             if here.get(name) != there.get(name):
                 raise sb.RecordError(
                     f"{path} is of another run: {name} is {there.get(name)!r} there and "
-                    f"{here.get(name)!r} here. Go on with what it was written with, or move that "
-                    "file and the one before it away to begin anew."
+                    f"{here.get(name)!r} here. Continue with the value of that file, or move that "
+                    "file and the one before it away to start again."
                 )
 
 
@@ -259,7 +259,7 @@ def _warn(message: str) -> None:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    with zipfile.ZipFile(path) as file:  # torch itself does not look at the checksums
+    with zipfile.ZipFile(path) as file:  # torch itself does not verify the checksums
         damaged = file.testzip()
     if damaged:
         raise ValueError(f"the checksum of {damaged} does not fit")

@@ -1,4 +1,4 @@
-"""One run: a recipe trained with one strategy and seed, a slice at a time, recorded as it goes."""
+"""One run: a recipe trained with one strategy and seed, from evaluation to evaluation."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -28,20 +28,19 @@ from selective_backprop_lab.training.probes import ProbeContext
 from selective_backprop_lab.training.random_streams import RandomStreams
 from selective_backprop_lab.training.run_config import RunConfig
 
-_PROBED = 10_000  # training labels, at most, that a run's training error is taken on
+_PROBED = 10_000  # the most training labels on which the training error is measured
 
 
 class TrainingRun:
-    """A run at work: `advance` trains until the next evaluation, and evaluates.
+    """A run in progress: `advance` trains until the next evaluation, and evaluates.
 
-    Runs can take turns within one process: each keeps torch's random streams of its own, on its
-    GPU too, and leaves the global ones as it found them. A run of a net that is trained beforehand
-    takes that net's `weights`. With `log_examples`, it keeps what becomes of each training example,
-    but of text.
+    Runs can take turns within one process: each has its own random streams of torch, also on its
+    GPU, and leaves the global ones unchanged. A run that fine-tunes takes the `weights` of the net
+    to begin with. With `log_examples`, it records the history of each training example, except for
+    text.
 
     Raises:
-        ConfigurationError: if the strategy needs classes and the data are text, or the strategy
-            cannot be made.
+        ConfigurationError: if the strategy cannot be made, or needs classes but the data are text.
     """
 
     def __init__(
@@ -71,14 +70,14 @@ class TrainingRun:
         self._spec = config.strategy
         if data.is_text and self._spec.classifies:
             raise sb.ConfigurationError(
-                f"{config.arm} needs examples of one class each, and {data.name} is text; compare "
-                "strategies that go by losses, such as selective-backprop, infobatch and auto"
+                f"{config.arm} needs one class for each example, but {data.name} is text; compare "
+                "strategies that only need losses, such as selective-backprop, infobatch and auto"
             )
         halved = self._spec.halved
         averaged = self._spec.averaged
         self._averaging = Averaging(self.model, averaged) if averaged else None
         self._halving = Halving(self.model, data, halved) if halved else None
-        # None without a language model's head to save work in.
+        # None if there is no language model, whose head could do less work.
         self._lm = next((part for part in self.model.modules() if isinstance(part, ByteLM)), None)
         self._token_loss = (
             sb.TokenLoss(self._lm.head, self._spec.tokens)
@@ -87,9 +86,9 @@ class TrainingRun:
         )
         self._preparation: Preparation | None = None
         self._loader: sb.SelectiveLoader | None = None
-        if self._spec.prepare is None:  # refused here, before any run of a comparison has trained
+        if self._spec.prepare is None:  # errors are raised here, before any run has trained
             self._make_loader(Preparation())
-        # A batch of text has many tokens, each with a row of logits.
+        # A smaller batch for text, which has many tokens, each with a row of logits.
         self._test = make_test_loader(data, batch_size=recipe.batch_size if data.is_text else 1000)
         self._streams = RandomStreams(config.own_seed, self._device)
         self._batches = self._train()
@@ -109,7 +108,7 @@ class TrainingRun:
 
     @property
     def done(self) -> float:
-        """The share of its evaluations that a run has come to, by which runs take turns."""
+        """The fraction of the evaluations that are done; the run with the lowest goes on next."""
         return len(self.points) / self.config.evaluations
 
     @property
@@ -118,17 +117,17 @@ class TrainingRun:
         return len(self.points) >= self.config.evaluations
 
     def advance(self, pause: Callable[[], bool] = lambda: False) -> Point | None:
-        """Train until the next evaluation is due, evaluate, and return what is known then.
+        """Train until the next evaluation is due, evaluate, and return the result.
 
-        `pause` is called after each update, and may take the state. Where it says to stop, None is
-        returned, and `advance` takes the run up again.
+        `pause` is called after each update, and may save the state. If it returns True, `advance`
+        returns None; call it again to continue.
         """
         due = (len(self.points) + 1) / self.config.evaluations
         with self._streams.own():
             self.model.train()
             self.meter.start()
             with self._halving.acting() if self._halving is not None else nullcontext():
-                # The last evaluation waits for the very end, leftover rows included.
+                # The last evaluation waits for the very end, including leftover rows.
                 while (due >= 1.0 or self.progress < due) and next(self._batches, None) is not None:
                     if pause():
                         self.meter.stop()
@@ -144,7 +143,7 @@ class TrainingRun:
         return point
 
     def look(self) -> list[Observation]:
-        """Ask the run's probes what they see, after an evaluation."""
+        """Return what the run's probes see after an evaluation."""
         progress = self.points[-1].progress
         self.model.eval()
         with self._streams.apart():
@@ -158,7 +157,7 @@ class TrainingRun:
         return found
 
     def meters(self) -> dict[str, Any]:
-        """Return what the whole run was metered at, for the end of its record."""
+        """Return the counts over the whole run, for the end of its record."""
         wrong = self.loader.wrong_labels
         return {
             **asdict(self.loader.stats),
@@ -167,12 +166,12 @@ class TrainingRun:
             "class_shares": self._class_shares(),
             "train_error": self._train_error(),
             "wrong_labels": wrong and wrong.share * wrong.is_clear,
-            # Text is judged by bits per byte, which have no least step.
+            # Text is judged by bits per byte, which have no smallest step.
             **({} if self.data.is_text else {"test_examples": len(self.data.test_labels)}),
         }
 
     def _train_error(self) -> float:
-        """Return the error, in percent, on training examples as trained on, unaugmented."""
+        """Return the error, in percent, on training examples with their labels, not augmented."""
         labels = self.data.train_labels
         count = _PROBED * len(labels) // labels.numel()
         part = self.data.within(stratified_order(labels)[:count])
@@ -180,7 +179,7 @@ class TrainingRun:
         return evaluate(self.model, loader, self._device).error
 
     def _class_shares(self) -> list[float]:
-        """Return each class's share of the training examples, by the right labels; none of text."""
+        """Return each class's share of the training examples, by right labels; empty for text."""
         if self.data.is_text:
             return []
         clean = self.data.train_clean_labels
@@ -188,7 +187,7 @@ class TrainingRun:
         return (labels.bincount(minlength=self.data.classes).double() / len(labels)).tolist()
 
     def history(self) -> ExampleHistory | None:
-        """Return what became of each training example so far; None where none was logged."""
+        """Return the history of each training example so far; None if it was not logged."""
         if self._log is None:
             return None
         subset = self._preparation.subset if self._preparation else None
@@ -196,7 +195,7 @@ class TrainingRun:
         return self._log.history(self.data, passes=self.loader.stats.candidates / len(drawn_from))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that the rest of the run depends on, between two updates or at rest."""
+        """Return all that the rest of the run depends on; call this between two updates."""
         loader = self.loader.state_dict()
         return {
             "preparation": self._preparation.pack() if self._preparation else None,
@@ -215,10 +214,10 @@ class TrainingRun:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from the `state_dict()` of the same run on the same data, before the first step.
+        """Continue from the `state_dict()` of the same run on the same data.
 
-        What the strategy needs is not prepared again where the state holds it. Where this raises,
-        the run is of no more use.
+        Call this before the first step. A preparation in the state is not made again. After an
+        error, the run cannot be used.
         """
         if self._loader is None and state["preparation"] is not None:
             self._make_loader(Preparation.unpack(state["preparation"]))
@@ -240,11 +239,11 @@ class TrainingRun:
         if self._log is not None and state["examples"] is not None:
             self._log.load_state_dict(state["examples"])
         else:
-            self._log = None  # half a history would be a wrong one
+            self._log = None  # half a history would be wrong
 
     @property
     def loader(self) -> sb.SelectiveLoader:
-        """The loader; what the strategy needs is prepared when it is first asked for."""
+        """The loader; the strategy's preparation is made when this is first used."""
         return self._make_loader(self._prepare()) if self._loader is None else self._loader
 
     def _make_loader(self, preparation: Preparation) -> sb.SelectiveLoader:
@@ -274,22 +273,22 @@ class TrainingRun:
             quiet=True,
         )
         if strategy.schedule.gate is not None or self._spec.smoothing:
-            # Which shows a gate what training computes, and records losses free of smoothing.
+            # It shows training's outputs to a gate, and records losses without smoothing.
             self._weighing = loader.loss_fn
         self._preparation, self._loader = preparation, loader
         return loader
 
     def _outputs(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """Return what a scorer takes losses of."""
+        """Return the logits and targets from which a scorer computes losses."""
         inputs, targets, indices = batch
         logits = model(inputs)
-        # With gradients, a proxy learns from a batch that is trained on.
+        # With gradients, this is not scoring: a proxy learns from a training batch.
         if self._log is not None and not torch.is_grad_enabled():
             self._log.score(indices, logits if model is self.model else None)
         return logits, targets
 
     def _prepare(self) -> Preparation:
-        """Prepare what the strategy needs, on its own bill."""
+        """Prepare what the strategy needs, and add the cost to the run's."""
         config = self.config
         assert self._spec.prepare is not None
         length = config.length
@@ -302,7 +301,7 @@ class TrainingRun:
         if self._exhausted:
             raise sb.ConfigurationError(
                 f"preparing {config.arm} costs {found.cost:.2f} passes, of a budget of "
-                f"{length}; give it a larger one"
+                f"{length}; give it a larger budget"
             )
         return found
 
@@ -329,8 +328,8 @@ class TrainingRun:
                 self._seen = loader.stats
                 for probe in self._probes.values():
                     probe.selected(selection.indices)
-                # Counted first: a learning rate belongs to the progress that its batch completes,
-                # as the loader counts it where epochs end the run.
+                # Counted first: the learning rate belongs to the progress after its batch. The
+                # loader counts in the same way if the run's length is in epochs.
                 self.meter.updated(len(targets))
                 learning_rate = self.config.recipe.learning_rate_at(self._schedule_share())
                 for group in self._optimizer.param_groups:
@@ -358,7 +357,7 @@ class TrainingRun:
             self._losses += loss.detach()
 
     def _loss(self, inputs: Tensor, targets: Tensor, selection: sb.Selection) -> Tensor:
-        """Return what a batch is trained by."""
+        """Return the loss to train a batch with."""
         if self._lm is not None and self._token_loss is not None:
             with self.config.recipe.precision.autocast(inputs.device):
                 return self._token_loss(self._lm.body(inputs), targets).loss
@@ -378,9 +377,9 @@ class TrainingRun:
         return (selection.weights * rows).mean()
 
     def _schedule_share(self) -> float:
-        """Return the share of its schedule that the run has come to; above 1 once it is over.
+        """Return the fraction of the learning-rate schedule that is done; above 1 after its end.
 
-        The update that is being taken is counted already.
+        The current update is already counted.
         """
         config = self.config
         if config.lr_follows is ScheduleBasis.RUN:

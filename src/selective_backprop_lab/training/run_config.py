@@ -1,4 +1,4 @@
-"""What decides how a run goes, how its record describes it, and what the record is known by."""
+"""The configuration of a run, its description in the record, and the name of the record."""
 
 import math
 from collections.abc import Mapping
@@ -21,27 +21,27 @@ from selective_backprop_lab.training.probes import Probe
 
 _OTHER_SEEDS = 1_000_000
 VERSION = 1
-"""Counts the changes of defaults: a run of other defaults is another run."""
+"""Counts the changes of defaults, because a run with other defaults is another run."""
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that decides how a run goes, and so everything its record must say."""
+    """Everything that decides how a run goes, and that its record must therefore hold."""
 
     recipe: Recipe
     arm: str  # name of the strategy
     settings: StrategyOptions
-    seed: int  # of all that is drawn; see `own_seed` and `drawn`
+    seed: int  # of all random choices; see `own_seed` and `drawn`
     length: Budget
-    evaluations: int = 20  # how often the test set is looked at, evenly over the run
-    limit: int | None = None  # training examples, a fixed and stratified part; None for all
+    evaluations: int = 20  # how often the model is tested on the test set, evenly over the run
+    limit: int | None = None  # number of training examples, a fixed stratified part; None for all
     device: str = "cpu"
-    composition: Composition = AS_PUBLISHED  # what is made of the training data
-    anew: bool = False  # whether the run's seed deals out the data, and draws the composition
+    composition: Composition = AS_PUBLISHED  # how the training data are changed
+    anew: bool = False  # whether the run's seed redistributes the data and draws the composition
     held_out: bool = False  # whether to test on examples that are held out of the training data
-    pretrained: str | None = None  # data that the net is trained on beforehand; None for no such
-    lr_follows: ScheduleBasis = ScheduleBasis.RUN  # selection follows the run in any case
-    probes: tuple[Probe, ...] = ()  # no part of what is trained, nor of `description`
+    pretrained: str | None = None  # data that the net is first trained on; None for no pretraining
+    lr_follows: ScheduleBasis = ScheduleBasis.RUN  # selection always follows the run
+    probes: tuple[Probe, ...] = ()  # they do not affect training, and are not in `description`
 
     def __post_init__(self) -> None:
         length = self.length
@@ -52,28 +52,26 @@ class RunConfig:
         if length.unit == "epochs" and length.value != int(length.value):
             raise sb.ConfigurationError(f"{length}: runs have whole epochs")
         if self.evaluations < 1:
-            raise sb.ConfigurationError(
-                f"evaluations={self.evaluations}: a run is judged by at least one"
-            )
+            raise sb.ConfigurationError(f"evaluations={self.evaluations}: a run needs at least one")
         if self.pretrained is not None:
             find_recipe(self.pretrained)
         strategy = self.strategy
-        if strategy.prepare is None:  # refuses now what it would refuse when it trains
+        if strategy.prepare is None:  # raises errors now, not only when it trains
             strategy.make(self.settings, Preparation())
         if strategy.trains_models and length.unit == "seconds":
             raise sb.ConfigurationError(
-                f"{self.arm} trains other models for a share of the run's epochs, and a budget in "
-                "seconds has none; give it epochs or a budget of cost"
+                f"{self.arm} trains other models for a share of the run's epochs, but a budget in "
+                "seconds has no number of epochs; give epochs, or a budget in passes"
             )
 
     @property
     def strategy(self) -> LabStrategy:
-        """What the arm's name stands for."""
+        """The strategy that the arm's name stands for."""
         return find_strategy(self.arm)
 
     @property
     def drawn(self) -> tuple[Composition, int | None]:
-        """The composition of this seed's data, and the seed that deals them out; None for none."""
+        """The composition of this run's data, and the seed that redistributes them, or None."""
         if not self.anew:
             return self.composition, None
         if self.composition == AS_PUBLISHED:
@@ -82,12 +80,12 @@ class RunConfig:
 
     @property
     def own_seed(self) -> int:
-        """The seed of the weights, the order of the data, the augmentation and the draws."""
-        # Beyond the seeds of other runs, which the arm is held against at the same data.
+        """The seed of the weights, the order of the data, the augmentation and the selection."""
+        # Far from the seeds of other runs, with which the arm is compared on the same data.
         return self.seed + _OTHER_SEEDS if self.strategy.reseeded else self.seed
 
     def description(self) -> dict[str, Any]:
-        """Return the run as its record describes it, defaults and all."""
+        """Return the run as in its record, including defaults."""
         recipe, length = self.recipe.config(), self.length
         options = {name: getattr(self.settings, name) for name in self.strategy.options}
         in_epochs = length.unit == "epochs"
@@ -112,14 +110,14 @@ class RunConfig:
         }
 
     def identity(self) -> dict[str, Any]:
-        """Return what the run is known by: what was chosen, without what is as by default.
+        """Return what distinguishes the run from others: all choices that are not defaults.
 
-        An option that is added later therefore leaves the records of before as they are. Threads,
-        device and versions are provenance: they do not tell runs apart. A model of the user's whose
-        file was edited is another model, and so it is with data.
+        Options that are added later therefore do not change the identity of older runs. Threads,
+        device and versions are not part of it. If the file of a user's own model or data was
+        edited, the identity changes.
         """
         recipe, length = self.recipe, self.length
-        usual = copy(self)  # `replace` would build the strategy once more
+        usual = copy(self)  # `replace` would build the strategy again
         vars(usual).update(
             recipe=Recipe(recipe.data, recipe.model, recipe.epochs),
             settings=StrategyOptions(),
@@ -152,10 +150,10 @@ class RunConfig:
 
     @property
     def pretraining(self) -> "RunConfig | None":
-        """The run whose weights this one begins with, but for the last layer's; None for none.
+        """The run whose weights this one begins with, except the last layer's; None for none.
 
-        It is traditional and has the recipe of its own data, all of them, and always the same
-        seed, so that all strategies and seeds of a comparison begin with the same weights.
+        It is traditional training with the recipe of its own data, on all of them. It always has
+        the same seed, so all strategies and seeds of a comparison begin with the same weights.
         """
         if self.pretrained is None:
             return None
@@ -176,11 +174,11 @@ class RunConfig:
 
     @cached_property
     def record_name(self) -> str:
-        """The name of the file that the run is recorded in."""
+        """The file name of the run's record."""
         return record_name(self.identity())
 
     def header(self, command: str) -> Header:
-        """Return the first line of the record of this run, were it to start now by `command`."""
+        """Return the first line of this run's record, if the run started now with `command`."""
         return Header.here(
             self.identity(),
             self.description(),
@@ -195,13 +193,13 @@ class RunConfig:
 
 
 def _files(**names: str | None) -> dict[str, str]:
-    """Return the fingerprints of the files of what is the user's own, as `model_file` and so on."""
+    """Return fingerprints of the files of the user's own model and data, such as `model_file`."""
     found = {f"{name}_file": value and fingerprint(value) for name, value in names.items()}
     return {name: file for name, file in found.items() if file}
 
 
 def _differing(described: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a description is not as usual; of a mapping in it, what differs there."""
+    """Return the entries of a description that differ from the usual, also in nested mappings."""
     found = {}
     for name, value in described.items():
         if isinstance(value, Mapping):

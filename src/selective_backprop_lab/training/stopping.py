@@ -1,4 +1,4 @@
-"""Leaving when asked to: at the next moment at which nothing is lost, and not in between."""
+"""Stop when a signal asks for it, but only at a moment at which nothing is lost."""
 
 import signal
 import threading
@@ -9,24 +9,24 @@ from typing import NoReturn
 
 
 class Stop:
-    """Whether the process was asked to leave, by Ctrl-C or SIGTERM, while `asked_to_stop` ran."""
+    """Whether Ctrl-C or SIGTERM asked the process to stop while `asked_to_stop` ran."""
 
     def __init__(self) -> None:
         self._signal: int | None = None
 
     @property
     def asked(self) -> bool:
-        """Whether it was."""
+        """Whether the process was asked to stop."""
         return self._signal is not None
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        """Take note of a signal; a second one leaves at once."""
+        """Note a signal; a second signal stops the process at once."""
         again, self._signal = self.asked, number
         if again:
             self.leave()
 
     def leave(self) -> NoReturn:
-        """Leave as the signal asks to: `KeyboardInterrupt` for Ctrl-C, else `SystemExit`."""
+        """Raise `KeyboardInterrupt` after Ctrl-C, and `SystemExit` after SIGTERM."""
         if self._signal == signal.SIGTERM:
             leave(signal.SIGTERM, None)
         raise KeyboardInterrupt
@@ -34,7 +34,7 @@ class Stop:
 
 @contextmanager
 def asked_to_stop() -> Generator[Stop]:
-    """Take note of signals in the body instead of leaving."""
+    """Note signals in the body instead of stopping at once."""
     stop = Stop()
     with _handled(stop.note, signal.SIGINT, signal.SIGTERM):
         yield stop
@@ -42,19 +42,19 @@ def asked_to_stop() -> Generator[Stop]:
 
 @contextmanager
 def sigterm_leaves() -> Generator[None]:
-    """Let SIGTERM end the body in good order, as Ctrl-C does: what is open is closed."""
+    """Let SIGTERM end the body in good order, as Ctrl-C does, so that open files are closed."""
     with _handled(leave, signal.SIGTERM):
         yield
 
 
 def leave(number: int, frame: FrameType | None) -> NoReturn:
-    """Leave with the status that a shell gives a signal."""
+    """Exit with the status that a shell uses for a signal."""
     raise SystemExit(128 + number)
 
 
 @contextmanager
 def _handled(handler: "signal._HANDLER", *numbers: signal.Signals) -> Generator[None]:
-    """Handle signals in the body; ignored ones stay so, and only the main thread may take any."""
+    """Handle signals in the body. Ignored signals stay ignored; other threads handle none."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""How many CPU threads an operation takes, in whatever library computes it."""
+"""Limit the CPU threads of an operation, in all libraries."""
 
 import importlib
 
@@ -7,9 +7,9 @@ from threadpoolctl import threadpool_limits
 
 
 def limit_threads(threads: int) -> None:
-    """Let operations of this process take so many threads."""
+    """Let each operation of this process use `threads` threads."""
     torch.set_num_threads(threads)
-    # A library that is loaded later would not be limited, and threads that wait for one another
-    # make a Gaussian process ten times slower. This one loads SciPy's linear algebra too.
+    # Libraries that are loaded later would not be limited, and waiting threads make a Gaussian
+    # process ten times slower. scikit-learn also loads SciPy's linear algebra.
     importlib.import_module("sklearn")
     threadpool_limits(threads)

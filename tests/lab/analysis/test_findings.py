@@ -55,7 +55,7 @@ def test_of_several_of_which_none_gains_the_nearest_is_named():
     level, far = fixture_seeds("other", [4.9, 5.1, 4.9]), fixture_seeds("far", [9.0, 9.1, 8.8])
     found = said(TRADITIONAL, level, far)
     assert found.pays == "Not shown"
-    assert "No strategy gains; nearest is other, which ends at 4.97 %" in found.text
+    assert "No strategy gains; the nearest is other, which ends at 4.97 %" in found.text
     assert said(TRADITIONAL, fixture_seeds("near", [7.0, 7.1, 6.8]), far).text.count("loses") == 1
     assert said(TRADITIONAL, fixture_seeds("near", [7.0, 7.1, 6.8]), far).pays == "No"
 
@@ -184,7 +184,7 @@ def test_below_three_seeds_there_is_no_verdict_but_what_it_takes(count):
     found = said(one, other)
     assert found.pays == "Cannot be said"
     assert "other ends at 1.00 % error after 10 epochs (−4.00 points)." in found.text
-    assert "there is no verdict; that takes 3" in found.text
+    assert "there is no verdict; a verdict takes 3" in found.text
     assert "--seeds 3" in found.todo
     assert verdicts(one, other) == {"other": ""}
 

@@ -123,7 +123,7 @@ def test_a_damaged_file_of_examples_costs_only_what_it_held(tmp_path):
     assert list(found.histories) == [good]
     (problem,) = found.problems
     assert "damaged" in problem
-    assert problem.endswith("What became of the examples of this run is not shown.")
+    assert problem.endswith("The page does not show the examples of this run.")
 
 
 def test_examples_without_their_record_are_named(tmp_path):
@@ -143,8 +143,8 @@ def test_examples_of_another_number_or_of_other_classes_are_not_shown_beside_the
     write_examples(fixture_history(classes=4), classes)
     found = read(tmp_path)
     assert not {fewer, classes} & found.histories.keys()
-    assert "of 12 examples in 4 classes, where the others are of 12 in 3" in found.problems[0]
-    assert "of 9 examples in 3 classes, where the others are of 12 in 3" in found.problems[1]
+    assert "12 examples in 4 classes, but the others have 12 in 3" in found.problems[0]
+    assert "9 examples in 3 classes, but the others have 12 in 3" in found.problems[1]
 
 
 def test_where_there_is_nothing_to_show_everything_that_is_wrong_is_said(tmp_path):

@@ -42,7 +42,7 @@ def test_markdown_holds_headline_means_over_finished_runs_and_notes():
     assert "| strategy | final error % | gain points | verdict | cost passes | scored |" in text
     assert "| traditional (1 unfinished) | 5.00 ± 2.48 |  |  | 10.0 |" in text
     assert "| selective-backprop | 6.00 ± 2.48 | – | – | 6.00 | 6.40k | 3.20k | 10.0 |" in text
-    assert "No traditional run cost as much as selective-backprop: no gain." not in text
+    assert "No gain of selective-backprop: no traditional run cost as much." not in text
 
 
 def both_lengths():
@@ -67,13 +67,13 @@ def test_each_arm_has_its_gain_over_the_best_plain_training_up_to_its_cost_and_a
     assert [found["traditional @ 10"][name] for name in gained] == ["", "", ""]
     notes = " ".join(table.notes)
     assert "Holm's correction for 2 gains" in notes
-    assert "read off the same seeds" in notes
+    assert "chosen on the same seeds" in notes
 
 
 def test_an_arm_without_traditional_training_of_its_cost_is_named():
     alone = fixture_seeds("odd", [5.0, 6.0, 7.0], cost=6.0, config={"budget": 6, "epochs": None})
     notes = comparison_table(fixture_comparison([*both_lengths(), *alone])).notes
-    assert "No traditional run cost as much as odd @ 6: no gain." in notes
+    assert "No gain of odd @ 6: no traditional run cost as much." in notes
 
 
 def test_without_traditional_there_are_no_gains_and_a_word_says_why():
@@ -105,12 +105,12 @@ def test_a_table_fits_its_terminal(width):
     text = shown(two_arms(), width)
     assert max(map(len, text.splitlines())) <= width
     assert "fixture-data" in text
-    assert ("A wider terminal shows also" in text) == (width < 80)
+    assert ("A wider terminal also shows" in text) == (width < 80)
 
 
 def test_a_narrow_terminal_loses_the_least_important_columns_first():
     left_out = [
-        shown(two_arms(), width).splitlines()[-1].partition("shows also: ")[2].strip()
+        shown(two_arms(), width).splitlines()[-1].partition("also shows: ")[2].strip()
         for width in range(110, 60, -3)
     ]
     assert list(dict.fromkeys(left_out)) == [
@@ -145,7 +145,7 @@ def test_below_three_seeds_a_table_has_no_interval_and_says_so():
         text = to_markdown(
             fixture_comparison(fixture_seeds("traditional", [5.0, 6.0, 7.0][:seeds]))
         )
-        assert ("Below 3 seeds there is no interval" in text) == (seeds < 3)
+        assert ("With fewer than 3 seeds there is no interval" in text) == (seeds < 3)
         assert ("6.00 ± 2.48" in text) == (seeds == 3)
 
 

@@ -239,7 +239,7 @@ def test_whatever_trained_on_the_same_data_is_audited(tmp_path):
     audit = audit_runs(sorted(tmp_path.iterdir()))
     assert len(audit.runs) == audit.runs.folder.nunique() == 5
     (problem,) = audit.problems
-    assert "limit 8, where the others have limit none" in problem
+    assert "limit 8, but the others have limit none" in problem
     assert left.name in problem
 
 

@@ -64,8 +64,8 @@ def test_a_rate_that_is_no_share_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--out bench.what", "--out bench.what: the name of a figure is needed, ending in .png"),
-        ("--out .", "--out .: the name of a figure is needed"),
+        ("--out bench.what", "--out bench.what: a file name is needed that ends in one of .png"),
+        ("--out .", "--out .: a file name is needed"),
         ("--json folder.png", "--json folder.png: is a folder"),
         ("--json taken/a.json", "--json taken: cannot be made a folder"),
     ],

@@ -73,7 +73,7 @@ def test_a_comparison_prints_its_table_and_where_the_rest_is(compared):
     assert "256 training examples of digits · small_cnn · 2 epochs · seeds 0 and 1" in text
     # In as many epochs selective-backprop costs less than any traditional run.
     assert "There is no verdict: no traditional run cost as much" in text
-    assert "Open out/report.html; table.md and comparison.png lie beside it." in text
+    assert "Open out/report.html; table.md and comparison.png are in the same folder." in text
     assert re.match("Next: .*--budget", compared.outcome.out.splitlines()[-1])
 
 
@@ -91,7 +91,7 @@ def test_fine_tuning_says_which_net_is_trained_beforehand(tmp_path):
     line = "train --data digits:5-9 --pretrained digits:0-4 --model perceptron --epochs 1 --out o"
     outcome = run_command(f"{line} --evaluations 1 --strategy traditional", tmp_path)
     assert outcome.status == 0
-    assert outcome.out.startswith("perceptron is trained on digits:0-4 first, for 20 epochs, ")
+    assert outcome.out.startswith("perceptron is first trained on digits:0-4 for 20 epochs, ")
     (run,) = read_runs(tmp_path / "o")
     assert run.header.identity["pretrained"] == "digits:0-4"
     assert len(run.points[-1].class_errors) == 5

@@ -29,7 +29,7 @@ def test_records_are_packed_and_unpacked_again(folder):
     assert [run.points for run in read_runs(folder / "elsewhere")] == [run.points for run in before]
     again = run_command(f"unpack out/{PACK} elsewhere", folder)
     assert again.status == 2
-    assert "is there already" in again.err
+    assert "exists already" in again.err
 
 
 def test_what_is_trained_where_there_is_a_pack_joins_it(folder):

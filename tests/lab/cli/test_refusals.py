@@ -40,13 +40,13 @@ def refusal(line, folder):
         ("train --lr 0", ["learning_rate=0.0", "must be positive"]),
         ("train --noise 1", ["noise of rate=1.0", "[0, 1)", "1/5 flips a fifth"]),
         ("train --limit 9999", ["limit is 9999", "between 10", "1437"]),
-        ("train --device cuda", ["--device cuda: torch", "finds cpu here"]),
+        ("train --device cuda", ["--device cuda: torch", "finds only cpu here"]),
         ("train --data mnist", ["mnist is read from disk", "train-images-idx3-ubyte", "--root"]),
         ("compare --strategies best", ["no strategy 'best'", *STRATEGIES]),
-        ("compare --strategies el2n --budget 3s", ["el2n trains other models", "budget of cost"]),
+        ("compare --strategies el2n --budget 3s", ["el2n trains other models", "budget in passes"]),
         ("train --strategy traditional,top-k", ["train runs one strategy; compare runs several"]),
         ("report nowhere", ["nowhere: no such folder of records"]),
-        ("report .", ["there is no record to show in .", "compare and train write them"]),
+        ("report .", ["there is no record to show in .", "compare and train write records"]),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(tmp_path, line, said):

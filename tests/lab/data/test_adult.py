@@ -46,7 +46,7 @@ def test_files_that_are_not_the_publishers_are_refused(small, tmp_path):
     with pytest.raises(sb.DataError, match=r"adult\.data or adult\.test.*archive\.ics\.uci"):
         load("adult", root=tmp_path)
     write(tmp_path, end="?")
-    with pytest.raises(sb.DataError, match=r"adult\.test has 0 labelled rows, and not 1"):
+    with pytest.raises(sb.DataError, match=r"adult\.test has 0 labelled rows, not 1"):
         load("adult", root=tmp_path)
     (tmp_path / "adult.data").write_text("<html>\n")
     with pytest.raises(sb.DataError, match=r"adult\.data cannot be read as 15 columns"):

@@ -104,7 +104,7 @@ def test_mnist_from_its_publishers_files_is_mnist():
     assert data.test_labels[:5].tolist() == [7, 2, 1, 0, 4]
     assert data.test_labels.bincount().tolist()[:3] == [980, 1135, 1032]
     assert data.mean[0] == pytest.approx(0.1307, abs=0.003)
-    with pytest.raises(sb.DataError, match=r"labels of mnist, but fashion-mnist was asked for"):
+    with pytest.raises(sb.DataError, match=r"holds mnist, but fashion-mnist was asked for"):
         load("fashion-mnist", root=REAL / "mnist")
 
 

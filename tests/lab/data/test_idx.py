@@ -66,7 +66,7 @@ def test_the_labels_of_another_data_set_are_refused(tmp_path):
     labels = idx_bytes((count,), bytes(FASHION_MNIST.first_labels))
     images = idx_bytes((count, 3, 3), bytes(9 * count))
     write(tmp_path, {**contents(), FILES[0]: images, FILES[1]: labels})
-    with pytest.raises(sb.DataError, match=r"labels of fashion-mnist, but mnist was asked for"):
+    with pytest.raises(sb.DataError, match=r"holds fashion-mnist, but mnist was asked for"):
         read_idx_splits(layout, tmp_path)
     same = replace(FASHION_MNIST, train=count, test=4, side=3)
     assert len(read_idx_splits(same, tmp_path).train_labels) == count
@@ -85,7 +85,7 @@ DAMAGE = {
     "empty": (lambda good: b"", "begins with nothing"),
     "half a header": (lambda good: good[:9], r"\(6,\), but \(6, 3, 3\)"),
     "short": (lambda good: good[:-1], "truncated: 70 bytes"),
-    "long": (lambda good: good + b"\0", "goes on .* 70 bytes"),
+    "long": (lambda good: good + b"\0", "continues .* 70 bytes"),
     "labels": (lambda good: contents()[FILES[1]], "00 00 08 01.*00 00 08 03"),
     "not IDX": (lambda good: b"<html>no such file</html>", "3c 68 74 6d"),
     "count": (lambda good: idx_bytes((7, 3, 3), good[16:]), r"\(7, 3, 3\), but \(6, 3, 3\)"),

@@ -149,7 +149,7 @@ REFUSED = {
     "one-hot": (both(FEATURES, np.eye(3)[LABELS]), r"labels of shape \(6, 3\)"),
     "real labels": (both(FEATURES, LABELS / 2), "train has labels of torch.float64"),
     "real label": (listed(FEATURES, LABELS / 2), r"train, example 0 has the label .*0\.0"),
-    "negative": (both(FEATURES, LABELS - 1), "train has labels of torch.int64, the least -1"),
+    "negative": (both(FEATURES, LABELS - 1), "train has labels of torch.int64, the lowest -1"),
     "named": (both(FEATURES, LABELS.astype(str)), "train has <U"),
     "named each": (listed(FEATURES, list("catdogcat")), "train, example 0 has the label 'c'"),
     "one class": (both(FEATURES, 0 * LABELS), "9 examples with labels up to 0"),

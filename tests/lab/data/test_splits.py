@@ -111,5 +111,5 @@ def test_what_is_held_out_of_training_has_each_class_and_replaces_the_test_examp
 
 def test_text_is_not_dealt_out_anew():
     text = splits_of([0, 1])._replace(train_labels=torch.zeros(2, 4, dtype=torch.int64))
-    with pytest.raises(sb.ConfigurationError, match="text cannot be dealt out anew"):
+    with pytest.raises(sb.ConfigurationError, match="text cannot be redistributed"):
         redrawn(text, 1)

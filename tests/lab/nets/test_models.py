@@ -77,7 +77,7 @@ def test_the_users_own_net_is_made_by_its_import_path():
         ("my_nets_for_tests:missing", "missing in my_nets_for_tests is None"),
         ("my_nets_for_tests:number", "number in my_nets_for_tests is 3"),
         ("my_nets_for_tests:of_two", r"made with .*\(1, 10, 8\): TypeError: .*of_two"),
-        ("my_nets_for_tests:of_nothing", r"is a str, no torch\.nn\.Module"),
+        ("my_nets_for_tests:of_nothing", r"is a str, not a torch\.nn\.Module"),
         ("my_nets_for_tests:of_seven", r"cannot run on inputs of .*1, 8, 8\): RuntimeError: mat1"),
         ("my_nets_for_tests:of_one_class", r"2 inputs into \(2, 1\), but .* shape \(2, 10\)"),
         ("my_nets_for_tests:of_no_weights", "no parameter"),
@@ -119,5 +119,5 @@ def test_a_net_takes_over_its_last_layer_too_where_classes_are_the_same():
 def test_a_net_of_other_layers_is_refused_by_what_differs():
     model = make_model("perceptron", blank_data(1, 8), seed=0)
     other = make_model("perceptron", blank_data(1, 28), seed=0)
-    with pytest.raises(sb.ConfigurationError, match=r"cannot go on .*1\.weight"):
+    with pytest.raises(sb.ConfigurationError, match=r"cannot take over .*1\.weight"):
         take_over(model, other.state_dict())

@@ -54,7 +54,7 @@ def test_a_block_attends_as_its_formula_says(net):
 @pytest.mark.parametrize(
     ("side", "options", "message"),
     [
-        (9, {}, "images of 9 pixels a side have no whole number of patches of 4"),
+        (9, {}, "images of 9 pixels a side cannot be cut into patches of 4"),
         (8, {"width": 32, "heads": 5}, "the width must be a multiple of the heads"),
     ],
 )

@@ -75,7 +75,7 @@ def test_a_file_that_holds_code_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"version": np.int64(7)}, "version 7, this code reads version 1"),
+        ({"version": np.int64(7)}, "version 7, but this code reads version 1"),
         ({"version": None}, "version"),
         ({"scored": None}, "scored"),
     ],

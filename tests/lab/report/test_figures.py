@@ -70,7 +70,7 @@ def test_the_suffix_decides_the_format_and_an_older_figure_is_replaced(tmp_path)
     ("seeds", "bands", "lines", "said"),
     [
         (3, 4, 4, "bands and bars: 95 % t-interval"),
-        (2, 0, 4 + 8, "thin: the seeds. Below 3 seeds there is no interval."),
+        (2, 0, 4 + 8, "thin: the seeds. There are no intervals below 3 seeds."),
         (1, 0, 4, "One seed: the spread over seeds is unknown."),
     ],
 )
@@ -106,8 +106,8 @@ def test_of_a_crowd_every_strategy_has_a_row_and_those_that_end_lowest_have_curv
     # in a row each, and beside each of two panels with curves
     assert [text.count(f"arm {number}") for number in range(9)] == [3] * 5 + [1] * 4
     assert text.count("traditional") == 3
-    assert "end lowest" in text
-    assert "end lowest" not in drawn(crowd(9))  # which is no crowd
+    assert "lowest strategies only" in text
+    assert "lowest strategies only" not in drawn(crowd(9))  # which is no crowd
 
 
 def test_an_error_far_above_the_rest_is_a_number_at_the_edge(drawn):

@@ -79,6 +79,6 @@ def test_a_run_that_begins_anew_needs_no_other_net(tmp_path):
 
 def test_a_net_for_images_of_another_size_is_refused_before_it_is_trained(plan, tmp_path):
     wrong = replace(plan, pretrained="mnist1d")
-    with pytest.raises(sb.ConfigurationError, match=r"mnist1d are 40 .* 1 x 8 x 8"):
+    with pytest.raises(sb.ConfigurationError, match=r"mnist1d have the shape 40.* 1 x 8 x 8"):
         RunStore(tmp_path).weights(wrong)
     assert not list(tmp_path.iterdir())

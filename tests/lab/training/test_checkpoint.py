@@ -77,7 +77,7 @@ def test_a_damaged_one_is_refused_by_name_and_the_one_before_it_used(kept, damag
     kept.save(state)
     kept.path.rename(kept.before)
     kept.before.write_bytes(damage(kept.before.read_bytes()))
-    with pytest.warns(sb.SelectionWarning, match=r"checkpoint\.before is damaged.*begins anew"):
+    with pytest.warns(sb.SelectionWarning, match=r"checkpoint\.before is damaged.*starts again"):
         assert kept.load() is None
 
 

@@ -119,7 +119,7 @@ def test_where_the_disk_is_full_for_the_record_what_was_recorded_stays_and_goes_
             pytest.warns(sb.SelectionWarning, match="The run goes on"),
             pytest.raises(
                 sb.RecordError,
-                match=r"jsonl cannot be written: No space.*another folder.*run the same",
+                match=r"jsonl cannot be written: No space.*another folder.*repeat the command",
             ),
         ):
             session.advance(Stop())
@@ -163,7 +163,7 @@ def test_a_checkpoint_that_holds_no_state_of_the_run_is_refused_by_its_name(tmp_
     path, state = session.checkpoints.load()
     session.checkpoints.save(state | {"run": state["run"] | {part: {"damaged": 1}}})
     with pytest.raises(
-        sb.RecordError, match=rf"(?s){path.name} .*'{PLAN.recipe.model}'.*begin anew"
+        sb.RecordError, match=rf"(?s){path.name} .*'{PLAN.recipe.model}'.*start again"
     ):
         open_session(PLAN, few_digits(), tmp_path)
 

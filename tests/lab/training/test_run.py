@@ -231,7 +231,7 @@ def test_a_length_that_is_not_positive_and_finite_is_refused(length):
 
 
 def test_a_plan_without_evaluations_or_of_an_unknown_arm_is_refused():
-    with pytest.raises(sb.ConfigurationError, match="evaluations=0: a run is judged by"):
+    with pytest.raises(sb.ConfigurationError, match="evaluations=0: a run needs at least"):
         fixture_plan(evaluations=0)
     with pytest.raises(sb.ConfigurationError, match="there is no strategy 'best'"):
         fixture_plan("best")

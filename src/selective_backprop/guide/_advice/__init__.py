@@ -1,1 +1,1 @@
-"""Whether `auto` pays on a training: what the data are made up of, and what an epoch costs."""
+"""Find out whether `auto` pays in a training: look at the data, and time epochs."""

@@ -1,4 +1,4 @@
-"""Whether to take `auto` on a training, by its data, its losses and what an epoch costs."""
+"""Advise whether to train with `auto`, based on the data, the loss and the time of an epoch."""
 
 import warnings
 from dataclasses import dataclass
@@ -24,25 +24,25 @@ from selective_backprop.guide._advice.epoch_cost import EpochCost, measure_epoch
 from selective_backprop.guide._advice.training_copy import TrainingCopy, copy_training, kept_streams
 from selective_backprop.guide._advice.traits import DataTraits, data_traits
 
-LOOKING = 0.25  # share of the seconds in which the data are looked at
-SHORT = 4  # epochs, in which `auto` lost where labels are wrong and not smoothed: docs/auto.md
-SKIPPED = 0.5  # of the examples: an epoch that skips so many must be cheaper than a plain one
-SLOWER = 1.15  # times a plain epoch; below it a difference may be of the clock
+LOOKING = 0.25  # share of `seconds` that is spent on looking at the data
+SHORT = 4  # epochs; with wrong labels and no smoothing, `auto` did worse in 4: docs/auto.md
+SKIPPED = 0.5  # share of examples; an epoch that skips this many must be faster than a plain one
+SLOWER = 1.15  # times a plain epoch; a smaller difference may be timing noise
 LOADER = "loader = sb.SelectiveLoader(loader, model, {}, sb.auto())"
-SMOOTHED = "nn.CrossEntropyLoss(label_smoothing=0.3)"  # adds to what `auto` gains: docs/auto.md
+SMOOTHED = "nn.CrossEntropyLoss(label_smoothing=0.3)"  # `auto` can gain more with it: docs/auto.md
 
 
 @dataclass(frozen=True)
 class Advice:
-    """Whether to train with `auto`, and why; `print` shows this in at most five lines.
+    """Whether to train with `auto`, and why. `print(advice)` shows it in at most five lines.
 
     Attributes:
-        strategy: name of the strategy to use; None if the advice is not to select.
+        strategy: "auto", or None if the advice is not to select.
         verdict: the advice in a sentence.
-        reasons: at most three lines on what was measured, here or in docs/auto.md.
+        reasons: at most three sentences: why, and what was measured.
         code: the lines of code to write; empty if the advice is not to select.
         traits: what `data_traits` found in the training data.
-        cost: seconds per epoch; None if `auto` cannot work here, or a copy of the model diverged.
+        cost: seconds per epoch. None if `auto` cannot work here, or if the copied model diverged.
     """
 
     strategy: str | None
@@ -53,7 +53,7 @@ class Advice:
     cost: EpochCost | None
 
     def __str__(self) -> str:
-        """Return the verdict, the reasons and the code, a line each."""
+        """Return the verdict, the reasons and the code, each on a line of its own."""
         return "\n".join((self.verdict, *self.reasons, *self.code))
 
 
@@ -72,23 +72,23 @@ def advise(
 ) -> Advice:
     """Advise whether to train with `auto`, based on your data and on epochs timed on this machine.
 
-    First, `advise` looks at the data with `data_traits`. Then it trains a copy of the model, in
-    turn with and without `auto`, for a few epochs or as long as `seconds` allows. The model, its
-    optimiser and gradients, the loader and all random generators are left as they were. Two things
-    are not restored: counters that your data set keeps, and a stream that cannot start again.
+    First, `advise` looks at the data with `data_traits`. Then it trains a copy of the model for a
+    few epochs, alternately with and without `auto`, and stops early if the time is up. The
+    model, its optimiser and gradients, the loader and all random generators are left as they were.
+    What your data set changes when it is read, such as a counter, stays changed.
 
     Args:
-        model: your model; its copy takes as much memory again.
+        model: your model. Its copy needs as much memory as the model itself.
         loader: the loader of the training data.
         loss_fn: as for `SelectiveLoader`.
-        optimizer: the model's optimiser; a copy of it trains the copied model. None for SGD.
-        epochs: length of the whole training, at least 1; None if unknown.
+        optimizer: the model's optimiser; a copy of it trains the copied model. None uses SGD.
+        epochs: number of epochs that you plan to train, at least 1; None if unknown.
         data: the loader or data set to search for copies, rare classes and wrong labels; by default
             `loader`. If `loader` augments, pass the training data without augmentation.
-        seconds: about how long `advise` may run, above 0. It always trains a few steps.
+        seconds: about how many seconds `advise` may run, above 0. A few steps are always trained.
         losses: as for `SelectiveLoader`.
         outputs: as for `SelectiveLoader`.
-        device: the device to move batches to; by default the model's.
+        device: the device to move batches to; by default the model's device.
 
     Raises:
         ConfigurationError: if the model cannot be copied, or an option is invalid.
@@ -101,27 +101,27 @@ def advise(
         loss_fn = WeighingLoss.unwrapped(loss_fn)
     losses_of = find_losses(loss_fn, losses, outputs, excess=True)
     with kept_streams(loader, where), warnings.catch_warnings():
-        warnings.simplefilter("ignore", SelectionWarning)  # about the loader that is timed
+        warnings.simplefilter("ignore", SelectionWarning)  # about the loader for timing
         warnings.filterwarnings("always", "the loss function returns", SelectionWarning)
         copied = TrainingCopy(*copy_training(model, optimizer), losses_of, where)
         traits = data_traits(loader if data is None else data, seconds=LOOKING * seconds)
         barrier = cost = None
         if (other := is_no_cross_entropy(loss_fn)) is not None:
-            barrier = f"It reads confidence from a cross-entropy, and {other} is not one."
+            barrier = f"auto reads confidence from a cross-entropy, and {other} is not one."
         elif not source.indexed or source.examples is None:
-            barrier = "It remembers examples by their index, and a stream has no indices."
+            barrier = "auto remembers examples by their index, and a stream has no indices."
         else:
             try:
                 cost = measure_epochs(copied, source, seconds=(1 - LOOKING) * seconds)
             except LossError as error:
-                barrier = f"It needs the loss of each example: {error}"
+                barrier = f"auto needs the loss of each example: {error}"
     smooths = label_smoothing(loss_fn) > 0
     take = SMOOTHED if _is_as_made(loss_fn) and not smooths else "loss_fn"
     return judge(traits, cost, barrier, epochs, take, smooths=smooths or take == SMOOTHED)
 
 
 def _is_as_made(loss_fn: LossFunction | None) -> bool:
-    """Return whether a loss is a cross-entropy of classes with no option but smoothing."""
+    """Return whether a loss is a `CrossEntropyLoss` with no option set except smoothing."""
     if type(loss_fn) is not nn.CrossEntropyLoss or loss_fn.weight is not None:
         return False
     return (loss_fn.reduction, loss_fn.ignore_index) == ("mean", -100)
@@ -136,9 +136,9 @@ def judge(
     *,
     smooths: bool = False,
 ) -> Advice:
-    """Return the advice: `auto`, unless a barrier, the data, the length or the cost forbids.
+    """Return the advice: `auto`, unless the data, the length, the cost or `barrier` speak against.
 
-    `take` is the loss to train on, as code, and `smooths` is whether it smooths labels.
+    `take` is the code of the loss to train on. `smooths` says whether this loss smooths labels.
     """
 
     def answer(verdict: str, *why: str, strategy: str | None = None) -> Advice:
@@ -150,7 +150,7 @@ def judge(
         elsewhere = "docs/choose.md names strategies for other losses and loaders."
         return answer("Do not take auto: it cannot work on this training.", barrier, elsewhere)
     if cost is None:
-        lower = "Its losses grow without end: lower the learning rate and ask again."
+        lower = "Its losses kept growing: lower the learning rate and ask again."
         return answer("No verdict: a copy of the model diverged within a few epochs.", lower)
     kinds = {
         "labels look wrong": traits.mislabelled and (smooths or epochs is None or epochs > SHORT),
@@ -160,19 +160,19 @@ def judge(
     if not found:
         why = "On such data plain training at the same cost does as well (docs/auto.md)."
         if traits.repetitive:
-            why += " Many examples are copies: sb.guide.find_copies finds them, to be left out."
+            why += " Many examples are copies: leave out those that sb.guide.find_copies finds."
         if traits.mislabelled:
             why = (
-                f"With wrong labels, auto did worse in {SHORT} epochs (docs/auto.md): train for "
-                "longer, or with label smoothing."
+                f"With wrong labels and {SHORT} epochs, auto did worse than plain training "
+                "(docs/auto.md): train for longer, or with label smoothing."
             )
         elif traits.wrong_labels is None:
-            why = "The labels could not be judged. If many are wrong, try auto."
+            why = "The labels could not be judged. If you know that many are wrong, try auto."
         return answer("Do not select: auto gains nothing on data like these.", why)
     if cost.per_example * min(cost.kept, 1 - SKIPPED) >= SLOWER:
         slow = (
-            f"With auto an example takes {cost.per_example:.1f} times as long, so an epoch that "
-            "skips half of them is slower."
+            f"With auto, each example takes {cost.per_example:.1f} times as long, so even an epoch "
+            "that skips half of the examples is slower."
         )
         return answer("Do not select: selecting takes more time here than it saves.", slow)
     what = " and ".join(found)

@@ -1,4 +1,4 @@
-"""What an epoch costs, plain and with `auto`, by real epochs of a copy of the training."""
+"""Time epochs of a copy of the training, with and without `auto`."""
 
 import time
 from collections.abc import Callable
@@ -16,9 +16,9 @@ from selective_backprop._sampling.subset import Subset
 from selective_backprop.guide._advice.training_copy import TrainingCopy
 from selective_backprop.strategies import auto
 
-WARM_UP = 2  # epochs before the measured ones: a model that learned nothing skips nothing
-ROUNDS = 5  # at most, of a plain epoch and of one with `auto`
-FEWEST = 8  # batches of an epoch that is measured, if the loader has so many
+WARM_UP = 2  # epochs before the measured ones; an untrained model would skip nothing
+ROUNDS = 5  # at most; each round is a plain epoch and an epoch with `auto`
+FEWEST = 8  # batches in a measured epoch, if the loader has as many
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class EpochCost:
 
     Attributes:
         plain: seconds of an epoch of plain training.
-        auto: seconds of an epoch with `auto`, after a short warm-up that records the first losses.
-        kept: share of the examples that `auto` trained on in such an epoch.
-        measured: number of examples in a measured epoch. `plain` and `auto` are scaled up to the
-            whole data set.
+        auto: seconds of an epoch with `auto`, after two warm-up epochs that record losses.
+        kept: share of the examples that `auto` trained on in the measured epochs, in (0, 1].
+        measured: number of examples in a measured epoch. If this is only a part of the data set,
+            `plain` and `auto` are scaled up to the whole.
     """
 
     plain: float
@@ -52,9 +52,9 @@ class EpochCost:
 
 
 def measure_epochs(copied: TrainingCopy, source: Source, *, seconds: float) -> EpochCost | None:
-    """Measure epochs of at most as many batches as fit into the seconds, `FEWEST` in any case.
+    """Time epochs, shortened so that all fit into the seconds, but not below `FEWEST` batches.
 
-    The examples of the source must be known by index. None if the copy diverged.
+    The examples of the source must be known by index. Returns None if the copy diverged.
 
     Raises:
         LoaderError: if the loader yields no batch.

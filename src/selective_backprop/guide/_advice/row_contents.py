@@ -1,4 +1,4 @@
-"""What the rows of a batch hold, as hashes and as numbers."""
+"""Turn the rows of a batch into hashes, and into numbers."""
 
 import torch
 from torch import Tensor
@@ -6,12 +6,12 @@ from torch import Tensor
 from selective_backprop._core.types import Float
 from selective_backprop._pruning.near_images import pool
 
-LEAST_SIDE = 8  # pixels: what is smaller is a table
-SKETCHED = 1024  # numbers that longer inputs are sketched to
+LEAST_SIDE = 8  # pixels; smaller inputs count as tables
+SKETCHED = 1024  # numbers; longer inputs are shortened to this length by a sketch
 
 
 def hash_rows(leaves: list[Tensor]) -> list[int]:
-    """Return a hash of each row of several tensors, which zeros at a row's end leave as it is."""
+    """Return a hash of each row of several tensors. Zeros at a row's end do not change it."""
     parts = [leaf.contiguous().view(torch.uint8).reshape(len(leaf), -1).numpy() for leaf in leaves]
     return [hash(tuple(r.tobytes().rstrip(b"\0") for r in row)) for row in zip(*parts, strict=True)]
 
@@ -22,11 +22,11 @@ def is_image(leaf: Tensor) -> bool:
 
 
 def as_numbers(leaves: list[Tensor]) -> Float[Tensor, "row number"]:
-    """Return the inputs as numbers: images pooled, and longer ones as sums by random signs.
+    """Return the inputs as numbers. Images are pooled, and long inputs are sketched.
 
     Source:
         Charikar, Chen and Farach-Colton 2002, "Finding frequent items in data streams": the count
-        sketch, which keeps inner products on average.
+        sketch. It adds numbers up with random signs, and keeps inner products on average.
     """
     parts = []
     for leaf in leaves:

@@ -1,4 +1,4 @@
-"""A copy of a training, on which anything may be tried, and what keeps the training as it was."""
+"""Copy a training to experiment on, and keep the random streams of the original unchanged."""
 
 import copy
 from collections.abc import Generator
@@ -18,7 +18,7 @@ from selective_backprop._core.isolation import kept_random_streams, unwrapped
 from selective_backprop._core.types import LossesOf, Scores
 from selective_backprop._pipeline.resume_point import generators_of
 
-FAR = 10.0  # times the first step's mean loss, or times 1 where that is lower
+FAR = 10.0  # times the first step's mean loss, or 10.0 if that mean is below 1
 
 
 @dataclass(eq=False)
@@ -26,10 +26,10 @@ class TrainingCopy:
     """A copy of a model in training.
 
     Attributes:
-        model: the copy.
-        optimizer: of its parameters.
+        model: the copied model.
+        optimizer: the optimiser of the copied model.
         losses: returns one loss per example of a batch.
-        device: where batches are moved to; None leaves them where they are.
+        device: the device that batches are moved to; None leaves them where they are.
     """
 
     model: nn.Module
@@ -47,7 +47,7 @@ class TrainingCopy:
         return not bool(self._last.mean() <= FAR * self._first.mean().clamp(min=1.0))
 
     def step(self, batch: Any) -> Scores:
-        """Take a training step, and return the losses of its examples."""
+        """Take a training step, and return the loss of each example."""
         batch = batch if self.device is None else move_batch(batch, self.device)
         self.optimizer.zero_grad()
         losses = check_losses(self.losses(self.model, batch), None)
@@ -59,25 +59,25 @@ class TrainingCopy:
 
 
 def copy_training(model: nn.Module, optimizer: Optimizer | None) -> tuple[nn.Module, Optimizer]:
-    """Return a copy of a model, and one of its optimiser, by default SGD, that updates the copy.
+    """Return a copy of a model, and an optimiser for it: a copy of the given one, or SGD.
 
     Raises:
-        ConfigurationError: if the optimiser is of another model, or either cannot be copied.
+        ConfigurationError: if the optimiser belongs to another model, or either cannot be copied.
     """
     together = distributed.is_available() and distributed.is_initialized()
     if together and distributed.get_world_size() > 1:
         raise ConfigurationError(
-            "several processes train together. Ask for advice in one process, on one rank's data"
+            "several processes train together. Call advise in one process, with one rank's data"
         )
     groups = [] if optimizer is None else optimizer.param_groups
     own = {id(parameter) for parameter in model.parameters()}
     if not {id(each) for group in groups for each in group["params"]} <= own:
         raise ConfigurationError(
-            "the optimiser moves parameters that are not the model's. Pass the model's "
-            "optimiser, or None"
+            "the optimiser moves parameters that are not the model's. Pass the optimiser of this "
+            "model, or None"
         )
     try:
-        # In one call, so that the copied optimiser holds the copied model's parameters.
+        # One call copies both, so that the copied optimiser holds the copied model's parameters.
         twin, other = copy.deepcopy((unwrapped(model), optimizer))
     except Exception as error:  # a user's module may raise anything
         raise ConfigurationError(
@@ -91,7 +91,7 @@ def copy_training(model: nn.Module, optimizer: Optimizer | None) -> tuple[nn.Mod
 
 @contextmanager
 def kept_streams(loader: DataLoader[Any], device: torch.device | None) -> Generator[None]:
-    """Run the body, then put back every random stream that loading or training draws from."""
+    """Run the body, then restore every random stream that loading or training draws from."""
     held: list[torch.Generator] = []
     for part in (loader, loader.batch_sampler, loader.dataset):
         held += [each for each in generators_of(part) if not any(each is one for one in held)]

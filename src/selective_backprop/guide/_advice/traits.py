@@ -1,4 +1,4 @@
-"""What training data are made up of: copies, classes and wrong labels."""
+"""Measure copies, classes and wrong labels in training data."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -22,11 +22,11 @@ from selective_backprop.guide._advice.row_contents import as_numbers, hash_rows,
 from selective_backprop.guide._advice.training_copy import kept_streams
 from selective_backprop.guide._advice.wrong_labels import estimate_wrong_labels
 
-MOST, CLASSIFIED = 100_000, 10_000  # examples that are looked at, and judged by their labels
-READING = 0.5  # share of the seconds that reading may take
+MOST, CLASSIFIED = 100_000, 10_000  # most examples to search for copies, and for wrong labels
+READING = 0.5  # share of `seconds` that reading may take
 TARGETS = ("labels", "label", "targets", "target", "y")
-MANY = 0.03  # share of copies, or of wrong labels, that is more than is found where there are none
-SKEWED = 0.8  # of the classes: there are no more in effect, where some are rare
+MANY = 0.03  # share of copies or wrong labels; in data without any, less than this is found
+SKEWED = 0.8  # share of the classes; if fewer classes are effective, some count as rare
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,14 @@ class DataTraits:
     """Copies, classes and wrong labels in a sample of the training data.
 
     Attributes:
-        sample: how many examples were looked at.
-        copies: share of the sample whose inputs exactly repeat those of an earlier example. None if
-            inputs are not tensors, or loading changes them at random. `find_copies` finds near
-            copies, too.
+        sample: number of examples in the sample.
+        copies: share of the sample whose inputs exactly repeat those of an earlier example, in
+            [0, 1). None if inputs are not tensors, or if loading changes them at random.
         classes: number of classes; None if targets are not class numbers.
-        effective_classes: the exponential of the entropy of the class sizes. If all classes are
-            equally large, this is `classes`. None if targets are not class numbers.
-        wrong_labels: share of the labels that look wrong; None if there are too few examples, or
-            classes are too hard to tell apart.
+        effective_classes: the number of equally large classes that would be as varied (the
+            exponential of the entropy of the class sizes). None if targets are not class numbers.
+        wrong_labels: share of the labels that look wrong, in [0, 1]. None if there are fewer than
+            200 examples, or if classes are too hard to tell apart.
         wrong_labels_error: standard error of `wrong_labels`, from sampling.
         wrong_labels_at_most: a rough upper bound on the share of wrong labels. Unlike
             `wrong_labels`, it is known even if classes are too hard to tell apart.
@@ -58,17 +57,17 @@ class DataTraits:
 
     @property
     def repetitive(self) -> bool:
-        """Whether copies are clearly more frequent than by chance."""
+        """Whether at least 3 % of the sample are copies."""
         return (self.copies or 0.0) >= MANY
 
     @property
     def skewed(self) -> bool:
-        """Whether some classes are clearly rarer than others."""
+        """Whether some classes are rare: `effective_classes` is below 80 % of `classes`."""
         return self.classes is not None and (self.effective_classes or 0) < SKEWED * self.classes
 
     @property
     def mislabelled(self) -> bool:
-        """Whether labels that look wrong are clearly more frequent than by chance."""
+        """Whether `wrong_labels` less two standard errors is at least 3 %."""
         return (self.wrong_labels or 0.0) - 2 * (self.wrong_labels_error or 0.0) >= MANY
 
     def __str__(self) -> str:
@@ -89,16 +88,16 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
     Up to 100,000 examples are searched for copies, and up to 10,000 for wrong labels. Reading stops
     after half of `seconds`. The examples are a random sample of an epoch or, for a stream, the
     first ones. The loader, its data set and all random generators are left as they were, except for
-    counters that your data set keeps.
+    what your data set changes when it is read, such as a counter.
 
-    Copies are counted within the sample, so the whole data set may have more. The estimate of wrong
-    labels assumes that they are as frequent among easy examples as among hard ones. It also assumes
-    that copies of an example do not share its wrong label.
+    Copies are counted within the sample, so the whole data set may have more. Near copies do not
+    count; `find_copies` finds them. The estimate of wrong labels assumes that easy examples are
+    mislabelled as often as hard ones, and that copies of an example do not share its wrong label.
 
     Args:
         data: the training loader or data set. Batches or examples are `(inputs, targets)`, or
             mappings with a key `labels`, `label`, `targets`, `target` or `y`.
-        seconds: about how long the measurement may take, above 0.
+        seconds: about how many seconds the measurement may take, above 0.
 
     Raises:
         ConfigurationError: if `seconds` is out of its range.
@@ -141,23 +140,23 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
 
 
 def _joined(parts: list[Tensor]) -> Tensor | None:
-    """Return the parts as one; None if there are none, or their widths differ."""
+    """Return the parts as one tensor; None if there are none, or their widths differ."""
     return torch.cat(parts) if len({part.shape[1] for part in parts}) == 1 else None
 
 
 def _count_classes(parts: list[Tensor | None]) -> Int64[Tensor, " class"] | None:
-    """Return how many examples each class has; None without classes."""
+    """Return how many examples each class has; None if the targets are not classes."""
     known = [part for part in parts if part is not None and not part.is_floating_point()]
     if len(known) < len(parts):
         return None
     labels = torch.cat(known)
     counts = labels.unique(return_counts=True)[1]
-    # Nearly as many as there are examples are numbers, such as ratings or names, not classes.
+    # With more values than half of the examples, targets are ratings or names, not classes.
     return None if int(labels.min()) < 0 or 2 * len(counts) > len(labels) else counts
 
 
 def split_batch(batch: Any) -> tuple[Any, Any]:
-    """Return a batch's inputs and targets; None for targets that it does not have."""
+    """Return a batch's inputs and its targets, or None if it has no targets."""
     if isinstance(batch, Mapping):
         name = next((each for each in TARGETS if each in batch), None)
         return {key: part for key, part in batch.items() if key != name}, batch.get(name)
@@ -167,7 +166,7 @@ def split_batch(batch: Any) -> tuple[Any, Any]:
 
 
 def tensors_of(part: Any) -> list[Tensor]:
-    """Return the tensors, and arrays as such, of a part of a batch that have a row per example."""
+    """Return the tensors and arrays in a part of a batch that have a row per example."""
     found = []
     for leaf in list_leaves(part):
         if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf":
@@ -179,12 +178,12 @@ def tensors_of(part: Any) -> list[Tensor]:
 
 
 def _draw(source: Source) -> tuple[Iterable[Any], bool]:
-    """Return batches in a random order if that is possible, and whether examples change."""
+    """Return batches, in random order if possible, and whether loading changes examples."""
     batches, keys = source.loader.batch_sampler, None
     if source.attribute == "batch_sampler" and type(batches) is BatchSampler:
         keys = list_keys(list(islice(batches.sampler, 10 * MOST)))
     if not isinstance(keys, Tensor):
-        # Keys that are no numbers, a stream, or a batch sampler that knows what goes together.
+        # The keys are not numbers, or this is a stream, or a custom sampler forms the batches.
         return source.copy_with(source.indices()), False
     keys = keys.unique()
     keys = keys[torch.randperm(len(keys), generator=torch.Generator().manual_seed(0))]

@@ -1,4 +1,4 @@
-"""How many labels of a classification are wrong, by a classifier that did not see them."""
+"""Estimate how many labels are wrong, with a classifier that did not see them."""
 
 import math
 from typing import NamedTuple
@@ -10,17 +10,17 @@ from torch.nn.functional import normalize, one_hot, relu
 from selective_backprop._core.types import Float, Float64, Int64
 
 FEATURES = 1000
-PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)  # of a ridge regression, in examples
-SUREST = 0.1  # share of each predicted class that is looked at
-LEAST_SURE = 500  # examples to look at, where a tenth would be fewer
-MOST_SURE = 0.35  # share of them, at most
-WIDER, HARDLY = 3, 0.05  # times as many must disagree by hardly more
-BY_CHANCE = 0.5  # of what one guess for all would disagree: more, and nothing was learned
+PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)  # of the ridge regression, times the number of examples
+SUREST = 0.1  # share of each predicted class that counts as the surest
+LEAST_SURE = 500  # surest examples, if a tenth of all would be fewer
+MOST_SURE = 0.35  # share of each predicted class, at most
+WIDER, HARDLY = 3, 0.05  # among 3 times as many sure ones, 0.05 more may disagree
+BY_CHANCE = 0.5  # times the errors of always guessing the largest class; more means not learned
 LEAST_EXAMPLES, MOST_CLASSES = 200, 1000
 
 
 class WrongLabels(NamedTuple):
-    """The share of wrong labels, None for hard classes; its standard error; what bounds it."""
+    """The share of wrong labels (None for hard classes), its standard error, an upper bound."""
 
     share: float | None
     error: float
@@ -32,26 +32,26 @@ def estimate_wrong_labels(
 ) -> WrongLabels | None:
     """Estimate how many labels are wrong, from inputs as numbers and their labels.
 
-    The classifier is a ridge regression on random features, which predicts each example without
-    having seen it. It is surest of some examples. Among these, a label that disagrees with its
-    prediction counts as wrong, and wrong labels are assumed to be as frequent elsewhere. It is less
-    sure of a larger part. If labels disagree much more often there, hard examples cannot be told
-    from wrong labels, and there is only a bound. There is only a bound, too, if even the surest
-    predictions are hardly better than one guess for all.
+    A ridge regression on random features predicts each label from all other examples. Among the
+    examples with the surest predictions, every label that disagrees with its prediction counts as
+    wrong. Wrong labels are assumed to be as frequent in the rest. If labels disagree much more
+    often among three times as many examples, classes are hard to tell apart, and only an upper
+    bound is known. The same holds if even the surest predictions have more than half of the errors
+    of always guessing the largest class.
 
-    None is returned for fewer than two classes or more than `MOST_CLASSES`, or fewer than
+    Returns None for fewer than two classes or more than `MOST_CLASSES`, or fewer than
     `LEAST_EXAMPLES` examples.
 
     Source:
-        Patrini et al. 2017, arXiv:1609.03683, section 4.2: noise is read off where a class is
-        surest. They take a single example of each class, and probabilities of a network.
+        Patrini et al. 2017, arXiv:1609.03683, section 4.2, also estimate noise where predictions
+        are surest. They take one example of each class, and the probabilities of a network.
     """
     classes, labels = labels.unique(return_inverse=True)
     if not (2 <= len(classes) <= MOST_CLASSES and len(labels) >= LEAST_EXAMPLES):
         return None
     best = _left_out_predictions(_features(numbers), labels).topk(2)
     predictions, leads = best.indices[:, 0], best.values[:, 0] - best.values[:, 1]
-    # Ranks within the predicted class, from 0, the surest.
+    # Ranks within each predicted class; the surest example has rank 0.
     order = leads.argsort(descending=True)
     order = order[predictions[order].argsort(stable=True)]
     counts = predictions.bincount(minlength=len(classes))
@@ -61,7 +61,7 @@ def estimate_wrong_labels(
     share = max(SUREST, min(MOST_SURE, LEAST_SURE / len(labels)))
 
     def disagreeing(share: float) -> tuple[float, int]:
-        """Return the share that disagrees among the surest, weighed by class, and their number."""
+        """Return which share of the surest disagrees, weighted by class, and how many they are."""
         sure = ranks < (share * counts).ceil()[predictions]
         of_class = predictions[sure].bincount(minlength=len(classes)).clamp(min=1)
         wrong = (predictions != labels)[sure].double()
@@ -70,7 +70,7 @@ def estimate_wrong_labels(
 
     found, seen = disagreeing(share)
     further, _ = disagreeing(min(1.0, WIDER * share))
-    # One more that disagrees: where none does, the error is not 0.
+    # Counts one more disagreement, so that the error is above 0 even if nothing disagrees.
     odds = (found * seen + 1) / (seen + 2)
     error = math.sqrt(odds * (1 - odds) / seen)
     chance = 1 - float(labels.bincount().max()) / len(labels)
@@ -79,7 +79,7 @@ def estimate_wrong_labels(
 
 
 def _features(numbers: Float[Tensor, "example number"]) -> Float64[Tensor, "example feature"]:
-    """Return random features of inputs as numbers, by a random layer of rectified units."""
+    """Return random features of the inputs, from a random layer of rectified units."""
     numbers = normalize(numbers.nan_to_num(0.0, 0.0, 0.0))
     generator = torch.Generator().manual_seed(0)
     size = max(10, min(FEATURES, len(numbers) // 4))
@@ -93,7 +93,7 @@ def _features(numbers: Float[Tensor, "example number"]) -> Float64[Tensor, "exam
 def _left_out_predictions(
     features: Float64[Tensor, "example feature"], labels: Int64[Tensor, " example"]
 ) -> Float64[Tensor, "example class"]:
-    """Return each example's scores by a ridge regression on all others, of the best penalty."""
+    """Return each example's class scores from the best ridge regression on all others."""
     wanted = one_hot(labels).double()
     values, vectors = torch.linalg.eigh(features.T @ features)
     turned = features @ vectors

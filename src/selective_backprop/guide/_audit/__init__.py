@@ -1,1 +1,1 @@
-"""Which training examples look mislabelled, by what training computed anyway."""
+"""Find training examples that look mislabelled, from what training computed anyway."""

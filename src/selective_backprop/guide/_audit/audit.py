@@ -1,4 +1,4 @@
-"""Which training examples look mislabelled, judged by what training computed anyway."""
+"""Rank training examples by how mislabelled they look, from what training computed anyway."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,37 +16,35 @@ from selective_backprop.guide._audit.ranked_examples import Suspects
 def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
     """Rank training examples by how mislabelled they look, the most suspicious first.
 
-    A look is one time that the model sees an example. At each look, the model's doubt about the
-    label is `(q − p) / (q + p)`, from −1 to 1. Here `p` is the probability of the label, and `q`
-    that of the likeliest other class. A network learns the general rule before it memorises
+    A *look* is one time that the model sees an example. At each look, the model's *doubt* about the
+    label is `(q − p) / (q + p)`, from −1 to 1. `p` is the probability of the label, and `q` is the
+    probability of the likeliest other class. A network learns general rules before it memorises
     exceptions. It therefore doubts a wrong label in many epochs, though perhaps not in the last.
 
-    The suspicion is the mean doubt over all looks. The k-th look has weight k, because the model
-    knows little at first. Because few looks are little evidence, one made-up look with a doubt of
-    −1 is added. If the suspicion is above 0, the model believed another class more than the label.
+    The *suspicion* is the mean doubt over all looks. The k-th look has weight k, because the model
+    knows little at first. One made-up look with a doubt of −1 is added, so that a few looks alone
+    cause little suspicion. Above 0, the model believed another class more than the label.
 
     The model also doubts hard examples with right labels: inspect an example before you relabel or
     remove it.
 
     Args:
-        evidence: what is known of each example.
+        evidence: what is known about each example:
 
             - `Doubts` noted during training: the best evidence, for classification only.
-            - Losses, `[look, example]` from the first look to the last, or `[example]`. NaN means
-              that the model did not see the example. Losses must be at least 0 and on the scale of
-              a cross-entropy: exp(−loss) is read as the probability of the label, and the rest as
-              that of a single other class. Divide other losses by the loss of a clearly wrong
-              example.
-            - A loader's `ledger`: the weakest evidence, because it holds only each example's last
-              loss. A recorded loss and a score from a selection pass count as separate looks.
+            - Losses, `[look, example]` from the first look to the last, or `[example]` for a single
+              look. NaN means that the model did not see the example. Losses must be at least 0 and
+              on the scale of a cross-entropy: `p` is taken as exp(−loss), and `q` as 1 − `p`.
+              Divide other losses by the loss of a clearly wrong example.
+            - A loader's `ledger`: the weakest evidence, because it holds only the last loss of each
+              example. A recorded loss and a score from a selection pass count as two looks.
 
     Raises:
         ConfigurationError: if `evidence` is empty or of another kind, or a loss is negative.
 
     Source:
-        Pleiss et al. 2020, arXiv:2001.10528, "area under the margin": the label's logit minus the
-        highest other logit, as a mean over training. Logits are unbounded, and all looks weigh the
-        same there.
+        Pleiss et al. 2020, arXiv:2001.10528, "area under the margin". They average the label's
+        logit minus the highest other logit over training, with the same weight for all looks.
     """
     if isinstance(evidence, Doubts):
         return rank_doubts(evidence.on_host())
@@ -64,7 +62,7 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
 
 
 def rank_doubts(doubts: Mapping[str, Tensor], estimated: int | None = None) -> Suspects:
-    """Rank examples by what `Doubts.on_host` returns; `estimated` is as in `Suspects`."""
+    """Rank examples by what `Doubts.on_host` returned; `estimated` is as in `Suspects`."""
     noted: dict[str, Any] = {name: each.numpy() for name, each in doubts.items()}
     return Suspects.ranked(
         noted["total"] / np.maximum(noted["weight"], 1.0),
@@ -96,7 +94,7 @@ def _of_losses(losses: Float[np.ndarray, "*look example"]) -> Suspects:
 
 
 def _in_order(ledger: Ledger) -> Float[np.ndarray, "look example"]:
-    """Return a ledger's recorded losses and scores of each example, the oldest first."""
+    """Return the recorded loss and the score of each example in a ledger, the older first."""
     observed = [column.observe() for column in (ledger.recorded, ledger.scored)]
     epochs = np.concatenate([each.epochs for each in observed])
     scores = np.concatenate([each.scores for each in observed])

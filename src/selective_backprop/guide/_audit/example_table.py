@@ -1,4 +1,4 @@
-"""What is known of each example as a table for other tools: cleanlab's columns, CSV and Parquet."""
+"""Export what is known about each example as a table with cleanlab's columns, CSV or Parquet."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -21,18 +21,18 @@ def example_table(evidence: Doubts | Suspects | Ledger | Tensor | np.ndarray) ->
 
     For `Doubts` and `Suspects`, the columns are:
 
-    - `suspicion`, as in `audit`.
-    - `label_quality`, (1 − suspicion) / 2, in [0, 1]; lower if the label is likelier wrong.
+    - `suspicion`: from −1 to 1, as in `audit`.
+    - `label_quality`: (1 − suspicion) / 2, in [0, 1]; the lower, the likelier the label is wrong.
     - `is_label_issue`: whether the example is among the first `Suspects.suspicious` of the ranking.
       After `audit`, these are the examples whose `label_quality` is below ½.
     - `looks`: how many times the model saw the example, as far as is known.
     - `given_label`, and the last `predicted_label` with its `confidence`, if classes are known.
 
-    cleanlab's `CleanLearning` takes this table as `label_issues`. The table has no `pred_probs`:
-    cleanlab expects these from a model that was not trained on the example.
+    cleanlab's `CleanLearning` takes this table as `label_issues`. The table has no `pred_probs`,
+    because cleanlab expects these from a model that was not trained on the example.
 
     Args:
-        evidence: what is known.
+        evidence: what is known about the examples:
 
             - `Doubts`, or the `Suspects` that `audit` or `find_label_issues` found.
             - A loader's `ledger`. The columns are `loss` and `loss_epoch` (last recorded loss),
@@ -46,7 +46,7 @@ def example_table(evidence: Doubts | Suspects | Ledger | Tensor | np.ndarray) ->
         or −1 in a column of whole numbers.
 
     Raises:
-        ConfigurationError: if `evidence` is of another kind, or losses have another shape.
+        ConfigurationError: if `evidence` is of another kind or shape.
 
     Example:
         >>> import numpy as np, selective_backprop as sb
@@ -82,7 +82,7 @@ def write_table(table: Table, path: str | Path) -> None:
     Args:
         table: columns by name, as `example_table` returns them; you may add your own.
         path: path of the file. A `.csv` file has numbers to seven digits, and empty cells for NaN.
-            A `.parquet` file keeps types, but needs pandas and pyarrow.
+            A `.parquet` file keeps the columns' types; writing it needs pandas and pyarrow.
 
     Raises:
         ConfigurationError: if the file name has another ending, columns differ in length, or a

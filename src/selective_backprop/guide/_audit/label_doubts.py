@@ -1,4 +1,4 @@
-"""How much a model doubted each example's label, noted whenever training computed its outputs."""
+"""Note how much a model doubts each label, from outputs that training computes anyway."""
 
 from typing import Any, NamedTuple
 
@@ -12,12 +12,12 @@ from selective_backprop._core.types import Bool, Float, Float32, Int64, RowIndic
 
 
 class Look(NamedTuple):
-    """A model's doubts about some labels, and its predictions, at one moment.
+    """A model's doubts about the labels of some rows, and its predictions, at one moment.
 
     Attributes:
         doubts: from −1 (sure of the label) to 1 (sure of another class), as `audit` defines them.
         predictions: the likeliest class of each row.
-        confidences: the probability of the predicted class.
+        confidences: the probability of the predicted class, in [0, 1].
     """
 
     doubts: Float32[Tensor, " row"]
@@ -26,16 +26,16 @@ class Look(NamedTuple):
 
     @property
     def known(self) -> Bool[Tensor, " row"]:
-        """True for each row with finite outputs; other rows have no doubt."""
+        """True for each row with finite outputs; in other rows the doubt means nothing."""
         return self.doubts.isfinite() & self.confidences.isfinite()
 
 
 def look_at(outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"]) -> Look:
-    """Return a model's predictions and its doubts about labels, without waiting for the device.
+    """Return a model's predictions and its doubts about labels, without waiting for the GPU.
 
     Args:
         outputs: logits; they are read without gradients.
-        labels: class numbers from 0, on the same device.
+        labels: class numbers from 0, on the same device as the outputs.
 
     Raises:
         ConfigurationError: if these are not outputs and labels of a classification.
@@ -44,7 +44,7 @@ def look_at(outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"]) 
         raise ConfigurationError(
             f"outputs of shape {tuple(outputs.shape)} and labels of shape {tuple(labels.shape)}: "
             "expected [row, class] with at least two classes, and [row]. For one logit z per row "
-            "write torch.stack([torch.zeros_like(z), z], 1). For other tasks than classification, "
+            "write torch.stack([torch.zeros_like(z), z], 1). For tasks other than classification, "
             "collect losses and give them to audit"
         )
     if labels.is_floating_point():
@@ -68,8 +68,7 @@ class Doubts:
 
     At each batch, call `note` with the outputs that your loop computes anyway. The call needs no
     extra forward pass and does not wait for the GPU. After training, `audit(doubts)` ranks the
-    examples. The k-th look at an example weighs k times as much as the first, because the model
-    knows little at first. Each example takes 24 bytes, on the device that holds the outputs.
+    examples. `Doubts` needs 24 bytes per example, on the device that holds the outputs.
 
     Args:
         examples: number of examples in the data set, at least 1.
@@ -102,7 +101,7 @@ class Doubts:
 
         Args:
             indices: the rows' indices in the data set, such as `selection.indices`, on any device.
-                If a batch holds an example several times, all its rows get the same weight.
+                If a batch holds an example several times, its rows all get the same weight.
             outputs: logits of the rows.
             labels: the rows' class numbers, from 0.
 
@@ -116,7 +115,7 @@ class Doubts:
                 f"{tuple(labels.shape)}: one index in the data set is needed for each row"
             )
         device = outputs.device
-        # A copy to the host that does not block could be read before it has arrived.
+        # A non-blocking copy to the host could be read before it has arrived.
         rows, labels = (each.to(device, non_blocking=outputs.is_cuda) for each in (indices, labels))
         look = look_at(outputs, labels)
         columns, known = self._on(device), look.known
@@ -134,9 +133,9 @@ class Doubts:
         """Wait for the device, and return what was noted as tensors `[example]` on the CPU.
 
         Returns:
-            `total` is the weighted sum of the doubts, `weight` the sum of their weights, and
-            `looks` their number. `label`, `prediction` and `confidence` are those of the last look.
-            For an example without a look, `prediction` is −1 and `confidence` is NaN.
+            `total` is the weighted sum of an example's doubts. `weight` is the sum of the weights,
+            and `looks` is the number of doubts. `label`, `prediction` and `confidence` come from
+            the last look; without a look, they are −1, −1 and NaN.
         """
         columns = self._columns or _empty(self.examples)
         return {name: column.to("cpu", copy=True) for name, column in columns.items()}
@@ -150,7 +149,7 @@ class Doubts:
 
         Raises:
             ConfigurationError: if the state is damaged, or belongs to a data set of another size.
-                Nothing is changed then.
+                In this case nothing is changed.
         """
         examples, columns = Saved(state).fields("examples", "columns")
         if examples.whole() != self.examples:
@@ -165,7 +164,7 @@ class Doubts:
         }
 
     def _on(self, device: torch.device) -> dict[str, Tensor]:
-        """Return the columns, which follow the outputs to their device."""
+        """Move the columns to the device of the outputs, and return them."""
         columns = self._columns or _empty(self.examples)
         self._columns = {name: column.to(device) for name, column in columns.items()}
         return self._columns

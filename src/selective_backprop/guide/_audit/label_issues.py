@@ -1,4 +1,4 @@
-"""Which labels look wrong to a model that is trained already, from one pass over the data."""
+"""Find labels that look wrong to a trained model, in one pass over the data."""
 
 from typing import Any
 
@@ -24,9 +24,9 @@ from selective_backprop.guide._audit.label_doubts import Doubts, look_at
 from selective_backprop.guide._audit.ranked_examples import Suspects
 
 SURELY = 3.0  # standard errors
-# By this power of the share of a label's examples that are confidently taken for a class, the odds
-# of that class are multiplied. 1 finds more of mistakes that are always the same and fewer of
-# others, 0 the reverse; chosen on Fashion-MNIST and MNIST.
+# The odds of another class are multiplied by a power of the share of the label's examples that are
+# confidently taken for that class. This is the power. 1 finds more mistakes between two particular
+# classes and fewer others, 0 the reverse. It was chosen on Fashion-MNIST and MNIST.
 CONFUSED = 0.5
 
 
@@ -40,34 +40,34 @@ def find_label_issues(
 ) -> Suspects:
     """Rank the labels of a data set by how wrong they look to a trained classifier.
 
-    Each example goes through the model once, in eval mode, in the order of the data set even if
-    the loader shuffles. This costs a third of a training epoch. Model, loader and random
-    generators are left as they were.
+    Each example goes through the model once, in eval mode. This costs a third of a training epoch.
+    Model, loader and random generators are left as they were.
 
     A label is a suspect if the model predicts another class with a high probability. High means: at
     least the mean probability that the model gives this class on examples labelled with it. The
     number of suspects, `suspicious`, estimates how many labels are wrong. The suspicion of an
     example is the model's doubt, from −1 to 1 as in `audit`. The suspicion is higher if the model
-    often confuses this label with one particular other class.
+    often takes examples with this label for the class that it predicts here.
 
     **Take a model that was not trained on these labels**, such as one trained on the other half of
-    the data. A model does not find wrong labels that it has learned. You get a warning if the
-    model is right about more labels than its own probabilities say, because it has then probably
-    learned them. If most examples of a kind share the same wrong label, no model finds the mistake.
-    If classes are hard to tell apart, many suspects have right labels.
+    the data. A model does not find wrong labels that it has learned. You get a warning if it has
+    probably learned them: its predictions then agree with more labels than its own probabilities
+    predict. If most examples of a kind share the same wrong label, no model finds the mistake. If
+    classes are hard to tell apart, many suspects have right labels.
 
     Args:
         model: the trained classifier.
-        loader: yields the examples with the labels to judge, without augmentation.
+        loader: yields the examples with the labels to judge, without augmentation. It may shuffle.
         loss_fn: the cross-entropy that the model was trained with. Labels that equal its
             `ignore_index` are not judged.
-        outputs: `(model, batch) -> (outputs, targets)`: logits `[row, class]` and class numbers
-            `[row]`. By default `(model(inputs), targets)` for a batch `(inputs, targets)`.
-        device: the device that batches are moved to; by default the model's.
+        outputs: a callable `(model, batch) -> (logits, classes)` that returns logits `[row, class]`
+            and class numbers `[row]`. By default, a batch `(inputs, targets)` gives
+            `(model(inputs), targets)`.
+        device: the device that batches are moved to; by default the model's device.
 
     Returns:
-        The ranked examples: `top()` returns the suspects, and `rest()` the data set without them,
-        for `sb.pruned`.
+        The ranked examples. `top()` returns the suspects. `rest()` returns the data set without
+        them, for `sb.pruned`.
 
     Raises:
         ConfigurationError: if the task is not a classification with a cross-entropy.
@@ -75,8 +75,8 @@ def find_label_issues(
 
     Source:
         Northcutt et al. 2021, arXiv:1911.00068, equations 1 and 2. The paper checks all other
-        classes, not only the likeliest, and scales the number of suspects to the class sizes. When
-        tried, this gave too many suspects.
+        classes, not only the likeliest, and scales the number of suspects to the class sizes. In
+        our tests this gave too many suspects.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -91,14 +91,14 @@ def find_label_issues(
     loss_fn = WeighingLoss.unwrapped(loss_fn)
     if (other := is_no_cross_entropy(loss_fn)) is not None:
         raise ConfigurationError(
-            f"{other} is no cross-entropy, and wrong labels are found by the probabilities of "
+            f"{other} is no cross-entropy, but find_label_issues needs the probabilities of "
             "classes. For other tasks give losses to audit"
         )
     source, place, model = open_source(loader), find_device(model, device), unwrapped(model)
     if source.attribute != "batch_sampler" or source.examples is None:
         raise LoaderError(
-            "labels are found by index, and this loader yields a stream. Give it a data set of "
-            "known length and a batch size, and leave in_order as it is"
+            "find_label_issues needs the index of each example, and this loader yields a stream. "
+            "Give it a data set of known length and a batch size, and leave in_order as it is"
         )
     doubts, surplus = Doubts(source.examples), []
     batches = torch.arange(source.examples).split(source.batch_size or 1)
@@ -117,13 +117,13 @@ def find_label_issues(
 def _judged(
     indices: Int64[Tensor, " row"], outputs: Any, labels: Any, loss_fn: LossFunction
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the rows of a batch whose labels are to be judged; refuse what is no class number."""
+    """Return the rows of a batch whose labels are judged; refuse labels that are not classes."""
     if not isinstance(outputs, Tensor) or not isinstance(labels, Tensor):
         raise ConfigurationError(
             f"outputs are a {type(outputs).__name__} and targets a {type(labels).__name__}; both "
             "must be tensors. Pass outputs=callable(model, batch) -> (logits, class numbers)"
         )
-    look_at(outputs, labels.clamp(0, 0))  # refuses shapes and types, whatever the numbers
+    look_at(outputs, labels.clamp(0, 0))  # checks only shapes and types
     judged = labels != getattr(loss_fn, "ignore_index", -100)
     labels, classes = labels[judged], outputs.shape[1]
     if ((labels < 0) | (labels >= classes)).any():
@@ -137,36 +137,36 @@ def _judged(
 def _surplus(
     outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"], smoothing: float
 ) -> Float[Tensor, " row"]:
-    """Return by how much likelier each label is than the model expects, smoothing taken out."""
+    """Return each label's probability less its expected value, with label smoothing undone."""
     chances = (outputs.float().softmax(1) - smoothing / outputs.shape[1]) / (1.0 - smoothing)
     return chances.gather(1, labels.long().unsqueeze(1)).squeeze(1) - chances.square().sum(1)
 
 
 def _warn_if_learned(surplus: Float[Tensor, " row"]) -> None:
-    """Warn where labels are surely likelier than expected, as those are that were learned."""
+    """Warn if labels are clearly likelier than the model expects, as after training on them."""
     values = surplus.double().numpy()
     if len(values) and values.mean() >= SURELY * values.std() / len(values) ** 0.5:
         warn(
             "the model is right about more labels than its own probabilities say. If it was "
             "trained on these labels, it has learned the wrong ones too and does not find them: "
-            "use one that was trained on other examples, such as the other half of the data. If "
-            "not, it is less sure than it could be, and the list is as good as ever"
+            "use a model trained on other examples, such as the other half of the data. If it was "
+            "not, it is only less sure than it could be, and you can ignore this warning"
         )
 
 
 def _rank(noted: dict[str, Tensor]) -> Suspects:
-    """Rank by one look at each example, and estimate how many labels are wrong."""
+    """Rank examples by one look at each, and estimate how many labels are wrong."""
     judged = noted["looks"] > 0
     names = ("total", "label", "prediction", "confidence")
     doubts, labels, predictions, sure = (noted[name][judged] for name in names)
     differ = predictions != labels
     classes = 1 + max(int(noted[name].max()) for name in ("label", "prediction"))
-    # A doubt is (q - p) / (q + p); where it is above 0, q is the confidence.
+    # A doubt is (q - p) / (q + p). If it is above 0, q is the confidence.
     own = torch.where(differ, sure * (1.0 - doubts) / (1.0 + doubts), sure)
     sums, sizes = (labels.bincount(each, minlength=classes) for each in (own, None))
-    usual = sums / sizes  # NaN, which nothing exceeds, of a class without labels
+    usual = sums / sizes  # NaN for a class without labels; nothing exceeds NaN
     confident = differ & (sure >= usual[predictions.long()])
-    # The share of a label's examples that are confidently taken for a class; of none, nearly 0.
+    # The share of a label's examples that are confidently taken for a class, always above 0.
     pairs = (labels.long() * classes + predictions).unique(return_inverse=True)[1]
     shares = (pairs.bincount(confident.double()) + 1.0)[pairs] / (sizes[labels.long()] + classes)
     raised = CONFUSED * (shares.log() - shares[differ].log().mean())

@@ -1,4 +1,4 @@
-"""Training examples that look mislabelled, the most suspicious first, and how many of them are."""
+"""Training examples that look mislabelled, the most suspicious first."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from selective_backprop._core.types import Bool, Float, Float64, Int, Int64
 from selective_backprop._sampling.subset import Subset
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
-RARE = 0.5  # of the examples that a class would have if all had equally many: fewer make it rare
+RARE = 0.5  # of the mean number of examples per class; a class with fewer is rare
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Cut:
     """How many mislabelled examples are among the most suspicious ones.
 
     Attributes:
-        share: the share of the data set that is inspected, from the top of the list.
+        share: share of the data set that is inspected, from the top of the list, in [0, 1].
         inspected: number of inspected examples.
         found: number of mislabelled examples among the inspected ones.
         precision: `found` / `inspected`, in [0, 1]; NaN if no example is inspected.
@@ -44,16 +44,15 @@ class Suspects:
         examples: number of examples in the data set. The arrays leave out examples that the model
             never saw.
         indices: the examples' indices in the data set.
-        suspicion: from −1 (the model was sure of the label each time) to 1 (sure of another class).
-            Above 0, the model believed another class more than the label. See `audit`.
-        looks: how many times the model saw each example (a look), as far as is known.
+        suspicion: from −1 (the model was always sure of the label) to 1 (always sure of another
+            class). Above 0, the model believed another class more than the label. See `audit`.
+        looks: how many times the model saw each example, as far as is known.
         labels: the labels in training. `labels`, `predictions` and `confidences` are None if only
             losses are known.
         predictions: the class that the model last found likeliest; −1 if unknown.
         confidences: the probability that the model gave the predicted class; NaN if unknown.
-        estimated: estimated number of wrong labels; the list's first so many are the suspects.
-            None without an estimate. With an estimate, `suspicion` does not include the look that
-            `audit` adds.
+        estimated: estimated number of wrong labels, from `find_label_issues`; None from `audit`. If
+            it is known, `suspicion` leaves out the made-up look that `audit` adds.
     """
 
     examples: int
@@ -78,13 +77,13 @@ class Suspects:
     ) -> "Suspects":
         """Rank the examples of a data set; the arguments are in the data set's order.
 
-        A look is one time that the model saw an example. The suspicion is the mean doubt over all
-        looks at the example and one added look with a doubt of −1. The added look lowers the
-        suspicion most for examples with few looks, because few looks are little evidence.
+        The suspicion is the mean doubt over all looks at the example and one added look with a
+        doubt of −1. The added look lowers the suspicion most for examples with few looks, because
+        few looks are little evidence.
 
         Args:
-            doubts: each example's mean doubt over all looks, in [−1, 1]. Examples without looks are
-                left out, and so are those whose mean is not finite.
+            doubts: each example's mean doubt over all looks, in [−1, 1]. Examples without looks or
+                with a mean that is not finite are left out.
             looks: the number of looks at each example.
             labels: the labels in training.
             predictions: the class that the model last found likeliest.
@@ -109,7 +108,7 @@ class Suspects:
         )
 
     def __len__(self) -> int:
-        """Return how many examples were looked at, and so ranked."""
+        """Return the number of ranked examples: those that the model saw."""
         return len(self.indices)
 
     @property
@@ -123,33 +122,32 @@ class Suspects:
     def likely(self, count: int | None = None) -> list[str]:
         """Say why the model probably doubts each of the most suspicious examples.
 
-        If the model has learned an example's true class, it doubts a wrong label about as strongly
-        as it believes right labels. If it has learned little of a class, it also doubts right
-        labels of this class, but less strongly. All examples after the first `suspicious` of the
-        list count as learned.
+        A model that has learned a class doubts a wrong label about as strongly as it believes right
+        labels. If it has learned little of a class, it also doubts right labels of this class, but
+        less strongly. All examples after the first `suspicious` of the list count as learned.
 
         Args:
             count: number of examples, from the top of the list; None for the first `suspicious`.
 
         Returns:
-            For each example one of
+            For each example one of these:
 
             - "wrong": the mean doubt about its label exceeds the mean belief in the labels of
               learned examples (belief is the negated doubt);
             - "rare class: 12 of 20 learned": it is not "wrong", and the label's class has less than
               half of the mean number of examples per class;
             - "hard": it is not "wrong", and the class is not rare;
-            - "unknown: 0 of 8 learned": the model has learned nothing of the label's class, so it
-              doubts right labels of this class like wrong ones;
-            - "", if it is not suspicious.
+            - "unknown: 0 of 8 learned": the model has learned no example of the label's class, so
+              right and wrong labels of this class look alike;
+            - "": it is not among the first `suspicious` of the list.
 
         Raises:
-            ConfigurationError: if the labels are not known, because examples were ranked by losses
+            ConfigurationError: if the labels are unknown because examples were ranked by losses
                 alone.
 
         Source:
-            Northcutt et al. 2021, arXiv:1911.00068, who also compare with the belief in right
-            labels. They do so within each class, with the probabilities of one model.
+            Northcutt et al. 2021, arXiv:1911.00068, also compare with the belief in right labels.
+            They do so within each class, with the probabilities of one model.
         """
         if self.labels is None:
             raise ConfigurationError(
@@ -160,7 +158,7 @@ class Suspects:
         learned = np.arange(len(self)) >= self.suspicious
         seen = np.bincount(self.labels)
         of_class = np.bincount(self.labels, learned).astype(np.int64)
-        added = self.estimated is None  # a look, which is taken out again
+        added = self.estimated is None  # the look that `ranked` added, taken out again here
         doubts = (self.suspicion * (self.looks + added) + added) / self.looks
         belief = -doubts[learned].mean() if learned.any() else np.inf
         rare = seen < RARE * len(self) / np.count_nonzero(seen)
@@ -183,8 +181,8 @@ class Suspects:
         """Return the indices of the most suspicious examples.
 
         Args:
-            share: fraction of the data set to return, in [0, 1]. Examples that the model never saw
-                are not returned. None returns the first `suspicious`.
+            share: share of the data set to return, in [0, 1]; None for the first `suspicious`
+                examples. Examples that the model never saw are not returned.
 
         Raises:
             ConfigurationError: if the share is out of its range.
@@ -248,8 +246,8 @@ class Suspects:
         Args:
             path: path of the file.
             limit: the most examples to write; None for all.
-            class_names: the names of the classes; without names, class numbers are written. An
-                unknown prediction is left empty, and so is its confidence.
+            class_names: the names of the classes, by class number; without names, the numbers are
+                written. Unknown predictions and confidences are left empty.
             extra: further columns by name, each with one entry per written line.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The parts of the adapter for Accelerate; importing any of them checks its version."""
+"""The adapter for Accelerate. Importing any part of it checks Accelerate's version."""
 
 from selective_backprop.integrations._versions import require
 

@@ -1,4 +1,4 @@
-"""The loader: selects, and tells Accelerate what a prepared loader would."""
+"""A selecting loader that acts like one that Accelerate has prepared."""
 
 import weakref
 from collections.abc import Generator, Iterator
@@ -26,13 +26,13 @@ _taken: "weakref.WeakKeyDictionary[Accelerator, set[str]]" = weakref.WeakKeyDict
 
 
 class AcceleratedLoader(DataLoaderStateMixin):
-    """Yield selected examples under Accelerate, and act as a loader that it has prepared.
+    """Yield selected examples under Accelerate, like a loader that Accelerate has prepared.
 
     Each process trains on its own part of the data, and all train on equally many batches. Like a
     prepared loader, this one fetches one batch ahead of the loop, to know which batch is the last.
-    So candidates are scored one step earlier. `accelerator.save_state` and `load_state` include its
-    state, in a file for each process, `<name>-<process>-of-<processes>.pt`.
-    `torch.load(weights_only=True)` reads the file.
+    Examples are therefore scored one step earlier than with `SelectiveLoader`.
+    `accelerator.save_state` and `load_state` include the loader's state. Each process has its own
+    file, `<name>-<process>-of-<processes>.pt`, which `torch.load(weights_only=True)` reads.
 
     Args:
         accelerator: the accelerator that prepared the model.
@@ -41,13 +41,13 @@ class AcceleratedLoader(DataLoaderStateMixin):
         model: the model in training, as in `SelectiveLoader`.
         loss_fn: as in `SelectiveLoader`.
         strategy: what to select and when, such as `selective_backprop(rate=1/3)`.
-        name: name of the files in a saved state; each loader of an accelerator needs its own.
+        name: name of the files in a saved state. Each loader of an accelerator needs its own name.
         options: further options of `SelectiveLoader`, by name.
 
     Raises:
         ConfigurationError: if an option of Accelerate or of selection cannot work.
-        LoaderError: if the loader cannot be wrapped with this strategy, or its examples cannot be
-            divided among several processes.
+        LoaderError: if the loader cannot be wrapped with this strategy, or if its examples cannot
+            be divided among several processes.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class AcceleratedLoader(DataLoaderStateMixin):
         self._name = name
         self._loss: WeighingLoss | None = None
         self._ahead: Any = END
-        self._over = 0  # batches of this epoch, or else the next, that the loader does not count
+        self._over = 0  # batches of this or the next epoch that the inner loader does not count
         self._live: weakref.ref[Generator[Any]] | None = None
-        # Not register_for_checkpointing, which writes only the first process's state.
+        # register_for_checkpointing would write only the first process's state.
         accelerator.register_save_state_pre_hook(self._save)
         accelerator.register_load_state_pre_hook(self._load)
 
@@ -92,8 +92,8 @@ class AcceleratedLoader(DataLoaderStateMixin):
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the `SelectiveLoader` inside, such as `record` or `stats`.
 
-        Its counts include the batch that was fetched ahead. You seldom need `set_epoch`: unlike a
-        prepared loader, this one counts epochs by itself.
+        Counts in `stats` include the batch that was fetched ahead. You seldom need `set_epoch`,
+        because this loader counts epochs by itself.
         """
         if name.startswith("_"):  # also before `__init__` has set `_loader`
             raise AttributeError(name)
@@ -124,7 +124,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
                 self.end_of_dataloader = self._ahead is END
                 yield batch
         finally:
-            # A batch that was fetched before a loop broke off goes first in the next epoch.
+            # If the loop stopped early, the batch fetched ahead comes first in the next epoch.
             self._over = int(self._ahead is not END)
             self.end()
 
@@ -144,7 +144,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
 
         Raises:
             ConfigurationError: if the state is damaged, or of a loader that was built differently.
-                After an error, this loader is unchanged.
+                In this case nothing is changed.
         """
         loader, over, ahead, chosen = Saved(state).fields("loader", "over", "ahead", "selection")
         waits = [] if ahead.value is None else [self._unpack(each) for each in ahead.items(1)]

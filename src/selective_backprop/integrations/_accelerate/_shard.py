@@ -34,26 +34,26 @@ def own_shard(accelerator: Accelerator, loader: DataLoader[Any]) -> DataLoader[A
     """Return a torch loader of this process's examples, ready for a `SelectiveLoader`.
 
     In one process this is the loader itself, or the one inside a prepared loader. In several,
-    torch's `DistributedSampler` replaces its sampler: it shuffles if the loader did, with the
-    same seed on every process, and gives each as many examples, so that a few come up twice if
-    the number does not divide.
+    torch's `DistributedSampler` replaces its sampler, with the same seed in every process. It
+    shuffles if the loader did. All processes get equally many examples; a few examples come up
+    twice if there is a remainder.
 
     Args:
         accelerator: the accelerator of this process.
-        loader: prepared or not; with several processes a stream must be prepared.
+        loader: prepared or not. With several processes, the loader of a stream must be prepared.
 
     Raises:
-        ConfigurationError: if the accelerator is set up in a way that selection cannot follow.
-        LoaderError: if the loader's examples cannot be dealt out to the processes.
+        ConfigurationError: if selection does not support an option of the accelerator.
+        LoaderError: if the loader's examples cannot be divided among the processes.
     """
     check_accelerator(accelerator)
-    kind = type(loader)  # isinstance() of a prepared loader answers for the loader inside
+    kind = type(loader)  # isinstance() would see the class of the loader inside a prepared one
     plain: DataLoader[Any] = getattr(loader, "base_dataloader", loader)
     if accelerator.num_processes == 1:
         return _seeded(plain)
     if issubclass(kind, DataLoaderDispatcher):
         raise LoaderError(
-            "the loader was prepared with dispatch_batches, so one process reads for all, and the "
+            "the loader was prepared with dispatch_batches: one process reads for all, so the "
             "others have nothing to choose from. Set dispatch_batches=False in Accelerate's "
             "DataLoaderConfiguration, or in accelerator_config= of the Trainer's arguments."
         )
@@ -61,19 +61,19 @@ def own_shard(accelerator: Accelerator, loader: DataLoader[Any]) -> DataLoader[A
         return _deal_out(plain, accelerator)
     if not issubclass(kind, DataLoaderShard):
         raise LoaderError(
-            "every process reads the whole stream, unless the loader is prepared: pass "
+            "every process would read the whole stream, because the loader is not prepared. Pass "
             "accelerator.prepare(loader)"
         )
     return plain
 
 
 def check_accelerator(accelerator: Accelerator) -> None:
-    """Refuse options that selection does not support, or was not tested with."""
+    """Refuse options that selection does not support or was not tested with."""
     engine = UNTESTED.get(accelerator.distributed_type)
     if engine is not None:
         raise ConfigurationError(
-            f"selection has not been tested under {engine}, whose engine owns the model's forward "
-            "pass; use DDP (several processes without a plugin)"
+            f"selection has not been tested under {engine}, which runs the model's forward pass "
+            "itself. Use DDP (several processes without a plugin)"
         )
     split = getattr(accelerator, "parallelism_config", None)
     sizes = {name: getattr(split, name, 1) or 1 for name in SPLITS}
@@ -109,9 +109,9 @@ def _deal_out(loader: DataLoader[Any], accelerator: Accelerator) -> DataLoader[A
 
 
 def _seeded(loader: DataLoader[Any]) -> DataLoader[Any]:
-    """Return a loader whose sampler already holds the generator that Accelerate's would make.
+    """Return a loader whose sampler already holds the generator that Accelerate would make.
 
-    An interrupted epoch is drawn again from the sampler's state at the epoch's start.
+    To resume within an epoch, the sampler's state at the epoch's start must be known.
     """
     batches = loader.batch_sampler
     inside: Any = getattr(batches, "sampler", None)
@@ -124,8 +124,8 @@ def _seeded(loader: DataLoader[Any]) -> DataLoader[Any]:
 
 
 def _agreed_seed(sampler: Any) -> int:
-    """Return the seed of the first process, from which all draw the same order."""
+    """Return the first process's seed, so that all processes draw the same order."""
     seed = getattr(sampler, "initial_seed", None)
     seeds = [torch.initial_seed() if seed is None else seed]
     broadcast_object_list(seeds)
-    return int(seeds[0]) % 2**62  # torch adds the number of the epoch to it
+    return int(seeds[0]) % 2**62  # leaves room for the epoch's number, which torch adds

@@ -1,4 +1,4 @@
-"""The parts of the adapter for Keras; importing any of them checks Keras and its backend."""
+"""The adapter for Keras. Importing any part of it checks Keras's version."""
 
 from selective_backprop.integrations._versions import require
 

@@ -16,10 +16,10 @@ def load_keras() -> Any:
     """
     try:
         keras = importlib.import_module("keras")
-    except ModuleNotFoundError as error:  # its own backend's
+    except ModuleNotFoundError as error:  # Keras's backend is not installed
         raise ConfigurationError(
-            f"Keras cannot be imported with the backend it is set to ({error}). Selection needs "
-            f"torch: {NEEDED}"
+            f"Keras's backend cannot be imported ({error}). Selection needs the backend torch: "
+            f"{NEEDED}"
         ) from error
     if (backend := keras.backend.backend()) != "torch":
         raise ConfigurationError(

@@ -18,13 +18,13 @@ from selective_backprop.strategies import Strategy
 
 
 def check_scorer(strategy: Strategy) -> None:
-    """Refuse scorers that copy a model or take it apart, which works only with torch's modules."""
+    """Refuse scorers that copy a model or use parts of it: this fails for Keras models."""
     needs = strategy.needs
     if strategy.scores and needs is not None and needs.model and not needs.plain_forward:
         raise ConfigurationError(
             f"{strategy.scorer!r} does not score by one whole forward pass of the model "
-            "(Needs(plain_forward=True)), but copies and parts of the model lack what Keras keeps "
-            "in its own variables. Use Forward()"
+            "(Needs(plain_forward=True)). It uses copies or parts of the model, which lack what "
+            "Keras keeps in its own variables. Use Forward()"
         )
 
 
@@ -35,7 +35,7 @@ def check_model(model: Any, callbacks: Any) -> None:
     for layer in all_modules(model):
         if isinstance(layer, keras.layers.RNN) and layer.stateful:
             raise ConfigurationError(
-                f"{layer.name} is stateful: a row of one batch continues in the next, but "
+                f"{layer.name} is stateful: it expects each row to continue in the next batch, but "
                 "selection puts other rows there. Use stateful=False"
             )
     if isinstance(callbacks, keras.callbacks.CallbackList):
@@ -43,11 +43,11 @@ def check_model(model: Any, callbacks: Any) -> None:
 
 
 def check_weights(model: Any, strategy: Strategy) -> None:
-    """Refuse row weights if `fit` would not train on the mean of weighted losses."""
+    """Refuse row weights if `fit` would not train on the mean of the weighted losses."""
     for name in ("compute_loss", "train_step"):
         if getattr(type(model), name) is not getattr(keras.Model, name):
             raise ConfigurationError(
-                f"{strategy.name} reweights examples, but {type(model).__name__}.{name} may treat "
+                f"{strategy.name} reweights examples, but {type(model).__name__}.{name} may use "
                 "sample weights in any way. Use a strategy without weights"
             )
     for loss in keras.tree.flatten(model.loss):
@@ -62,22 +62,22 @@ def check_weights(model: Any, strategy: Strategy) -> None:
 def find_recording(
     model: Any, compiled: CompiledLoss | None, strategy: Strategy
 ) -> Recording | None:
-    """Return what records the losses of training; None if the strategy does not use them.
+    """Return a `Recording` of training's losses; None if the strategy does not use them.
 
     Raises:
-        ConfigurationError: if the strategy needs them and they cannot be recorded.
+        ConfigurationError: if the strategy needs these losses and they cannot be recorded.
     """
     if strategy.needs is None or not strategy.needs.recordings:
         return None
     why = None
     if compiled is None:
-        why = "losses= would take a second forward pass; leave it out"
+        why = "losses= would need a second forward pass. Leave it out"
     elif model.jit_compile:
-        why = "a compiled training step does not show its outputs; compile(jit_compile=False)"
+        why = "a compiled training step does not show them. Write compile(jit_compile=False)"
     if why is not None:
         raise ConfigurationError(
-            f"{strategy.name} selects by the losses of training, which are computed from its "
-            f"outputs, but {why}"
+            f"{strategy.name} selects by training losses, which are computed from the outputs of "
+            f"the training step, but {why}"
         )
     assert compiled is not None
     excess, classes = strategy.selector.terms.confidence, strategy.needs.classes
@@ -87,13 +87,13 @@ def find_recording(
 def first_batch(source: DataLoader[Any]) -> Any:
     """Return a batch as the loader yields it; loader and random streams are unchanged."""
     apart = copy.copy(source)
-    object.__setattr__(apart, "_iterator", None)  # persistent workers would belong to it
+    object.__setattr__(apart, "_iterator", None)  # do not share the loader's persistent workers
     with kept_random_streams(None):
         return next(iter(apart))
 
 
 def build(model: Any, batch: Any) -> None:
-    """Build a model that is not built yet, by calling it on a batch, as Keras requires."""
+    """Build a model that is not built yet, by calling it on a batch."""
     if not model.built:
         inputs, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
         with torch.no_grad(), eval_mode(model):
@@ -105,7 +105,7 @@ def try_losses(losses: LossesOf, model: Any, batch: Any) -> None:
 
     Raises:
         ConfigurationError: if the model has several outputs.
-        LossError: if the losses are not one per example.
+        LossError: if there is not one loss per example.
     """
     rows = len(keras.tree.flatten(batch)[0])
     with torch.no_grad(), kept_random_streams(None), eval_mode(model):

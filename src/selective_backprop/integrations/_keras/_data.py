@@ -1,4 +1,4 @@
-"""Turn the data that `fit` is given into a torch data loader."""
+"""Turn the data given to `fit` into a torch data loader."""
 
 import math
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from selective_backprop.integrations._keras._backend import keras
 
 
 class Rows(Dataset[Any]):
-    """A data set of rows of `(inputs, targets)`, maybe with weights, read a batch at a time."""
+    """A data set of rows `(inputs, targets)` or `(inputs, targets, weights)`, read in batches."""
 
     def __init__(self, parts: tuple[Any, ...]) -> None:
         self.parts = parts
@@ -35,7 +35,7 @@ class Rows(Dataset[Any]):
 
 
 def as_it_is(batch: Any) -> Any:
-    """Return a batch unchanged, in place of collating it."""
+    """Return a batch that needs no collating."""
     return batch
 
 
@@ -43,11 +43,11 @@ def refuse_others(x: Any) -> None:
     """Refuse data other than arrays and data loaders that can be wrapped."""
     if isinstance(x, SelectiveLoader):
         raise LoaderError(
-            "x is a SelectiveLoader. Pass the DataLoader inside it; it is wrapped here"
+            "x is a SelectiveLoader. Pass the DataLoader inside it, which SelectiveFit wraps itself"
         )
     if not isinstance(x, DataLoader) and not _is_arrays(x):
         raise LoaderError(
-            f"x is a {type(x).__name__}, whose examples cannot be chosen from. Pass arrays or a "
+            f"x is a {type(x).__name__}, so single examples cannot be chosen. Pass arrays or a "
             "torch DataLoader. If yours yields batches, write DataLoader(iterable_data_set, "
             "batch_size=None)."
         )
@@ -65,16 +65,16 @@ def refuse_beside_loader(**given: Any) -> None:
     for name, value in given.items():
         if value is not None:
             raise ConfigurationError(
-                f"{name}= goes with arrays, but x is a DataLoader: {instead[name]}"
+                f"{name}= is for arrays, but x is a DataLoader: {instead[name]}"
             )
 
 
 def join_arrays(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> tuple[Any, ...]:
-    """Return inputs, targets and, if any, weights as tensors; all may be structures of arrays.
+    """Return inputs, targets and any weights as tensors; each may be a structure of arrays.
 
     Raises:
-        ConfigurationError: if they are of different lengths, hold no numbers, or both weights
-            are given.
+        ConfigurationError: if they differ in length or hold anything but numbers, or if both
+            kinds of weights are given.
     """
     if class_weight is not None:
         if sample_weight is not None:
@@ -85,21 +85,21 @@ def join_arrays(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> tuple[
     lengths = {len(leaf) for leaf in keras.tree.flatten(parts)}
     if len(lengths) != 1:
         found = ", ".join(map(str, sorted(lengths)))
-        raise ConfigurationError(f"arrays of one length are needed, got {found} rows")
+        raise ConfigurationError(f"all arrays need the same length, got {found} rows")
     return parts
 
 
 def as_tensor(array: Any) -> Tensor:
-    """Return an array as a tensor, its fractions in Keras's precision.
+    """Return an array as a tensor; floating-point numbers get Keras's precision.
 
     Raises:
-        ConfigurationError: if it holds no numbers.
+        ConfigurationError: if it holds anything but numbers.
     """
     if not isinstance(array, Tensor):
         array = np.asarray(array)
         if array.dtype.kind not in "biuf":
             raise ConfigurationError(
-                f"arrays of numbers are needed, got {array.dtype}; encode it before training"
+                f"arrays of numbers are needed, got {array.dtype}; encode them before training"
             )
         array = torch.from_numpy(np.ascontiguousarray(array))
     precise = getattr(torch, keras.config.floatx())
@@ -107,7 +107,7 @@ def as_tensor(array: Any) -> Tensor:
 
 
 def weigh_classes(y: Any, class_weight: Mapping[int, float]) -> Tensor:
-    """Return the weight of each example's class, 1 for classes that are not named, `[example]`.
+    """Return the weight of each example's class, `[example]`; 1 for classes without a weight.
 
     The targets are class numbers, `[example]` or `[example, 1]`, or one-hot rows.
 
@@ -127,17 +127,17 @@ def weigh_classes(y: Any, class_weight: Mapping[int, float]) -> Tensor:
 
 
 def split_off(parts: tuple[Any, ...], share: float) -> tuple[Any, Any]:
-    """Split the last rows off, a share of all; return the first rows and the last.
+    """Split the rows in two; the second part is the last `share` of them.
 
     Raises:
-        ConfigurationError: if either would be empty.
+        ConfigurationError: if a part would be empty.
     """
     share = check_number("validation_split", share, most=1)
     count = len(keras.tree.flatten(parts)[0])
     stop = math.floor(count * (1.0 - share))
     if not 0 < stop < count:
         raise ConfigurationError(
-            f"validation_split={share} of {count} examples leaves none for one of the two"
+            f"validation_split={share} of {count} examples leaves none to train or to validate on"
         )
     first = keras.tree.map_structure(lambda leaf: leaf[:stop], parts)
     return first, keras.tree.map_structure(lambda leaf: leaf[stop:], parts)
@@ -147,10 +147,10 @@ def load_rows(parts: tuple[Any, ...], batch_size: int | None, shuffle: Any) -> D
     """Return a loader of arrays.
 
     Raises:
-        ConfigurationError: if `shuffle` is no bool, or the batch size no whole number from 1.
+        ConfigurationError: if `shuffle` is not a bool, or the batch size not a positive integer.
     """
     check_flag("shuffle", shuffle)
-    size = check_whole("batch_size", 32 if batch_size is None else batch_size)  # 32 is Keras's own
+    size = check_whole("batch_size", 32 if batch_size is None else batch_size)  # 32 as in Keras
     return DataLoader(Rows(parts), batch_size=size, shuffle=shuffle, collate_fn=as_it_is)
 
 

@@ -17,14 +17,14 @@ from selective_backprop.integrations._keras._losses import CompiledLoss, spread,
 
 
 class Feed:
-    """Hand a loader's batches to `fit`, with weights where the strategy weighs rows.
+    """Hand a loader's batches to `fit`, with weights if the strategy weights rows.
 
     Args:
         loader: yields batches with their selection.
         first: a batch as the user's loader yields it, from which `fit` builds the model.
         weighs: number of axes of the losses that row weights multiply; None to send no weights.
-        recording: computes the losses of training; None if the strategy does not use them.
-        endless: start the loader's next epoch after each one, for a `fit` that counts steps.
+        recording: records the losses of training; None if the strategy does not use them.
+        endless: whether `fit` counts steps, so that one epoch of the loader follows another.
     """
 
     def __init__(
@@ -49,18 +49,18 @@ class Feed:
     def as_loader(self) -> DataLoader[Any]:
         """Return a torch data loader for `fit`, without workers.
 
-        It has its own generator, so that iterating it does not move the global random streams.
+        It has its own generator, so iterating it does not advance the global random streams.
         """
         return DataLoader(
             _Stream(self), batch_size=None, collate_fn=as_it_is, generator=torch.Generator()
         )
 
     def batches(self) -> Iterator[Any]:
-        """Yield an epoch's batches, or all if `endless`; before training, one to inspect."""
+        """Yield an epoch's batches, or all if `endless`; before training, one for inspection."""
         if not self._started:
             ones = torch.ones(len(keras.tree.flatten(self._first)[0]))
             yield self._weighed(self._first, ones)
-            if not self._started:  # else an old Keras goes on training with this iterator
+            if not self._started:  # old versions of Keras go on to train with this iterator
                 return
         while True:
             waiting = self.loader.stats.waiting
@@ -90,7 +90,7 @@ class Feed:
         inputs, targets, given = keras.utils.unpack_x_y_sample_weight(batch)
         weights = spread(weights, self._weighs)
         positions = the_only(targets, "target").shape[: self._weighs] if self._weighs > 1 else ()
-        if len(positions) == self._weighs:  # Keras multiplies masks of positions into them in place
+        if len(positions) == self._weighs:  # Keras multiplies them in place with position masks
             weights = weights.expand(positions).clone()
         if given is not None:
             weights = weights * spread(given, self._weighs).to(weights.device)
@@ -98,10 +98,10 @@ class Feed:
 
 
 class _Stream(IterableDataset[Any]):
-    """Batches of unknown number.
+    """Batches whose number differs from epoch to epoch.
 
-    Unless `len()` tells `fit` a number of batches, it takes the first epoch's for every epoch.
-    This one tells a number that no epoch reaches, so that each epoch ends with its last batch.
+    Without `len()`, `fit` would expect every epoch to have as many batches as the first. The huge
+    number returned here is never reached, so each epoch ends with its last batch.
     """
 
     def __init__(self, feed: Feed) -> None:
@@ -118,8 +118,8 @@ class Recording:
     """Record the losses of training in a loader, from the outputs that training computed.
 
     Inside its `with` block, a torch hook keeps the model's outputs of the current step. With
-    `excess`, it records by how much losses exceed the lowest that their targets allow. With
-    `classes`, it also passes on predictions and labels of classes.
+    `excess`, it records how far each loss exceeds the lowest loss that its target allows. With
+    `classes`, it also passes on predicted and labelled classes.
     """
 
     def __init__(self, model: Any, loss: CompiledLoss, *, excess: bool, classes: bool) -> None:
@@ -136,11 +136,11 @@ class Recording:
         self._expected = self._outputs = None
 
     def expect(self, batch: Any, selection: Selection) -> None:
-        """Note the batch of the next training forward."""
+        """Note the batch of the next training step."""
         self._expected, self._outputs = (batch, selection), None
 
     def record(self, loader: SelectiveLoader) -> None:
-        """Record the losses of the batch that was expected, if it was trained on."""
+        """Record the losses of the expected batch, if it was trained on."""
         if self._expected is None or self._outputs is None:
             return
         (batch, selection), outputs = self._expected, self._outputs

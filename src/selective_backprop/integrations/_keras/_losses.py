@@ -12,7 +12,7 @@ from selective_backprop._batches.losses import check_entropies, least_entropies
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop.integrations._keras._backend import keras
 
-CROSS_ENTROPIES = {  # by the names of classes and functions alike
+CROSS_ENTROPIES = {  # class and function names, in lower case without underscores
     "binarycrossentropy": "binary",
     "categoricalcrossentropy": "categorical",
     "sparsecategoricalcrossentropy": "sparse",
@@ -21,7 +21,7 @@ INSTEAD = "Pass losses=callable(model, batch) -> one loss per example."
 
 
 def apply(model: Any, inputs: Any) -> Any:
-    """Return the model's outputs, in the mode that its `training` flag says."""
+    """Return the model's outputs, in training or inference mode as its `training` flag says."""
     if _takes_mode(type(model)):
         return model(inputs, training=model.training)
     return model(inputs)
@@ -38,12 +38,12 @@ def _takes_mode(kind: type) -> bool:
 class CompiledLoss:
     """The loss of a compiled model, for each example.
 
-    An example's loss is the mean over its positions, if it has several; positions that Keras masks
-    or `ignore_class` names are left out. Its sample weight multiplies it, as in training.
+    If an example has several positions, its loss is their mean. Positions that Keras masks or that
+    `ignore_class` names are left out. The sample weight multiplies the loss, as in training.
 
     Attributes:
-        axes: how many axes the last losses had before they were averaged.
-        smoothing: the share of each target that the loss spreads over all classes.
+        axes: number of axes of the last losses, before the mean over positions.
+        smoothing: the label smoothing of the loss, in [0, 1].
 
     Raises:
         ConfigurationError: if the model has no single loss that gives one number per example.
@@ -56,7 +56,7 @@ class CompiledLoss:
         self._kind, self._axis = _kind(found), getattr(found, "axis", -1)
         self._ignored = getattr(found, "ignore_class", None)
         self._gives_logits = _gives_logits(found)
-        self._checked = False  # whether losses that confidence is read from were looked at
+        self._checked = False  # whether the first losses were found to be cross-entropies
         if isinstance(found, keras.losses.Loss):
             self._loss = copy.copy(found)
             self._loss.reduction = "none"
@@ -64,31 +64,31 @@ class CompiledLoss:
             self._loss = _Function(found)
 
     def __call__(self, model: Any, batch: Any) -> Tensor:
-        """Return a batch's losses, `[candidate]`; it is `(inputs, targets)`, maybe with weights."""
+        """Return the losses `[candidate]` of a batch `(inputs, targets)`, maybe with weights."""
         inputs, targets, weights = keras.utils.unpack_x_y_sample_weight(batch)
         return self.of(apply(model, inputs), targets, weights)
 
     def excess(self, model: Any, batch: Any) -> Tensor:
-        """Return by how much a batch's losses exceed the lowest that their targets allow."""
+        """Return how far a batch's losses exceed the lowest losses that the targets allow."""
         inputs, targets, _ = keras.utils.unpack_x_y_sample_weight(batch)
         return self.of(apply(model, inputs), targets, None, excess=True)
 
     @property
     def no_cross_entropy(self) -> str | None:
-        """The name of a loss of Keras's that is no cross-entropy; None if it may be one."""
+        """The name of the loss if it is Keras's and no cross-entropy, else None."""
         return self._kind.name if self._kind is not None and not self._kind.entropy else None
 
     def of(
         self, outputs: Any, targets: Any, weights: Tensor | None, *, excess: bool = False
     ) -> Tensor:
-        """Return the losses of outputs that were computed before, `[candidate]`.
+        """Return the losses `[candidate]` of outputs that were computed before.
 
-        With `excess`, they say by how much the losses exceed the lowest that label smoothing or
-        soft targets allow. Losses of yes-or-no labels are summed, where Keras takes the mean. At
-        the first batch, a loss that cannot be a cross-entropy is refused.
+        With `excess`, return how far they exceed the lowest losses that label smoothing or soft
+        targets allow. An example's losses of yes-or-no labels are then summed, not averaged as in
+        Keras. At the first batch, a loss that cannot be a cross-entropy is refused.
         """
         outputs, targets = the_only(outputs, "output"), self.labels(targets)
-        losses = self._loss(targets, outputs)  # a masked position's is 0
+        losses = self._loss(targets, outputs)  # 0 at masked positions
         if excess and losses.ndim:
             if not self._checked:
                 self._checked = True
@@ -100,7 +100,7 @@ class CompiledLoss:
                 losses = losses * outputs.shape[self._axis]
         self.axes = losses.ndim
         if losses.ndim == 0:
-            return losses  # the caller refuses it, with advice
+            return losses  # the caller refuses a single loss, with advice
         mask = self._mask(outputs, targets, losses)
         if weights is not None:
             losses = losses * spread(weights.to(losses.device), losses.ndim)
@@ -111,24 +111,24 @@ class CompiledLoss:
         return losses.flatten(1).sum(1) / mask.flatten(1).sum(1).clamp(min=1)
 
     def labels(self, targets: Any) -> Tensor:
-        """Return a batch's targets; class numbers are integers, which Keras makes of any type."""
+        """Return a batch's targets, with class numbers as integers; Keras allows any type."""
         targets = the_only(targets, "target")
         sparse = self._kind is not None and self._kind.entropy == "sparse"
         return targets.long() if sparse else targets
 
     def classes(self, model: Any, batch: Any) -> tuple[Tensor, Tensor]:
-        """Return a batch's logits `[candidate, class]` and targets, for error measures."""
+        """Return a batch's logits `[candidate, class]` and targets, to compare the two."""
         inputs, targets, _ = keras.utils.unpack_x_y_sample_weight(batch)
         return self._class_scores(apply(model, inputs), targets)
 
     def predictions(self, outputs: Any, targets: Any) -> tuple[Tensor, Tensor] | None:
-        """Return logits `[candidate, class]` and class indices; None if there are no such."""
+        """Return logits `[candidate, class]` and class indices; None if the loss has no classes."""
         if self._kind is None or self._kind.entropy not in ("sparse", "categorical"):
             return None
         logits, targets = self._class_scores(outputs, targets)
         if self._kind.entropy == "sparse":
             return logits, targets.long()
-        # One-hot targets; of mixed ones no class is the right one.
+        # One-hot targets. In a mixed target no single class is right.
         most, classes = targets.max(-1)
         return logits, torch.where(most == 1, classes, -1)
 
@@ -146,7 +146,7 @@ class CompiledLoss:
         return self._gives_logits is not None
 
     def _lowest(self, outputs: Tensor, targets: Tensor) -> Tensor | float:
-        """Return the lowest losses that targets allow, in the losses' shape: their entropies."""
+        """Return the entropies of the targets: the lowest losses that they allow."""
         if self._kind is None or self._kind.entropy not in ("binary", "categorical"):
             return 0.0
         targets = targets.to(outputs).reshape(outputs.shape)
@@ -159,7 +159,7 @@ class CompiledLoss:
 
     def _mask(self, outputs: Tensor, targets: Tensor, losses: Tensor) -> Tensor | None:
         """Return which positions count, in the losses' shape; None if all do."""
-        mask = getattr(outputs, "_keras_mask", None)  # where Keras itself reads it
+        mask = getattr(outputs, "_keras_mask", None)  # Keras reads the same attribute
         mask = mask if mask is None or mask.shape == losses.shape else None
         if self._ignored is not None and targets.shape == losses.shape:
             counted = targets.to(losses.device) != self._ignored
@@ -168,14 +168,14 @@ class CompiledLoss:
 
 
 class _Kind(NamedTuple):
-    """A loss that Keras has."""
+    """One of Keras's losses."""
 
     name: str
     entropy: str | None  # "binary", "categorical", "sparse"; None if it is no cross-entropy
 
 
 def _kind(loss: Any) -> _Kind | None:
-    """Return what is known of a compiled loss; None of the user's own."""
+    """Return what is known about a compiled loss; None for a loss of the user's own."""
     of_keras = type(loss) if isinstance(loss, keras.losses.Loss) else loss
     name = getattr(of_keras, "__name__", "")
     if getattr(keras.losses, name, None) is not of_keras:
@@ -191,7 +191,7 @@ class _Function(keras.losses.Loss):
         self._function = function
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Return the function's losses, after evening out a last axis of length 1."""
+        """Return the function's losses, after matching a last axis of length 1 as Keras does."""
         if y_true.ndim == y_pred.ndim + 1 and y_true.shape[-1] == 1:
             y_true, y_pred = _level(y_true, y_pred)
         elif y_pred.ndim == y_true.ndim + 1 and y_pred.shape[-1] == 1:
@@ -206,7 +206,7 @@ def _level(longer: Tensor, shorter: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def spread(weights: Tensor, axes: int) -> Tensor:
-    """Return weights with as many axes as the losses, so that each multiplies its own row."""
+    """Return weights with as many axes as the losses, so that each weight multiplies its row."""
     if weights.ndim == 2 and weights.shape[1] == 1 and axes == 1:
         return weights.squeeze(1)
     return weights.reshape(*weights.shape, *(1 for _ in range(axes - weights.ndim)))
@@ -221,8 +221,7 @@ def the_only(values: Any, what: str) -> Any:
     leaves = keras.tree.flatten(values)
     if len(leaves) != 1:
         raise ConfigurationError(
-            f"the model has {len(leaves)} {what}s, so nothing says what the loss of an example is. "
-            f"{INSTEAD}"
+            f"the model has {len(leaves)} {what}s, so an example's loss is not defined. {INSTEAD}"
         )
     return leaves[0]
 
@@ -232,8 +231,7 @@ def _find_loss(model: Any) -> Any:
     for name in ("compute_loss", "train_step"):
         if getattr(type(model), name) is not getattr(keras.Model, name):
             raise ConfigurationError(
-                f"{type(model).__name__} has a {name} of its own, which gives no loss per "
-                f"example. {INSTEAD}"
+                f"{type(model).__name__}'s own {name} gives no loss per example. {INSTEAD}"
             )
     losses = [loss for loss in keras.tree.flatten(model.loss) if loss is not None]
     if len(losses) != 1:

@@ -1,4 +1,4 @@
-"""The state of selection that resuming a training needs, and where it is kept."""
+"""Save and load the state of selection that resuming a training needs."""
 
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,11 @@ from selective_backprop.integrations._saved import (
 )
 
 FIELDS = ("epoch", "loader", "seeds", "streams")
-KEPT = 2  # states: Keras may be interrupted before it writes its own of the same epoch
+KEPT = 2  # states; Keras may be interrupted before it writes its own backup of the same epoch
 
 
 def pack(epoch: int, loader: SelectiveLoader, model: Any) -> dict[str, Any]:
-    """Return the state at an epoch's start, with what Keras does not save of a model."""
+    """Return the state at an epoch's start, with the model's seeds, which Keras does not save."""
     return {
         "epoch": epoch,
         "loader": loader.state_dict(),
@@ -31,18 +31,18 @@ def pack(epoch: int, loader: SelectiveLoader, model: Any) -> dict[str, Any]:
 
 
 def unpack(state: dict[str, Any], loader: SelectiveLoader, model: Any) -> None:
-    """Go on from what `pack` returned.
+    """Continue from a state that `pack` returned.
 
     Raises:
-        ConfigurationError: if it is of another loader or model, or damaged; nothing is changed
-            in that case.
+        ConfigurationError: if it is damaged, or of another loader or model. In this case nothing
+            is changed.
     """
     _, own, layers, streams = Saved(state).fields(*FIELDS)
     seeds, values = _seeds(model), layers.items()
     if len(seeds) != len(values):
         raise ConfigurationError(
             f"the state holds {len(values)} seeds of layers, but the model has "
-            f"{len(seeds)}. Build the model as it was"
+            f"{len(seeds)}. Build the same model as before"
         )
     for variable, value in zip(seeds, values, strict=True):
         like = variable.value
@@ -56,13 +56,13 @@ def unpack(state: dict[str, Any], loader: SelectiveLoader, model: Any) -> None:
 
 
 def _seeds(model: Any) -> list[Any]:
-    """Return the variables that are not weights; Keras does not save them."""
+    """Return the variables that are not weights, such as seeds; Keras does not save them."""
     weights = {id(variable) for variable in model.weights}
     return [variable for variable in model.variables if id(variable) not in weights]
 
 
 class Backup:
-    """States of the last epochs, in the folder of Keras's own backup.
+    """The states at the start of the last epochs, in the folder of Keras's own backup.
 
     Raises:
         ConfigurationError: if the folder is not on this machine.
@@ -71,8 +71,8 @@ class Backup:
     def __init__(self, folder: str) -> None:
         if "://" in str(folder):
             raise ConfigurationError(
-                f"backup_dir={str(folder)!r}: the state of selection is kept beside Keras's "
-                "backup, in a folder of this machine"
+                f"backup_dir={str(folder)!r}: the state of selection is saved beside Keras's "
+                "backup, so this must be a folder of this machine"
             )
         self._folder = Path(folder)
 
@@ -83,7 +83,7 @@ class Backup:
             old.unlink()
 
     def load(self, epoch: int) -> dict[str, Any] | None:
-        """Return the state from an epoch's start, or None if there is none."""
+        """Return the state at an epoch's start, or None if there is none."""
         path = self._path(epoch)
         return load_state(path) if path.exists() else None
 

@@ -1,4 +1,4 @@
-"""Restore a Keras model after a forward pass, including the state that torch does not see."""
+"""Restore a Keras model after a forward pass, including state that torch does not see."""
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -13,8 +13,8 @@ from selective_backprop._core.types import LossesOf, OutputsOf
 class Untouched:
     """A callable of `(model, batch)` that leaves a Keras model unchanged.
 
-    Keras holds statistics and dropout seeds as variables, and layers in lists; torch does not
-    find them as buffers and modules.
+    Keras keeps statistics and dropout seeds in variables of its own, and layers in lists. Torch
+    does not find these among buffers and modules.
 
     Args:
         function: the function to call with a model and a batch.
@@ -60,7 +60,7 @@ class _State:
             for module, mode in zip(self._modules, modes, strict=True):
                 module.training = mode
             moved = {n for n, t in enumerate(self._tensors) if _version(t) != versions[n]}
-            if self._moving is None:  # torch's own statistics are written without a count
+            if self._moving is None:  # torch writes its statistics without counting a version
                 moved |= {n for n in saved if not torch.equal(self._tensors[n], saved[n])}
             moved |= self._moving or set()
             for place in moved & saved.keys():
@@ -70,7 +70,7 @@ class _State:
 
 
 def all_modules(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield every torch module in a Keras model, its layers and their layers."""
+    """Yield every torch module in a Keras model, including layers within layers."""
     waiting, seen = [model], set()
     while waiting:
         for module in waiting.pop().modules():

@@ -14,10 +14,10 @@ class Watch(keras.callbacks.Callback):
     """Number the loader's epochs, and write selection's results into the epochs' logs.
 
     It must be the first callback, so that others find its numbers in the logs. `earlier` is a state
-    to go on from, used if no backup holds one and it is of the epoch that `fit` begins with.
+    to continue from. It is used if it is of `fit`'s first epoch and no backup holds a state.
 
     Attributes:
-        epoch: number of the epoch of `fit` that runs, or else of the next one.
+        epoch: number of `fit`'s running epoch, or of the next one between epochs.
         first: number of the epoch that `fit` began with.
     """
 
@@ -34,7 +34,7 @@ class Watch(keras.callbacks.Callback):
     ) -> Any:
         """Return all callbacks of a `fit`: this one, the user's, and the ones that Keras adds.
 
-        With `steps` of None epochs differ in length, and each tells the progress bar its own.
+        If `steps` is None, epochs differ in length, so the progress bar gets a new length in each.
         """
         every = keras.callbacks.CallbackList(
             [self, *others],
@@ -50,11 +50,11 @@ class Watch(keras.callbacks.Callback):
         return every
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Tell the feed that the next batches are to train on."""
+        """Tell the feed that training begins."""
         self.feed.start()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Number the epoch; at the first one, go on from a saved state if there is one."""
+        """Number the epoch. At the first one, continue from a saved state if there is one."""
         self.epoch = epoch
         if not self._begun:
             self._begun, self.first = True, epoch
@@ -67,7 +67,7 @@ class Watch(keras.callbacks.Callback):
         self._before = loader.stats
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Write the epoch's rate, mean score and cost into its logs, and keep the state."""
+        """Write the epoch's rate, mean score and cost into its logs, and save the state."""
         self.feed.end_step()
         self.epoch = epoch + 1
         loader = self.feed.loader
@@ -81,7 +81,7 @@ class Watch(keras.callbacks.Callback):
         return pack(self.epoch, self.feed.loader, self.model)
 
     def progress(self, epochs: int, steps: int | None) -> float:
-        """Return the fraction of training that is done: of its steps, or else of whole epochs."""
+        """Return the fraction of training that is done: of its steps if given, else of epochs."""
         if steps is None:
             return self.epoch / epochs
         return (self.first * steps + self.feed.steps) / (epochs * steps)
@@ -94,15 +94,15 @@ class Watch(keras.callbacks.Callback):
             unpack(kept, self.feed.loader, self.model)
         elif epoch:
             warn(
-                f"training continues with epoch {epoch}, but there is no state of selection for "
-                "that epoch, so selection starts again. Keras's BackupAndRestore among the "
-                "callbacks keeps one, and load_state_dict() takes one.",
+                f"training continues with epoch {epoch}, but no state of selection was saved for "
+                "that epoch, so selection starts again. Add Keras's BackupAndRestore to the "
+                "callbacks, or pass a saved state to load_state_dict().",
             )
         self._earlier = None
 
 
 def foresee(loader: Any) -> int | None:
-    """Return the number of batches of the coming epoch, or None if it is not known."""
+    """Return the number of batches of the coming epoch, or None if it is unknown."""
     try:
         return len(loader)
     except TypeError:
@@ -110,7 +110,7 @@ def foresee(loader: Any) -> int | None:
 
 
 def summarise(epoch: Stats, scores: ScoreStats | None) -> dict[str, float]:
-    """Return the numbers that selection adds to the logs of an epoch with these counts."""
+    """Return the numbers that selection adds to an epoch's logs."""
     plain = epoch.plain_cost
     return {
         "selection_rate": epoch.rate,

@@ -1,4 +1,4 @@
-"""The parts of the adapter for Lightning; importing any of them checks Lightning's version."""
+"""The adapter for Lightning. Importing any part of it checks Lightning's version."""
 
 from selective_backprop.integrations._versions import require
 

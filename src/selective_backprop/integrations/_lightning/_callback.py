@@ -1,4 +1,4 @@
-"""The callback: follows which batch is trained on, logs selection, and keeps its state."""
+"""The callback follows which batch is trained on, logs selection, and saves its state."""
 
 import math
 from collections.abc import Callable
@@ -23,23 +23,22 @@ class SelectionCallback(Callback):
 
     At the end of each epoch it logs, through `self.log`:
 
-    - `selection/rate`: the share of candidates that was trained on. Candidates that wait for the
-      next epoch count in that epoch;
-    - `selection/cost`, the cost of scoring and training since training began, and
-      `selection/plain_cost`, the cost of training on every candidate. The unit is a forward pass of
-      one example; a backward pass counts as two;
-    - `selection/score_mean`: the mean of the recent scores that candidates are compared with.
+    - `selection/rate`: the share of the examples that was trained on. Selected examples that are
+      left for the next epoch count there;
+    - `selection/cost`: the cost of scoring and training since training began. The unit is a forward
+      pass of one example; a backward pass counts as two;
+    - `selection/plain_cost`: what training on every example would have cost, in the same unit;
+    - `selection/score_mean`: the mean of the recent scores that new scores are compared with.
 
     The callback adds the state of selection and each rank's random streams to Lightning's
-    checkpoints. `trainer.fit(..., ckpt_path=...)` resumes from there, also in the middle of an
-    epoch. On a CPU the weights are then bit for bit as in an uninterrupted run.
+    checkpoints. `trainer.fit(..., ckpt_path=...)` resumes from a checkpoint, also in the middle of
+    an epoch. On a CPU, the weights then equal those of an uninterrupted run, bit for bit.
 
     If a learning-rate schedule has `interval="step"`, set its `total_steps` or `T_max` to the
-    number of steps without selection. The callback then steps it by candidates
+    number of steps without selection. The callback then steps it for skipped examples as well
     (`CandidateScheduler`), so that the schedule ends with the last epoch.
 
-    If the number of batches differs from epoch to epoch, Lightning calls `train_dataloader()`
-    again before the next epoch, to learn the new length.
+    If the next epoch has another number of batches, Lightning calls `train_dataloader()` again.
     """
 
     def __init__(self) -> None:
@@ -54,7 +53,7 @@ class SelectionCallback(Callback):
         """Return the passes of this training; the first call makes them.
 
         Raises:
-            ConfigurationError: if the checkpoint's state does not fit them.
+            ConfigurationError: if the checkpoint's state does not fit this training.
         """
         self._loader = loader
         if self._passes is None:
@@ -75,7 +74,7 @@ class SelectionCallback(Callback):
         return self._passes
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Refuse a training that cannot work, and reset for a new one."""
+        """Refuse a training that cannot work, and prepare for a new one."""
         if stage != "fit":
             return
         check_trainer(trainer, pl_module)
@@ -89,8 +88,8 @@ class SelectionCallback(Callback):
             found = type(trainer.train_dataloader).__name__
             raise ConfigurationError(
                 f"SelectionCallback works with a LightningLoader, but training runs on a {found}. "
-                "Return LightningLoader(loader, self, loss_fn, strategy) from train_dataloader(), "
-                "by itself, or give it to fit()."
+                "Return a single LightningLoader(loader, self, loss_fn, strategy) from "
+                "train_dataloader(), or give it to fit()."
             )
         if self._passes is not None and self._passes.idle:
             self._restore_streams()
@@ -98,7 +97,7 @@ class SelectionCallback(Callback):
         self._go_by_candidates(trainer)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Stop Lightning from asking for the loader again."""
+        """Stop Lightning from calling `train_dataloader()` again."""
         if trainer.reload_dataloaders_every_n_epochs:
             self._note_length()
         trainer.reload_dataloaders_every_n_epochs = 0
@@ -113,12 +112,12 @@ class SelectionCallback(Callback):
     def on_before_backward(
         self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
     ) -> None:
-        """Refuse a step that left out weights or losses, before it changes the model."""
+        """Refuse a step that ignored weights or losses, before it changes the model."""
         if self._passes is not None:
             self._passes.check_loss()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """End the pass and log; let Lightning ask for the next length if it differs."""
+        """End the pass, and log. If the next epoch's length differs, let Lightning ask for it."""
         passes = self._passes
         if passes is None:
             return
@@ -163,28 +162,28 @@ class SelectionCallback(Callback):
             ConfigurationError: if the state is of another number of ranks, or damaged.
         """
         trainer = self._trainer
-        if trainer is None:  # only weights are loaded, as by Trainer.validate
+        if trainer is None:  # only weights are loaded, as in Trainer.validate
             return
         (saved,) = Saved(state_dict).fields("ranks")
         ranks = list(saved.items())
         if len(ranks) != trainer.world_size:
             raise ConfigurationError(
                 f"the checkpoint holds the selection of {len(ranks)} ranks, but there are "
-                f"{trainer.world_size}. Continue with as many devices as before, or start again "
-                "from its weights."
+                f"{trainer.world_size}. Continue with as many devices as before, or start a new "
+                "training from its weights."
             )
         passes, streams = ranks[trainer.global_rank].fields("passes", "streams")
         self._put_streams = read_streams(streams, trainer.strategy.root_device)
         self._restored = passes
 
     def _go_by_candidates(self, trainer: Trainer) -> None:
-        """Let schedules that count steps and are made for all candidates go by these."""
+        """Step step-based schedules by candidates, if they were made for all candidates."""
         loader, count = self._loader.selective, trainer.accumulate_grad_batches
         if loader.planned_batches is None or loader.strategy.selector.terms.keeps_everything:
             return
         for config in trainer.lr_scheduler_configs:
             if config.interval == "step" and end_of(config.scheduler) is not None:
-                with suppress(ConfigurationError):  # made for another number: left to the user
+                with suppress(ConfigurationError):  # made for another length: left to the user
                     schedule: Any = CandidateScheduler(config.scheduler, loader, accumulation=count)
                     config.scheduler = schedule
 

@@ -1,4 +1,4 @@
-"""The loader that Lightning iterates, and the loss of a batch that it yields."""
+"""The loader that Lightning iterates, and the loss of its batches."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -35,17 +35,17 @@ from selective_backprop.strategies._collective import check_loss, check_strategy
 
 
 class LightningLoader:
-    """Wrap a data loader so that Lightning trains on the examples worth training on.
+    """Wrap a data loader so that Lightning trains on the examples that a strategy selects.
 
     Return it from `train_dataloader()`, or give it to `Trainer.fit`, and add a `SelectionCallback`
-    to the trainer. Batches have the form that the wrapped loader gives them. Candidates are scored
-    as `training_step` would see them: on the module's device, in the trainer's precision, and after
+    to the trainer. Batches look like those of the wrapped loader. Examples are scored as
+    `training_step` would see them: on the module's device, in the trainer's precision, and after
     the batch-transfer hooks. With several devices, each gets its own part of the data, as without
     selection. The trainer's options set the length of training.
 
-    `len()` is exact in every epoch if the strategy draws an exact number of examples, by fresh
-    scores or without scores. For other strategies it is unknown. Lightning then fetches one batch
-    ahead, as for an iterable data set, so the next batch is scored before the current step.
+    `len()` is exact in every epoch if the strategy draws an exact number of examples, by newly
+    computed scores or without scores. For other strategies it is unknown. Lightning then fetches
+    one batch ahead, and so this batch is scored before the current training step.
 
     Args:
         loader: a `torch.utils.data.DataLoader`, of any data set, sampler and collate function.
@@ -54,13 +54,13 @@ class LightningLoader:
         strategy: what to select and when.
         net: the part of the module that maps a batch's inputs to the outputs that `loss_fn`
             takes; by default the module itself.
-        losses: as for `SelectiveLoader`; called with `net`.
+        losses: as for `SelectiveLoader`, but `net` is passed as the model.
         pad: as for `SelectiveLoader`.
         nonfinite: as for `SelectiveLoader`.
 
     Raises:
-        ConfigurationError: if an option, or a combination of them, cannot work; options of the
-            trainer are checked when training starts.
+        ConfigurationError: if an option or a combination of options cannot work. The trainer's
+            options are checked when training starts.
         LoaderError: if the loader cannot be wrapped.
     """
 
@@ -102,7 +102,7 @@ class LightningLoader:
         return self._passes().length()
 
     def __bool__(self) -> bool:
-        """Return True: a loader that would yield no batch is refused when it is wrapped."""
+        """Return True, because a loader without batches is refused when it is wrapped."""
         return True
 
     def __iter__(self) -> Iterator[Any]:
@@ -110,10 +110,10 @@ class LightningLoader:
         return self._passes().batches()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return an empty state, because the callback keeps the state of all ranks, at any time.
+        """Return an empty state, because the callback saves the state of all ranks.
 
-        Lightning would keep the loader's state for one rank, and only within epochs. The presence
-        of this method tells Lightning that the loader can resume within an epoch.
+        Lightning would save the loader's state for one rank only, and only within epochs. It takes
+        the presence of this method as a sign that the loader can resume within an epoch.
         """
         return {}
 
@@ -125,8 +125,8 @@ class LightningLoader:
         trainer = getattr(self._module, "_trainer", None)
         if trainer is None:
             raise LoaderError(
-                f"{type(self._module).__name__} has no trainer yet; a LightningLoader is iterated "
-                "by Trainer.fit. For a loop of your own, use selective_backprop.SelectiveLoader."
+                f"{type(self._module).__name__} has no trainer yet: only Trainer.fit can iterate a "
+                "LightningLoader. For a loop of your own, use selective_backprop.SelectiveLoader."
             )
         return find_callback(trainer).passes_of(self, trainer, partial(self._begin, trainer))
 
@@ -141,7 +141,7 @@ class LightningLoader:
         loader = SelectiveLoader(
             as_lightning_would(self._loader, trainer),
             self._module if self._net is None else self._net,
-            None,  # what is recorded is seen to by `Passes`
+            None,  # `Passes` records the losses
             self._strategy,
             losses=losses,
             outputs=None if outputs is None else seen(outputs),
@@ -168,17 +168,17 @@ def selected_loss(
 ) -> Tensor:
     """Record the losses of a training batch's rows, and return their weighted mean.
 
-    If the strategy reweights rows or selects by recorded losses, end `training_step` with this
-    function. With other strategies, or without a `LightningLoader`, it returns the plain mean.
+    If the strategy reweights rows or selects by recorded losses, `training_step` must return what
+    this function returns. With other strategies, or without a `LightningLoader`, this is the plain
+    mean.
 
     Args:
         module: the module in training.
         losses: one loss per row of the batch, `[row]`, with their gradients.
         targets: targets of the losses, as for `SelectiveLoader.record`.
-        outputs: the model's outputs, `[row, class]`. `wrong_labels` and gates that judge by error
-            norms need them. A strategy that reads confidence from losses needs them too, if the
-            loss has label smoothing, class weights or probabilities as targets. This loss must then
-            be the `LightningLoader`'s `loss_fn`.
+        outputs: the model's outputs, `[row, class]`, as for `SelectiveLoader.record`. If the loss
+            has label smoothing, class weights or probabilities as targets, strategies such as
+            `auto` need the outputs. `LightningLoader` then needs this loss as its `loss_fn`.
 
     Returns:
         The mean of the losses, each multiplied by its row's weight.
@@ -203,7 +203,7 @@ def _knows_length(loader: SelectiveLoader) -> bool:
 
 def _check_module(module: Any, strategy: Strategy, net: Any, losses: Any) -> None:
     if not isinstance(module, LightningModule):
-        hint = "pass self, and the part that makes the outputs as net="
+        hint = "pass self, and as net= the part that computes the outputs"
         origins = {kind.__module__.partition(".")[0] for kind in type(module).__mro__}
         if "pytorch_lightning" in origins:
             hint = "write `import lightning.pytorch as pl` in place of `import pytorch_lightning`"
@@ -215,7 +215,7 @@ def _check_module(module: Any, strategy: Strategy, net: Any, losses: Any) -> Non
         return
     if net is None and losses is None and not is_overridden("forward", module):
         raise ConfigurationError(
-            f"{strategy.name} scores candidates with the model, and {type(module).__name__} has no "
-            "forward(). Name the part of it that makes the outputs, net=self.net, or pass "
+            f"{strategy.name} scores examples with the model, but {type(module).__name__} has no "
+            "forward(). Pass the part that computes the outputs, such as net=self.net, or pass "
             "losses=callable(model, batch) -> one loss per example."
         )

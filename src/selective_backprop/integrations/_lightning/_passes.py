@@ -1,10 +1,10 @@
 """A selective loader's batches, for a consumer that may fetch one ahead.
 
 Lightning asks a loader for its length once, and uses it for all epochs. If the length is known,
-Lightning trains on each batch before it fetches the next, and fetches none after the last. If
-not, it fetches one batch ahead, to notice the last. Either way it makes iterators that it never
-uses, and iterates anew after a checkpoint. So batches are counted here when they are trained on,
-not when they are fetched.
+Lightning trains on each batch before it fetches the next, and fetches none after the last. If the
+length is unknown, it fetches one batch ahead, to notice the last. In both cases it makes iterators
+that it never uses, and iterates anew after a checkpoint. Batches are therefore counted when they
+are trained on, not when they are fetched.
 """
 
 from collections import deque
@@ -33,7 +33,7 @@ from selective_backprop.integrations._saved import unpack_selected
 
 
 class Fetched(NamedTuple):
-    """A batch that was fetched and not yet trained on, with its selection."""
+    """A batch that was fetched but not yet trained on, with its selection."""
 
     batch: Any
     selection: Selection
@@ -49,8 +49,8 @@ class Passes:
         sized: whether the length of every epoch is known before it begins.
 
     Attributes:
-        selection: of the batch that is trained on; None before the first.
-        filed: whether that batch's losses went through `loss`.
+        selection: the selection of the current training batch; None before the first.
+        filed: whether the current training batch's losses went through `loss`.
         idle: whether no batch was fetched from the loader yet.
         before: the loader's counts when the current pass began.
     """
@@ -81,10 +81,10 @@ class Passes:
         self._lives_on_losses = terms.reweights or (needs is not None and needs.recordings)
 
     def length(self) -> int:
-        """Return the number of batches of the current pass, or else of the next.
+        """Return the number of batches of the current pass, or of the next between passes.
 
         Raises:
-            TypeError: if that is not known ahead in every epoch.
+            TypeError: if the strategy does not know this number before every epoch.
         """
         if not self.sized:
             raise TypeError(
@@ -94,9 +94,9 @@ class Passes:
         return self._length if self._length is not None else len(self.loader)
 
     def batches(self) -> Iterator[Any]:
-        """Yield the batches that were fetched and not trained on, then the rest of the pass.
+        """Yield the batches that were fetched but not trained on, then the rest of the pass.
 
-        If the pass was trained on to its end, yield the next pass.
+        If the pass is complete, yield the next pass.
         """
         if self._is_complete:
             self._finish()
@@ -110,23 +110,23 @@ class Passes:
         """Note that training on the oldest fetched batch starts now.
 
         Raises:
-            LoaderError: if none was fetched, so that the batch comes from another loader.
+            LoaderError: if none was fetched, which means that the batch is another loader's.
         """
         if not self._ahead:
             raise LoaderError(
-                "Lightning trains on a batch that the LightningLoader did not yield. Return it "
-                "alone from train_dataloader(), not with others or wrapped in another loader."
+                "Lightning trains on a batch that the LightningLoader did not yield. Return only "
+                "the LightningLoader from train_dataloader(), not with others or inside another."
             )
         self.selection, self.filed = self._ahead.popleft().selection, False
         self._taken += 1
 
     def loss(self, losses: Tensor, targets: Tensor | None, outputs: Tensor | None) -> Tensor:
-        """Return the weighted mean of the running batch's losses, and remember them.
+        """Return the weighted mean of the current batch's losses, and record the losses.
 
-        With `outputs`, what label smoothing, class weights and soft targets add is not remembered.
+        With `outputs`, they are recorded without label smoothing, class weights and soft targets.
 
         Raises:
-            LossError: if they are not one loss per row.
+            LossError: if there is not one loss per row.
         """
         if self.selection is None:
             raise LoaderError("selected_loss() was called before the first batch was trained on")
@@ -152,25 +152,24 @@ class Passes:
         self.loader.record(selection, losses, seen, targets=targets, smoothing=smoothing)
 
     def check_loss(self) -> None:
-        """Refuse a step that leaves out the weights or losses that the strategy needs."""
+        """Refuse a step that ignored weights or losses although the strategy needs them."""
         if self.filed or not self._lives_on_losses:
             return
         raise ConfigurationError(
             f"{self.loader.strategy.name} weighs the rows of a batch or learns from their losses, "
-            "but training_step did neither. End training_step with losses = ... (one per row, such "
-            'as cross_entropy(outputs, targets, reduction="none")) and return selected_loss(self, '
+            "but training_step did not pass them on. Compute one loss per row, such as losses = "
+            'cross_entropy(outputs, targets, reduction="none"), and return selected_loss(self, '
             "losses, targets), from selective_backprop.integrations.lightning."
         )
 
     def end_pass(self, *, resumable: bool) -> Stats:
-        """End the pass with Lightning's epoch, and return the counts from before it.
+        """End the pass with Lightning's epoch, and return the counts from before the pass.
 
         Candidates after the last full batch are scored, and wait or are dropped, as at the end of
         any loop. If Lightning ended the epoch early, the rest of the pass is left out.
 
         Args:
-            resumable: whether training may resume within the epoch, so that an unfinished pass
-                stays open.
+            resumable: whether an unfinished pass stays open, because training may resume in it.
         """
         before = self.before
         if self._is_complete:
@@ -199,11 +198,11 @@ class Passes:
             return None
 
     def _open(self) -> None:
-        """Begin the next pass, or go on with one that was saved."""
+        """Begin the next pass, or continue a saved one."""
         if not self._taken and self._length is None:
             self.before = self.loader.stats
             self._length = len(self.loader) if self.sized else None
-        self.loader.set_epoch(self.loader.next_epoch)  # tells a sampler of ranks the epoch
+        self.loader.set_epoch(self.loader.next_epoch)  # tells a distributed sampler the epoch
         running = iter(self.loader)
         assert isinstance(running, Epoch)  # it can be closed
         self._running = running
@@ -212,7 +211,7 @@ class Passes:
         if self._fetch() is not None:
             raise LoaderError(
                 f"an epoch of {self._length} batches continues after its last batch. This is a "
-                "defect of selective_backprop: please report the loader and the strategy."
+                "bug in selective_backprop: please report it, with the loader and the strategy."
             )
         self._reset()
 
@@ -232,7 +231,7 @@ class Passes:
         """Return the state of training, with the batches that were fetched ahead.
 
         Raises:
-            BatchError: if such a batch cannot be saved.
+            BatchError: if a batch that was fetched ahead cannot be saved.
         """
         return {
             "loader": self.loader.state_dict(),
@@ -246,11 +245,11 @@ class Passes:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict()`.
 
-        A stream that cannot resume within an epoch begins a new one after the fetched batches.
+        If a stream cannot resume within an epoch, a new epoch begins after the fetched batches.
 
         Raises:
-            ConfigurationError: if the state is of a loader that was built otherwise, or damaged;
-                nothing is changed in that case.
+            ConfigurationError: if the state is damaged, or of a loader that was built differently.
+                In this case nothing is changed.
         """
         loader, ahead, taken, length, ended, before = Saved(state).fields(
             "loader", "ahead", "taken", "length", "ended", "before"

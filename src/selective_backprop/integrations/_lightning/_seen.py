@@ -18,8 +18,8 @@ from selective_backprop._batches.structure import map_tensors
 class AsTrained:
     """A function of `(model, batch)` that gets the batch as `training_step` would.
 
-    The trainer's precision converts the inputs and applies to the forward pass. The batch's
-    transfer hooks run on a copy, since the batch itself goes through them later, in training.
+    Inputs and forward pass use the trainer's precision. The transfer hooks run on a copy of the
+    batch, because the batch itself goes through them later, in training.
     """
 
     function: Callable[[nn.Module, Any], Any]

@@ -1,4 +1,4 @@
-"""Deal a data loader's examples out to the ranks, as Lightning does."""
+"""Divide a data loader's examples among the ranks, as Lightning does."""
 
 import copy
 import os
@@ -15,11 +15,11 @@ from selective_backprop.integrations._sharding import deal_out
 def as_lightning_would(loader: DataLoader[Any], trainer: Trainer) -> DataLoader[Any]:
     """Return a copy of the loader for this rank to iterate.
 
-    Examples are dealt out by a `DistributedSampler`, seeded as Lightning's are; one that the loader
-    has is kept. Workers are seeded where `seed_everything(workers=True)` asks for it.
+    A `DistributedSampler` with Lightning's seed divides the examples, unless the loader has its own
+    `DistributedSampler`. Workers are seeded if `seed_everything(workers=True)` was called.
 
     Raises:
-        LoaderError: if the loader draws by a sampler that cannot be dealt out.
+        LoaderError: if the order of the loader's sampler cannot be divided.
     """
     batches, sampler = loader.batch_sampler, loader.sampler
     held = (batches, getattr(batches, "sampler", None), sampler)

@@ -1,4 +1,4 @@
-"""Checks of a trainer's options, and the length of training that they give."""
+"""Check a trainer's options, and find the length of training that they set."""
 
 import inspect
 from collections.abc import Callable
@@ -17,31 +17,31 @@ def check_trainer(trainer: Trainer, module: LightningModule) -> None:
     if not isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):
         raise ConfigurationError(
             f"Trainer(strategy=...) is a {type(trainer.strategy).__name__}, which shards the model "
-            "or owns the step. Selection under Lightning works on a single device and with "
+            "or runs the step itself. Selection under Lightning works on a single device and with "
             'strategy="ddp"'
         )
     if trainer.overfit_batches:
         raise ConfigurationError(
             f"Trainer(overfit_batches={trainer.overfit_batches}) trains on the same few batches "
             "again and again, but selection would choose others each time. Give the trainer the "
-            "loader itself, or a loader of a torch.utils.data.Subset without overfit_batches."
+            "plain loader, or leave overfit_batches out and load a torch.utils.data.Subset."
         )
     if trainer.reload_dataloaders_every_n_epochs:
         raise ConfigurationError(
             "Trainer(reload_dataloaders_every_n_epochs="
-            f"{trainer.reload_dataloaders_every_n_epochs}) brings a new loader, but the scores and "
-            "waiting examples are those of the old one. Leave it out. A data set that changes can "
-            "do so in its set_epoch()."
+            f"{trainer.reload_dataloaders_every_n_epochs}) makes a new loader, but scores and "
+            "waiting examples belong to the old one. Leave this option out. If your data set "
+            "changes between epochs, change it in its set_epoch()."
         )
     if "dataloader_iter" in inspect.signature(module.training_step).parameters:
         raise ConfigurationError(
             "training_step(dataloader_iter) fetches its batches itself, so selection cannot know "
-            "which one it trains on: take training_step(batch, batch_idx)"
+            "which batch it trains on. Write training_step(batch, batch_idx)"
         )
 
 
 def check_fractions(trainer: Trainer, strategy: Strategy) -> None:
-    """Refuse options that are fractions of an epoch, if its length is not known."""
+    """Refuse options that are fractions of an epoch of unknown length."""
     for name in ("limit_train_batches", "val_check_interval"):
         value = getattr(trainer, name)
         if isinstance(value, float) and value != 1.0:
@@ -56,11 +56,11 @@ def length_of_training(
 ) -> tuple[float | None, Callable[[], float] | None]:
     """Return the length of training: `epochs` or `progress`, as `SelectiveLoader` takes them.
 
-    Epochs are exact and known ahead. If `max_steps` may end training, `progress` returns the
-    fraction of the steps that is done, or of the epochs if that is larger.
+    If `max_steps` may end training, `progress` returns the fraction of the steps or of the epochs
+    that is done, whichever is larger. Otherwise `epochs` is known.
 
     Raises:
-        ConfigurationError: if the length is unknown, and the strategy needs it.
+        ConfigurationError: if the length is unknown but the strategy needs it.
     """
     epochs, steps = trainer.max_epochs, trainer.max_steps
     bounded = epochs is not None and epochs > 0
@@ -75,8 +75,8 @@ def length_of_training(
         return epochs, None
     if strategy.schedule.uses_fractions or strategy.selector.terms.paced:
         raise ConfigurationError(
-            f"{strategy.name} changes at fractions of training, but nothing says how long "
-            "training is: give the Trainer max_epochs= or max_steps="
+            f"{strategy.name} changes at fractions of training, but the length of training is "
+            "unknown: give the Trainer max_epochs= or max_steps="
         )
     return None, None
 
@@ -86,8 +86,8 @@ def knows_lengths(strategy: Strategy, nonfinite: NonFinite, *, by_steps: bool) -
 
     Args:
         strategy: what to select and when.
-        nonfinite: `SKIP` leaves out rows, so that no number is known.
-        by_steps: whether `max_steps` may end training, so that fractions of it are no epochs.
+        nonfinite: `SKIP` leaves out rows, so the number is unknown.
+        by_steps: whether `max_steps` may end training, so a fraction of it is not a whole epoch.
     """
     needs, terms, schedule = strategy.needs, strategy.selector.terms, strategy.schedule
     if terms.keeps_everything:

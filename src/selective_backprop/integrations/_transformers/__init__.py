@@ -1,4 +1,4 @@
-"""The parts of the adapter for Transformers; importing any of them checks its version."""
+"""The adapter for Transformers. Importing any part of it checks the version of Transformers."""
 
 from selective_backprop.integrations._versions import require
 

@@ -1,4 +1,4 @@
-"""Checks, before training starts, of Trainer options that do not go with selection."""
+"""Check a Trainer's options before training starts."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,19 +20,19 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
     args = trainer.args
     sampling = getattr(args, "train_sampling_strategy", None)
     refusals = {
-        "auto_find_batch_size=True begins again with smaller batches when memory runs out, with a "
-        "model that has been trained already and windows of another size. Set "
+        "auto_find_batch_size=True starts again with smaller batches when memory runs out, but by "
+        "then the model has been trained and selection has been set up for larger batches. Set "
         "per_device_train_batch_size to what fits.": args.auto_find_batch_size,
-        "fsdp= has not been tested with selection in the Trainer. Use DDP, or a loop of your own "
+        "fsdp= has not been tested with selection in the Trainer. Use DDP, or write your own loop "
         "with SelectiveLoader, which is tested with FSDP.": bool(args.fsdp),
         "DataParallel (several GPUs in one process) has not been tested. Start one process for "
         "each GPU: torchrun --nproc-per-node N.": args.n_gpu > 1,
-        "train_sampling_strategy='batch_rebalance' groups batches so that processes have equal "
-        "work, and selection regroups them. Use 'random' or 'group_by_length'.": (
+        "train_sampling_strategy='batch_rebalance' groups rows so that processes have equal work, "
+        "but selection regroups them. Use 'random' or 'group_by_length'.": (
             sampling == "batch_rebalance"
         ),
-        "enable_jit_checkpoint=True saves without telling callbacks, so that selection could not "
-        "go on from what it saves. Use save_strategy='steps'.": (
+        "enable_jit_checkpoint=True saves without telling callbacks, so the state of selection "
+        "would be missing. Use save_strategy='steps'.": (
             getattr(args, "enable_jit_checkpoint", False)
         ),
     }
@@ -49,27 +49,27 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
     for found, applies in more.items():
         if reweights and applies:
             raise ConfigurationError(
-                f"{strategy.name} weighs the rows of a batch, but {found} is not known by row. "
-                "Leave it out, or use a strategy without weights."
+                f"{strategy.name} weighs the rows of a batch, but {found} cannot be weighted by "
+                "row. Leave it out, or use a strategy without weights."
             )
     if trainer.compute_loss_func is None:
         return
     if reweights:
         raise ConfigurationError(
-            f"{strategy.name} weighs the rows of a batch, but compute_loss_func returns one number "
-            "for all. Leave it out, or use a strategy without weights."
+            f"{strategy.name} weighs the rows of a batch, but compute_loss_func returns one loss "
+            "for all rows. Leave it out, or use a strategy without weights."
         )
     if needs is not None and losses is None:
         raise ConfigurationError(
-            "compute_loss_func returns one number for a batch, but selection needs one per row. "
+            "compute_loss_func returns one loss for a batch, but selection needs one per row. "
             "Pass losses=callable(outputs, batch) -> one loss per row as well."
         )
 
 
 def collate_two(loader: DataLoader[Any]) -> Any:
-    """Return a batch of the first example twice, which moves no random stream; None of a stream.
+    """Return a batch of the first example twice, without using random streams; None for a stream.
 
-    Twice, since a collator that joins examples into one row shows it then.
+    Two examples show whether the collator joins examples into one row.
     """
     if isinstance(loader.dataset, IterableDataset) or loader.collate_fn is None:
         return None
@@ -81,7 +81,7 @@ def find_padding(batch: Any, tokenizer: Any, given: Mapping[str, float] | None) 
     """Return the padding value by key, for joining rows of different lengths.
 
     Collators that pad to a batch's longest row leave batches of different widths. The keys of a
-    collated batch get their usual padding, with the tokenizer's token; `given` takes precedence.
+    collated batch get their usual padding value, unless `given` has another.
     """
     given = dict(given or {})
     if not isinstance(batch, Mapping):

@@ -1,8 +1,8 @@
-"""Documents of packed rows: selected one by one, and packed anew before each pass of the model.
+"""Documents of packed rows: selected one by one, and packed again before each pass of the model.
 
 A collator without padding joins the examples of a batch into one row, and a data set may be packed
-into such rows beforehand. Documents do not attend to one another, so unselected ones
-are left out of the row, and no compute is spent on them.
+into such rows beforehand. Documents do not attend to one another, so documents that are not
+selected can be left out of the row.
 """
 
 import copy
@@ -39,7 +39,7 @@ from selective_backprop.integrations._transformers._model_losses import (
     OwnLosses,
 )
 
-Lengths: TypeAlias = list[Sequence[int]]  # of the documents of each row
+Lengths: TypeAlias = list[Sequence[int]]  # for each row, the lengths of its documents in tokens
 Selected: TypeAlias = tuple[dict[str, Tensor], Selection]  # padded documents
 PADDING = {"input_ids": 0, "labels": -100}
 BOUNDS = ("position_ids", "cu_seq_lens_q")
@@ -51,7 +51,7 @@ class Documents(Dataset[dict[str, Tensor]]):
 
     Args:
         rows: a map-style data set of `input_ids`, and of `labels` if they differ.
-        lengths: of each row's documents; None if each row is one document.
+        lengths: the lengths of each row's documents; None if each row is one document.
     """
 
     def __init__(self, rows: Any, lengths: Lengths | None) -> None:
@@ -89,24 +89,24 @@ class Documents(Dataset[dict[str, Tensor]]):
         lengths = list(self._lengths[number])
         if sum(lengths) != len(tokens):
             raise BatchError(
-                f"by their lengths the documents of row {number} have {sum(lengths)} tokens, but "
-                f"the row has {len(tokens)}; lengths or position_ids must cover the whole row"
+                f"the documents of row {number} have {sum(lengths)} tokens together, but the row "
+                f"has {len(tokens)}; seq_lengths or position_ids must cover the whole row"
             )
         return {key: column.split(lengths) for key, column in columns.items()}
 
 
 @dataclass(frozen=True)
 class Packing:
-    """How documents lie in the rows of a loader, and how chosen ones are packed.
+    """How documents lie in the rows of a loader, and how chosen documents are packed.
 
     Attributes:
         documents: the data set of documents.
         per_batch: number of documents in a training batch: as many as the loader's batches have
             on average.
-        most: of tokens in a training batch: as many as in a batch of the longest rows; None for
-            rows of one document, which are not of one length.
+        most: the most tokens in a training batch: as many as in a batch of the longest rows. None
+            if each row is one document.
         collate: joins documents into one row.
-        accelerator: of this process.
+        accelerator: the accelerator of this process.
     """
 
     documents: Documents
@@ -116,7 +116,7 @@ class Packing:
     accelerator: Accelerator
 
     def is_full(self, waiting: list[Selected]) -> bool:
-        """Return whether documents that wait make a batch, in every process."""
+        """Return whether the waiting documents fill a batch, in every process."""
         if self.most is None:
             return False
         full = sum(int(batch["length"].sum()) for batch, _ in waiting) >= self.most
@@ -126,7 +126,7 @@ class Packing:
         return bool(self.accelerator.gather(each).all())
 
     def cut(self, waiting: list[Selected]) -> tuple[Selected, list[Selected]]:
-        """Return a batch of the first documents and of later ones that still fit, and the rest."""
+        """Return a batch of the first documents, filled with later ones that fit, and the rest."""
         if self.most is None:
             return waiting[0], waiting[1:]
         room, fits, rest = self.most, [], []
@@ -148,7 +148,7 @@ class Packing:
         return parts[0], parts[1:]
 
     def pack(self, batch: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Return one row of the documents in a padded batch, and their lengths beside it."""
+        """Return the documents of a padded batch as one row, with their lengths."""
         lengths = batch["length"].tolist()
         columns = [batch["input_ids"].tolist(), batch["labels"].tolist()]
         packed = self.collate(
@@ -160,21 +160,21 @@ class Packing:
         return {**packed, LENGTHS: batch["length"]}
 
     def losses(self, inside: ModelLosses | OwnLosses) -> LossesOf:
-        """Return a callable for one loss per document of a padded batch, by a packed row."""
+        """Return a callable that packs a padded batch, and returns one loss per document."""
 
         def each(model: nn.Module, batch: Mapping[str, Tensor]) -> Scores:
             device = self.accelerator.device
             packed = move_batch(self.pack(batch), device)
-            with kept_random_streams(device):  # documents wait on the host
+            with kept_random_streams(device):  # the caller keeps only the CPU's
                 return inside(model, packed)
 
         return each
 
     def loader(self, rows: DataLoader[Any]) -> DataLoader[Any]:
-        """Return a loader of padded documents, drawn as the loader of rows draws rows.
+        """Return a loader that draws padded documents like the given loader draws rows.
 
         Raises:
-            ConfigurationError: if its sampler orders rows by what they hold.
+            ConfigurationError: if the loader's sampler orders rows by their contents.
         """
         batches: Any = rows.batch_sampler
         documents: Any = self.documents
@@ -182,8 +182,8 @@ class Packing:
         if type(batches) is not BatchSampler or type(sampler) not in SAMPLERS:
             kind = type(batches if sampler is None else sampler).__name__
             raise ConfigurationError(
-                f"rows are drawn by {kind}, but selection draws documents, whose order {kind} "
-                "cannot know. Use train_sampling_strategy='random' or 'sequential'."
+                f"{kind} draws rows, but selection needs a sampler that can draw documents. Use "
+                "train_sampling_strategy='random' or 'sequential'."
             )
         if isinstance(sampler, DistributedSampler):
             sampler = DistributedSampler(
@@ -207,7 +207,7 @@ class Packing:
 
 
 def pad_documents(documents: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """Return documents as rows of one width, so that they can be cut and joined, with lengths."""
+    """Return documents as rows of one width, with their lengths, so that they can be cut again."""
     padded = {
         key: pad_sequence([each[key] for each in documents], True, value)
         for key, value in PADDING.items()
@@ -221,10 +221,10 @@ def find_packing(
     """Return how several documents lie in a row of a loader; None if each row is one example.
 
     Args:
-        loader: the candidates' loader.
-        batch: two of its examples, collated, which show whether they are joined; None for a stream.
-        collator: the Trainer's own.
-        accelerator: of this process.
+        loader: the loader to select from.
+        batch: two collated examples, which show whether examples are joined; None for a stream.
+        collator: the Trainer's own collator.
+        accelerator: the accelerator of this process.
 
     Raises:
         ConfigurationError: if documents are joined but cannot be separated again.
@@ -235,7 +235,7 @@ def find_packing(
         if joins or getattr(collator, "padding_free", False):
             raise ConfigurationError(
                 "the data set is a stream, and its batches are joined into one row without "
-                "padding, so the number of documents is not known. Use a map-style data set, "
+                "padding, so the number of documents is unknown. Use a map-style data set, "
                 "or pad: packing=False and padding_free=False in SFTConfig."
             )
         return None
@@ -245,8 +245,8 @@ def find_packing(
     if joins and not any(name in batch for name in BOUNDS):
         raise ConfigurationError(
             f"the collator ({type(collator).__name__}) joins examples into one row without "
-            "position_ids and without cu_seq_lens_q, so they attend to one another and cannot be "
-            "told apart. Let it return position_ids that start at 0 with each example, or pad."
+            "position_ids or cu_seq_lens_q, so examples attend to one another and cannot be told "
+            "apart. Return position_ids that start at 0 with each example, or pad the examples."
         )
     lengths = find_lengths(dataset)
     if not joins and lengths is None:
@@ -265,7 +265,7 @@ def find_packing(
 def find_lengths(dataset: Any) -> Lengths | None:
     """Return the lengths of each row's documents; None if no row has more than one.
 
-    They are the rows' `seq_lengths`, or `position_ids` tell where documents begin.
+    They come from the rows' `seq_lengths`, or from `position_ids`, which restart with a document.
     """
     row = dataset[0]
     if not isinstance(row, Mapping):
@@ -282,5 +282,5 @@ def find_lengths(dataset: Any) -> Lengths | None:
 
 
 def _column(dataset: Any, name: str) -> Any:
-    listed = name in getattr(dataset, "column_names", ())  # of Hugging Face's data sets
+    listed = name in getattr(dataset, "column_names", ())  # only Hugging Face's data sets have it
     return dataset[name] if listed else [dataset[row][name] for row in range(len(dataset))]

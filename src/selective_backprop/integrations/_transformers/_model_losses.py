@@ -1,8 +1,8 @@
-"""One loss per element of a Transformers model's prediction, by the model's own loss.
+"""The losses of a Transformers model, computed like the model's own loss but not averaged.
 
-An element is a unit with one prediction, such as a token of a text or a label of an image. The
-model returns the mean over all elements of a batch; selection needs one loss per row. In a batch
-of one packed row, a document takes a row's place.
+An element has one prediction and one loss, such as a token of a text or the label of an image. The
+model returns the mean over all elements of a batch, but selection needs one loss per row. If a
+batch is one packed row, selection needs one loss per document.
 """
 
 import inspect
@@ -26,14 +26,14 @@ from selective_backprop._core.types import Bool, Float, Int, Scores
 RowLosses: TypeAlias = Callable[[Any, Mapping[str, Any]], Tensor]
 REGRESSION = "regression"
 IGNORED = -100  # the label of a token that is not predicted
-LENGTHS = "selection_lengths"  # the key of a packed row's lengths of documents
+LENGTHS = "selection_lengths"  # the batch key with the lengths of a packed row's documents
 
 
 class Target(Enum):
     """The kind of a model's labels.
 
-    `NEXT_TOKENS`: the input itself, each token predicted at the position before it. `TOKENS`:
-    each stands where it is predicted. `CLASSES`: one or several classes, or numbers, per example.
+    `NEXT_TOKENS`: tokens, each predicted at the position before it. `TOKENS`: tokens, each
+    predicted at its own position. `CLASSES`: one or several classes, or numbers, per example.
     """
 
     NEXT_TOKENS = auto()
@@ -58,9 +58,9 @@ class ElementLosses:
     """The losses of a batch, element by element.
 
     Attributes:
-        losses: one per element; 0 where nothing is predicted, as at padding.
+        losses: one loss per element; 0 where nothing is predicted, as at padding.
         counted: True where something is predicted.
-        lengths: of the documents of one packed row, in tokens; None if rows are not packed.
+        lengths: the documents' lengths in a packed row, in tokens; None if rows are not packed.
     """
 
     losses: Float[Tensor, "row element"]
@@ -68,7 +68,7 @@ class ElementLosses:
     lengths: Int[Tensor, " document"] | None = None
 
     def per_row(self) -> Scores:
-        """Return each row's mean over its counted elements; 0 for a row without any."""
+        """Return each row's mean over its counted elements; 0 if no element counts."""
         if self.lengths is None:
             return self.losses.sum(1) / self.counted.sum(1).clamp(min=1)
         sums = self.losses.new_zeros(2, len(self.lengths))
@@ -85,12 +85,12 @@ class ElementLosses:
     def _documents(self, lengths: Tensor) -> Tensor:
         """Return the document that each element belongs to, without waiting for the device.
 
-        Where tokens predict the next ones, it is the document of the token before: none predicts a
-        document's first token, so the two agree wherever anything is counted.
+        If tokens predict the next tokens, this is the document of the predicting token. As nothing
+        predicts a document's first token, both are in the same document at every counted element.
         """
         places = torch.arange(self.losses.shape[1], device=lengths.device)
         found = torch.searchsorted(lengths.cumsum(0), places, right=True)
-        return found.clamp(max=len(lengths) - 1)  # padding behind the last document
+        return found.clamp(max=len(lengths) - 1)  # the last document gets the padding after it
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,11 @@ class ModelLosses:
     """The loss of a Transformers model, before it is averaged.
 
     Attributes:
-        target: the kind of its labels.
-        smoothing: the share of each target that is spread over all classes.
-        fused: the model has TRL's fused head, which returns log-probabilities of the labels alone.
-        confidence: losses tell how sure the model is. A row's yes-or-no labels then count together:
-            its loss is the sum over them of what exceeds the lowest that the labels allow.
+        target: the kind of the model's labels.
+        smoothing: the label smoothing, in [0, 1].
+        fused: the model has TRL's fused head, which returns only the labels' log-probabilities.
+        confidence: the losses must say how sure the model is. The loss of a row of yes-or-no labels
+            is then a sum over the labels: how far each loss exceeds the lowest that is possible.
     """
 
     target: Target
@@ -115,7 +115,7 @@ class ModelLosses:
         return self.rows(self.forward(model, batch), batch, model)
 
     def forward(self, model: nn.Module, batch: Mapping[str, Any]) -> Any:
-        """Return the model's outputs; labels are passed only if its inputs depend on them."""
+        """Return the model's outputs. Labels are passed only if the model's inputs need them."""
         inputs = model_inputs(batch)
         if self.fused and not self.smoothing:
             return model(**inputs, fused_lm_head=True)
@@ -124,20 +124,20 @@ class ModelLosses:
         return model(**inputs)
 
     def outputs(self, model: nn.Module, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        """Return logits and classes, for scorers that look at predictions."""
+        """Return logits and classes, for scorers that need predictions."""
         return self.predictions(self.forward(model, batch), batch)
 
     def predictions(self, outputs: Any, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        """Return logits and classes of outputs that a forward pass returned."""
+        """Return the logits and classes in the outputs of a forward pass."""
         return _logits(outputs), _labels(batch)
 
     @property
     def has_classes(self) -> bool:
-        """Whether an example has one prediction, of a class unless its labels are numbers."""
+        """Whether each example has one prediction: of classes, or of numbers in a regression."""
         return self.target is Target.CLASSES
 
     def of(self, outputs: Any, batch: Mapping[str, Any], model: nn.Module) -> ElementLosses:
-        """Return the losses of outputs that a forward pass returned.
+        """Return the losses of a forward pass's outputs, one per element.
 
         Raises:
             LossError: if the shapes of logits and labels do not match.
@@ -159,7 +159,7 @@ class ModelLosses:
         return ElementLosses(losses, labels != IGNORED, lengths)
 
     def rows(self, outputs: Any, batch: Mapping[str, Any], model: nn.Module) -> Scores:
-        """Return one loss per row of outputs that a forward pass returned."""
+        """Return one loss per row of a forward pass's outputs."""
         return self.of(outputs, batch, model).per_row()
 
     def weigh(
@@ -172,9 +172,9 @@ class ModelLosses:
     ) -> Float[Tensor, ""]:
         """Return the loss of a batch whose rows have weights.
 
-        As in the model's own loss, the sum is divided by the number of elements, not by their
-        weights, which keeps a strategy that reweights unbiased: by `items`, the number in the
-        whole update, or by this batch's if that is None.
+        As in the model's own loss, the sum is divided by a number of elements: `items`, which
+        counts the whole update, or the number in this batch if `items` is None. Dividing by the sum
+        of the weights would make a strategy that reweights biased.
         """
         elements = self.of(outputs, batch, model)
         total = elements.weighted_sum(weights)
@@ -213,8 +213,8 @@ class OwnLosses:
     """The user's own losses, one per row.
 
     Attributes:
-        function: computes them from a model's outputs and their batch.
-        fused: the model has TRL's fused head, whose outputs the function takes.
+        function: computes the losses from a model's outputs and their batch.
+        fused: the model has TRL's fused head, and the function takes the outputs of this head.
     """
 
     function: RowLosses
@@ -230,7 +230,7 @@ class OwnLosses:
         return model(**model_inputs(batch), **head)
 
     def rows(self, outputs: Any, batch: Mapping[str, Any], model: nn.Module) -> Scores:
-        """Return one loss per row of outputs that a forward pass returned."""
+        """Return one loss per row of a forward pass's outputs."""
         return check_losses(self.function(outputs, batch), None)
 
     def weigh(
@@ -241,17 +241,17 @@ class OwnLosses:
         weights: Float[Tensor, " row"],
         items: Any,
     ) -> Float[Tensor, ""]:
-        """Return the batch's mean of each row's loss times its weight."""
+        """Return the mean of the rows' losses, each multiplied by its weight."""
         return (weights * self.rows(outputs, batch, model)).mean()
 
 
 def model_inputs(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the model takes of a batch."""
+    """Return the batch without the key that selection added for packed rows."""
     return {key: value for key, value in batch.items() if key != LENGTHS}
 
 
 def has_fused_head(model: Any) -> bool:
-    """Return whether TRL has given a model its fused head; to be asked before it is prepared."""
+    """Return whether TRL has given a model its fused head. Call this before it is prepared."""
     inside: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
     return "fused_lm_head" in inspect.signature(inside.forward, follow_wrapped=False).parameters
 
@@ -260,7 +260,7 @@ def find_target(model: Any) -> Target:
     """Return the kind of a model's labels.
 
     Raises:
-        ConfigurationError: if the model's loss is not known here.
+        ConfigurationError: if this adapter does not know the model's loss.
     """
     inside: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
     name, kind = type(inside).__name__, getattr(inside, "loss_type", None)
@@ -273,8 +273,8 @@ def find_target(model: Any) -> Target:
         target = Target.TOKENS
     if target is None:
         raise ConfigurationError(
-            f"this adapter does not know how {name} computes its loss, and needs one loss per row. "
-            "Pass losses=callable(outputs, batch) -> one loss per row, of the model's outputs."
+            f"this adapter does not know how {name} computes its loss, but selection needs a loss "
+            "for each row. Pass losses=callable(outputs, batch) -> one loss per row."
         )
     return target
 
@@ -286,7 +286,7 @@ def loss_of_numbers(model: Any) -> str | None:
 
 
 def _problem(model: Any) -> str | None:
-    """Return what a model with one target per example solves; None if the labels' type tells."""
+    """Return the problem type of a model; None if the type of the labels decides it."""
     config = model.config
     return config.problem_type or (REGRESSION if config.num_labels == 1 else None)
 

@@ -1,4 +1,4 @@
-"""The parts that selection adds to a Trainer: loader, losses, and state in checkpoints."""
+"""What selection adds to a Trainer: a loader, losses, and state in checkpoints."""
 
 import math
 from collections.abc import Generator, Mapping
@@ -67,7 +67,7 @@ class TrainerSelection:
         """Set the Trainer's arguments as selection needs them while the body runs training.
 
         Args:
-            checkpoint: the folder to go on from; True for the last one, or None or False.
+            checkpoint: the folder to continue from; True for the last one; None or False for none.
 
         Raises:
             ConfigurationError: if the checkpoint was saved without selection.
@@ -77,7 +77,7 @@ class TrainerSelection:
             checkpoint = get_last_checkpoint(args.output_dir) if checkpoint else None
         self._resumes = None if checkpoint is None else self._path(Path(checkpoint))
         if self._resumes is not None:
-            load_state(self._resumes)  # refuse it before anything else is loaded
+            load_state(self._resumes)  # refuse a bad checkpoint before anything else is loaded
         before = args.max_steps, args.ignore_data_skip
         self.by_steps = args.max_steps > 0
         args.ignore_data_skip = True  # the loader finds its place by itself
@@ -90,7 +90,7 @@ class TrainerSelection:
         """Return the batches to train on, selected from the Trainer's own loader.
 
         Raises:
-            ConfigurationError: if the number of steps cannot be known and is not given.
+            ConfigurationError: if the number of steps is unknown and not given.
             LoaderError: if the strategy cannot work with the data set.
         """
         trainer, strategy = self._trainer, self._strategy
@@ -103,7 +103,7 @@ class TrainerSelection:
         keeps_everything = strategy.selector.terms.keeps_everything
         selects = subset is not None or strategy.scorer is not None or not keeps_everything
         packing = None
-        if selects:  # else rows stay as they are: bit for bit the Trainer's own batches
+        if selects:  # otherwise the batches are the Trainer's own, bit for bit
             packing = find_packing(plain, batch, trainer.data_collator, trainer.accelerator)
         if packing is None:
             pad = find_padding(batch, self._tokenizer, self._pad)
@@ -112,7 +112,7 @@ class TrainerSelection:
             if classes:
                 raise ConfigurationError(
                     f"{type(trainer.model).__name__} takes one label for each row, but the "
-                    "collator joins examples into one row. Let it pad them instead."
+                    "collator joins examples into one row. Use a collator that pads them."
                 )
         loader = SelectiveLoader(
             plain,
@@ -125,7 +125,7 @@ class TrainerSelection:
             progress=self._done if self.by_steps else None,
             with_selection=selects,
             pad=pad,
-            device=None if packing is None else "cpu",  # where documents are packed
+            device=None if packing is None else "cpu",  # documents are packed on the CPU
             nonfinite=self._nonfinite,
         )
         self._per_epoch = candidates_per_epoch(plain, None if subset is None else len(subset))
@@ -148,19 +148,19 @@ class TrainerSelection:
     def weigh(self, model: Any, batch: Mapping[str, Any], weights: Tensor, items: Any) -> Any:
         """Return a batch's weighted loss, scaled as the Trainer expects it, and the outputs.
 
-        None if the strategy does not reweight.
+        Returns None if the strategy does not reweight.
         """
         losses, trainer = self._losses, self._trainer
         if losses is None or not self._reweights:
             return None
         outputs = losses.forward(model, batch)
         loss = losses.weigh(outputs, batch, trainer.model, weights, items)
-        if items is None:  # the Trainer divides it among the batches of the update
+        if items is None:  # the Trainer divides the loss by the number of batches in the update
             return loss, outputs
         if isinstance(losses, OwnLosses):
             return loss / trainer.current_gradient_accumulation_steps, outputs
         if trainer.args.average_tokens_across_devices:
-            # `items` counts all processes' elements, and gradients are averaged over processes
+            # `items` counts the elements of all processes, and gradients are averaged over them
             loss = loss * trainer.accelerator.num_processes
         return loss, outputs
 
@@ -170,7 +170,7 @@ class TrainerSelection:
     ) -> Generator[None]:
         """Record the losses of the outputs that the model returns in the body.
 
-        The Trainer's own loss would return them, too, but TRL's computes them once more for that.
+        `compute_loss` could return the outputs too, but TRL's would compute them a second time.
         """
         if not self._records:
             yield
@@ -191,7 +191,7 @@ class TrainerSelection:
             return
         with torch.no_grad():
             rows = losses.rows(outputs, batch, self._trainer.model)
-        # They tell how many labels are wrong, which `auto` reads.
+        # `auto` estimates from predictions how many labels are wrong.
         shown = self._reads_classes and isinstance(losses, ModelLosses) and losses.has_classes
         seen = losses.predictions(outputs, batch) if shown else None
         smoothing, targets = self._smoothing, batch.get("labels")
@@ -214,8 +214,8 @@ class TrainerSelection:
         return counts
 
     def save(self, checkpoint: Path) -> None:
-        """Save the state of selection in a checkpoint that training can go on from."""
-        # A hyperparameter search saves elsewhere, and never goes on from its checkpoints.
+        """Save the state of selection in a checkpoint that training can continue from."""
+        # A hyperparameter search saves elsewhere, and never continues from its checkpoints.
         if self._updates is None or self._trainer.args.save_only_model or not checkpoint.is_dir():
             return
         save_state(self._updates.state_dict(), self._path(checkpoint))
@@ -231,7 +231,7 @@ class TrainerSelection:
             state.epoch = float(self._trainer.args.num_train_epochs)
 
     def follow(self, scheduler: Any) -> None:
-        """Bring a schedule for all candidates to where they are, if steps are not known ahead."""
+        """Step a schedule as often as without selection, if the number of steps was unknown."""
         updates = self._updates
         while (
             updates is not None and updates.counts_candidates and scheduler.last_epoch < updates.due
@@ -240,7 +240,7 @@ class TrainerSelection:
 
     @property
     def passed(self) -> bool:
-        """Whether training, if its steps are not known ahead, has passed over all of its epochs."""
+        """Whether all epochs are over, in a training whose number of steps was unknown at first."""
         updates = self._updates
         if updates is None or not updates.counts_candidates:
             return False
@@ -252,7 +252,7 @@ class TrainerSelection:
         return self._trainer.is_in_train and ended
 
     def _pass_over(self) -> None:
-        assert self._updates is not None  # which calls this
+        assert self._updates is not None  # it calls this method
         self._trainer.state.epoch = float(self._updates.loader.next_epoch)
 
     def _done(self) -> float:
@@ -270,13 +270,13 @@ class TrainerSelection:
 
     @property
     def _read_losses(self) -> ModelLosses | OwnLosses | None:
-        """The losses that selection reads, plain ones if it reads confidence from them."""
+        """The losses that selection reads; without label smoothing if it needs confidence."""
         if isinstance(self._losses, ModelLosses) and self._strategy.selector.terms.confidence:
             return replace(self._losses, smoothing=0.0, confidence=True)
         return self._losses
 
     def _find_losses(self) -> ModelLosses | OwnLosses | None:
-        """Return a callable for one loss per row; None if the strategy needs no losses."""
+        """Return a callable that gives one loss per row; None if the strategy needs no losses."""
         if self._strategy.needs is None and not self._reweights:
             return None
         if self._given is not None:
@@ -290,24 +290,24 @@ class TrainerSelection:
 
 
 class Keeper(TrainerCallback):
-    """Save selection beside each checkpoint, and keep the Trainer's count of epochs right."""
+    """Save the state of selection in each checkpoint, and correct the Trainer's epoch count."""
 
     def __init__(self, selection: TrainerSelection) -> None:
         self._selection = selection
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Set the number of epochs, which the Trainer cannot compute for a loader like this."""
+        """Set the number of epochs, which the Trainer cannot compute without a loader's length."""
         if not self._selection.by_steps:
             state.num_train_epochs = math.ceil(args.num_train_epochs)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **of: Any) -> None:
-        """Note the position before it is logged; the learning rate decays by candidates."""
+        """Note the position before it is logged, and step the learning rate by candidates."""
         self._selection.note_position()
         if hasattr(scheduler := of.get("lr_scheduler"), "last_epoch"):
             self._selection.follow(scheduler)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """End training after its epochs, where the number of steps was not known ahead."""
+        """End training after its last epoch, if the number of steps was unknown at first."""
         if self._selection.passed:
             state.epoch = float(args.num_train_epochs)
             control.should_training_stop = True

@@ -1,4 +1,4 @@
-"""The Trainer with `TokenLoss` in place of its loss: no logits of a whole batch, chosen tokens."""
+"""The Trainer with `TokenLoss` as its loss, which trains on chosen tokens with logits in chunks."""
 
 from typing import Any
 
@@ -21,21 +21,21 @@ class TokenLossTrainer(Trainer):
     from both: `class Mine(TokenLossTrainer, SFTTrainer)`. TRL's training metrics that need all
     tokens (entropy, accuracy) are then left out.
 
-    With a rate of 1 the loss equals the Trainer's to rounding. With a lower rate it is the mean of
-    the kept tokens' losses. Within an update, each batch weighs in proportion to the number of its
-    tokens that count, kept or not. Evaluation uses the Trainer's own loss.
+    With a rate of 1, the loss equals the Trainer's up to rounding. With a lower rate, it is the
+    mean of the kept tokens' losses. A batch's weight in an update is proportional to its number of
+    labelled tokens, kept or not. Evaluation uses the Trainer's own loss.
 
     Args:
-        args: as for the Trainer, by position.
-        rate: share to train on, of the tokens that count in a batch, in (0, 1]. The tokens with the
+        args: positional arguments of the Trainer.
+        rate: share of the labelled tokens in each batch to train on, in (0, 1]. The tokens with the
             highest losses are kept.
-        entropy: choose by the entropies of the predictions instead of their losses.
+        entropy: keep the tokens with the highest entropy of the prediction, not the highest loss.
         chunk: number of tokens whose logits are held at once, as for `TokenLoss`.
-        options: as for the Trainer, by name.
+        options: keyword arguments of the Trainer.
 
     Raises:
-        ConfigurationError: if the model is no causal language model with a plain head, an option is
-            out of its range, or the Trainer has another loss. At the first batch: if the model
+        ConfigurationError: if the model is not a causal language model with a plain head, an option
+            is out of its range, or the Trainer has another loss. At the first batch: if the model
             changes its logits after its head.
     """
 
@@ -65,7 +65,7 @@ class TokenLossTrainer(Trainer):
     def _check(self, inside: Any) -> None:
         if find_target(inside) is not Target.NEXT_TOKENS or inside.base_model is inside:
             raise ConfigurationError(
-                f"{type(inside).__name__} is no causal language model with a head of its own"
+                f"{type(inside).__name__} is not a causal language model with a separate head"
             )
         config = inside.config
         for found, told in (
@@ -76,12 +76,12 @@ class TokenLossTrainer(Trainer):
             (
                 getattr(self, "aux_loss_enabled", False)
                 or getattr(config, "output_router_logits", False),
-                "the router has a loss of its own",
+                "the router has its own loss",
             ),
         ):
             if found:
                 raise ConfigurationError(
-                    f"{told}; TokenLossTrainer takes the plain cross-entropy of tokens"
+                    f"{told}, but TokenLossTrainer needs the plain cross-entropy of tokens"
                 )
 
     def compute_loss(
@@ -91,14 +91,14 @@ class TokenLossTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """Return the loss of the tokens that are kept; the Trainer's own in evaluation."""
+        """Return the loss of the kept tokens; in evaluation, the Trainer's own loss."""
         if not model.training:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         inputs = dict(inputs)
         labels = inputs.pop("labels")
         found: list[Any] = []
         hook = self._body.register_forward_hook(lambda *of: found.append(of[-1]))
-        try:  # the head is asked for the last token alone
+        try:  # the model's head computes logits for the last token only
             outputs = model(**inputs | {"use_cache": False, "logits_to_keep": 1})
         finally:
             hook.remove()
@@ -107,12 +107,12 @@ class TokenLossTrainer(Trainer):
             self._compare(hidden, outputs.logits)
             self._compared = True
         loss = self._token_loss(hidden, labels).loss
-        self.loss_is_scaled_for_ga = num_items_in_batch is not None  # or it is a batch's mean
+        self.loss_is_scaled_for_ga = num_items_in_batch is not None  # else it is a batch's mean
         if num_items_in_batch is not None:
             counted = (labels[:, 1:] != IGNORED).sum().to(loss.device)
             loss = loss * counted / num_items_in_batch
             if self.args.average_tokens_across_devices:
-                # it counts the tokens of all processes, over which gradients are averaged
+                # it counts the tokens of all processes, and gradients are averaged over processes
                 loss = loss * self.accelerator.num_processes
         return (loss, outputs) if return_outputs else loss
 
@@ -124,6 +124,6 @@ class TokenLossTrainer(Trainer):
             apart = (logits[:, -1].float() - expected).abs().max()
         if apart > 0.02 * max(1.0, float(expected.abs().max())):
             raise ConfigurationError(
-                "the model's logits are not those of its head (it caps or scales them), and "
-                "TokenLoss computes the head's alone. Use the Trainer's own loss."
+                "the model changes the logits after its head (it caps or scales them), but "
+                "TokenLoss computes only the head. Use the Trainer's own loss."
             )

@@ -1,4 +1,4 @@
-"""The Trainer: selection in the methods that Transformers lets a Trainer override."""
+"""A Trainer with selection, in the methods that Transformers lets a Trainer override."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,35 +17,34 @@ from selective_backprop.strategies._collective import check_strategy
 
 
 class SelectiveTrainer(Trainer):
-    """Train with `transformers.Trainer` on the examples worth training on.
+    """Train with `transformers.Trainer` on the examples that a strategy selects.
 
-    It takes the Trainer's arguments and the options below. To make another Trainer selective, your
-    own or another library's, derive from both: `class Mine(SelectiveTrainer, SFTTrainer)`.
+    It takes the Trainer's arguments and the options below. To add selection to another Trainer,
+    yours or another library's, derive from both: `class Mine(SelectiveTrainer, SFTTrainer)`.
 
     `num_train_epochs` counts passes over the data set, so training takes fewer steps than without
-    selection. While training runs, `args.max_steps` is the number of these steps, and the learning
-    rate decays over them. With strategies such as `auto`, this number is not known in advance.
-    `args.max_steps` is then the number of steps without selection, and the learning rate decays
-    with the candidates seen so far. Training still ends with the last epoch. An update always has
+    selection. While training runs, `args.max_steps` is this smaller number of steps, and the
+    learning rate decays over it. Strategies such as `auto` do not know this number in advance. With
+    them, `args.max_steps` is the number of steps without selection, the learning rate decays with
+    the number of examples seen, and training ends after the last epoch. An update always has
     `gradient_accumulation_steps` full batches; batches left over come first in the next epoch.
 
     Checkpoints hold the state of selection, and `train(resume_from_checkpoint=…)` resumes from it.
-    Logs say how many examples came up, were scored and were kept since training began. They also
-    say what selective training has cost so far, as a share of the cost of training on every
-    candidate.
+    Logs count the examples that were loaded, scored and trained on since training began. They also
+    give the cost of selective training, as a share of the cost of training on every example.
 
     Args:
-        args: as for the Trainer, by position.
+        args: positional arguments of the Trainer.
         strategy: what to select and when, such as `selective_backprop(rate=1/3)`.
         losses: `callable(outputs, batch)` that returns one loss per row from the model's outputs
             for a batch; by default the model's own loss is used.
-        pad: right-padding value by key, for tensors whose width differs from batch to batch. Usual
-            keys have defaults.
+        pad: the value to pad with on the right, by key, for tensors whose width differs from batch
+            to batch. Usual keys such as `input_ids` and `labels` have defaults.
         nonfinite: what to do with losses that are not finite, as in `SelectiveLoader`.
-        options: as for the Trainer, by name.
+        options: keyword arguments of the Trainer.
 
     Raises:
-        ConfigurationError: if an option of the Trainer, or a combination, cannot work.
+        ConfigurationError: if an option of the Trainer or a combination of options cannot work.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class SelectiveTrainer(Trainer):
         """Return batches of selected examples from the Trainer's own loader.
 
         Raises:
-            ConfigurationError: if the number of steps cannot be known and is not given.
+            ConfigurationError: if the number of steps is unknown and not given.
             LoaderError: if the strategy cannot work with the data set.
         """
         return self.selection.wrap(super().get_train_dataloader())
@@ -96,7 +95,7 @@ class SelectiveTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """Return the Trainer's own loss, weighted if the strategy reweights; record losses."""
+        """Return the Trainer's own loss, weighted if the strategy reweights, and record losses."""
         batch, selection = take_keys(inputs)
         if selection is None:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
@@ -111,7 +110,7 @@ class SelectiveTrainer(Trainer):
         return (loss, outputs) if return_outputs else loss
 
     def log(self, logs: dict[str, float], *args: Any, **options: Any) -> None:
-        """Log, and add selection's counts if the training loss is logged."""
+        """Log; if the training loss is logged, add selection's counts."""
         if logs.keys() & {"loss", "train_loss"}:
             logs.update(self.selection.counts())
         super().log(logs, *args, **options)

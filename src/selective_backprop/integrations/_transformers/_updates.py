@@ -1,4 +1,4 @@
-"""Batches of a selective loader, grouped into whole updates of the model."""
+"""Group the batches of a selective loader into whole updates of the model."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -21,14 +21,14 @@ WEIGHTS, INDICES = "selection_weights", "selection_indices"
 class Updates:
     """The iterable that the Trainer trains on: each pass yields the batches of whole updates.
 
-    The Trainer fetches all batches of an update before it trains on the first. It would take one
-    epoch's length for every epoch's, but selective epochs differ in length. So this has no
-    length, and an update that an epoch's end would cut waits for the next epoch's first batches.
+    The Trainer fetches all batches of an update before it trains on the first. This iterable has no
+    length, because the Trainer would expect every epoch to have the same. If an epoch ends within
+    an update, its batches wait for the first batches of the next epoch.
 
     Args:
         loader: yields `(batch, selection)`; each batch is a mapping.
-        batches: how many batches make an update.
-        device: where the batches that wait are held.
+        batches: number of batches in an update.
+        device: the device that holds waiting batches.
         is_over: says whether training has ended, so that nothing more is yielded.
         ended: called at the end of each pass.
         packing: joins the selected documents of a batch into one row; None if rows are not packed.
@@ -56,11 +56,11 @@ class Updates:
         self._selects = selects
         self._beyond: list[Any] = []  # documents that the last batch had no room for
         self._resumed = False
-        self.counts_candidates = False  # whether updates are known as candidates come
+        self.counts_candidates = False  # whether the number of updates is unknown in advance
 
     @property
     def due(self) -> int:
-        """How many updates there were without selection by now."""
+        """How many updates training without selection would have made by now."""
         return (self.loader.candidate_batches or 0) // self.batches
 
     @property
@@ -69,7 +69,7 @@ class Updates:
         return self.loader.dataset
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the batches of one epoch, or of as many as one update takes."""
+        """Yield the batches of one epoch, or of more epochs until one update is full."""
         if self._is_over():
             return
         while True:
@@ -84,14 +84,14 @@ class Updates:
                         yield batch if selection is None else with_keys(batch, selection)
                     yielded = True
             resumed, self._resumed = self._resumed, False
-            # An epoch without an update would end the Trainer's training.
+            # The Trainer would stop training after an epoch without an update.
             goes_on = resumed or self._waiting > waited
             if yielded or not goes_on or self._is_over():
                 break
         self._ended()
 
     def _select(self) -> Iterator[Any]:
-        """Yield the epoch's selected batches; of documents, no more than a batch has room for."""
+        """Yield the epoch's selected batches, with no more documents than a batch has room for."""
         packing, batches = self._packing, iter(self.loader)
         if packing is None:
             yield from batches if self._selects else ((batch, None) for batch in batches)
@@ -121,8 +121,8 @@ class Updates:
         """Continue from `state_dict()`.
 
         Raises:
-            ConfigurationError: if the state is of a loader that was built otherwise, or damaged;
-                nothing is changed in that case.
+            ConfigurationError: if the state is damaged, or of a loader that was built differently.
+                In this case nothing is changed.
         """
         loader, held, over = Saved(state).fields("loader", "held", "beyond")
         batches, beyond = (
@@ -140,11 +140,11 @@ class Updates:
     def count(self, epochs: float) -> int:
         """Return the number of updates in the next `epochs` epochs.
 
-        Where it cannot be known in advance, `counts_candidates` is set, and it is the number
-        without selection.
+        If this number is unknown in advance, `counts_candidates` is set, and the number of updates
+        without selection is returned.
 
         Raises:
-            ConfigurationError: if neither is known, or it is 0.
+            ConfigurationError: if neither number is known, or the number is 0.
         """
         whole = math.ceil(epochs)
         try:
@@ -152,7 +152,7 @@ class Updates:
         except TypeError as error:
             if self.loader.planned_batches is None or epochs != whole:
                 raise ConfigurationError(
-                    f"num_train_epochs={epochs:g} gives no number of steps: {error} Pass "
+                    f"the number of steps in num_train_epochs={epochs:g} is unknown: {error} Pass "
                     "max_steps= to say where training and the learning-rate schedule end."
                 ) from error
             self.counts_candidates = True
@@ -176,8 +176,8 @@ def with_keys(batch: Any, selection: Selection) -> dict[str, Any]:
     """
     if not isinstance(batch, Mapping):
         raise BatchError(
-            f"the collator returned a {type(batch).__name__}; the Trainer's models take a mapping, "
-            'such as {"input_ids": …, "labels": …}'
+            f"the collator returned a {type(batch).__name__}, but the Trainer's models take a "
+            'mapping, such as {"input_ids": …, "labels": …}'
         )
     extra = {WEIGHTS: selection.weights}
     if selection.indices is not None:
@@ -193,9 +193,9 @@ def take_keys(batch: dict[str, Any]) -> tuple[dict[str, Any], Selection | None]:
 
 
 def candidates_per_epoch(loader: DataLoader[Any], subset: int | None) -> int | None:
-    """Return how many examples come up in an epoch; None if that is unknown.
+    """Return how many examples come up in an epoch; None if unknown.
 
-    With a `subset`, as many examples are drawn from in place of the whole data set.
+    `subset` is the number of examples to draw from, or None for the whole data set.
     """
     batches = loader.batch_sampler
     if type(batches) is not BatchSampler or isinstance(loader.dataset, IterableDataset):

@@ -1,4 +1,4 @@
-"""The parts of the adapter for TRL; importing any of them checks its version."""
+"""The adapter for TRL. Importing any part of it checks TRL's version."""
 
 from selective_backprop.integrations._versions import require
 

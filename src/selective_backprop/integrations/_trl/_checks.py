@@ -1,4 +1,4 @@
-"""Options of TRL's trainers with which completions of advantage 0 are not without a gradient."""
+"""Check TRL's options: with some, completions with an advantage of 0 still have a gradient."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from selective_backprop._core.options import check_instance, check_whole
 from selective_backprop._step.resting_prompts import RestingPrompts
 from selective_backprop._step.rollouts import check_band
 
-# What each loss is divided by, and so how rows are weighed that change their micro-batch.
+# What each loss is divided by. Rows that move to another micro-batch are scaled accordingly.
 BY_ROWS = frozenset({"grpo", "dr_grpo", "sapo", "luspo", "rloo"})
 BY_TOKENS = frozenset({"bnpo"})  # of the micro-batch
-BY_ALL_TOKENS = frozenset({"cispo", "dapo", "vespo"})  # of all that was generated
+BY_ALL_TOKENS = frozenset({"cispo", "dapo", "vespo"})  # of all generated completions
 
-# Other terms of the loss, with their values at which they are off.
+# Further terms of the loss, with the value that turns each off.
 OFF = {
     "beta": 0.0,
     "top_entropy_quantile": 1.0,
@@ -25,7 +25,7 @@ OFF = {
 
 
 def find_loss(trainer: Any) -> str:
-    """Return the name of the loss; RLOO has one, and no option for it."""
+    """Return the name of the loss. RLOO has a single loss, and no option for it."""
     return getattr(trainer, "loss_type", "rloo")
 
 
@@ -33,19 +33,19 @@ def needs_every_completion(trainer: Any, *, options: bool) -> bool:
     """Return whether a term of the loss depends on every completion, and warn if so.
 
     Raises:
-        ConfigurationError: if so and `options` are given that choose completions.
+        ConfigurationError: if it does, and options that choose completions are given.
     """
     for name, off in OFF.items():
         found = getattr(trainer, name, off)
         if found == off:
             continue
-        why = f"with {name}={found} every completion has a gradient or changes another one's"
+        why = f"with {name}={found} every completion has a gradient or changes another's"
         if options:
             raise ConfigurationError(
                 f"{why}, so keep=, pass_rate=, refills= and rest= do not work. Set {name}={off}, "
-                "or leave them out."
+                "or leave these options out."
             )
-        warn(f"{why}, so all are trained on, as TRL does. Set {name}={off} to leave some out.")
+        warn(f"{why}, so none is left out. Set {name}={off} to leave out those with no gradient.")
         return True
     return False
 
@@ -54,8 +54,8 @@ def check_trainer(trainer: Any) -> None:
     """Refuse options with which leaving out completions would change training.
 
     Raises:
-        ConfigurationError: if it is not known what the loss is divided by, or the engine counts
-            micro-batches itself.
+        ConfigurationError: if it is unknown what the loss is divided by, or if DeepSpeed or FSDP
+            counts micro-batches itself.
     """
     loss = find_loss(trainer)
     if loss not in BY_ROWS | BY_TOKENS | BY_ALL_TOKENS:
@@ -66,7 +66,7 @@ def check_trainer(trainer: Any) -> None:
     for name in ("deepspeed", "fsdp"):
         if getattr(trainer, f"is_{name}_enabled", False):
             raise ConfigurationError(
-                f"{name} has not been tested with updates of fewer micro-batches. Use DDP, or "
+                f"{name} has not been tested with fewer micro-batches per update. Use DDP, or "
                 "TRL's own trainer."
             )
 
@@ -77,7 +77,7 @@ def check_options(
     """Return how many completions to keep, the band of rewards, and the number of refills.
 
     Raises:
-        ConfigurationError: if an option is out of its range, or has no meaning with TRL's options.
+        ConfigurationError: if an option is out of its range, or cannot work with TRL's options.
     """
     answers, args = trainer.num_generations, trainer.args
     keep = check_whole("keep", keep, least=2, most=answers, optional=True)
@@ -86,8 +86,8 @@ def check_options(
     check_instance("rest", rest, RestingPrompts, "RestingPrompts(len(prompts))", optional=True)
     if keep is not None and find_loss(trainer) in BY_TOKENS:
         raise ConfigurationError(
-            f"loss_type={find_loss(trainer)!r} is divided by the tokens of a micro-batch, of which "
-            f"keep={keep} may leave none. Set loss_type='dapo' or 'grpo', or keep=None."
+            f"loss_type={find_loss(trainer)!r} divides by the tokens of a micro-batch, but "
+            f"keep={keep} may leave no tokens in it. Set loss_type='dapo' or 'grpo', or keep=None."
         )
     if refills:
         for name, found in (
@@ -97,39 +97,39 @@ def check_options(
         ):
             if getattr(trainer, name, None) == found:
                 raise ConfigurationError(
-                    f"{name}={found!r} compares what is generated at once, and refills={refills} "
-                    "generates fewer answers at a time. Set another value, or refills=0."
+                    f"{name}={found!r} compares all answers that are generated together, but "
+                    f"refills={refills} generates fewer at a time. Set another value, or refills=0."
                 )
         rows = args.per_device_train_batch_size * args.steps_per_generation
         if args.world_size > 1 and rows % answers:
             raise ConfigurationError(
-                f"refills={refills} needs all answers to a prompt in one process, and each of the "
-                f"{args.world_size} generates {rows}, no multiple of num_generations={answers}. "
+                f"refills={refills} needs all answers to a prompt in one process, but {rows}, the "
+                f"number that each process generates, is no multiple of num_generations={answers}. "
                 "Change per_device_train_batch_size or steps_per_generation."
             )
     if refills or rest is not None:
         if not isinstance(trainer.train_dataset, Dataset):
             raise ConfigurationError(
-                "refills and rest draw prompts by their numbers, and train_dataset is a "
-                f"{type(trainer.train_dataset).__name__}, no datasets.Dataset"
+                "refills and rest draw prompts by index, so train_dataset must be a "
+                f"datasets.Dataset, not a {type(trainer.train_dataset).__name__}"
             )
         if not trainer.shuffle_dataset:
             raise ConfigurationError(
-                "refills and rest draw prompts in random order, and shuffle_dataset is False"
+                "refills and rest draw prompts in random order, but shuffle_dataset is False"
             )
         count = len(trainer.train_dataset)
         if rest is not None and len(rest.odds) != count:
             raise ConfigurationError(
-                f"rest is of {len(rest.odds)} prompts, and train_dataset has {count}"
+                f"rest is for {len(rest.odds)} prompts, but train_dataset has {count}"
             )
     return keep, band, refills
 
 
 def check_rollouts(rollouts: dict[str, Any]) -> None:
-    """Refuse rollouts whose rows cannot be dealt out anew.
+    """Refuse rollouts that cannot be regrouped.
 
     Raises:
-        ConfigurationError: if they hold images.
+        ConfigurationError: if the rollouts hold images.
     """
     if images := sorted(rollouts.keys() & {"pixel_values", "num_images"}):
         raise ConfigurationError(

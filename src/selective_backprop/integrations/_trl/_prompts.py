@@ -1,4 +1,4 @@
-"""Which prompts are answered next: one pass after the other, for updates and for their refills."""
+"""Draw the prompts to answer next, pass after pass, for updates and for refills."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,17 +11,17 @@ from selective_backprop._step.resting_prompts import RestingPrompts
 
 
 class PromptStream(Sampler[int]):
-    """Yield prompts as TRL's trainers expect them, and hand out more in between.
+    """Yield prompts as TRL's trainers expect them, and hand out more for refills.
 
-    Each pass of `resting` follows the one before. An epoch has as many batches as TRL's own, so
-    that the number of steps is known; with refills, it takes more than a pass.
+    The passes that `resting` draws follow one another. An epoch has as many batches as in TRL, so
+    the number of steps is known. With refills, an epoch uses more than one pass.
 
     Args:
-        resting: draws passes; alike on all ranks.
-        prompts: how many there are.
-        batch: prompts that are answered at once.
-        answers: times that each prompt of a batch comes in a row.
-        repeats: times that each batch comes.
+        resting: draws the passes, in the same order on all ranks.
+        prompts: number of prompts.
+        batch: number of prompts that are answered at once.
+        answers: how many times each prompt of a batch is repeated in a row.
+        repeats: how many times each batch is repeated.
     """
 
     def __init__(
@@ -29,16 +29,16 @@ class PromptStream(Sampler[int]):
     ) -> None:
         self.resting, self._prompts = resting, prompts
         self._batch, self._answers, self._repeats = batch, answers, repeats
-        self._left: list[int] = []  # of the pass
-        self._drawn: list[int] = []  # in the epoch, for its batches
-        self._again: list[int] = []  # of these, what an epoch that was interrupted begins with
+        self._left: list[int] = []  # prompts left in the pass
+        self._drawn: list[int] = []  # prompts drawn for the batches of this epoch
+        self._again: list[int] = []  # prompts that a resumed epoch begins with
 
     def __len__(self) -> int:
         batches = self._prompts // self._batch
         return batches * self._batch * self._answers * self._repeats
 
     def __iter__(self) -> Iterator[int]:
-        """Yield an epoch's prompts; each batch is drawn when it is asked for."""
+        """Yield an epoch's prompts; each batch is drawn when it is needed."""
         self._drawn, self._again = self._again, []
         for start in range(0, self._prompts // self._batch * self._batch, self._batch):
             if start == len(self._drawn):
@@ -49,14 +49,14 @@ class PromptStream(Sampler[int]):
                     yield from [prompt] * self._answers
 
     def take(self, count: int) -> list[int]:
-        """Return the next prompts, of as many passes as it takes."""
+        """Return the next prompts, and begin new passes as needed."""
         while len(self._left) < count:
             self._left += self.resting
         taken, self._left = self._left[:count], self._left[count:]
         return taken
 
     def state_dict(self, *, between_epochs: bool) -> dict[str, Any]:
-        """Return what rests, what is left of the pass, and what the epoch's batches were so far."""
+        """Return the state of `resting`, the rest of the pass, and the epoch's batches so far."""
         return {
             "resting": self.resting.state_dict(),
             "left": torch.tensor(self._left, dtype=torch.int64),
@@ -64,11 +64,11 @@ class PromptStream(Sampler[int]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`; the next epoch begins with the batches that it had.
+        """Continue from `state_dict()`; the next epoch begins with the saved batches.
 
         Raises:
-            ConfigurationError: if the state is damaged, or of other prompts; nothing has changed
-                then.
+            ConfigurationError: if the state is damaged, or of other prompts. In this case nothing
+                is changed.
         """
         saved = Saved(state)
         resting, left, drawn = saved.fields("resting", "left", "drawn")

@@ -1,4 +1,4 @@
-"""The completions of an update that have a gradient, dealt out anew over its micro-batches."""
+"""Regroup the completions of an update that have a gradient into fewer micro-batches."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ Batch = dict[str, Any]
 
 
 def own_tokens(batch: Batch) -> Tensor:
-    """Return which tokens of the completions the policy made itself, `[row, token]`."""
+    """Return which tokens of the completions the policy generated itself, `[row, token]`."""
     mask = batch["completion_mask"]
     return mask * batch["tool_mask"] if "tool_mask" in batch else mask
 
@@ -32,12 +32,12 @@ def groups_with_gradient(batch: Batch, answers: int) -> Tensor:
 
 
 def fill(batch: Batch, more: Batch, answers: int) -> Batch:
-    """Return the batch with prompts of another one in place of those without a gradient.
+    """Replace the prompts of a batch that have no gradient by prompts of another batch.
 
     Args:
-        batch: rows of `answers` completions to each prompt in turn.
-        more: others like it, of any width; its prompts with a gradient are taken in order.
-        answers: completions to a prompt.
+        batch: completions, `answers` to each prompt in turn.
+        more: further completions, of any width; prompts with a gradient are taken in order.
+        answers: number of completions to a prompt.
     """
     empty = (~groups_with_gradient(batch, answers)).nonzero().flatten()
     found = groups_with_gradient(more, answers).nonzero().flatten()
@@ -56,7 +56,7 @@ def fill(batch: Batch, more: Batch, answers: int) -> Batch:
 def _widened(name: str, *values: Tensor) -> list[Tensor]:
     """Return tensors of the same width: prompts are padded on the left, completions on the right.
 
-    Padding is 0, also of token ids: its mask is 0, too.
+    Everything is padded with 0, also token ids: the mask of the padding is 0 too.
     """
     if values[0].ndim == 1:
         return [*values]
@@ -76,20 +76,20 @@ def regroup(
     multiple: int,
     complete: Callable[[Batch], Batch],
 ) -> list[Batch]:
-    """Return as many micro-batches of the completions with a gradient, the first of them empty.
+    """Move the completions with a gradient to the last micro-batches, and empty the first ones.
 
-    Advantages are scaled so that the trainer's loss, which is proportional to them, adds up over
-    the update to what it was; only what it is divided by differs, which the loss's name tells.
+    A micro-batch's loss is proportional to its advantages, and divided by a number that depends on
+    the micro-batch. Advantages are scaled so that the losses of the update add up as before.
     Gradients are synchronised in an update's last micro-batch, so empty ones come first.
 
     Args:
         batches: micro-batches of one update, equally large; tensors of one row per completion, or
             without an axis.
-        count: completions to keep, at least 1, and at least those with a gradient. Further ones
-            have a gradient of zeros.
-        loss: name of the trainer's loss.
-        multiple: widths of completions stay multiples of it.
-        complete: adds, to a batch of the completions that are kept, what is only computed of them.
+        count: number of completions to keep, at least 1, and at least all with a gradient. Further
+            ones have a gradient of zeros.
+        loss: name of the trainer's loss, which says what it is divided by.
+        multiple: the widths of completions stay multiples of this number.
+        complete: adds to a batch of kept completions what is computed only for these.
     """
     size = len(batches[0]["advantages"])
     whole = {
@@ -99,7 +99,7 @@ def regroup(
     rows = with_gradient(whole).int().argsort(descending=True, stable=True)[:count].sort().values
     tokens = torch.cat(
         [own_tokens(batch).sum().clamp(min=1).expand(size) for batch in batches]
-    )  # of the micro-batch that each completion was in
+    )  # the number of tokens in the micro-batch that each completion came from
     whole = complete(_take(whole, rows))
     tokens, filled = tokens[rows], []
     for places in torch.arange(len(rows), device=rows.device).tensor_split(-(-len(rows) // size)):
@@ -108,7 +108,7 @@ def regroup(
             scales = torch.full_like(tokens[places], len(places) / size, dtype=torch.float32)
         elif loss in BY_TOKENS:
             scales = own_tokens(batch).sum().clamp(min=1) / tokens[places]
-        else:  # divided by all tokens that were generated, wherever they are
+        else:  # divided by all generated tokens, in whichever micro-batch they are
             scales = torch.ones_like(tokens[places])
         advantages = batch["advantages"]
         scales = scales.view(-1, *[1] * (advantages.ndim - 1))

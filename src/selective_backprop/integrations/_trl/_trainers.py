@@ -1,4 +1,4 @@
-"""The trainers: completions without a gradient are left out where TRL lets a subclass do so."""
+"""TRL's trainers without completions that have no gradient."""
 
 import math
 from collections import defaultdict
@@ -31,17 +31,17 @@ from selective_backprop.integrations._trl._regrouping import (
     with_gradient,
 )
 
-OLD = ("old_per_token_logps", "old_logps")  # of GRPO, and of RLOO
-NUMBER = "prompt_number"  # a column of the prompts that may rest
-SAVED = "prompts.pt"  # in a checkpoint
+OLD = ("old_per_token_logps", "old_logps")  # the names in GRPO and in RLOO
+NUMBER = "prompt_number"  # a column with each prompt's index, for refills and rest
+SAVED = "prompts.pt"  # a file in a checkpoint
 
 
 class NonzeroRollouts:
     """Train as TRL's GRPOTrainer or RLOOTrainer does, without completions that have no gradient.
 
     A completion has no gradient if all rewards of its prompt are equal, if no reward function
-    scores it, or if none of its tokens counts. Rewards are compared exactly. In TRL, the mean of
-    equal rewards may be rounded, so that their advantages are not quite 0; here they are 0.
+    scores it, or if the loss counts none of its tokens. Rewards are compared exactly. TRL may round
+    the mean of equal rewards, so that their advantages are not quite 0; here they are 0.
 
     The other completions of an update fill as few of its micro-batches as possible, and the
     remaining micro-batches cost nothing. If no completion has a gradient, one is trained on, so
@@ -52,32 +52,32 @@ class NonzeroRollouts:
     If a term of the loss needs every completion (a KL penalty, entropy, a router's auxiliary loss),
     all of them are trained on, as in TRL, and you get a warning.
 
-    Metrics of the loss (entropy, clipped shares) cover the completions that are trained on, and are
-    logged as `trained/…`. The means of the factors that correct vLLM's log-probabilities also have
-    this prefix. Four counts are logged, over all processes, since training began or was resumed.
-    `rollouts/tokens` and `rollouts/generated` count the policy's own tokens and completions.
-    `rollouts/forwarded` counts completions whose old log-probabilities were computed.
-    `rollouts/trained` counts completions trained on, once per iteration.
+    Metrics of the loss (entropy, clipped shares, importance-sampling ratios for vLLM) cover only
+    the completions that are trained on, and are logged as `trained/…`. Four counts are logged, over
+    all processes, since training began or was resumed:
 
-    The options below change training; without them, training is as in TRL. `NonzeroGRPOTrainer` and
-    `NonzeroRLOOTrainer` are ready-made. To combine this class with a trainer of your own, name it
-    first: `class Mine(NonzeroRollouts, MyGRPOTrainer)`.
+    - `rollouts/tokens` and `rollouts/generated`: the policy's own tokens and completions;
+    - `rollouts/forwarded`: completions whose old log-probabilities were computed;
+    - `rollouts/trained`: completions trained on, counted once per iteration.
+
+    `NonzeroGRPOTrainer` and `NonzeroRLOOTrainer` are ready-made. To combine this class with a
+    trainer of your own, name it first: `class Mine(NonzeroRollouts, MyGRPOTrainer)`. Without the
+    options below, the result of training is TRL's.
 
     Args:
-        args: as for TRL's trainer, by position.
-        keep: number of completions of each prompt to train on, from 2 to `num_generations`: the set
-            whose rewards have the highest variance. Advantages and the loss are computed over them
-            alone. None keeps all.
+        args: positional arguments of TRL's trainer.
+        keep: number of completions of each prompt to train on, from 2 to `num_generations`: those
+            whose rewards have the highest variance together. Advantages and loss are computed from
+            them only. None keeps all.
         pass_rate: lowest and highest mean reward of the prompts to train on, such as `(0.2, 0.8)`,
-            as `informative` takes it. The completions of other prompts get an advantage of 0. None
-            sets no limit.
-        refills: how many times, at most, a generation batch gets further prompts in place of
-            prompts whose completions have no gradient; 0 or more. If such prompts remain, the batch
-            is trained on as it is.
-        rest: draws the prompts: `RestingPrompts(len(train_dataset))`. A prompt whose completions
-            had no gradient lately comes less often. The trainer records all rewards in this object,
-            and saves it in checkpoints.
-        options: as for TRL's trainer, by name.
+            as for `informative`. The completions of other prompts get an advantage of 0. None sets
+            no limit.
+        refills: how many times, at most, prompts whose completions have no gradient are replaced by
+            new prompts before training; 0 or more. Some such prompts may remain.
+        rest: an object that draws the prompts, `RestingPrompts(len(train_dataset))`. A prompt whose
+            completions had no gradient lately comes less often. The trainer records all rewards in
+            this object, and saves it in checkpoints.
+        options: keyword arguments of TRL's trainer.
 
     Raises:
         ConfigurationError: with DeepSpeed or FSDP; if an option is out of its range, or cannot be
@@ -139,8 +139,8 @@ class NonzeroRollouts:
         if self._prompts is not None and checkpoint is not None:
             self._prompts.load_state_dict(load_state(Path(checkpoint) / SAVED))
 
-    # TRL computes old log-probabilities before it knows the rewards, and hands them on. Zeros stand
-    # for them until it is known which are needed.
+    # TRL computes old log-probabilities before it knows the rewards. Here zeros take their place
+    # until it is known which of them are needed.
 
     def _get_per_token_logps_and_entropies(
         self, model: Any, ids: Tensor, mask: Tensor, tokens: int, *args: Any, **options: Any
@@ -179,8 +179,8 @@ class NonzeroRollouts:
         return rollouts
 
     def _refill(self, count: int) -> Batch:
-        """Return rollouts of so many further prompts on each process; note metrics apart."""
-        assert self._prompts is not None  # with refills there are
+        """Return rollouts of `count` further prompts in each process, with separate metrics."""
+        assert self._prompts is not None  # refills create it
         ranks, rank = self.accelerator.num_processes, self.accelerator.process_index
         numbers = self._prompts.take(count * ranks)[rank * count : (rank + 1) * count]
         repeated = [number for number in numbers for _ in range(self.num_generations)]
@@ -197,7 +197,7 @@ class NonzeroRollouts:
                 noted[f"refills/{name}"] += values
 
     def _score(self, inputs: Any, numbers: list[int]) -> Batch:
-        """Return TRL's rollouts of some prompts, with advantages of exactly 0 where none is due."""
+        """Return TRL's rollouts of some prompts; advantages that should be 0 are exactly 0."""
         self._scoring = True
         try:
             rollouts = super()._generate_and_score_completions(inputs)
@@ -205,7 +205,7 @@ class NonzeroRollouts:
             self._scoring = False
         check_rollouts(rollouts)
         for name in [name for name in self._metrics["train"] if name.startswith("sampling/")]:
-            del self._metrics["train"][name]  # of the zeros
+            del self._metrics["train"][name]  # they were computed from the zeros
         self._own_tokens += own_tokens(rollouts).sum()
         self._counts["generated"] += len(inputs) * self.accelerator.num_processes
         differs, within, noise = self._judge_rewards()
@@ -225,10 +225,10 @@ class NonzeroRollouts:
         return rollouts
 
     def _drop(self, rollouts: Batch, kept: Tensor) -> None:
-        """Let completions that are not kept count as if they had not been generated."""
+        """Treat completions that are not kept as if they had not been generated."""
         axes = (-1, *[1] * (rollouts["advantages"].ndim - 1))
         advantages = rollouts["advantages"].masked_fill(~kept.view(axes), 0)
-        if find_loss(self) in BY_ROWS:  # it is divided by all rows
+        if find_loss(self) in BY_ROWS:  # the loss is divided by all rows, kept or not
             advantages = advantages * (self.num_generations / self._keep)
         mask = rollouts["completion_mask"]
         rollouts |= {"advantages": advantages, "completion_mask": mask * kept[:, None]}
@@ -242,21 +242,21 @@ class NonzeroRollouts:
             metrics[f"rewards/{name}/std"][-1] = known.std().item()
 
     def _rewards_kept(self) -> Tensor:
-        """Return the rewards with NaN, as TRL marks what is not scored, where none is kept."""
+        """Return the rewards, with NaN for completions not kept; TRL's NaN means not scored."""
         return self._all_rewards.masked_fill(~self._kept[:, None], math.nan)
 
     def _sum_rewards(self, rewards: Tensor) -> Tensor:
-        """Return each row's reward, `[row]`; NaN where nothing scores it."""
+        """Return each row's reward, `[row]`; NaN if no reward function scores it."""
         weighed = rewards * self.reward_weights.to(rewards.device)
         total = weighed.nansum(1).masked_fill(rewards.isnan().all(1), math.nan)
         limits = getattr(self, "reward_clip_range", None)
         return total.clamp(*limits) if limits else total
 
     def _judge_rewards(self) -> tuple[Tensor, Tensor, float]:
-        """Return which prompts' rewards differ, which lie within the pass rate, and a limit.
+        """Return which prompts' rewards differ, which are within the pass rate, and a limit.
 
-        Rounding takes TRL's advantages of equal rewards no further off 0 than the limit. Advantages
-        beyond that are not of TRL's making, but a subclass's own.
+        For equal rewards, rounding keeps TRL's advantages within this limit of 0. Advantages beyond
+        the limit must come from a subclass, and are left as they are.
         """
         group = self.num_generations
         if getattr(self, "multi_objective_aggregation", None) == "normalize_then_sum":
@@ -288,7 +288,7 @@ class NonzeroRollouts:
         return batch
 
     def _regroup(self, batches: list[Batch]) -> list[Batch]:
-        # Neither an update nor what is generated at once ends within so many micro-batches.
+        # Neither an update nor a generation batch ends within a run of this many micro-batches.
         length = math.gcd(len(batches), self.args.gradient_accumulation_steps)
         runs = [batches[start : start + length] for start in range(0, len(batches), length)]
         kept = (
@@ -307,7 +307,7 @@ class NonzeroRollouts:
         ]
 
     def _with_old(self, batch: Batch) -> Batch:
-        """Return completions with their log-probabilities by the policy that made them."""
+        """Return completions with their log-probabilities from the policy that generated them."""
         name = next((name for name in OLD if name in batch), None)
         if name is None:
             return batch
@@ -330,7 +330,7 @@ class NonzeroRollouts:
         return batch
 
     def _ratios(self, logs: Tensor, batch: Batch) -> Tensor:
-        """Return by what TRL corrects the log-probabilities of vLLM, as it does, and log it."""
+        """Return and log the factors that correct vLLM's log-probabilities, as in TRL."""
         apart, mask = logs - batch["sampling_per_token_logps"], own_tokens(batch)
         known = apart[(mask != 0) & ~apart.isnan()].abs()
         level, _, cut = self.vllm_importance_sampling_mode.partition("_")
@@ -361,7 +361,7 @@ class NonzeroRollouts:
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """Return TRL's loss of the completions that are left; 0 if there are none."""
+        """Return TRL's loss of the remaining completions; 0 if there are none."""
         if self._whole or not model.training:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if not len(inputs["advantages"]):
@@ -382,6 +382,6 @@ class NonzeroGRPOTrainer(NonzeroRollouts, GRPOTrainer):
 class NonzeroRLOOTrainer(NonzeroRollouts, RLOOTrainer):
     """TRL's `RLOOTrainer` without completions that have no gradient; see `NonzeroRollouts`.
 
-    RLOO adds a KL penalty to the rewards, so hardly any two are equal, and none is left out. Turn
-    it off with `beta=0.0`.
+    RLOO adds a KL penalty to the rewards, so hardly any rewards are equal, and no completion is
+    left out. Turn the penalty off with `beta=0.0`.
     """
