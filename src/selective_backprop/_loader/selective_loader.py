@@ -376,7 +376,7 @@ class SelectiveLoader:
     def lengths(self, epochs: int) -> list[int]:
         """Return the number of batches of each of `epochs` epochs.
 
-        The first is the running epoch or, between epochs, the next one.
+        The first of these epochs is the running one or, between epochs, the next one.
 
         Raises:
             ConfigurationError: if `epochs` is not a whole number of at least 0.
@@ -389,7 +389,7 @@ class SelectiveLoader:
     def total_steps(self, epochs: int) -> int:
         """Return the total number of batches of `epochs` epochs, for schedules that count steps.
 
-        The first is the running epoch or, between epochs, the next one.
+        The first of these epochs is the running one or, between epochs, the next one.
 
         Raises:
             ConfigurationError: if `epochs` is not a whole number of at least 0.

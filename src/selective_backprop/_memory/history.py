@@ -128,7 +128,7 @@ class History:
         return places, self._even
 
     def percentiles_on_host(self, scores: Scores, *, ties: bool = False) -> np.ndarray:
-        """Return `percentiles` of scores in the host's memory, as a NumPy array."""
+        """Do what `percentiles` does for scores on the CPU, and return a NumPy array."""
         if self._sorted_on_host is None:
             if not len(self):
                 return np.ones(scores.shape[0])

@@ -61,8 +61,8 @@ def inclusion_odds(weights: Odds, count: int) -> Odds:
     other rows share the rest of the count evenly.
 
     Args:
-        weights: one weight per row, at least 0, on any scale between 1e-280 and 1e300. Lower
-            weights count as 0.
+        weights: one weight per row, each 0 or between 1e-280 and 1e300. Smaller positive weights
+            may count as 0.
         count: number of rows to draw; at most the number of rows.
 
     Returns:

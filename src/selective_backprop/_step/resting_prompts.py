@@ -88,7 +88,7 @@ class RestingPrompts(Sampler[int]):
                 its rewards differ. Or Booleans, `[prompt]`, True if the prompt taught something.
 
         Raises:
-            ConfigurationError: if there is no prompt with one of these numbers.
+            ConfigurationError: if a number is negative, or not below the number of prompts.
             LossError: if there is not one row of rewards for each prompt.
         """
         told = rewards.dtype == torch.bool and rewards.ndim == 1

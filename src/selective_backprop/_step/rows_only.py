@@ -44,8 +44,8 @@ def rows_only(kept: Tensor, *modules: nn.Module) -> Generator[None]:
 
     Raises:
         ConfigurationError: if `kept` is not a mask, or a module holds a layer that mixes positions.
-        BatchError: while the context is open, if a module gets no tensor with the mask's rows and
-            tokens, or returns a tensor of another shape.
+        BatchError: when a module runs, if it is given no tensor `[row, token, feature]` with as
+            many rows and tokens as the mask, or returns a tensor that is not `[1, kept, feature]`.
 
     Example:
         >>> import torch, selective_backprop as sb

@@ -86,9 +86,10 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
     other. Brightness and contrast do not matter. Images of more than 32 pixels a side are compared
     at 32, so scaling and compression hardly matter either.
 
-    Mirrored, rotated, cropped or further shifted images are not found. Near copies are searched
-    only among images. Each image is compared with the few images that look most similar, so some
-    near copies are missed. Very simple images can be mistaken for near copies, so look at `pairs`.
+    A copy is not found if it is mirrored, rotated, cropped, or shifted further than a twelfth of
+    its side. Near copies are searched only among images. Each image is compared with the few images
+    that look most similar, so some near copies are missed. Very simple images can be mistaken for
+    near copies, so look at `pairs`.
 
     The search needs at most 3,600 bytes of memory for an image of up to three channels, and about
     100 bytes for any other example. The loader, its data set and all random generators are left as

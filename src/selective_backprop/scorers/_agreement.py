@@ -34,7 +34,7 @@ class Agreement:
         """Return how far two sets of scores of one batch agree; waits for the scores' device.
 
         Args:
-            scores: cheap scores, one per candidate; at least one.
+            scores: cheap scores, one per candidate. There must be at least one candidate.
             exact: exact scores of the same candidates.
             rate: the share of the scores that counts as the highest, in (0, 1].
 

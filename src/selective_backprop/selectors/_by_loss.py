@@ -160,8 +160,8 @@ class BelowMean(AbstractSelector):
 class Hide(AbstractSelector):
     """Leave out ("hide") the candidates with the lowest losses, if the model is sure of them.
 
-    A candidate is hidden if less than a share `share` of the remembered losses are lower than its
-    own, and if the model gives its true class a probability of at least `confidence`. A class with
+    A candidate is hidden if two things hold. Its loss is among the lowest `share` of the remembered
+    losses. And the model gives its true class a probability of at least `confidence`. A class with
     at least 1/2 is also the predicted class. The probability is taken to be `exp(-loss)`, so losses
     must be plain cross-entropies in nats, without label smoothing or class weights. If more losses
     are equal than fit into the share, a coin toss decides about each.

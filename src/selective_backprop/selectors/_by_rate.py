@@ -163,7 +163,8 @@ class Percentile(AbstractSelector):
     `q ** beta`.
 
     Args:
-        beta: selectivity, at least 0: 1 keeps about a half, 2 about a third, 0 everything.
+        beta: selectivity, at least 0. With 0, everything is kept, with 1 about a half, with 2
+            about a third.
         draw: `"exact"` draws one full batch from each window of candidates. Probabilities are then
             as near to `q ** beta` as a fixed number allows. `"bernoulli"` tosses a coin for each
             candidate, as the paper does, so the number it keeps varies.
@@ -237,7 +238,8 @@ def selection_probability(
     Args:
         losses: one loss per candidate; any unit and sign, since only ranks count.
         history: the most recent losses, in any order.
-        beta: selectivity, at least 0: 1 keeps about a half, 2 about a third, 0 everything.
+        beta: selectivity, at least 0. With 0, everything is kept, with 1 about a half, with 2
+            about a third.
 
     Returns:
         Probabilities in [0, 1]. If `history` is empty, all are 1.

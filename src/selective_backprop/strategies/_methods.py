@@ -330,9 +330,10 @@ def kath18(
             gradient's norm) or by `"loss"`. An example's odds are proportional to its score.
         bias: exponent of the weights, in [0, 1]. 1 makes the gradient unbiased. 0 uses no weights,
             as in the Selective-Backprop paper's experiments.
-        schedule: when to sample; by default while the lower variance is worth the cost of scoring
-            (`VarianceGate`). The paper reportedly drew 128 of 640 examples on CIFAR, with a
-            threshold of 1.5: `kath18(5, schedule=Schedule(gate=VarianceGate(threshold=1.5)))`.
+        schedule: when to sample. By default, only while sampling lowers the variance of the
+            gradient enough to pay for scoring (`VarianceGate`). The paper reportedly drew 128 of
+            640 examples on CIFAR, with a threshold of 1.5:
+            `kath18(5, schedule=Schedule(gate=VarianceGate(threshold=1.5)))`.
 
     Source:
         Katharopoulos and Fleuret 2018, arXiv:1803.00942. The defaults of `presample` and of the
@@ -347,8 +348,8 @@ def infobatch(
     """Skip some of the examples with losses below the mean, and give the rest of these more weight.
 
     An example's loss is its last training loss, so there are no extra forward passes. Skipped
-    examples are not loaded. Use `SelectiveLoader.loss_fn` as the loss of your loop. Or multiply the
-    losses by `selection.weights`, and pass them unweighted to `SelectiveLoader.record`.
+    examples are not loaded. Use `SelectiveLoader.loss_fn` as the loss of your loop. Or pass the
+    losses to `SelectiveLoader.record`, and train on the losses times `selection.weights`.
 
     Args:
         prune: probability of skipping an example whose loss is below the mean, in [0, 1); the
@@ -400,8 +401,8 @@ def easy_skip(
     An example is kept with probability `odds = 2 * (1 - exp(-loss))`, clamped to [`floor`, 1]. Here
     `loss` is the example's loss when it was last trained on. A kept example has the weight
     `odds ** -0.5`. There are no extra forward passes, and skipped examples are not loaded. Use
-    `SelectiveLoader.loss_fn` as the loss of your loop. Or multiply the losses by
-    `selection.weights`, and pass them unweighted to `SelectiveLoader.record`.
+    `SelectiveLoader.loss_fn` as the loss of your loop. Or pass the losses to
+    `SelectiveLoader.record`, and train on the losses multiplied by `selection.weights`.
 
     Args:
         floor: the lowest probability of being kept, in (0, 1].
@@ -500,7 +501,7 @@ def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedu
 
 
 def auto(*, trim: bool = False, schedule: Schedule = FIRST_EPOCH) -> Strategy:
-    """Skip most examples that the model has learned, and drop labels that look wrong.
+    """Skip most examples that the model has learned, and drop those whose labels look wrong.
 
     You need not choose a rate. An example is kept with probability `2 * (1 - exp(-loss))`, clamped
     to [0.1, 1]. Here `loss` is the higher of the example's last two training losses. So an example

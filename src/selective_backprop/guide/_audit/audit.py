@@ -23,7 +23,8 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
 
     The *suspicion* is the mean doubt over all looks. The k-th look has weight k, because the model
     knows little at first. One made-up look with a doubt of −1 is added, so that a few looks alone
-    cause little suspicion. Above 0, the model believed another class more than the label.
+    cause little suspicion. If the suspicion is above 0, the model gave another class more
+    probability than the label, on the weighted average of its looks.
 
     The model also doubts hard examples with right labels: inspect an example before you relabel or
     remove it.
@@ -43,8 +44,8 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
         ConfigurationError: if `evidence` is empty or of another kind, or a loss is negative.
 
     Source:
-        Pleiss et al. 2020, arXiv:2001.10528, "area under the margin". They average the label's
-        logit minus the highest other logit over training, with the same weight for all looks.
+        Pleiss et al. 2020, arXiv:2001.10528, "area under the margin". At each look, they subtract
+        the highest other logit from the label's logit. They average this difference over all looks.
     """
     if isinstance(evidence, Doubts):
         return rank_doubts(evidence.on_host())

@@ -146,8 +146,8 @@ class Suspects:
                 alone.
 
         Source:
-            Northcutt et al. 2021, arXiv:1911.00068, also compare with the belief in right labels.
-            They do so within each class, with the probabilities of one model.
+            Northcutt et al. 2021, arXiv:1911.00068, also compare with the belief in right labels,
+            but separately for each class.
         """
         if self.labels is None:
             raise ConfigurationError(
