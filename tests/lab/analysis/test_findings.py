@@ -172,9 +172,9 @@ def test_told_is_the_arm_that_ends_lowest_where_it_gains_at_the_least_cost():
 
 def test_where_the_shortest_plain_training_is_the_best_a_shorter_one_is_asked_for():
     other = of_length("other", [4.0, 4.1, 3.9], 8)
-    assert "--budget 4," in said(of_length("traditional", [5.0, 5.1, 4.9], 8), other).todo
+    assert "--budget 4:" in said(of_length("traditional", [5.0, 5.1, 4.9], 8), other).todo
     groups = [of_length("traditional", [cost, cost + 0.1, cost - 0.1], cost) for cost in (8, 32)]
-    assert "--budget 4," in said(*groups, other).todo
+    assert "--budget 4:" in said(*groups, other).todo
     assert said(of_length("traditional", [9.0] * 3, 4), groups[0], other).todo == ""
 
 

@@ -66,7 +66,7 @@ def test_a_rate_that_is_no_share_is_refused(tmp_path):
     [
         ("--out bench.what", "--out bench.what: a file name is needed that ends in one of .png"),
         ("--out .", "--out .: a file name is needed"),
-        ("--json folder.png", "--json folder.png: is a folder"),
+        ("--json folder.png", "--json folder.png: this is a folder"),
         ("--json taken/a.json", "--json taken: cannot be made a folder"),
     ],
 )
