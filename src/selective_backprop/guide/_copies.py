@@ -30,7 +30,7 @@ class Copies:
 
     Attributes:
         first: for each example, the index of the first example that it repeats. An example that
-            repeats no earlier one is kept, and has its own index here.
+            repeats no earlier one is kept, and gets its own index.
         exact: True for each exact copy; False for near copies and for kept examples.
         conflicts: pairs of examples with equal or nearly equal inputs and different targets, the
             earlier example first. Both examples are kept, because the data do not say which target
@@ -87,13 +87,13 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
     at 32, so scaling and compression hardly matter either.
 
     A copy is not found if it is mirrored, rotated, cropped, or shifted further than a twelfth of
-    its side. Near copies are searched only among images. Each image is compared with the few images
-    that look most similar, so some near copies are missed. Very simple images can be mistaken for
-    near copies, so look at `pairs`.
+    its side. Near copies are searched only among images. Each image is compared with only a few
+    images, which a coarse search finds similar, so some near copies are missed. Very simple images
+    can be mistaken for near copies, so look at `pairs`.
 
     The search needs at most 3,600 bytes of memory for an image of up to three channels, and about
-    100 bytes for any other example. The loader, its data set and all random generators are left as
-    they were, except for what your data set changes when it is read, such as a counter.
+    100 bytes for any other example. The loader and all random generators are left as they were. If
+    reading changes something in your data set, such as a counter, it stays changed.
 
     Args:
         data: a loader or data set. Its examples are tuples `(inputs, targets, …)`, mappings with a

@@ -17,8 +17,8 @@ from selective_backprop._core.errors import LoaderError
 def drawing(loader: DataLoader[Any], sampler: Any, batches: BatchSampler, **more: Any) -> Any:
     """Return a copy of a loader with another sampler, in batches of the same size.
 
-    A loader refuses to set these attributes, but a new loader would lose what subclasses add.
-    Attributes in `more` are set too.
+    A loader refuses a new sampler, and a new loader would lose what subclasses add. So the copy's
+    attributes are set without the loader's check, and so are the attributes in `more`.
     """
     clone = copy.copy(loader)
     grouped = BatchSampler(sampler, batches.batch_size, batches.drop_last)

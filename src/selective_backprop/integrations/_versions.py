@@ -10,12 +10,12 @@ def require(framework: str, needed: str) -> None:
     """Refuse a framework that is missing or too old.
 
     Args:
-        framework: its name on the package index, and as an extra of this package.
+        framework: name of the framework on the package index, and as an extra of this package.
         needed: the oldest version that works.
 
     Raises:
         ModuleNotFoundError: if the framework is missing.
-        ConfigurationError: if it is too old.
+        ConfigurationError: if the framework is too old.
     """
     advice = f"Install it: {installing(framework)}."
     try:

@@ -119,7 +119,7 @@ class SelectiveFit:
             x: arrays, or a `torch.utils.data.DataLoader`, which keeps its workers and sampler.
             y: targets, if `x` is arrays.
             batch_size: number of rows of a batch, if `x` is arrays; 32 by default.
-            epochs: number of the epoch to stop before, as in Keras: `epochs - initial_epoch` run.
+            epochs: as in Keras, the epoch to stop before: `epochs - initial_epoch` epochs run.
             verbose: as in Keras.
             callbacks: a list of callbacks.
             validation_split: share of the arrays to validate on, taken from their end, in [0, 1).
@@ -184,10 +184,10 @@ class SelectiveFit:
         return self._watched.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next `fit` continue from `state_dict()`, if it begins with the same epoch.
+        """Let the next `fit` continue from `state`, if its `initial_epoch` is `state["epoch"]`.
 
         Raises:
-            ConfigurationError: if `state` has other fields. Its contents are checked by `fit`.
+            ConfigurationError: if a field is missing or unknown. `fit` checks the fields' contents.
         """
         Saved(state).fields(*FIELDS)
         self._loaded = state

@@ -37,12 +37,12 @@ class Advice:
     """Whether to train with `auto`, and why. `print(advice)` shows it in at most five lines.
 
     Attributes:
-        strategy: "auto", or None if the advice is not to select.
+        strategy: "auto" if the advice is to train with `auto`, otherwise None.
         verdict: the advice in a sentence.
-        reasons: at most three sentences: why, and what was measured.
-        code: the lines of code to write; empty if the advice is not to select.
+        reasons: at most three lines: the grounds for the verdict, and what was measured.
+        code: the lines of code that add `auto` to your training; empty if `strategy` is None.
         traits: what `data_traits` found in the training data.
-        cost: seconds per epoch. None if `auto` cannot work here, or if the copied model diverged.
+        cost: seconds per epoch. None if the loss or loader rules out `auto`, or training diverged.
     """
 
     strategy: str | None
@@ -73,9 +73,9 @@ def advise(
     """Advise whether to train with `auto`, based on your data and on epochs timed on this machine.
 
     First, `advise` looks at the data with `data_traits`. Then it trains a copy of the model for a
-    few epochs, alternately with and without `auto`, and stops early if the time is up. The
+    few epochs, alternately with and without `auto`, and stops early when `seconds` have passed. The
     model, its optimiser and gradients, the loader and all random generators are left as they were.
-    What your data set changes when it is read, such as a counter, stays changed.
+    If reading changes something in your data set, such as a counter, it stays changed.
 
     Args:
         model: your model. Its copy needs as much memory as the model itself.
@@ -85,7 +85,7 @@ def advise(
         epochs: number of epochs that you plan to train, at least 1; None if unknown.
         data: the loader or data set to search for copies, rare classes and wrong labels; by default
             `loader`. If `loader` augments, pass the training data without augmentation.
-        seconds: about how many seconds `advise` may run, above 0. A few steps are always trained.
+        seconds: about how many seconds `advise` may run, above 0. A few training steps always run.
         losses: as for `SelectiveLoader`.
         outputs: as for `SelectiveLoader`.
         device: the device to move batches to; by default the model's device.

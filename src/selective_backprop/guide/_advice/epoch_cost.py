@@ -26,11 +26,11 @@ class EpochCost:
     """Seconds per epoch with and without `auto`, measured on a copy of the model.
 
     Attributes:
-        plain: seconds of an epoch of plain training.
-        auto: seconds of an epoch with `auto`, after two warm-up epochs that record losses.
+        plain: seconds per epoch of plain training, which is training without `auto`.
+        auto: seconds per epoch with `auto`, timed after two warm-up epochs that record losses.
         kept: share of the examples that `auto` trained on in the measured epochs, in (0, 1].
         measured: number of examples in a measured epoch. If this is only a part of the data set,
-            `plain` and `auto` are scaled up to the whole.
+            `plain` and `auto` are scaled up to the whole data set.
     """
 
     plain: float
@@ -40,7 +40,7 @@ class EpochCost:
 
     @property
     def per_example(self) -> float:
-        """Seconds per trained example with `auto`, divided by those of plain training."""
+        """Seconds per trained example with `auto`, divided by seconds per example without it."""
         return self.auto / self.plain / self.kept
 
     def __str__(self) -> str:

@@ -38,11 +38,11 @@ class DataTraits:
         copies: share of the sample whose inputs exactly repeat those of an earlier example, in
             [0, 1). None if inputs are not tensors, or if loading changes them at random.
         classes: number of classes; None if targets are not class numbers.
-        effective_classes: the number of equally large classes that would be as varied (the
-            exponential of the entropy of the class sizes). None if targets are not class numbers.
+        effective_classes: the exponential of the entropy of the class shares. It equals `classes`
+            if all classes are equally large; rare classes lower it. None if `classes` is None.
         wrong_labels: share of the labels that look wrong, in [0, 1]. None if there are fewer than
-            200 examples, or if classes are too hard to tell apart.
-        wrong_labels_error: standard error of `wrong_labels`, from sampling.
+            200 examples or more than 1,000 classes, or if classes are too hard to tell apart.
+        wrong_labels_error: standard error of `wrong_labels`, which rests on a sample.
         wrong_labels_at_most: a rough upper bound on the share of wrong labels. Unlike
             `wrong_labels`, it is known even if classes are too hard to tell apart.
     """
@@ -67,7 +67,7 @@ class DataTraits:
 
     @property
     def mislabelled(self) -> bool:
-        """Whether `wrong_labels` less two standard errors is at least 3 %."""
+        """Whether `wrong_labels` minus two standard errors is at least 3 %."""
         return (self.wrong_labels or 0.0) - 2 * (self.wrong_labels_error or 0.0) >= MANY
 
     def __str__(self) -> str:
@@ -86,16 +86,16 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
     """Measure copies, classes and wrong labels in training data, without a model or a GPU.
 
     Up to 100,000 examples are searched for copies, and up to 10,000 for wrong labels. Reading stops
-    after half of `seconds`. The examples are a random sample of an epoch or, for a stream, the
-    first ones. The loader, its data set and all random generators are left as they were, except for
-    what your data set changes when it is read, such as a counter.
+    after half of `seconds`. The examples are drawn at random from an epoch; from a stream, the
+    first examples are taken. The loader and all random generators are left as they were. If
+    reading changes something in your data set, such as a counter, it stays changed.
 
-    Copies are counted within the sample, so the whole data set may have more. Near copies do not
-    count; `find_copies` finds them. The estimate of wrong labels assumes that easy examples are
+    Copies are counted within the sample, so the whole data set may have a larger share. Only
+    `find_copies` finds near copies. The estimate of wrong labels assumes that easy examples are
     mislabelled as often as hard ones, and that copies of an example do not share its wrong label.
 
     Args:
-        data: the training loader or data set. Batches or examples are `(inputs, targets)`, or
+        data: the training loader or data set. Its batches or examples are `(inputs, targets)`, or
             mappings with a key `labels`, `label`, `targets`, `target` or `y`.
         seconds: about how many seconds the measurement may take, above 0.
 

@@ -19,12 +19,12 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
     A *look* is one time that the model sees an example. At each look, the model's *doubt* about the
     label is `(q − p) / (q + p)`, from −1 to 1. `p` is the probability of the label, and `q` is the
     probability of the likeliest other class. A network learns general rules before it memorises
-    exceptions. It therefore doubts a wrong label in many epochs, though perhaps not in the last.
+    exceptions. It therefore doubts a wrong label in many epochs, but perhaps not in the last one.
 
-    The *suspicion* is the mean doubt over all looks. The k-th look has weight k, because the model
-    knows little at first. One made-up look with a doubt of −1 is added, so that a few looks alone
-    cause little suspicion. If the suspicion is above 0, the model gave another class more
-    probability than the label, on the weighted average of its looks.
+    The *suspicion* of an example is the mean doubt over all looks. The k-th look has weight k,
+    because the model knows little at first. One made-up look with a doubt of −1 is added, so that
+    an example with few looks gets a low suspicion. A suspicion above 0 means that, on average over
+    the looks, the model gave another class more probability than the label.
 
     The model also doubts hard examples with right labels: inspect an example before you relabel or
     remove it.
@@ -36,16 +36,16 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
             - Losses, `[look, example]` from the first look to the last, or `[example]` for a single
               look. NaN means that the model did not see the example. Losses must be at least 0 and
               on the scale of a cross-entropy: `p` is taken as exp(−loss), and `q` as 1 − `p`.
-              Divide other losses by the loss of a clearly wrong example.
-            - A loader's `ledger`: the weakest evidence, because it holds only the last loss of each
-              example. A recorded loss and a score from a selection pass count as two looks.
+              Divide losses on another scale by the loss of a clearly wrong example.
+            - A loader's `ledger`: the weakest evidence, because it gives at most two looks at each
+              example: the last loss recorded in training, and the last score of a selection pass.
 
     Raises:
         ConfigurationError: if `evidence` is empty or of another kind, or a loss is negative.
 
     Source:
         Pleiss et al. 2020, arXiv:2001.10528, "area under the margin". At each look, they subtract
-        the highest other logit from the label's logit. They average this difference over all looks.
+        the highest logit of another class from the label's logit. They average the differences.
     """
     if isinstance(evidence, Doubts):
         return rank_doubts(evidence.on_host())

@@ -23,10 +23,10 @@ def example_table(evidence: Doubts | Suspects | Ledger | Tensor | np.ndarray) ->
 
     - `suspicion`: from −1 to 1, as in `audit`.
     - `label_quality`: (1 − suspicion) / 2, in [0, 1]; the lower, the likelier the label is wrong.
-    - `is_label_issue`: whether the example is among the first `Suspects.suspicious` of the ranking.
-      After `audit`, these are the examples whose `label_quality` is below ½.
+    - `is_label_issue`: true for the most suspicious examples, `Suspects.suspicious` in number. If
+      `audit` ranked the examples, it is true for those whose `label_quality` is below ½.
     - `looks`: how many times the model saw the example, as far as is known.
-    - `given_label`, and the last `predicted_label` with its `confidence`, if classes are known.
+    - `given_label`, the last `predicted_label` and its `confidence`, unless only losses are known.
 
     cleanlab's `CleanLearning` takes this table as `label_issues`. The table has no `pred_probs`,
     because cleanlab expects these from a model that was not trained on the example.
@@ -42,8 +42,8 @@ def example_table(evidence: Doubts | Suspects | Ledger | Tensor | np.ndarray) ->
               `loss_1`, …
 
     Returns:
-        Columns by name, each an array `[example]`; the first is `index`. An unknown value is NaN,
-        or −1 in a column of whole numbers.
+        Columns by name, each an array `[example]`; the first column is `index`. An unknown value is
+        NaN, or −1 in a column of whole numbers.
 
     Raises:
         ConfigurationError: if `evidence` is of another kind or shape.
@@ -81,7 +81,7 @@ def write_table(table: Table, path: str | Path) -> None:
 
     Args:
         table: columns by name, as `example_table` returns them; you may add your own.
-        path: path of the file. A `.csv` file has numbers to seven digits, and empty cells for NaN.
+        path: path of the file. A `.csv` file has floats of seven digits, and empty cells for NaN.
             A `.parquet` file keeps the columns' types; writing it needs pandas and pyarrow.
 
     Raises:

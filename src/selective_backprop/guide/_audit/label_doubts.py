@@ -38,7 +38,7 @@ def look_at(outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"]) 
         labels: class numbers from 0, on the same device as the outputs.
 
     Raises:
-        ConfigurationError: if these are not outputs and labels of a classification.
+        ConfigurationError: if `outputs` and `labels` are not those of a classification.
     """
     if outputs.ndim != 2 or outputs.shape[1] < 2 or labels.shape != outputs.shape[:1]:
         raise ConfigurationError(
@@ -101,13 +101,13 @@ class Doubts:
 
         Args:
             indices: the rows' indices in the data set, such as `selection.indices`, on any device.
-                If a batch holds an example several times, its rows all get the same weight.
+                If a batch holds an example several times, `audit` gives its rows equal weights.
             outputs: logits of the rows.
             labels: the rows' class numbers, from 0.
 
         Raises:
-            ConfigurationError: if these are not outputs and labels of a classification, or there
-                is not one index for each row.
+            ConfigurationError: if `outputs` and `labels` are not those of a classification, or
+                there is not one index for each row.
         """
         if indices.shape != labels.shape:
             raise ConfigurationError(
@@ -133,9 +133,9 @@ class Doubts:
         """Wait for the device, and return what was noted as tensors `[example]` on the CPU.
 
         Returns:
-            `total` is the weighted sum of an example's doubts. `weight` is the sum of the weights,
-            and `looks` is the number of doubts. `label`, `prediction` and `confidence` come from
-            the last look; without a look, they are −1, −1 and NaN.
+            Tensors by name. `total` is the weighted sum of an example's doubts, `weight` is the sum
+            of the weights, and `looks` is the number of doubts. `label`, `prediction` and
+            `confidence` come from the last look; without a look, they are −1, −1 and NaN.
         """
         columns = self._columns or _empty(self.examples)
         return {name: column.to("cpu", copy=True) for name, column in columns.items()}

@@ -43,17 +43,17 @@ def find_label_issues(
     Each example goes through the model once, in eval mode. This costs a third of a training epoch.
     Model, loader and random generators are left as they were.
 
-    A label is a suspect if the model predicts another class with a high probability. High means: at
-    least the mean probability that the model gives this class on examples labelled with it. The
-    number of suspects, `suspicious`, estimates how many labels are wrong. The suspicion of an
-    example is the model's doubt, from −1 to 1 as in `audit`. The suspicion is higher if the model
-    often takes examples with this label for the class that it predicts here.
+    A label is a suspect if the model predicts another class, `c`, with a high probability. High
+    means: at least the mean probability of `c` over all examples that are labelled `c`. The number
+    of suspects, `suspicious`, estimates how many labels are wrong. The suspicion of an example is
+    the model's doubt, from −1 to 1 as in `audit`. The suspicion is higher if the model often
+    predicts `c` for examples that have the same label as this one.
 
     **Take a model that was not trained on these labels**, such as one trained on the other half of
-    the data. A model does not find wrong labels that it has learned. You get a warning if it has
-    probably learned them: its predictions then agree with more labels than its own probabilities
-    predict. If most examples of a kind share the same wrong label, no model finds the mistake. If
-    classes are hard to tell apart, many suspects have right labels.
+    the data. A model does not find wrong labels that it has learned. You get a warning if the model
+    has probably learned them: it then agrees with more labels than its own probabilities say. If
+    most examples of a kind share the same wrong label, no model finds the mistake. If classes are
+    hard to tell apart, many suspects have right labels.
 
     Args:
         model: the trained classifier.
@@ -76,7 +76,7 @@ def find_label_issues(
     Source:
         Northcutt et al. 2021, arXiv:1911.00068, equations 1 and 2. The paper checks all other
         classes, not only the likeliest, and scales the number of suspects to the class sizes. In
-        our tests this gave too many suspects.
+        our tests, the paper's rules gave too many suspects.
 
     Example:
         >>> import torch, selective_backprop as sb

@@ -22,7 +22,7 @@ class Cut:
     """How many mislabelled examples are among the most suspicious ones.
 
     Attributes:
-        share: share of the data set that is inspected, from the top of the list, in [0, 1].
+        share: share of the data set that is inspected, the most suspicious first, in [0, 1].
         inspected: number of inspected examples.
         found: number of mislabelled examples among the inspected ones.
         precision: `found` / `inspected`, in [0, 1]; NaN if no example is inspected.
@@ -47,8 +47,8 @@ class Suspects:
         suspicion: from −1 (the model was always sure of the label) to 1 (always sure of another
             class). Above 0, the model believed another class more than the label. See `audit`.
         looks: how many times the model saw each example, as far as is known.
-        labels: the labels in training. `labels`, `predictions` and `confidences` are None if only
-            losses are known.
+        labels: the labels that the data set gives, right or wrong. `labels`, `predictions` and
+            `confidences` are None if only losses are known.
         predictions: the class that the model last found likeliest; −1 if unknown.
         confidences: the probability that the model gave the predicted class; NaN if unknown.
         estimated: estimated number of wrong labels, from `find_label_issues`; None from `audit`. If
@@ -78,16 +78,16 @@ class Suspects:
         """Rank the examples of a data set; the arguments are in the data set's order.
 
         The suspicion is the mean doubt over all looks at the example and one added look with a
-        doubt of −1. The added look lowers the suspicion most for examples with few looks, because
-        few looks are little evidence.
+        doubt of −1. Few looks are little evidence: the fewer looks an example has, the more the
+        added look lowers its suspicion.
 
         Args:
             doubts: each example's mean doubt over all looks, in [−1, 1]. Examples without looks or
                 with a mean that is not finite are left out.
             looks: the number of looks at each example.
-            labels: the labels in training.
+            labels: the labels that the data set gives, right or wrong.
             predictions: the class that the model last found likeliest.
-            confidences: the probability that the model gave this class.
+            confidences: the probability that the model gave the predicted class.
             estimated: estimated number of wrong labels. With an estimate, no look is added.
         """
         seen = np.flatnonzero((looks > 0) & np.isfinite(doubts))
@@ -113,7 +113,7 @@ class Suspects:
 
     @property
     def suspicious(self) -> int:
-        """How many examples, from the top of the list, are suspects.
+        """The number of suspects, which are the first of the ranked examples.
 
         This is `estimated` if known, else the number of examples with a suspicion above 0.
         """
@@ -124,10 +124,10 @@ class Suspects:
 
         A model that has learned a class doubts a wrong label about as strongly as it believes right
         labels. If it has learned little of a class, it also doubts right labels of this class, but
-        less strongly. All examples after the first `suspicious` of the list count as learned.
+        less strongly. All ranked examples that are not suspects count as learned.
 
         Args:
-            count: number of examples, from the top of the list; None for the first `suspicious`.
+            count: how many examples to explain, the most suspicious first; None for all suspects.
 
         Returns:
             For each example one of these:
@@ -139,15 +139,15 @@ class Suspects:
             - "hard": it is not "wrong", and the class is not rare;
             - "unknown: 0 of 8 learned": the model has learned no example of the label's class, so
               right and wrong labels of this class look alike;
-            - "": it is not among the first `suspicious` of the list.
+            - "": it is not a suspect.
 
         Raises:
             ConfigurationError: if the labels are unknown because examples were ranked by losses
                 alone.
 
         Source:
-            Northcutt et al. 2021, arXiv:1911.00068, also compare with the belief in right labels,
-            but separately for each class.
+            Northcutt et al. 2021, arXiv:1911.00068, also compare each example with the model's mean
+            belief in labels, but separately for each class.
         """
         if self.labels is None:
             raise ConfigurationError(
@@ -181,8 +181,8 @@ class Suspects:
         """Return the indices of the most suspicious examples.
 
         Args:
-            share: share of the data set to return, in [0, 1]; None for the first `suspicious`
-                examples. Examples that the model never saw are not returned.
+            share: share of the data set to return, in [0, 1]; None for all suspects. Examples that
+                the model never saw are not returned.
 
         Raises:
             ConfigurationError: if the share is out of its range.
@@ -205,11 +205,11 @@ class Suspects:
     def cuts(
         self, wrong: Bool[np.ndarray, " example"], shares: Sequence[float] = SHARES
     ) -> tuple[Cut, ...]:
-        """Count the known mislabelled examples in the most suspicious shares of the data set.
+        """Count how many of the known wrong labels are among the most suspicious ones.
 
         Args:
-            wrong: which examples of the data set are mislabelled.
-            shares: shares of the data set to inspect, each in [0, 1].
+            wrong: true for each example of the data set that is mislabelled.
+            shares: shares of the data set to inspect, each in [0, 1]; each gives a `Cut`.
 
         Raises:
             ConfigurationError: if a share is out of its range, or `wrong` does not have one value
@@ -239,16 +239,16 @@ class Suspects:
         class_names: Sequence[str] | None = None,
         extra: Mapping[str, Sequence[object]] | None = None,
     ) -> None:
-        """Write the list as CSV, one line per example, the most suspicious first.
+        """Write the ranked examples as CSV, one line per example, the most suspicious first.
 
         If labels are known, the column `likely` holds what `likely()` returns.
 
         Args:
             path: path of the file.
-            limit: the most examples to write; None for all.
+            limit: the largest number of examples to write; None for all.
             class_names: the names of the classes, by class number; without names, the numbers are
                 written. Unknown predictions and confidences are left empty.
-            extra: further columns by name, each with one entry per written line.
+            extra: further columns by name, each with one entry per written example.
 
         Raises:
             ConfigurationError: if the limit is not a whole number of at least 0.
