@@ -247,7 +247,7 @@ class SelectiveLoader:
         The recorded loss of a row is the mean over its tokens or pixels. Some strategies, such as
         `auto`, read from it how probable the model finds the label, so they refuse losses other
         than cross-entropies. For these strategies, the effect of label smoothing, class weights and
-        soft targets is removed from the recorded loss. It is then 0 if no output has a lower loss.
+        soft targets is removed from the recorded loss. It is then 0 at the lowest possible loss.
 
         With gradients off, your loss is called unchanged, and nothing is recorded. If the strategy
         neither weights nor remembers rows, your loss is also called unchanged. In that case losses

@@ -47,12 +47,12 @@ class NonzeroRows:
     router loss of a mixture of experts, their gradients are not zero: do not leave them out.
 
     Args:
-        backfill: number of rows of a training batch, at least 1. None returns each batch at once,
-            without its zero rows.
+        backfill: number of rows of a training batch, at least 1. By default, each batch is returned
+            at once, without its zero rows.
         refills: with `backfill`, the number of consecutive calls without a full batch, at least 1,
             after which waiting rows are returned as a smaller batch. On several ranks, the mean
             loss is then over the rows of all ranks, and a rank without waiting rows gets a row of
-            weight 0. By default there is no limit.
+            weight 0. By default, rows wait without limit.
         whole: paths of the parts of a batch that are not divided into rows. A path consists of the
             keys, field names and positions that lead to a part, joined by dots.
         pad: maps the path of a tensor in the batch to the number that fills it up on the right, if

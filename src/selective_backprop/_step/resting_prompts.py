@@ -80,7 +80,7 @@ class RestingPrompts(Sampler[int]):
         """Note the rewards of the answers to some prompts.
 
         You may pass a prompt several times in a call, and each time counts. If it taught something
-        at least once, its odds return to 1.
+        at least once in that call, its odds return to 1.
 
         Args:
             prompts: numbers of the prompts, from 0, `[prompt]`.

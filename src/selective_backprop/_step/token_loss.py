@@ -62,7 +62,7 @@ class TokenLoss:
             bias; its weight may be the embedding's. The head is not called: its weights are read at
             each call of this object. If the model scales or caps logits after its head, the loss
             does not include this.
-        selection: which tokens are kept; None keeps all whose label is not -100.
+        selection: which tokens are kept; by default all whose label is not -100.
         shift: compare each token's prediction with the next label, as models of Hugging Face do. In
             every mask and loss that you pass or get, position `t` then stands for the prediction of
             label `t + 1`. The last position does not count.
@@ -222,7 +222,7 @@ class TokenLoss:
                 count.
             scores: one per token, `[row, token]`, on any device; a `TokenLedger` can recall them.
                 NaN means unknown, and ranks highest. Without `scores`, all tokens that count
-                are kept, unless the selector draws tokens without scores.
+                are kept, unless the selector draws tokens at random.
             reference: a loss per token, `[row, token]`, which is subtracted from the score. NaN
                 ranks the token highest.
 
