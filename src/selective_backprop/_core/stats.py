@@ -13,18 +13,18 @@ class Stats:
     """Counts since training began, up to the batch that your training loop received last.
 
     Attributes:
-        epoch: number of the current or last epoch, from 0; -1 before the first.
+        epoch: number of the current or last epoch, from 0; -1 before the first epoch.
         candidates: examples that came up for training, loaded or not; each epoch counts them again.
         loaded: examples that were loaded.
         scored: examples that were scored by a forward pass.
-        checked: examples that were also scored exactly, to check a cheap scorer like `Pipelined`.
-        observed: examples for which a gate took scores from training, without a scoring pass. (A
+        checked: examples that were also scored exactly, to check an approximate scorer.
+        observed: examples whose scores a gate took from training steps, without a scoring pass. (A
             gate decides when to select.)
         expired: candidates that were scored because their remembered score was too old or missing.
         kept: examples handed out in training batches.
         batches: training batches handed out.
-        waiting: examples that wait for enough candidates to choose from, for a full training batch,
-            or for another process.
+        waiting: examples that wait until there are enough candidates to choose from, until they
+            fill a training batch, or until another process has a batch too.
         dropped: examples discarded by `leftovers="drop"`, or by `leftovers="flush"` if another
             process had no batch left.
         beyond: examples of this process's shard that never came up, because another process's
@@ -50,7 +50,7 @@ class Stats:
 
     @property
     def rate(self) -> float:
-        """The share of candidates that were kept, leaving out those that wait; NaN if all wait."""
+        """Kept examples, as a share of the candidates that no longer wait; NaN if all wait."""
         decided = self.candidates - self.waiting
         return self.kept / decided if decided else float("nan")
 
@@ -58,8 +58,8 @@ class Stats:
     def cost(self) -> int:
         """The cost of scoring and training, in forward passes of one example.
 
-        Scoring an example counts as one, even with a cheap scorer. Training on an example counts as
-        three: one for the forward pass, two for the backward pass.
+        Scoring an example counts as one, even if the scorer computes less than a forward pass.
+        Training on an example counts as three: one for the forward, two for the backward pass.
         """
         return self.scored + self.checked + TRAINED * self.kept
 
@@ -107,11 +107,11 @@ class ScoreStats:
 
 @dataclass(frozen=True)
 class StepStats:
-    """Counts since training began.
+    """What a `SelectiveStep` has counted since training began.
 
     Attributes:
-        steps: steps that were taken.
-        candidates: rows that came up.
+        steps: calls of the step.
+        candidates: rows of all batches that the step was given.
         kept: rows that were selected.
         nonfinite: rows skipped because their loss was not finite.
     """

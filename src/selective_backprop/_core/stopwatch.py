@@ -10,9 +10,9 @@ import torch
 class Stopwatch:
     """Measure the seconds that each phase of training takes, between `start` and `stop`.
 
-    `SelectiveLoader(stopwatch=…)` times its own phases; add phases of your loop by `phase`. Time
-    outside all phases counts for `"other"`. A phase inside another one pauses the outer one. So the
-    seconds of all phases add up to the seconds that the stopwatch ran.
+    `SelectiveLoader(stopwatch=…)` times its own phases; measure those of your loop with `phase`.
+    Time outside all phases counts for `"other"`. A phase inside another one pauses the outer one.
+    So the seconds of all phases add up to the seconds that the stopwatch ran.
 
     Args:
         device: the device that trains. A CUDA device is synchronised at every change of phase, so
@@ -31,7 +31,7 @@ class Stopwatch:
         self._since = 0.0
 
     def start(self) -> None:
-        """Start to count, for `"other"` until a phase begins. If already running, do nothing."""
+        """Start. Time counts for `"other"` until a phase begins. If already running, do nothing."""
         if self._phase is None:
             self._since = self._now()
             self._phase = "other"

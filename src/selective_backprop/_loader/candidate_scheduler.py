@@ -24,13 +24,13 @@ class CandidateScheduler:
     schedule take one step for each batch of your data loader, kept or skipped. Call
     `scheduler.step()` after each training step, as before.
 
-    All other attributes, such as `state_dict`, are those of the inner scheduler. If examples are
-    skipped after the last training batch, the last few steps of the schedule are missing.
+    All other attributes, such as `state_dict`, are those of the inner scheduler. If the last
+    batches of training are skipped, the schedule lacks the steps for them.
 
     Args:
         scheduler: a scheduler of torch, or another object with `step()` and `last_epoch`. Make it
-            for the number of batches in your data loader: `OneCycleLR(optimizer, 0.1,
-            total_steps=epochs * len(train_loader))`.
+            for the number of batches that your data loader has in all epochs:
+            `OneCycleLR(optimizer, 0.1, total_steps=epochs * len(train_loader))`.
         loader: the `SelectiveLoader` that you train with. Its data loader must have a length.
         accumulation: number of batches whose gradients you accumulate for one step, at least 1.
 
@@ -92,7 +92,7 @@ class CandidateScheduler:
                 )
 
     def step(self) -> None:
-        """Advance the schedule by one step for each batch of your data loader since the last call.
+        """Take one step for every `accumulation` batches of your data loader since the last call.
 
         After the schedule's last step, the learning rate stays as it is, and you are warned once.
         """

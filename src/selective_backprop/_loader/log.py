@@ -30,7 +30,7 @@ class Log:
       example;
     - `plain_cost`: what training on every candidate would have cost, in the same unit;
     - `least_class`, once an epoch, if classes are known: for the class that selection favours
-      least, its share of training divided by its share of the data
+      least, its share of the examples trained on, divided by its share of the data
       (`SelectiveLoader.class_visits`);
     - `wrong_labels`, once an epoch: the share of labels that look wrong
       (`SelectiveLoader.wrong_labels`);

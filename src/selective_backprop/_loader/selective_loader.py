@@ -92,7 +92,7 @@ class SelectiveLoader:
             training need it.
         progress: `callable()` that returns the fraction of training done, in [0, 1]. Pass it
             instead of `epochs` if something else ends training, such as a time limit. It is called
-            when indices are drawn, which with workers is a few batches early.
+            when a batch's indices are drawn; with workers, that is a few batches ahead of training.
         leftovers: what happens to rows that are left over at an epoch's end because they do not
             fill a batch, or a window (the candidates that one batch is chosen from). `"carry"`
             keeps them for the next epoch, `"flush"` makes a shorter batch, `"drop"` discards them.
@@ -112,8 +112,8 @@ class SelectiveLoader:
         process_group: the `torch.distributed` processes that share the data; by default all. Each
             trains on the same number of batches, and the scores of all are ranked together.
         overlap: let processes exchange scores while a batch is trained on. This has an effect only
-            in epochs for which all processes know that they have equally many batches. The same
-            examples are selected, but if one process fails, others notice one batch later.
+            in epochs for which all processes know that they have equally many batches. It does not
+            change which examples are selected, but if a process fails, others notice a batch later.
         quiet: print nothing. By default, rank 0 prints to standard error. A line at the first batch
             says what is selected and how many steps to expect. Later lines say if labels look wrong
             or hardly anything is skipped.
@@ -220,7 +220,7 @@ class SelectiveLoader:
 
     @property
     def batch_size(self) -> int | None:
-        """Rows of a full training batch; None if batches are passed on as they come."""
+        """Number of rows in a full training batch; None if your batches are passed on unchanged."""
         return self._parts.shape.batch_size
 
     @property
@@ -233,21 +233,21 @@ class SelectiveLoader:
         """Your loss, wrapped so that it also weights and records losses; call it in your loop.
 
         Read this attribute before the loop: the wrapped loss recognises only batches that are
-        yielded afterwards. It recognises them by their targets. Pass the targets of one of the last
-        eight batches, or consecutive rows of them. You may also cast the targets of a whole batch
+        yielded afterwards. It recognises them by their targets. Pass all targets of one of the last
+        eight batches, or those of consecutive rows. You may also cast the targets of a whole batch
         to another type, and squeeze or unsqueeze them. For other targets it raises a `LossError`
         that names the likeliest cause.
 
         The wrapped loss multiplies each loss by the weight of its row. If your loss is a mean of
-        cross-entropies, it then divides the sum by the same number as your loss does: the number of
-        targets that are not ignored, or the sum of their class weights. If all row weights are 1,
-        value and gradient therefore equal those of your loss. One case differs: if all targets of a
-        batch are ignored, the result is 0 instead of NaN.
+        cross-entropies, the wrapped loss then divides the sum by the same number as your loss does:
+        the number of targets that are not ignored, or the sum of their class weights. If all row
+        weights are 1, value and gradient therefore equal those of your loss. One case differs: if
+        all targets of a batch are ignored, the result is 0 instead of NaN.
 
         The recorded loss of a row is the mean over its tokens or pixels. Some strategies, such as
         `auto`, read from it how probable the model finds the label, so they refuse losses other
         than cross-entropies. For these strategies, the effect of label smoothing, class weights and
-        soft targets is removed from the recorded loss. It is 0 if the model could not do better.
+        soft targets is removed from the recorded loss. It is then 0 at the lowest possible loss.
 
         With gradients off, your loss is called unchanged, and nothing is recorded. If the strategy
         neither weights nor remembers rows, your loss is also called unchanged. In that case losses
@@ -289,7 +289,7 @@ class SelectiveLoader:
     def candidate_batches(self) -> int | None:
         """The number of batches of your data loader since training began, kept or skipped.
 
-        Past epochs count in full. None if your data loader has no length.
+        Past epochs count in full, even if left early. None if your data loader has no length.
         """
         cursor, batches = self._parts.pipeline.cursor, self._source.batches
         return None if batches is None else max(0, cursor.epoch) * batches + cursor.drawn
@@ -302,7 +302,7 @@ class SelectiveLoader:
 
     @property
     def agreement(self) -> Agreement | None:
-        """How well an approximate scorer agreed with exact scores in the last check, if any."""
+        """The last check of an approximate scorer against exact scores; None if there was none."""
         scorer = self._parts.pipeline.scorer
         return None if scorer is None else scorer.agreement
 
@@ -341,7 +341,7 @@ class SelectiveLoader:
         return history.summary() if known is None and history is not None else known
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the next epoch's number, here and in the wrapped sampler, batch sampler or data set.
+        """Set the next epoch's number in this loader and your sampler, batch sampler or data set.
 
         If the loader was about to continue another epoch from a saved state, it skips the rest of
         that epoch.
@@ -374,7 +374,7 @@ class SelectiveLoader:
         return length
 
     def lengths(self, epochs: int) -> list[int]:
-        """Return the number of batches of each of `epochs` epochs.
+        """Return, for each of `epochs` epochs, how many batches it yields.
 
         The first of these epochs is the running one or, between epochs, the next one.
 
@@ -460,9 +460,9 @@ class SelectiveLoader:
         """Record the losses of a training step, for strategies that select by recorded losses.
 
         You need not call this if your loop calls `loader.loss_fn`, which records by itself.
-        Recorded losses are used from the next epoch on. Strategies that need none ignore them, so
-        the same loop works with every strategy. While selection is off, a gate (the part of a
-        strategy that decides when to select) reads these losses instead of scoring candidates.
+        Recorded losses are used from the next epoch on. Strategies that do not need them ignore
+        them, so the same loop works with every strategy. While selection is off, a gate (the part
+        of a strategy that decides when to select) reads these losses instead of scoring candidates.
 
         Args:
             selection: the selection that this loader yielded with the batch, or a part of it.
@@ -471,8 +471,8 @@ class SelectiveLoader:
             outputs: the pair `(outputs, targets)` of these rows. `wrong_labels` needs it, and so
                 does a gate that reads the errors of predictions, such as that of `kath18`.
             targets: the targets of these rows, by default those in `outputs`. `auto` learns from
-                them which class each example has, if they are class indices, or floats of 0 (no)
-                and 1 (yes), `[row]`.
+                them which class each example has, if each row has one target: a class index, or
+                a float of 0 (no) or 1 (yes).
             smoothing: label smoothing of the loss that you train on, in [0, 1), for `wrong_labels`;
                 by default that of `loss_fn`.
 
@@ -634,11 +634,11 @@ class SelectiveLoader:
         """Return the loader's state after the last batch that your training loop received.
 
         The state includes the examples that wait to fill a batch. If you save it in the middle of
-        an epoch, training continues with the rest of that epoch. The indices of earlier batches are
-        then drawn again, but these batches are not loaded. If you save it after an epoch ended or
-        was broken off, training continues with a new epoch. If examples have no indices, as in an
-        iterable data set, it always does so, unless your data loader can save its position.
-        `torch.load(weights_only=True)` can read a saved state.
+        an epoch, training continues with the rest of that epoch. The indices of its earlier batches
+        are then drawn again, but these batches are not loaded. If you save it after an epoch ended
+        or was broken off, training continues with a new epoch. If examples have no indices, as in
+        an iterable data set, training always continues with a new epoch, unless your data loader
+        can save its position. `torch.load(weights_only=True)` can read a saved state.
 
         Raises:
             BatchError: if waiting examples contain objects that cannot be saved.
@@ -649,9 +649,9 @@ class SelectiveLoader:
         """Continue from the result of `state_dict()`; its tensors may be on any device.
 
         Raises:
-            ConfigurationError: if the state is damaged, or comes from another version or a loader
-                that was built differently. The message names the difference. The loader is then
-                unchanged and can still be used, even in the middle of an epoch.
+            ConfigurationError: if the state is damaged, or comes from an incompatible release or a
+                loader that was built differently. The message names the difference. The loader is
+                then unchanged and can still be used, even in the middle of an epoch.
         """
         self._state.load_state_dict(state, lambda: self._begin(None))
         self._said = max(self._said, 1)  # the summary is printed only when training begins

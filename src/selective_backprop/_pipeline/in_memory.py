@@ -73,8 +73,8 @@ def in_memory_loader(loader: DataLoader[Any], collate_fn: Collate | None = None)
 
     Args:
         loader: a loader of a `TensorDataset`, or of a `Subset` of one, that yields batches.
-        collate_fn: `callable(tensors)` that makes a batch from the gathered tensors. It replaces
-            the loader's own collate function, which takes a list of examples.
+        collate_fn: `callable(tensors)` that gets the batch's rows of each tensor and returns the
+            batch. It replaces the loader's own collate function, which takes a list of examples.
 
     Raises:
         LoaderError: if the loader has another kind of data set or yields single examples. Also if

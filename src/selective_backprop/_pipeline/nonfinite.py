@@ -19,8 +19,8 @@ class NonFinite(NamedOption):
     `RAISE` stops with an error that names these examples. `SKIP` does not train on them; to find
     them, the CPU waits for the GPU before each selection. `SELECT` ranks them above all others.
 
-    Losses recorded in training that are infinite or NaN count as unknown. If they are on the CPU,
-    `RAISE` stops at them too.
+    If a loss that is recorded in training is infinite or NaN, it counts as unknown. If it is on the
+    CPU, `RAISE` stops at it too.
     """
 
     RAISE = "raise"

@@ -16,8 +16,8 @@ COUNT = attrgetter("count")
 class Leftovers(NamedOption):
     """What happens to rows that are left over at an epoch's end, too few to fill a batch.
 
-    `CARRY` keeps them for the next epoch. `FLUSH` selects at the same rate from those that still
-    wait for a selection, and trains on a shorter batch. `DROP` discards them.
+    `CARRY` keeps them for the next epoch. `DROP` discards them. `FLUSH` trains on them in a shorter
+    batch; if they include rows that still wait for selection, it selects from these first.
     """
 
     CARRY = "carry"

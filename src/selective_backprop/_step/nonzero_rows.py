@@ -31,28 +31,28 @@ class NonzeroRows:
 
     A row's gradient is zero, for example, if its advantage is 0 (as in a GRPO group with equal
     rewards), its hinge loss is 0, none of its tokens counts, or PPO clips all of its tokens. With
-    each batch you pass numbers, such as advantages, that are all 0 in these zero rows.
+    each batch you pass numbers, such as advantages. A row is a zero row if all its numbers are 0.
 
     By default, zero rows are removed from each batch. `(selection.weights * losses).mean()` is
     still the mean over all rows of the batch, so loss and gradient equal those of the whole batch,
     up to rounding. If all rows are zero, one of them is kept. Your optimiser then takes a step with
     a gradient of zero, as it would without selection, and under DDP each rank takes every step.
 
-    With `backfill`, rows that are not zero wait until they fill a batch of this size. You take
-    fewer steps, and each mean is over the rows of a full batch. With several ranks, a rank gets a
-    batch only when every rank has one, so all ranks must call this object equally often.
+    With `backfill`, rows that are not zero wait until they fill a batch of `backfill` rows. You
+    take fewer steps, and each mean is over the rows of a full batch. With several ranks, a rank
+    gets a batch only when every rank has one, so all ranks must call this object equally often.
 
     Two things differ from training without selection: BatchNorm in training mode sees fewer rows,
     and dropout draws other masks. If rows also have a second loss, such as a KL penalty or the
     router loss of a mixture of experts, their gradients are not zero: do not leave them out.
 
     Args:
-        backfill: number of rows of a training batch, at least 1. None returns each batch at once,
-            without its zero rows.
-        refills: with `backfill`, the number of calls in a row without a full batch, at least 1,
-            after which waiting rows are returned as a smaller batch. On several ranks, the mean is
-            then over the rows of all ranks, and a rank without waiting rows gets a row of weight 0.
-            None sets no limit.
+        backfill: number of rows of a training batch, at least 1. By default, each batch is returned
+            at once, without its zero rows.
+        refills: with `backfill`, the number of consecutive calls without a full batch, at least 1,
+            after which waiting rows are returned as a smaller batch. On several ranks, the mean
+            loss is then over the rows of all ranks, and a rank without waiting rows gets a row of
+            weight 0. By default, rows wait without limit.
         whole: paths of the parts of a batch that are not divided into rows. A path consists of the
             keys, field names and positions that lead to a part, joined by dots.
         pad: maps the path of a tensor in the batch to the number that fills it up on the right, if
@@ -185,7 +185,7 @@ class NonzeroRows:
         return self._ranks.gather(message, "tells how many rows wait").flatten().tolist()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the rows that wait for a full batch; empty without `backfill`."""
+        """Return the rows that wait for a full batch; an empty dict without `backfill`."""
         if self._buffer is None:
             return {}
         return {"buffer": pack_batch(self._buffer.state), "came": self._came}

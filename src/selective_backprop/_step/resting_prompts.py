@@ -18,18 +18,18 @@ class RestingPrompts(Sampler[int]):
     """Draw prompts in random order; if a prompt taught nothing lately, draw it less often.
 
     If all answers to a prompt get equal rewards, the prompt teaches nothing, and will probably
-    teach nothing the next time. Each time, its odds (the probability that it is drawn in the next
-    pass) are multiplied by `explore`. The odds never fall below `least`, so every prompt comes
-    back. Once its answers get different rewards, the odds return to 1. Pass this object as
-    `sampler=` to the data loader of the prompts.
+    teach nothing the next time. Each time that a prompt teaches nothing, its odds (the probability
+    that it is drawn in the next pass) are multiplied by `explore`. The odds never fall below
+    `least`, so every prompt comes back. Once its answers get different rewards, its odds are 1
+    again. Pass this object as `sampler=` to the data loader of the prompts.
 
     Each pass over the sampler draws anew. With several ranks, build a sampler with the same
-    arguments on each rank, and record the rewards of all ranks in each. Let each rank train on its
-    own part of the drawn prompts.
+    arguments on each rank, and record the rewards of all ranks in each sampler. Let each rank train
+    on its own part of the drawn prompts.
 
     Args:
         prompts: number of prompts.
-        explore: factor of the odds each time a prompt teaches nothing, in (0, 1].
+        explore: number in (0, 1] that multiplies a prompt's odds each time it teaches nothing.
         least: the lowest odds, in (0, 1].
         seed: seed of the order and the draws.
 
@@ -39,7 +39,7 @@ class RestingPrompts(Sampler[int]):
     Source:
         Zheng et al. 2025, arXiv:2506.02177 (GRESO). GRESO has one factor for prompts that are
         always solved and one for prompts that are never solved. It adapts both factors during
-        training. Here there is one fixed factor.
+        training. This class has one fixed factor.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -80,7 +80,7 @@ class RestingPrompts(Sampler[int]):
         """Note the rewards of the answers to some prompts.
 
         You may pass a prompt several times in a call, and each time counts. If it taught something
-        at least once, its odds return to 1.
+        at least once in that call, its odds return to 1.
 
         Args:
             prompts: numbers of the prompts, from 0, `[prompt]`.

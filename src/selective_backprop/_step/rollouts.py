@@ -12,7 +12,7 @@ from selective_backprop._core.options import check_number, check_whole
 
 
 def informative(rewards: Tensor, *, pass_rate: tuple[float, float] | None = None) -> Tensor:
-    """Return which answers to train on: those to prompts whose answers got different rewards.
+    """Return which answers to train on: all answers to a prompt if their rewards differ.
 
     If all answers to a prompt got equal rewards, their GRPO advantages are 0, so that nothing is
     learned from them. Rewards are compared exactly. Do not test advantages for 0 instead: the mean
@@ -23,8 +23,8 @@ def informative(rewards: Tensor, *, pass_rate: tuple[float, float] | None = None
             out.
         pass_rate: lowest and highest mean reward of the prompts to keep, such as `(0.2, 0.8)`. This
             also leaves out prompts that are hardly ever or nearly always solved, which changes
-            training. None leaves out only prompts with equal rewards, which does not change
-            training.
+            training. By default, only prompts with equal rewards are left out, which does
+            not change training.
 
     Returns:
         Booleans, `[prompt, answer]`, on the device of `rewards`. Flatten them for `NonzeroRows`.

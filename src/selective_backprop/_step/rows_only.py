@@ -27,18 +27,18 @@ def rows_only(kept: Tensor, *modules: nn.Module) -> Generator[None]:
 
     Use it for modules in the last block of a transformer: the output projection of the attention,
     the norms after the attention, and the MLP. Do not pass a module of an earlier block, because
-    later attention reads all of its positions. Each module gets only the kept positions, of shape
+    later blocks attend to all of its positions. Each module gets only the kept positions, of shape
     `[1, kept, feature]`. Its output is 0 at all other positions, so a residual connection leaves
     them unchanged. At the kept positions, values and gradients are the same as without `rows_only`.
 
     The modules get hooks, which are removed when the context ends. With gradient checkpointing,
-    `backward()` runs the block again, so call it inside the context. Dropout inside the
+    call `backward()` inside the context, because it runs the block again. Dropout inside the
     modules draws random numbers for the kept positions only.
 
     Args:
         kept: a mask `[row, token]`, True at the positions to run on, usually from
-            `TokenLoss.choose`. On CUDA, the CPU waits for the mask once, unless the mask is on the
-            CPU. The `TokenLoss` that made the mask does not wait again.
+            `TokenLoss.choose`. If the mask is on the GPU, the CPU waits for it once. The
+            `TokenLoss` that made the mask does not wait again.
         modules: each module takes and returns one or several tensors `[row, token, feature]`, and
             treats each position by itself.
 

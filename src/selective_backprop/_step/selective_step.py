@@ -146,7 +146,7 @@ class SelectiveStep:
 
     @property
     def agreement(self) -> Agreement | None:
-        """The result of the last check of a cheap scorer; None if there was no check yet."""
+        """The last check of an approximate scorer against exact scores; None if there was none."""
         return None if self._scorer is None else self._scorer.agreement
 
     def __call__(self, batch: Any) -> SelectedLosses:
@@ -195,8 +195,8 @@ class SelectiveStep:
         """Continue from `state_dict()` of a step of the same strategy.
 
         Raises:
-            ConfigurationError: if the state is damaged, or comes from another version or a step
-                with other parts. The message names the difference, and the step is unchanged.
+            ConfigurationError: if the state is damaged, or comes from an incompatible release or
+                a step with other parts. The message names the difference; the step is unchanged.
         """
         check_state("step", state, STATE_VERSION, self._built)
         _, _, seed, stats, past, selector, scorer = Saved(state).fields(

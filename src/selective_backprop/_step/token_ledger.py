@@ -20,12 +20,12 @@ class TokenLedger:
     You can use the remembered losses in two ways. If you pass them as `reference=` when you call a
     `TokenLoss`, it prefers tokens whose loss has fallen least below the remembered one. If you pass
     them as `scores=` to `TokenLoss.choose`, it chooses tokens before the model runs. In both cases
-    a token without a remembered loss is NaN, which ranks highest.
+    a token without a remembered loss gets NaN, which ranks highest.
 
     Each loss takes 2 bytes of CPU memory: it is stored as a float16, which holds three digits.
     Losses on a GPU are copied to the CPU in the background. The CPU waits for the GPU in two cases:
-    once for each tensor of document numbers on the GPU, and if you recall losses that have not
-    arrived yet.
+    to read document numbers that are on the GPU (once for each tensor), and to recall losses that
+    have not arrived yet.
 
     Args:
         documents: number of documents in the data set.
@@ -33,7 +33,7 @@ class TokenLedger:
         first: keep the first loss of each token instead of the last.
 
     Raises:
-        ConfigurationError: if a number is not whole and at least 1, or `first` is no bool.
+        ConfigurationError: if a size is not a whole number of at least 1, or `first` is no bool.
 
     Example:
         >>> import torch, selective_backprop as sb

@@ -47,8 +47,8 @@ class TokenLoss:
     Call it in place of the model's head (its last linear layer) and the loss. It first computes the
     losses of all tokens without gradients, and `selection` chooses tokens by these losses. The
     head's forward and backward pass then run over the kept tokens only. The gradients of the mean
-    loss of the kept tokens are exact, up to rounding. If all tokens are kept, or you pass `kept`,
-    the head runs once.
+    loss of the kept tokens are exact, up to rounding. If all tokens are kept, or you pass a
+    mask as `kept`, the pass without gradients is left out.
 
     Logits are computed for `chunk` tokens at a time, so memory holds at most `[chunk, vocabulary]`
     logits and as many probabilities. Losses and sums are in float32 or wider. Under autocast,
@@ -59,15 +59,15 @@ class TokenLoss:
 
     Args:
         head: the model's head, an `nn.Linear` from features to the vocabulary, with or without a
-            bias; its weight may be the embedding's. It is not called: its weights are read at each
-            call of this object. If the model scales or caps logits after its head, the loss does
-            not include this.
-        selection: which tokens are kept; None keeps all whose label is not -100.
+            bias; its weight may be the embedding's. The head is not called: its weights are read at
+            each call of this object. If the model scales or caps logits after its head, the loss
+            does not include this.
+        selection: which tokens are kept; by default all whose label is not -100.
         shift: compare each token's prediction with the next label, as models of Hugging Face do. In
             every mask and loss that you pass or get, position `t` then stands for the prediction of
             label `t + 1`. The last position does not count.
         entropy: choose tokens by the entropy of their predictions, instead of by their losses.
-        chunk: number of tokens whose logits or probabilities are held at once. None takes as many
+        chunk: number of tokens whose logits or probabilities are held at once. By default, as many
             as fit into 128 MiB in float32 (512 MiB on CUDA), but at least 256. If all tokens that
             count fit into one chunk, the logits of kept tokens are computed only once.
 
@@ -221,8 +221,8 @@ class TokenLoss:
             labels: token ids `[row, token]`; the selection's `ignored` marks tokens that do not
                 count.
             scores: one per token, `[row, token]`, on any device; a `TokenLedger` can recall them.
-                NaN means unknown, and ranks highest. None keeps all tokens that count, but a
-                selector that needs no scores draws some of them.
+                NaN means unknown, and ranks highest. Without `scores`, all tokens that count
+                are kept, unless the selector draws tokens at random.
             reference: a loss per token, `[row, token]`, which is subtracted from the score. NaN
                 ranks the token highest.
 

@@ -39,7 +39,7 @@ class SelectedTokens(NamedTuple):
 @final
 @dataclass(eq=False)
 class TokenSelection:
-    """Choose the tokens of a batch that a language model trains on.
+    """Choose which tokens of a batch a language model trains on.
 
     With a `rate`, keep the tokens of the batch that have the highest losses. With a `selector`,
     keep the tokens that it chooses. `sb.selectors.Percentile(beta=2, history=65536)` ranks tokens
@@ -60,8 +60,8 @@ class TokenSelection:
             `round(rate * n)` are kept, but at least one.
         ignored: the target of tokens that do not count, such as padding and prompts.
         selector: chooses tokens, in place of a rate. If it ranks tokens against recent losses, it
-            uses the last `history` of them, or as many as the first batch has tokens, if that is
-            more. Its draws are seeded by `torch.initial_seed()`.
+            uses the last `selector.terms.history` losses, or as many as the first batch has tokens,
+            if that is more. Its draws are seeded by `torch.initial_seed()`.
 
     Raises:
         ConfigurationError: if both or neither of rate and selector are given, the rate is out of
@@ -168,7 +168,7 @@ class TokenSelection:
 
     @torch.no_grad()
     def draw(self, scores: Scores) -> Choice:
-        """Choose among tokens that all count.
+        """Choose some of the given tokens, all of which must count.
 
         Args:
             scores: one per token. A rate prefers higher scores, and NaN ranks highest. Pass zeros
