@@ -18,7 +18,7 @@ from selective_backprop._sampling.draws import Choice, Draw
 
 
 class RunningSelector(ABC):
-    """The part of a selector that runs in one training; `AbstractSelector.start` returns it."""
+    """A selector at work in one training run; `AbstractSelector.start` returns it."""
 
     @abstractmethod
     def select(self, scores: Scores, history: History, generator: torch.Generator) -> Choice:
@@ -30,14 +30,14 @@ class RunningSelector(ABC):
             scores: one score per candidate, never NaN. All are 0 if the strategy has no scorer. A
                 candidate without a known score has +inf.
             history: recent scores, including those of these candidates. If the strategy selects by
-                remembered scores, the history holds those of all examples (at most 2^20, evenly
-                spaced by rank).
+                remembered scores, these are the finite scores of all examples, or 2^20 of them,
+                evenly spaced by rank.
             generator: the source of all random numbers, on the scores' device.
 
         Returns:
             The chosen candidates' positions in `scores`, ascending, and their weights. No position
             comes twice, unless the selector draws with replacement. With `Draw.EXACT`, there are
-            `context.quota(len(scores))` positions.
+            `context.quota(len(scores))` positions, with the context that `start` was given.
         """
 
     @abstractmethod
@@ -50,7 +50,7 @@ class RunningSelector(ABC):
 
 
 class Paced(ABC):
-    """A second base class, for running selectors whose rule changes during training."""
+    """A second base class, beside `RunningSelector`, if the rule changes during training."""
 
     @abstractmethod
     def begin(self, progress: float) -> None:
@@ -67,21 +67,21 @@ class Terms:
 
     Attributes:
         rate: the share of the candidates that is kept, in (0, 1].
-        draw: `Draw.EXACT` if a fixed number of rows is kept of each window, a group of
-            `batch_size / rate` candidates. With `Draw.BERNOULLI`, the chance of a row must not
+        draw: with `Draw.EXACT`, a fixed number of rows is kept of each window, which is a group of
+            `batch_size / rate` candidates. With `Draw.BERNOULLI`, whether a row is kept must not
             depend on the other rows of its window. A window is then one or several batches of your
-            data loader or, if all scores are remembered, up to 2^17 examples of the data set.
-        history: number of recent scores that the selector ranks against; 0 if it needs none.
-        history_type: the class that holds these recent scores. A plain `History` is used instead if
-            the strategy selects by remembered scores, because these have no order.
+            data loader, or up to 2^17 examples of the data set if all scores are remembered.
+        history: number of recent scores that candidates are compared with; 0 if none are needed.
+        history_type: the class that holds these recent scores. If the strategy selects by
+            remembered scores, which have no order in time, a plain `History` holds them instead.
         needs_scores: whether the selector chooses by score. If not, it can choose before examples
             are loaded.
         keeps_everything: whether every candidate is kept, so that batches pass through unchanged.
         reweights: whether rows have weights, by which the training loop must multiply the losses.
-        promises: whether a share of about `rate` is kept whatever the scores are, if there are no
-            ties. If not, the share depends on the scores, and `rate` is a typical share.
-        paced: whether the rule changes during training. The length of training must then be known,
-            and the running selector must also inherit from `Paced`.
+        promises: True if a share of about `rate` is kept whatever the scores are, as long as no
+            two are equal. False if the share depends on the scores; `rate` is a typical share then.
+        paced: whether the rule changes during training. If so, the length of training must be
+            known, and the running selector must also inherit from `Paced`.
         confidence: whether the selector treats scores as cross-entropies, with `exp(-score)` as the
             probability of the true class.
 
@@ -110,7 +110,7 @@ class Terms:
 
 
 class AbstractSelector(ABC):
-    """The settings of a selector: immutable, and reusable for several trainings."""
+    """The settings of a selector. They never change; each training run calls `start` once."""
 
     @property
     @abstractmethod
@@ -119,7 +119,7 @@ class AbstractSelector(ABC):
 
     @abstractmethod
     def start(self, context: Context) -> RunningSelector:
-        """Return a new `RunningSelector` for the training that `context` describes."""
+        """Return a new `RunningSelector` for the training run that `context` describes."""
 
 
 @dataclass(frozen=True)
@@ -128,9 +128,9 @@ class Stateless(RunningSelector):
 
     Args:
         rule: `(scores, history, generator) -> Choice`, as in `RunningSelector.select`.
-        windows: `(scores, history, generators) -> rows` draws from several windows at once, in the
-            host's memory; None if this is not faster. It takes scores `[window, candidate]` and a
-            generator for each window, and returns the rows `[window, row]` that `rule` would draw.
+        windows: `(scores, history, generators) -> rows` draws from several windows at once, on the
+            CPU; None if this is not faster. It takes scores `[window, candidate]` and a generator
+            for each window, and returns the rows `[window, row]` that `rule` would draw.
     """
 
     rule: Callable[[Scores, History, torch.Generator], Choice]

@@ -29,10 +29,10 @@ FALLS = ((0.3, 0.8), (0.6, 0.6), (0.8, 0.4))  # fractions of training, and KAKUR
 class Confident(AbstractSelector):
     """Leave out some of the candidates whose true class the model predicts with confidence.
 
-    Scores must be cross-entropies, so the model gives the true class a probability of `exp(-loss)`.
+    Scores must be cross-entropies: `exp(-loss)` is then the model's probability of the true class.
     If this probability is at most 1/2, the candidate is kept. Otherwise it is kept with a
-    probability of `2 * (1 - exp(-loss))`, but at least `floor`. The highest losses have no
-    advantage over medium ones, because they are often noise.
+    probability of `2 * (1 - exp(-loss))`, but at least `floor`. A very high loss has no advantage
+    over a medium one, because very high losses are often noise.
 
     An example that scores minus infinity is never kept. `Recorded` gives this score to examples
     whose labels look wrong.
@@ -58,7 +58,7 @@ class Confident(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """The rate is a typical share: the mean of 1 (early in training) and `floor` (late)."""
+        """The rate is a typical share, halfway between 1 (early in training) and `floor` (late)."""
         rate = (1.0 + self.floor) / 2.0
         reweights = self.correction > 0
         return Terms(rate, Draw.BERNOULLI, reweights=reweights, promises=False, confidence=True)
@@ -101,19 +101,19 @@ class Nonzero(AbstractSelector):
 @final
 @dataclass(frozen=True)
 class BelowMean(AbstractSelector):
-    """Leave out some of the candidates that score below the mean, each by a coin toss.
+    """Leave out, at random, some of the candidates that score below the mean of recent scores.
 
     A candidate below the mean is left out with probability `prune`. If it is kept, it has the
     weight `1 / (1 - prune)`. All other candidates are kept, with the weight 1. As long as no finite
     score is remembered, all candidates are kept.
 
-    These are the paper's weights. Their mean is above 1, so optimiser steps are longer. By default,
-    all weights are therefore multiplied by the expected share of kept rows. This makes the gradient
-    unbiased if candidates have the same distribution of scores as the examples in the mean.
+    These are the paper's weights. The mean weight of kept rows is above 1, which lengthens
+    optimiser steps. By default, all weights are therefore multiplied by the expected share of kept
+    rows. This makes the gradient unbiased if candidates' scores are distributed like recent scores.
 
     Args:
         prune: probability that a candidate below the mean is left out, in [0, 1); the paper's r.
-        longer_steps: use the paper's weights unchanged.
+        longer_steps: whether to use the paper's weights unchanged.
         history: number of recent scores in the mean, at least 1. If the strategy remembers each
             example's loss, the mean is over all of these losses instead.
 
@@ -161,15 +161,15 @@ class Hide(AbstractSelector):
     """Leave out ("hide") the candidates with the lowest losses, if the model is sure of them.
 
     A candidate is hidden if two things hold. Its loss is among the lowest `share` of the remembered
-    losses. And the model gives its true class a probability of at least `confidence`. A class with
-    at least 1/2 is also the predicted class. The probability is taken to be `exp(-loss)`, so losses
-    must be plain cross-entropies in nats, without label smoothing or class weights. If more losses
-    are equal than fit into the share, a coin toss decides about each.
+    losses. And the model gives its true class a probability of at least `confidence`. As
+    `confidence` is at least 1/2, the true class is also the predicted one. The probability is taken
+    to be `exp(-loss)`, so losses must be plain cross-entropies in nats, without label smoothing or
+    class weights. If equal losses do not all fit into the share, a coin toss decides about each.
 
     Args:
-        share: the largest share to hide, in (0, 1); the paper's F. It falls to 0.8 times this after
-            0.3 of training, to 0.6 times after 0.6, and to 0.4 times after 0.8. It changes only
-            between epochs.
+        share: the largest share to hide, in (0, 1); the paper's F. After 0.3 of training, the limit
+            is `0.8 * share`, after 0.6 it is `0.6 * share`, and after 0.8 it is `0.4 * share`. The
+            limit changes only between epochs.
         confidence: the lowest probability of the true class at which an example is hidden, in
             [1/2, 1); the paper's τ.
         history: number of recent losses to rank against, at least 1. If the strategy remembers each
@@ -180,8 +180,8 @@ class Hide(AbstractSelector):
 
     Source:
         Nguyen et al. 2023, arXiv:2310.10102, section 3. The share falls as in the paper's ImageNet
-        trainings. The paper also divides the learning rate by the share that is trained on. Here
-        your training loop has to do so.
+        trainings. The paper also divides the learning rate by the share that is trained on. With
+        this selector, your training loop has to do so.
     """
 
     share: float = 0.3
@@ -239,7 +239,7 @@ class _RunningHide(RunningSelector, Paced):
 def _lowest(scores: Scores, history: History, share: float) -> Odds:
     """Return each score's odds of being in the lowest share of the history: 0 or 1, but for ties.
 
-    Of equal scores at the limit of the share, each has the same odds in between.
+    Equal scores at the limit of the share all have the same odds, between 0 and 1.
     """
     if not len(history):
         return torch.zeros_like(scores, dtype=torch.float64)

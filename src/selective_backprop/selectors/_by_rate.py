@@ -59,8 +59,8 @@ class Uniform(AbstractSelector):
 
     Args:
         rate: share of the candidates to keep, in (0, 1].
-        draw: `"exact"` draws one full batch from each window of `batch_size / rate` candidates.
-            `"bernoulli"` tosses a coin for each candidate, so the number it keeps varies.
+        draw: `"exact"` draws one full batch from every `batch_size / rate` candidates.
+            `"bernoulli"` tosses a coin for each candidate, so the number of kept candidates varies.
 
     Raises:
         ConfigurationError: if the rate is out of range or the draw is unknown.
@@ -95,7 +95,7 @@ class Uniform(AbstractSelector):
 class Top(AbstractSelector):
     """Keep the candidates with the highest scores.
 
-    Each batch is chosen from a window of `batch_size / rate` candidates.
+    Each batch is chosen from the next `batch_size / rate` candidates, called a window.
 
     Args:
         rate: share of each window to keep, in (0, 1].
@@ -123,7 +123,7 @@ class Top(AbstractSelector):
 class Bottom(AbstractSelector):
     """Keep the candidates with the lowest scores.
 
-    Each batch is chosen from a window of `batch_size / rate` candidates.
+    Each batch is chosen from the next `batch_size / rate` candidates, called a window.
 
     Args:
         rate: share of each window to keep, in (0, 1].
@@ -157,17 +157,17 @@ def _extremes(context: Context, *, largest: bool) -> RunningSelector:
 @final
 @dataclass(frozen=True)
 class Percentile(AbstractSelector):
-    """The higher a candidate's loss ranks among recent losses, the likelier it is kept.
+    """Keep each candidate with a probability that grows with the rank of its loss.
 
     A candidate whose loss exceeds a share `q` of the recent losses is kept with probability
     `q ** beta`.
 
     Args:
-        beta: selectivity, at least 0. With 0, everything is kept, with 1 about a half, with 2
+        beta: selectivity, at least 0. With 0, everything is kept; with 1, about a half; with 2,
             about a third.
-        draw: `"exact"` draws one full batch from each window of candidates. Probabilities are then
-            as near to `q ** beta` as a fixed number allows. `"bernoulli"` tosses a coin for each
-            candidate, as the paper does, so the number it keeps varies.
+        draw: `"exact"` draws one full batch from every `(beta + 1) * batch_size` candidates, by
+            probabilities as near to `q ** beta` as this fixed number allows. `"bernoulli"` tosses a
+            coin for each candidate, as the paper does, so the number of kept candidates varies.
         history: number of recent losses that a loss is ranked against, the paper's R; at least 1.
 
     Raises:
@@ -175,7 +175,7 @@ class Percentile(AbstractSelector):
 
     Source:
         Jiang et al. 2019, arXiv:1910.00762, section 3. As in the authors' code, a candidate's own
-        loss joins the recent losses before it is ranked, and equal losses do not count as exceeded.
+        loss joins the recent losses before it is ranked, and no loss exceeds an equal one.
     """
 
     beta: float
@@ -238,7 +238,7 @@ def selection_probability(
     Args:
         losses: one loss per candidate; any unit and sign, since only ranks count.
         history: the most recent losses, in any order.
-        beta: selectivity, at least 0. With 0, everything is kept, with 1 about a half, with 2
+        beta: selectivity, at least 0. With 0, everything is kept; with 1, about a half; with 2,
             about a third.
 
     Returns:
@@ -248,8 +248,8 @@ def selection_probability(
         ConfigurationError: if `beta` is negative or not a finite number.
 
     Source:
-        Jiang et al. 2019, arXiv:1910.00762, section 3. As in the authors' code, equal losses do not
-        count as exceeded.
+        Jiang et al. 2019, arXiv:1910.00762, section 3. As in the authors' code, no loss exceeds an
+        equal one.
 
     Example:
         >>> import torch
@@ -270,21 +270,21 @@ class Proportional(AbstractSelector):
     weight is `(n * p) ** -bias`. A batch can hold a candidate several times.
 
     Negative scores count as 0. If no score is positive, all candidates are equally likely. If some
-    scores are infinite, only those candidates are drawn.
+    scores are infinite, only the candidates with infinite scores are drawn.
 
     Args:
         presample: number of candidates for each row of a training batch, more than 1; the paper's
             B / b. With 3, a third of the candidates is drawn.
         bias: exponent of the weights, in [0, 1]. With 1, the weighted mean loss is an unbiased
-            estimate of the candidates' mean loss. With 0 there are no weights, so high scores count
-            more.
+            estimate of the candidates' mean loss. With 0, there are no weights, so the mean loss
+            leans towards candidates with high scores.
 
     Raises:
         ConfigurationError: if a value is out of range.
 
     Source:
         Katharopoulos and Fleuret 2018, arXiv:1803.00942, algorithm 1. Jiang et al. 2019,
-        arXiv:1910.00762, compare their method with the form `bias=0`.
+        arXiv:1910.00762, compare Selective-Backprop with this method at `bias=0`.
     """
 
     presample: float = 3.0

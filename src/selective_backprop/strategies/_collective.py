@@ -1,4 +1,4 @@
-"""Checks of a strategy: does it fit the loss, and a forward pass in which all ranks take part?"""
+"""Checks: does a strategy fit the loss, and forward passes that wait for all ranks?"""
 
 import sys
 from typing import Any
@@ -42,8 +42,8 @@ def has_collective_forward(
 ) -> bool:
     """Return whether all ranks must score equally many candidates between two training steps.
 
-    They must if the scoring forward pass is a collective, that is, if it waits for every rank. With
-    FSDP, each forward pass does. A strategy that cannot ensure equal numbers is refused.
+    They must if the scoring forward pass waits for every rank, as each forward pass with FSDP does.
+    A strategy that then cannot ensure equal numbers of candidates is refused.
     """
     needs = strategy.needs
     if isinstance(ranks, Alone) or needs is None or not strategy.scores:

@@ -55,12 +55,12 @@ def traditional() -> Strategy:
 def random_backprop(
     rate: float, *, draw: Draw | DrawName = Draw.EXACT, schedule: Schedule = Schedule()
 ) -> Strategy:
-    """Train on a random share of the examples. Skipped examples are not loaded.
+    """Train on a share of the examples, picked at random. Skipped examples are not loaded.
 
     Args:
         rate: share of the examples to train on, in (0, 1].
         draw: `"exact"` draws one full batch from every `batch_size / rate` examples. `"bernoulli"`
-            tosses a coin for each example, so the number it keeps varies.
+            tosses a coin for each example, so the number of kept examples varies.
         schedule: when to select; by default always.
     """
     return Strategy("random-backprop", None, Uniform(rate, draw), schedule)
@@ -96,7 +96,7 @@ def top_k(
 ) -> Strategy:
     """Train on the examples with the highest scores.
 
-    Each batch is chosen from a window of `batch_size / rate` examples.
+    Each batch is chosen from the next `batch_size / rate` examples, called a window.
 
     Args:
         rate: share of each window to train on, in (0, 1].
@@ -114,7 +114,7 @@ def low_k(
 ) -> Strategy:
     """Train on the examples with the lowest scores.
 
-    Each batch is chosen from a window of `batch_size / rate` examples.
+    Each batch is chosen from the next `batch_size / rate` examples, called a window.
 
     Args:
         rate: share of each window to train on, in (0, 1].
@@ -154,12 +154,12 @@ def selective_backprop(
 
     An example whose loss exceeds a share `q` of the recent losses is trained on with probability
     `q ** beta`. This selects a share of about `rate = 1 / (beta + 1)` of all examples. A backward
-    pass costs about two forward passes, so training on everything costs three forward passes per
-    example. At a rate of 1/3, it costs two on average: one for scoring and one for training.
+    pass costs about two forward passes, so training on everything costs three per example. With a
+    rate of 1/3, an example costs two on average: one for scoring and a third of three for training.
 
     Args:
-        rate: share of the examples to train on, in (0, 1]. Pass either this or `beta`.
-        beta: selectivity, at least 0: 1 keeps about a half, 2 about a third, 0 everything.
+        rate: share of the examples to train on, in (0, 1]. Pass either `rate` or `beta`.
+        beta: selectivity, at least 0. With 0, all is kept; with 1, about 1/2; with 2, about 1/3.
         draw: as for `random_backprop`. The paper uses `"bernoulli"`.
         history: number of recent losses that a new loss is ranked against; the paper's R.
         warmup_epochs: number of epochs at the beginning that train on everything.
@@ -202,14 +202,14 @@ def stale_sb(
 ) -> Strategy:
     """Selective-Backprop that scores each example only every few epochs.
 
-    In the epochs between, examples are selected by their last scores, before they are loaded. In
-    each epoch, an example costs on average `1 / epochs` of a forward pass for scoring. With
-    `epochs=1`, training is the same as with `selective_backprop`, bit for bit.
+    In the epochs between, examples are selected by their last scores, before they are loaded. Per
+    example and epoch, scoring costs on average `1 / epochs` of a forward pass. With `epochs=1`,
+    training is the same as with `selective_backprop`, bit for bit.
 
     Args:
         rate: share of the examples to train on, in (0, 1].
         epochs: n, the number of epochs for which a score is used; at least 1.
-        spread: score another n-th of the examples in each epoch, not all in every n-th epoch.
+        spread: score a different n-th of the examples in each epoch, not all in every n-th epoch.
         recorded: whether training losses count as scores, too. If so, use
             `SelectiveLoader.loss_fn` as the loss of your loop, or call `SelectiveLoader.record`.
         draw: as for `random_backprop`.
@@ -238,8 +238,8 @@ def predicted_sb(
 
     Args:
         rate: share of the examples to train on, in (0, 1].
-        predictor: predicts an example's next score from its last scores: `Average()`,
-            `GaussianProcess()` or `Crossing(rate)`. The last two need scikit-learn.
+        predictor: predicts an example's next score from its last scores: `Average()` or, with
+            scikit-learn installed, `GaussianProcess()` or `Crossing(rate)`.
         epochs: number of epochs after which an example is scored again; at least 2.
         draw: as for `random_backprop`.
         history: number of recent losses that a new loss is ranked against.
@@ -264,8 +264,8 @@ def recorded_sb(
 
     Args:
         rate: share of the examples to train on, in (0, 1].
-        max_age: number of epochs for which a loss is used. Then the example is trained on again.
-            None sets no limit.
+        max_age: number of epochs for which an example's loss is used. After these, the example is
+            trained on again. None sets no limit.
         draw: as for `random_backprop`.
         schedule: when to select; by default from the second epoch on.
     """
@@ -281,7 +281,7 @@ def proxy_sb(
     history: int = 1024,
     schedule: Schedule = FIRST_EPOCH,
 ) -> Strategy:
-    """Selective-Backprop with losses of a small model, which is trained on the same batches.
+    """Selective-Backprop by the losses of a small model, trained on the same batches as your model.
 
     Args:
         make_model: returns a new small model, which takes the same batches as yours.
@@ -317,22 +317,22 @@ def kath18(
     bias: float = 1.0,
     schedule: Schedule = Schedule(gate=VarianceGate()),
 ) -> Strategy:
-    """Importance sampling: draw each batch from more examples, in proportion to gradient norms.
+    """Importance sampling: draw each batch from a larger group, in proportion to gradient norms.
 
     Use `SelectiveLoader.loss_fn` as the loss of your loop. Or multiply the losses by
     `selection.weights`, and pass the model's outputs to `SelectiveLoader.record`. The default
-    schedule decides from the outputs when to sample. Without them, it needs extra forward passes.
+    schedule decides by these outputs when to sample. Without outputs it needs extra forward passes.
 
     Args:
         presample: number of examples that are scored for each row of a batch, more than 1; the
             paper's B / b.
         measure: how examples are scored: by `"error-norm"` (the paper's upper bound of the
-            gradient's norm) or by `"loss"`. An example's odds are proportional to its score.
-        bias: exponent of the weights, in [0, 1]. 1 makes the gradient unbiased. 0 uses no weights,
-            as in the Selective-Backprop paper's experiments.
+            gradient's norm) or by `"loss"`. An example is drawn in proportion to its score.
+        bias: in [0, 1]. An example drawn from n with probability `p` weighs `(n * p) ** -bias`. 1
+            makes the gradient unbiased. 0 uses no weights, as in the Selective-Backprop paper.
         schedule: when to sample. By default, only while sampling lowers the variance of the
-            gradient enough to pay for scoring (`VarianceGate`). The paper reportedly drew 128 of
-            640 examples on CIFAR, with a threshold of 1.5:
+            gradient enough to pay for scoring (`VarianceGate`). Readers of the paper report that
+            it drew 128 of 640 examples on CIFAR, with a threshold of 1.5:
             `kath18(5, schedule=Schedule(gate=VarianceGate(threshold=1.5)))`.
 
     Source:
@@ -345,7 +345,7 @@ def kath18(
 def infobatch(
     prune: float = 0.5, *, longer_steps: bool = True, schedule: Schedule = Schedule(end=0.875)
 ) -> Strategy:
-    """Skip some of the examples with losses below the mean, and give the rest of these more weight.
+    """Of the examples with losses below the mean, skip some and give the others more weight.
 
     An example's loss is its last training loss, so there are no extra forward passes. Skipped
     examples are not loaded. Use `SelectiveLoader.loss_fn` as the loss of your loop. Or pass the
@@ -353,9 +353,9 @@ def infobatch(
 
     Args:
         prune: probability of skipping an example whose loss is below the mean, in [0, 1); the
-            paper's r. Those that are kept get the weight `1 / (1 - prune)`.
-        longer_steps: use these weights, as published. Their mean is above 1, so optimiser steps are
-            longer. With False, all weights are scaled so that the gradient is unbiased.
+            paper's r. A kept example below the mean has the weight `1 / (1 - prune)`.
+        longer_steps: True uses these weights, as published. A batch's mean weight is then above 1,
+            which lengthens optimiser steps. False scales all weights for an unbiased gradient.
         schedule: when to skip; by default until seven eighths of training are done, as in the
             paper. For this, pass `epochs=` to the loader.
 
@@ -374,13 +374,13 @@ def kakurenbo(
 ) -> Strategy:
     """Leave out the easiest examples: those that the model predicts correctly and confidently.
 
-    At the end of each epoch, a forward pass scores the examples that were left out, and forgotten
-    ones are trained on again. Use `SelectiveLoader.loss_fn` as the loss of your loop, or call
-    `SelectiveLoader.record`. Pass `epochs=` to the loader.
+    At the end of each epoch, a forward pass scores the examples that were left out. Those that the
+    model has forgotten are trained on again. Use `SelectiveLoader.loss_fn` as the loss of your
+    loop, or call `SelectiveLoader.record`. Pass `epochs=` to the loader.
 
     Args:
-        share: the largest share of the examples to leave out, lowest losses first, in (0, 1). It
-            falls to 0.8 times this after 0.3 of training, to 0.6 after 0.6, and to 0.4 after 0.8.
+        share: the largest share of the examples to leave out, lowest losses first, in (0, 1). It is
+            `0.8 * share` after 0.3 of training, `0.6 * share` after 0.6, `0.4 * share` after 0.8.
         confidence: an example is left out only if the model predicts its true class with at least
             this probability, in [1/2, 1).
         scorer: scores the examples that were left out.
@@ -388,7 +388,7 @@ def kakurenbo(
 
     Source:
         Nguyen et al. 2023, arXiv:2310.10102. The paper also divides the learning rate by the share
-        that is trained on. Here your loop has to do so.
+        that is trained on. With this strategy, your loop has to do so.
     """
     return Strategy("kakurenbo", Recorded(rescore=scorer), Hide(share, confidence), schedule)
 
@@ -396,7 +396,7 @@ def kakurenbo(
 def easy_skip(
     floor: float = 0.25, *, schedule: Schedule = Schedule(start=0.25, end=5 / 6)
 ) -> Strategy:
-    """Skip examples that the model has surely learned, each for at most four epochs in a row.
+    """Skip examples whose label the model is sure of, each for at most four epochs in a row.
 
     An example is kept with probability `odds = 2 * (1 - exp(-loss))`, clamped to [`floor`, 1]. Here
     `loss` is the example's loss when it was last trained on. A kept example has the weight
@@ -421,11 +421,11 @@ def rho_loss(
 ) -> Strategy:
     """Train on the examples whose loss is furthest above their loss in a reference model.
 
-    The reference model has learned these examples, and yours has not. Each batch is chosen from a
-    window of `batch_size / rate` examples.
+    The reference model predicts these examples well, and yours does not yet. Each batch is chosen
+    from the next `batch_size / rate` examples, called a window.
 
     Args:
-        reference: the reference model's loss of each example of the data set, `[example]`. Train
+        reference: the reference model's loss for each example of the data set, `[example]`. Train
             this model beforehand, on other examples.
         rate: share of each window to train on, in (0, 1].
         scorer: computes your model's losses. `Recorded()` takes them from training, so examples
@@ -450,23 +450,23 @@ def tail_sft(
     """Skip the examples whose loss has fallen furthest since training began.
 
     The model fits these examples already, so training focuses on the others. An example's score is
-    its last training loss minus its initial loss. Each batch is chosen from a window of
-    `batch_size / rate` examples. There are no extra forward passes, and skipped examples are not
-    loaded. Use `SelectiveLoader.loss_fn` as the loss of your loop, or pass one loss per example to
-    `SelectiveLoader.record`: for a text, the mean of its tokens' losses.
+    its last training loss minus its initial loss. Each batch is chosen from the next
+    `batch_size / rate` examples, called a window. There are no extra forward passes, and skipped
+    examples are not loaded. Use `SelectiveLoader.loss_fn` as the loss of your loop, or pass one
+    loss per example to `SelectiveLoader.record`: for a text, the mean of its tokens' losses.
 
     Args:
         rate: share of each window to train on, in (0, 1].
-        initial: each example's loss before training, `[example]`; `example_losses` computes them.
-            None takes each example's first training loss.
+        initial: the losses before training, `[example]`; `example_losses` computes them. With
+            None, each example's first training loss is used.
         max_age: the most epochs in a row for which an example is skipped; None sets no limit.
         schedule: when to skip; by default from the second epoch on, since the first epoch records
             the losses.
 
     Source:
         Malladi et al. 2026, arXiv:2608.25756 (TailSFT). By default half of the examples are
-        skipped, as in the example in TRL. The paper takes the losses from the step's own forward
-        pass, so it saves only backward passes.
+        skipped, as in TRL's example of the method. The paper's method takes the losses from the
+        step's own forward pass, so it saves only backward passes.
     """
     if isinstance(initial, Tensor):
         initial = ReferenceLosses(initial)
@@ -480,9 +480,9 @@ def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedu
     Use this strategy if a loss of 0 means a gradient of 0, as with a hinge loss. Then the model
     would learn nothing from the examples left out.
 
-    With `Recorded(max_age)` there are no extra forward passes. An example with a training loss of 0
-    is not loaded for `max_age` epochs, and then trained on again. In reinforcement learning, this
-    can skip prompts before answers are generated. For rewards of at most 1, record
+    The scorer `Recorded(max_age)` needs no forward passes. An example with a training loss of 0 is
+    not loaded for `max_age` epochs, and then trained on again. In reinforcement learning, this can
+    skip prompts before answers are generated. For rewards `[prompt, answer]` of at most 1, record
     `1 - rewards.amin(1)`, which is 0 if all answers to a prompt were right.
 
     To drop rows of gradient 0 without changing the gradient of the batch, use `NonzeroRows`.
@@ -494,25 +494,25 @@ def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedu
 
     Source:
         Zheng et al. 2025, arXiv:2506.02177 (GRESO), for skipping prompts by earlier rewards. In
-        GRESO, a prompt is used more rarely each time it teaches nothing. Here an example is always
-        skipped for `max_age` epochs.
+        GRESO, a prompt is used more rarely each time it teaches nothing. Here `Recorded(max_age)`
+        always skips an example for `max_age` epochs.
     """
     return Strategy("drop-zero", scorer, Nonzero(), schedule)
 
 
 def auto(*, trim: bool = False, schedule: Schedule = FIRST_EPOCH) -> Strategy:
-    """Skip most examples that the model has learned, and drop those whose labels look wrong.
+    """Skip most examples that the model has learned, and drop examples whose labels look wrong.
 
     You need not choose a rate. An example is kept with probability `2 * (1 - exp(-loss))`, clamped
     to [0.1, 1]. Here `loss` is the higher of the example's last two training losses. So an example
     is skipped only if the model gives its label a probability above 1/2. After being skipped for
     ten epochs, an example is trained on again.
 
-    Low losses are raised in two cases, so that fewer examples are skipped. First, they rise as
-    training goes on. Once the average example has been trained on nine times, learned examples are
-    no longer skipped (`fades=` of `Recorded`): the model then knows most examples by heart, and the
-    others are mostly noise. Second, they rise in a class with more than half of all examples,
-    because this class is easy to guess (`prior=` of `Recorded`).
+    In two cases, low losses count as higher, so that fewer examples are skipped. First, they count
+    as ever higher while training goes on. Once the average example has been trained on nine times,
+    learned examples are no longer skipped (`fades=` of `Recorded`): the model then knows most
+    examples by heart, and the others are mostly noise. Second, they count as higher in a class with
+    more than half of all examples, because it is easily guessed (`prior=` of `Recorded`).
 
     An example is dropped if its last two losses are so high that hardly any example with such
     losses is learned later. This is typical of wrong labels (`give_up=` of `Recorded`). No example
@@ -520,12 +520,12 @@ def auto(*, trim: bool = False, schedule: Schedule = FIRST_EPOCH) -> Strategy:
 
     There are no extra forward passes, skipped examples are not loaded, and all kept examples have
     the same weight. Use `SelectiveLoader.loss_fn` as the loss of your loop, or pass plain
-    cross-entropies and their targets to `SelectiveLoader.record`.
+    cross-entropies (no label smoothing, no class weights) and targets to `SelectiveLoader.record`.
 
     Args:
         trim: whether to drop the examples with the highest losses, too, from the second epoch on.
             The first epoch estimates the share of wrong labels, and this share is dropped (`trim=`
-            of `Recorded`). Use `trim` with label smoothing, such as 0.3: without smoothing, a model
+            of `Recorded`). Use `trim` with label smoothing (of 0.3, say): without it, a model
             learns wrong labels by heart.
         schedule: when to skip; by default from the second epoch on.
     """
