@@ -24,7 +24,7 @@ class History:
     among processes.
 
     Args:
-        capacity: number of scores that are remembered, at least 1; the paper's R.
+        capacity: number of remembered scores, at least 1; R in the Selective-Backprop paper.
 
     Attributes:
         columns: the names of the tensors in `kept`. The first tensor holds the scores.
@@ -109,9 +109,9 @@ class History:
     ) -> tuple[Int64[Tensor, " candidate"], Float64[Tensor, " place"]]:
         """Return how many remembered scores are lower than each score, and a table of shares.
 
-        The table gives the share for each number of lower scores, as `percentiles` returns it. If
-        scores have no weights, the table stays the same object until the number of remembered
-        scores changes. The history must not be empty.
+        Entry `n` of the table is the share that `percentiles` returns for a score with `n` lower
+        ones. If scores have no weights, the table stays the same object until the number of
+        remembered scores changes. The history must not be empty.
         """
         if self._sorted is None:
             recent, weights = self.recent, self.weights

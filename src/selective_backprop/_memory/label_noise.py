@@ -28,11 +28,11 @@ _TWO_SIDED = 1.96  # standard errors of a 95 % interval
 
 
 class WrongShare(NamedTuple):
-    """The estimated share of labels that were drawn at random, with a 95 % interval.
+    """The estimated share of labels that were drawn at random, as wrong labels often are.
 
     Attributes:
         share: the estimate, in [0, 1].
-        half_width: the interval is `share` ± `half_width`.
+        half_width: the 95 % interval is `share` ± `half_width`.
     """
 
     share: float

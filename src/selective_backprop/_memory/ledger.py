@@ -27,8 +27,8 @@ class Observations(NamedTuple):
     """A copy of each example's last scores, and of their epochs, on the host.
 
     Attributes:
-        scores: the last scores of each example, newest first. NaN if an example has fewer.
-        epochs: the epoch in which each score was computed. -1 if an example has fewer.
+        scores: the last scores of each example, newest first. NaN where there is no score.
+        epochs: the epoch in which each score was computed. -1 where there is no score.
     """
 
     scores: Float32[np.ndarray, "lag example"]
@@ -45,7 +45,7 @@ class ClassVisits(NamedTuple):
     Attributes:
         classes: the class indices seen so far, ascending.
         examples: number of examples of each class seen so far.
-        visits: how often they were trained on, in all.
+        visits: how often the examples of each class were trained on, in all.
     """
 
     classes: tuple[int, ...]
@@ -325,13 +325,13 @@ class Ledger:
     Scores of extra forward passes are kept apart from training losses: the model was in another
     mode, and the example may have been augmented differently.
 
-    Each score of an example takes 6 bytes, and counting how often it was trained on takes 2. With
-    one score from one source, this is 8 bytes. If several scores are remembered, one more byte
-    notes whether the example awaits a loss. The class of an example takes 6 more bytes.
+    Each score of an example takes 6 bytes, and counting how often it was trained on takes 2. An
+    example with one score takes 8 bytes. If several scores are remembered, one more byte notes
+    whether the loss of its last training is recorded. The class of an example takes 6 more bytes.
 
     Args:
         examples: number of examples in the data set.
-        depth: number of last scores and of last training losses to remember of each; at least 1.
+        depth: how many last scores and training losses of each example to remember, at least 1.
         first: whether to remember the first training loss of each example, too. This takes 4 more
             bytes per example.
 
@@ -340,7 +340,7 @@ class Ledger:
         scored: the scores of extra forward passes.
         recorded: the training losses that your loop recorded.
         classes: the class index of each example, as a float32, exact up to 2^24.
-        label_noise: estimates the share of wrong labels during the first epoch.
+        label_noise: estimates the share of wrong labels, from predictions in the first epoch.
 
     Raises:
         ConfigurationError: if a number is not whole, or the depth is below 1.
@@ -364,7 +364,7 @@ class Ledger:
         return self.scored.changes + self.recorded.changes
 
     def hand_out(self, indices: RowIndices) -> None:
-        """Note that examples go into a training batch, whose losses may be recorded later."""
+        """Take note of examples in a training batch, whose losses may be recorded later."""
         self._awaited.hand_out(indices)
         self.count(indices)
 
@@ -432,7 +432,7 @@ class Ledger:
 
     @property
     def selected(self) -> Int32[Tensor, " example"]:
-        """How often each example was trained on, on the host. Waits for the device.
+        """A tensor on the host: how often each example was trained on. Waits for the device.
 
         Counts stop at 30,000, so that each fits into two bytes.
         """

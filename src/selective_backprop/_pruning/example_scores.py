@@ -41,11 +41,11 @@ class ExampleScores:
     """One score per example of a data set, averaged over several models.
 
     Attributes:
-        scores: the mean over the models, on the CPU.
-        spread: the standard deviation between the models; 0 if there is one model.
+        scores: each example's mean score over the models, on the CPU.
+        spread: each score's standard deviation over the models; 0 if there is one model.
         source: where the scores come from, in a few words.
-        cost: the cost of scoring, plus the training costs that `train` returned. The unit is an
-            epoch of plain training, which counts as three forward passes per example.
+        cost: the cost of scoring, plus the costs of training that your `train` returned. The unit
+            is an epoch of plain training, which counts as three forward passes per example.
         uncharged: whether `cost` leaves out the training of at least one model.
     """
 
@@ -72,8 +72,8 @@ def el2n_scores(
     The score is the L2 norm of the predicted class probabilities minus those of the target. It is
     averaged over the models: 0 if all models are sure and right, and √2 if all are sure and wrong.
 
-    To find errors early, the first model scores a few examples before it is trained. Scoring does
-    not advance the random generators.
+    The first model scores a few examples before it is trained, so that errors in your code show up
+    early. Scoring does not advance the random generators.
 
     Args:
         loader: a `DataLoader` of the whole data set, in order and without augmentation.
@@ -81,8 +81,8 @@ def el2n_scores(
         train: `train(model, seed)` trains the model in place, for as long as you want. It may
             return its cost, in epochs of plain training, to be included in `ExampleScores.cost`.
         models: number of models to average over, at least 1. `train` gets the seeds 0, 1, 2, …
-        outputs: `outputs(model, batch)` returns logits `[candidate, class]`, and targets: class
-            numbers `[candidate]` or class probabilities `[candidate, class]`. By default, these are
+        outputs: `outputs(model, batch)` returns logits `[example, class]`, and targets: class
+            numbers `[example]` or class probabilities `[example, class]`. By default, these are
             `(model(inputs), targets)` for a batch `(inputs, targets)`.
 
     Returns:
@@ -128,7 +128,7 @@ def grand_scores(
         make_model: returns a new, untrained model.
         train: `train(model, seed)` trains the model in place, for as long as you want. It may
             return its cost, in epochs of plain training, to be included in `ExampleScores.cost`.
-        loss_fn: the loss the models are trained with; it is computed for one example at a time,
+        loss_fn: the loss the models are trained with. It is computed for each example by itself,
             whatever its `reduction`.
         models: number of models to average over, at least 1. `train` gets the seeds 0, 1, 2, …
         outputs: `outputs(model, batch)` returns `(outputs, targets)` for `loss_fn`. By default,

@@ -27,7 +27,7 @@ class Context:
         examples: number of examples in the data set, or None for a stream.
         rate: the share of the candidates that the strategy aims to keep; None if unknown.
         checks: whether a scorer that approximates scores may check itself against exact ones. False
-            inside another scorer that makes this check.
+            for a scorer inside another scorer that makes this check.
 
     Raises:
         ConfigurationError: if a number is out of its range.

@@ -15,8 +15,8 @@ from selective_backprop._core.types import Float64, Odds, RowIndices, RowWeights
 class Draw(NamedOption):
     """How many rows a draw yields.
 
-    `EXACT` takes a fixed number from each window of candidates. `BERNOULLI` tosses a coin for each
-    candidate, so the number varies.
+    `EXACT` takes a fixed number of rows from each window, the candidates for one batch. `BERNOULLI`
+    tosses a coin for each candidate, so the number varies.
     """
 
     EXACT = "exact"
@@ -30,8 +30,8 @@ class Choice(NamedTuple):
     """The candidates that a selector keeps.
 
     Attributes:
-        rows: their positions among the candidates, ascending. No position comes twice, unless the
-            selector draws with replacement.
+        rows: the positions of the kept rows among the candidates, ascending. No position comes
+            twice, unless the selector draws with replacement.
         weights: one weight per kept row, or None if all weights are 1.
     """
 
@@ -55,10 +55,10 @@ class Selection(NamedTuple):
 
 
 def inclusion_odds(weights: Odds, count: int) -> Odds:
-    """Return the odds `min(1, c * weights)`, with the one `c` for which they sum to `count`.
+    """Return each row's odds of being drawn, as a probability: `min(1, c * weight)`.
 
-    If fewer than `count` weights are positive, rows with positive weights have odds of 1, and the
-    other rows share the rest of the count evenly.
+    The factor `c` makes the odds sum to `count`. If fewer than `count` weights are positive, rows
+    with positive weights have odds of 1, and the other rows share the rest of the count evenly.
 
     Args:
         weights: one weight per row, each 0 or between 1e-280 and 1e300. Smaller positive weights
@@ -93,7 +93,7 @@ def _up_to(count: int, device: torch.device) -> Odds:
 
 
 def tilted_odds(probabilities: Odds, count: int) -> Odds:
-    """Return odds that sum to `count` and stay close to the given probabilities.
+    """Return odds of being drawn that sum to `count` and stay close to the given probabilities.
 
     A probability `p` becomes `p + d * p * (1 - p)`, with one `d` for all rows. So probabilities
     near 0 or 1 hardly change. If `d` would have to be above 1 or below -1, the probabilities are
@@ -155,8 +155,8 @@ def tilt_on_device(both: Float64[Tensor, "2 candidate"], count: int) -> Odds:
 def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndices:
     """Draw exactly `count` distinct rows, each with its own odds of being drawn.
 
-    This is systematic sampling: rows lie on a line in random order, each as long as its odds. From
-    a random start, points follow at a distance of 1. Each point draws the row that it falls on.
+    This is systematic sampling: rows lie on a line in random order, each as long as its odds.
+    Points lie 1 apart on this line, from a random start. Each point draws the row that it falls on.
 
     Args:
         odds: each row's odds of being drawn, in [0, 1]. Their sum is `count`.

@@ -31,8 +31,8 @@ class RunningGate(ABC):
     def probes(self) -> bool:
         """Return whether to score the next batch although the gate is shut.
 
-        While the gate is shut, the loader calls this once per batch, even if your loop passes its
-        losses or outputs to the loader.
+        While the gate is shut, the loader calls this once per batch, even if your loop passes
+        the batch's losses or outputs to the loader.
         """
 
     @abstractmethod
@@ -59,23 +59,23 @@ class AbstractGate(ABC):
 @final
 @dataclass(frozen=True)
 class VarianceGate(AbstractGate):
-    """Select while importance sampling reduces the variance enough to pay for scoring.
+    """Select while importance sampling reduces the gradient's variance enough to pay for scoring.
 
     An example drawn in proportion to the scores `s` is worth `tau = sqrt(mean(s ** 2)) / mean(s)`
     uniformly drawn examples. If B examples are scored for a batch of b rows, sampling pays if
-    `tau > (B + 3 b) / (3 b)`. Here a backward pass is taken to cost two forward passes.
+    `tau > (B + 3 b) / (3 b)`. This assumes that a backward pass costs two forward passes.
 
     Until sampling pays, everything is trained on, and tau is computed from the losses or outputs
-    that your loop passes to `SelectiveLoader.loss_fn` or `SelectiveLoader.record`. If it passes
-    none, some batches are scored. A batch's tau takes effect from the next batch on, and on CUDA
-    one batch later, so that the host does not wait for the device.
+    that your loop passes to `SelectiveLoader.loss_fn` or `SelectiveLoader.record`. If your loop
+    passes none, some batches are scored. A batch's tau takes effect from the next batch on. On
+    CUDA, it does so one batch later, so that the host does not wait for the device.
 
     Args:
         smoothing: weight of the old value in the moving average of tau, in [0, 1). The average
             starts at 0, so with a high smoothing, one high tau does not start selection.
-        probe_every: without selection, one in this many batches is scored; at least 1. The count
-            begins anew when your loop passes a batch's losses or outputs. Scored batches are
-            trained on whole.
+        probe_every: while sampling does not pay, one in this many batches is scored; at least 1.
+            The count begins anew when your loop passes a batch's losses or outputs. Scored batches
+            are trained on whole.
         threshold: select while the average of tau is above this; None takes `(B + 3 b) / (3 b)`.
 
     Raises:

@@ -91,7 +91,7 @@ class Schedule:
             )
 
     def selects(self, epoch: int, progress: float | None) -> bool:
-        """Return whether to select, as long as the gate is not shut.
+        """Return whether the schedule selects now, leaving its gate aside.
 
         Args:
             epoch: the epoch's number, from 0.

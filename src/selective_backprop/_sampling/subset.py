@@ -91,7 +91,7 @@ class Subset:
             examples: number of examples in the data set; None for a stream.
 
         Raises:
-            ConfigurationError: if the numbers differ.
+            ConfigurationError: if the data set of this subset has another number of examples.
         """
         if examples != self.examples:
             stream = "a stream, whose examples have no indices"
@@ -128,7 +128,7 @@ class Subset:
         """Return the subset that `save` wrote. No code in the file is run.
 
         Raises:
-            DataError: if the file is missing or damaged, has another version, or holds no subset.
+            DataError: if the file is missing or damaged, holds no subset, or has another version.
         """
         content, names = _read(Path(path)), [each.name for each in fields(cls)]
         try:

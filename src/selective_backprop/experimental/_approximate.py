@@ -28,16 +28,16 @@ Both: TypeAlias = tuple[RunningScorer, RunningScorer]  # cheap, and the exact on
 @final
 @dataclass(frozen=True)
 class Check:
-    """When to compare a cheap scorer, such as `Pipelined`, with the exact one, and when to warn.
+    """When to compare the scores of `Pipelined` with exact scores, and when to warn.
 
     The candidates of some batches are scored a second time, exactly. `Stats.checked` counts these
-    candidates. Training uses the cheap scores. `SelectiveLoader.agreement` has the result. Its
-    `overlap` is the share of candidates with the highest exact scores that also have the highest
-    cheap scores. In each batch, the share that training selects counts as highest, or a third if
-    this share is unknown.
+    candidates. Training uses the scores of `Pipelined`. `SelectiveLoader.agreement` has the result.
+    Its `overlap` is the share of candidates with the highest exact scores that also have the
+    highest scores of `Pipelined`. The share of scores that counts as the highest is the share that
+    training selects, or a third if that is unknown.
 
     Args:
-        batches: number of batches to score both ways, at least 1, beginning with the first.
+        batches: number of batches to compare, at least 1, beginning with the first batch.
         least: warn if `overlap` is below this number, in [0, 1]; 0 never warns.
 
     Raises:

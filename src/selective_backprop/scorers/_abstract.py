@@ -28,7 +28,7 @@ class RunningScorer(ABC):
         """Score one batch of candidates; a higher score means more useful to train on.
 
         Args:
-            batch: the batch as your training loop would get it, on the same device.
+            batch: candidates to select from, structured like a training batch and on its device.
             indices: the candidates' indices in the data set; None if they are unknown.
 
         Returns:
@@ -75,12 +75,12 @@ class RunningScorer(ABC):
         return lambda: scores
 
     def score_exactly(self, batch: Any, indices: RowIndices | None) -> Scores:
-        """Score one batch of candidates exactly, even if `score` only approximates."""
+        """Score one batch of candidates exactly, even if `score` returns approximate scores."""
         return self.score(batch, indices)
 
     @property
     def agreement(self) -> Agreement | None:
-        """The result of the last check against exact scores; None before the first check."""
+        """How far `score` agreed with exact scores in the last check; None before the first."""
         return None
 
     @property
@@ -101,7 +101,7 @@ class Needs:
         outputs: whether it needs the model's outputs as well as losses.
         recordings: whether it uses the losses that training records, through
             `SelectiveLoader.loss_fn` or `SelectiveLoader.record`.
-        depth: how many scores of each example must be remembered, at least 1.
+        depth: how many of each example's last scores must be remembered, at least 1.
         first: whether each example's first recorded loss must be remembered.
         classes: whether it uses each example's class. Classes are known if targets are class
             indices, or floats of 0 (no) and 1 (yes).

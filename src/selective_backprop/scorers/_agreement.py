@@ -12,15 +12,15 @@ from selective_backprop._core.types import Float64, Scores
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far cheap scores agree with exact ones, on average over some batches.
+    """How far approximate scores agree with exact ones, on average over some batches.
 
     Attributes:
         correlation: Spearman's rank correlation, in [-1, 1].
         overlap: share of the candidates with the highest exact scores that also have the highest
-            cheap scores, in [0, 1]. Random scores give about `rate`.
+            approximate scores, in [0, 1]. Random scores overlap by about `rate`.
         rate: the share of a batch's scores that counts as the highest, in (0, 1].
-        batches: how many batches were scored both cheaply and exactly.
-        candidates: how many candidates were scored both cheaply and exactly.
+        batches: how many batches were scored both approximately and exactly.
+        candidates: how many candidates were scored both approximately and exactly.
     """
 
     correlation: float
@@ -34,7 +34,7 @@ class Agreement:
         """Return how far two sets of scores of one batch agree; waits for the scores' device.
 
         Args:
-            scores: cheap scores, one per candidate. There must be at least one candidate.
+            scores: approximate scores, one per candidate. There must be at least one candidate.
             exact: exact scores of the same candidates.
             rate: the share of the scores that counts as the highest, in (0, 1].
 

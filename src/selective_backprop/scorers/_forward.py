@@ -55,8 +55,8 @@ class Forward(AbstractScorer):
     Args:
         measure: `"loss"` or `"error-norm"` (see `Measure`). The error norm needs outputs
             `[candidate, class]`, and targets that are class numbers or class probabilities.
-        training: False scores in eval mode. True scores in the modules' current mode, normally
-            training mode: dropout is active, and BatchNorm uses the statistics of the batch.
+        training: whether to leave modules in their current mode, normally training mode: dropout is
+            active, and BatchNorm uses the statistics of the batch. If False, eval mode is used.
 
     Raises:
         ConfigurationError: if the measure is unknown or `training` is not a bool. When training

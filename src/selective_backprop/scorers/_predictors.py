@@ -83,14 +83,14 @@ class GaussianProcess(AbstractPredictor):
     in the same way. If an example has fewer than `depth - 1` scores, its last score is the
     prediction. If fewer than 8 examples have `depth` scores, all predictions are last scores.
 
-    In each epoch, learning takes some dozens of times `O(points ** 3)` operations, and predicting
-    takes `O(examples * points)`.
+    In each epoch, learning takes some dozens of steps of `O(points ** 3)` operations each, and
+    predicting takes `O(examples * points)` operations.
 
     Needs scikit-learn: `pip install 'selective-backprop[predict]'`.
 
     Args:
-        points: the largest number of examples to learn from, at least 8. If there are more, this
-            many are picked, evenly spread from the lowest to the highest score.
+        points: the largest number of examples to learn from, at least 8. If more examples
+            have enough scores, this many are picked, evenly spread from the lowest to the highest.
         depth: number of scores that are remembered of each example, at least 2. In learning, the
             newest score is the target.
 
@@ -155,14 +155,14 @@ class Crossing(AbstractPredictor):
 
     When an epoch starts, a logistic regression learns to predict whether an example's newest score
     is among the highest. Its inputs are the ranks of the example's earlier scores, and their
-    epochs. If an example has fewer than `depth - 1` scores, averages replace the missing inputs.
+    epochs. If an example has fewer than `depth - 1` scores, each missing input is taken to be its
+    average over the examples learned from.
 
-    Nothing can be learned if fewer than 8 examples have `depth` scores, or if all or none of these
-    examples are among the highest. An example's prediction is then the share of examples with a
-    lower last score.
+    Nothing can be learned if fewer than 8 examples have `depth` scores, or if the newest scores of
+    all or none of these are among the highest. An example's prediction is then the share of
+    examples with a lower last score.
 
-    In each epoch, ranking takes `O(examples * log(examples))` operations, and learning takes
-    `O(points)`.
+    Each epoch takes `O(examples * log(examples))` operations to rank, and `O(points)` to learn.
 
     Needs scikit-learn: `pip install 'selective-backprop[predict]'`.
 
@@ -171,8 +171,8 @@ class Crossing(AbstractPredictor):
             your strategy keeps.
         depth: number of scores that are remembered of each example, at least 2. In learning, the
             newest score is the target.
-        points: the largest number of examples to learn from, at least 8. If there are more, this
-            many are picked, evenly spread from the lowest to the highest score.
+        points: the largest number of examples to learn from, at least 8. If more examples
+            have enough scores, this many are picked, evenly spread from the lowest to the highest.
 
     Raises:
         ConfigurationError: if a value is out of its range or scikit-learn is not installed.

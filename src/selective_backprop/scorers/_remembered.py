@@ -40,14 +40,14 @@ class Stale(AbstractScorer):
     """Score each example only every few epochs, and select by its last score in between.
 
     A score is valid for `epochs` epochs, including the epoch that computed it. An example with a
-    valid score is selected or skipped before it is loaded; any other is loaded and scored.
+    valid score is selected or skipped before it is loaded. Any other example is loaded and scored.
 
     Args:
         scorer: computes the scores, such as `Forward()`.
         epochs: for how many epochs a score is valid, at least 1. With 1, every epoch computes new
             scores.
-        spread: True spreads scoring over the epochs: each epoch scores another 1/`epochs` of the
-            examples. False scores all examples in the same epoch, as in the paper.
+        spread: whether to spread scoring over the epochs: each epoch scores another 1/`epochs` of
+            the examples. If False, all examples are scored in the same epoch, as in the paper.
         recorded: whether the losses that training records also count as scores (see
             `SelectiveLoader.record`). The model computes these losses in training mode.
 
@@ -123,12 +123,12 @@ class Predicted(AbstractScorer):
     """Score each example only every few epochs, and select by a predicted score in between.
 
     It works like `Stale`, but predicts an example's score from its last scores. All predictions
-    are made at the start of the epoch.
+    are made at the start of each epoch.
 
     Args:
         scorer: computes the scores, such as `Forward()`.
         predictor: `Average()`, `GaussianProcess()` or `Crossing()`.
-        epochs: an example is loaded and scored again this many epochs after its last scoring; at
+        epochs: how many epochs after its last scoring an example is loaded and scored again, at
             least 2.
 
     Raises:
@@ -183,35 +183,35 @@ class Recorded(AbstractScorer):
         max_age: for how many epochs a loss counts after the epoch that recorded it, at least 1.
             Then the example is trained on again. With None, losses count for ever.
         rescore: a scorer, such as `Forward()`, that scores the skipped examples at the end of each
-            epoch, at a cost. With None, skipped examples keep their old loss.
-        highest_of: the score is the highest of this many last recorded losses, at least 1. A number
-            above 1 guards against lucky guesses.
+            epoch, which takes time. With None, skipped examples keep their old loss.
+        highest_of: how many of an example's last recorded losses count, at least 1. The highest of
+            them is the score. A number above 1 guards against lucky guesses.
         give_up: a share in (0, 1), such as 0.05, that decides which labels look wrong. Examples
             with such labels are given up: they score minus infinity, the lowest score. An example
             *recovers* if a loss above ln 2 is followed by a loss of at most ln 2. (At ln 2, the
             model gives the target a probability of 1/2.) Hard examples recover, mislabelled ones
-            hardly ever do. A limit is set as low as possible, but so that less than this share of
-            examples recovers from losses at or above it. An example is given up if its last
-            `highest_of` losses all reach the limit. No example is given up before half of all
-            examples, and half of its class, have a loss of at most ln 2. If `max_age` is set, each
-            epoch takes back another 1/`max_age` of the given-up examples, to see whether they
-            recover. With None, no example is given up.
-        fades: selection ends when the average example has been trained on this many times after its
-            first time. Examples that were never trained on are left out of the average. Until then,
-            low scores rise: an error `e = 1 - exp(-loss)` below 1/2 becomes `(2 * e) ** p / 2`, and
-            `p` falls from 1 to 0. With None, scores do not rise.
-        prior: whether to raise low errors in a class with more than half of the examples. There,
-            errors `1 - exp(-loss)` below 1/2 are multiplied by `0.5 / (1 - share)`, but rise to 1/2
-            at most; `share` is the class's share of the examples. Always guessing this class then
-            counts as an error of 1/2.
+            hardly ever do. A limit is set at the lowest loss for which this holds: of the examples
+            with a loss at or above it, less than the share `give_up` recovers. An example is given
+            up if its last `highest_of` losses all reach the limit. No example is given up before
+            half of all examples, and half of its class, have a loss of at most ln 2. If `max_age`
+            is set, another 1/`max_age` of the given-up examples get their usual scores in each
+            epoch, to see whether they recover. With None, no example is given up.
+        fades: selection ends once examples have been trained on `fades + 1` times on average. The
+            average leaves out examples that were never trained on. Until selection ends, low scores
+            rise: an error `e = 1 - exp(-loss)` below 1/2 becomes `(2 * e) ** p / 2`, and `p` falls
+            from 1 to 0. With None, scores do not rise.
+        prior: whether to raise low errors in a class with more than half of the examples. Errors
+            `1 - exp(-loss)` below 1/2 in this class are multiplied by `0.5 / (1 - share)`, but rise
+            to 1/2 at most; `share` is the class's share of the examples. The error of a model that
+            always gives this class the probability `share` thus becomes 1/2.
         trim: whether to give up the examples with the highest last losses, from the second epoch
             on. Their share is the estimated share of wrong labels (`SelectiveLoader.wrong_labels`).
-            Without a clear estimate (`WrongShare.is_clear`), none are given up. A class loses no
-            example until half of its right labels are learned.
+            Without a clear estimate (`WrongShare.is_clear`), none are given up. No example of a
+            class is given up until half of the class's right labels are learned.
 
     Raises:
-        ConfigurationError: if a value is out of its range or of the wrong type, if `rescore` cannot
-            be wrapped, or if `give_up` is used with `highest_of` below 2.
+        ConfigurationError: if a value is out of its range or of the wrong type, if `rescore`
+            remembers scores itself, or if `give_up` is used with `highest_of` below 2.
     """
 
     max_age: int | None = None

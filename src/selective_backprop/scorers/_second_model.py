@@ -81,7 +81,7 @@ class ReferenceLosses:
 @final
 @dataclass(frozen=True)
 class Excess(AbstractScorer):
-    """Score each candidate by the wrapped scorer's score minus the example's reference loss.
+    """Score each candidate by another scorer's score minus the example's reference loss.
 
     An example scores high if a reference model has learned it and the model in training has not. It
     scores low if both models find it hard, for example because it is noisy or ambiguous.
@@ -93,12 +93,12 @@ class Excess(AbstractScorer):
 
     Args:
         reference: one loss per example, from a reference model. Train the reference model on other
-            examples, so that it has not learned these by heart. May be None with `Recorded`.
+            data, so that it has not learned these examples by heart. May be None with `Recorded`.
         scorer: computes the scores from which the reference losses are subtracted.
 
     Raises:
-        ConfigurationError: if reference losses are missing, or the scorer cannot be wrapped. When
-            training starts: if the data set has more or fewer examples than `reference`.
+        ConfigurationError: if reference losses are missing, or if `scorer` remembers scores and is
+            not `Recorded`. When training starts: if the data set and `reference` differ in size.
 
     Source:
         Mindermann et al. 2022, arXiv:2206.07137 (reducible holdout loss).
@@ -197,8 +197,8 @@ class Proxy(AbstractScorer):
             loss function.
 
     Source:
-        Coleman et al. 2020, arXiv:1906.11829. Their proxy selects before training; here it learns
-        during training.
+        Coleman et al. 2020, arXiv:1906.11829. In the paper, the proxy selects before training; this
+        one learns during training.
     """
 
     make_model: Callable[[], nn.Module]

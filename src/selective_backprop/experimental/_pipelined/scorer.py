@@ -48,8 +48,8 @@ class Pipelined(AbstractScorer):
     Batches are scored ahead of training: on a CPU in a second process, on CUDA on a second stream.
     The work stays the same, so you save time only if a core or a part of the GPU would otherwise be
     idle. The copy takes the model's weights once in `every` scored batches, so scores lag behind
-    training by fewer than `every + ahead` batches. Speed does not change which weights score a
-    batch. The weights take three times the memory: the model and two copies.
+    training by fewer than `every + ahead` batches. The speed of scoring or training does not change
+    which weights score a batch. The weights take three times the memory: the model and two copies.
 
     The second process starts at the first scored batch. From then on, it gets new weights, but sees
     no other changes, such as changes to variables that `losses=` or `outputs=` read. It has random
@@ -58,23 +58,23 @@ class Pipelined(AbstractScorer):
     the model, the losses and the scorer must be picklable. The processes share memory for
     `ahead + 1` batches.
 
-    In a `SelectiveStep`, which sees one batch at a time, use the inner scorer instead.
+    In a `SelectiveStep`, which sees one batch at a time, use the scorer without `Pipelined`.
 
     Args:
         scorer: the scorer that uses the copy, such as `Forward()`.
         every: the copy is updated once in this many scored batches, at least 1. If `every` is less
             than `ahead`, an update may wait for batches that are being scored.
-        ahead: number of candidate batches that are scored ahead, at least 1. None takes as many as
-            one training batch is selected from, so that the next training batch is always being
-            prepared.
-        check: when to compare the scores with exact scores; None for never. The exact scores are
-            those of the model when it uses the scores. The compared batches are spread over `every`
-            scored batches.
+        ahead: number of candidate batches that are scored ahead, at least 1. With None, this is the
+            number of candidate batches from which one training batch is selected, so that the next
+            training batch is always being prepared.
+        check: when to compare the scores with exact scores; None for never. Exact scores are those
+            of the model itself, with the weights that it has when the scores are used. The compared
+            batches are spread over `every` scored batches.
 
     Raises:
-        ConfigurationError: if a value is out of its range or the scorer cannot be wrapped. When
-            training starts: if there is no model, or it cannot score on its device or in another
-            process.
+        ConfigurationError: if a value is out of its range, or if `scorer` remembers scores or has a
+            model of its own. When training starts: if there is no model, or if scoring does not
+            work on the model's device or in another process.
     """
 
     scorer: AbstractScorer
