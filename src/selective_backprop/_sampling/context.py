@@ -50,7 +50,10 @@ class Context:
         settle(self, check_number, "rate", above=0, most=1, optional=True)
 
     def quota(self, candidates: int) -> int:
-        """Return how many candidates to keep: a share `batch_size / window`, but at least 1."""
+        """Return how many candidates to keep: a share `batch_size / window`, at least 1.
+
+        If `window` is None, all candidates are kept.
+        """
         if self.window is None:
             return candidates
         return min(candidates, max(1, round(candidates * self.batch_size / self.window)))

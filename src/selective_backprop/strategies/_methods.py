@@ -332,7 +332,7 @@ def kath18(
             makes the gradient unbiased. 0 uses no weights, as in the Selective-Backprop paper.
         schedule: when to sample. By default, only while sampling lowers the variance of the
             gradient enough to pay for scoring (`VarianceGate`). Readers of the paper report that
-            it drew 128 of 640 examples on CIFAR, with a threshold of 1.5:
+            its authors drew 128 of 640 examples on CIFAR, with a threshold of 1.5:
             `kath18(5, schedule=Schedule(gate=VarianceGate(threshold=1.5)))`.
 
     Source:

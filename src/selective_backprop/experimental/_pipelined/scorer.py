@@ -69,7 +69,8 @@ class Pipelined(AbstractScorer):
             training batch is always being prepared.
         check: when to compare the scores with exact scores; None for never. Exact scores are those
             of the model itself, with the weights that it has when the scores are used. The compared
-            batches are spread over `every` scored batches.
+            batches are spread over `every` scored batches, or follow each other if `every` is lower
+            than their number.
 
     Raises:
         ConfigurationError: if a value is out of its range, or if `scorer` remembers scores or has a
