@@ -30,7 +30,7 @@ class LoaderError(SelectiveBackpropError, ValueError):
 
 
 class BatchError(SelectiveBackpropError, ValueError):
-    """A batch whose rows cannot be counted, taken or joined."""
+    """A batch whose rows cannot be counted, picked out, or put into one batch with others."""
 
 
 class LossError(SelectiveBackpropError, ValueError):

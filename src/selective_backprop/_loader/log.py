@@ -26,7 +26,7 @@ class Log:
     - `candidates`, `loaded`, `scored` and `kept`: numbers of examples since training began.
       Candidates are all examples that your data loader offered, loaded or not;
     - `rate`: the share of candidates that were kept, since the previous entry;
-    - `cost`: the cost of scoring and training since training began, in forward passes of one
+    - `cost`: the cost of all scoring and training so far. The unit is a forward pass of one
       example;
     - `plain_cost`: what training on every candidate would have cost, in the same unit;
     - `least_class`, once an epoch, if classes are known: for the class that selection favours

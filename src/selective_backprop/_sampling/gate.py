@@ -61,8 +61,8 @@ class AbstractGate(ABC):
 class VarianceGate(AbstractGate):
     """Select while importance sampling reduces the gradient's variance enough to pay for scoring.
 
-    An example drawn in proportion to the scores `s` is worth `tau = sqrt(mean(s ** 2)) / mean(s)`
-    uniformly drawn examples. If B examples are scored for a batch of b rows, sampling pays if
+    One example drawn in proportion to the scores `s` is worth `tau` uniformly drawn examples, where
+    `tau` is `sqrt(mean(s ** 2)) / mean(s)`. If B examples are scored for a batch of b rows, sampling pays if
     `tau > (B + 3 b) / (3 b)`. This assumes that a backward pass costs two forward passes.
 
     Until sampling pays, everything is trained on, and tau is computed from the losses or outputs

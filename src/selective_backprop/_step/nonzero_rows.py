@@ -49,8 +49,8 @@ class NonzeroRows:
     Args:
         backfill: number of rows of a training batch, at least 1. By default, each batch is returned
             at once, without its zero rows.
-        refills: with `backfill`, the number of consecutive calls without a full batch, at least 1,
-            after which waiting rows are returned as a smaller batch. On several ranks, the mean
+        refills: if this many calls in a row, at least 1, find no full batch of `backfill` rows, the
+            last of them returns the waiting rows as a smaller batch. On several ranks, the mean
             loss is then over the rows of all ranks, and a rank without waiting rows gets a row of
             weight 0. By default, rows wait without limit.
         whole: paths of the parts of a batch that are not divided into rows. A path consists of the

@@ -171,8 +171,8 @@ class TokenSelection:
         """Choose some of the given tokens, all of which must count.
 
         Args:
-            scores: one per token. A rate prefers higher scores, and NaN ranks highest. Pass zeros
-                if the selector needs no scores.
+            scores: one per token. With `rate=`, the tokens with the highest scores are kept. NaN
+                counts as the highest score. Pass zeros if the selector needs no scores.
 
         Returns:
             The places of the kept tokens, ascending; and their weights if the selector reweights.

@@ -33,8 +33,8 @@ class Check:
     The candidates of some batches are scored a second time, exactly. `Stats.checked` counts these
     candidates. Training uses the scores of `Pipelined`. `SelectiveLoader.agreement` has the result.
     Its `overlap` is the share of candidates with the highest exact scores that also have the
-    highest scores of `Pipelined`. The share of scores that counts as the highest is the share that
-    training selects, or a third if that is unknown.
+    highest scores of `Pipelined`. If training selects a quarter of the candidates, for example, the
+    highest quarter of the scores counts as the highest. If its share is unknown, a third counts.
 
     Args:
         batches: number of batches to compare, at least 1, beginning with the first batch.

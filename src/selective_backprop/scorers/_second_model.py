@@ -219,7 +219,7 @@ class Proxy(AbstractScorer):
         return Needs(model=False)
 
     def start(self, context: Context) -> RunningScorer:
-        """Return the running scorer, with a new model on the training's device."""
+        """Return a running scorer with a new proxy, on the device of the model in training."""
         if context.losses is None:
             raise ConfigurationError("Proxy() scores by losses; pass loss_fn= or losses=")
         with kept_random_streams(context.device):  # making a loader must not advance them

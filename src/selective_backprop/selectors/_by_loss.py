@@ -58,7 +58,7 @@ class Confident(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """The rate is a typical share, halfway between 1 (early in training) and `floor` (late)."""
+        """The terms. Their `rate` lies halfway between 1 (kept early in training) and `floor`."""
         rate = (1.0 + self.floor) / 2.0
         reweights = self.correction > 0
         return Terms(rate, Draw.BERNOULLI, reweights=reweights, promises=False, confidence=True)

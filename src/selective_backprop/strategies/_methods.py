@@ -482,8 +482,9 @@ def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedu
 
     The scorer `Recorded(max_age)` needs no forward passes. An example with a training loss of 0 is
     not loaded for `max_age` epochs, and then trained on again. In reinforcement learning, this can
-    skip prompts before answers are generated. For rewards `[prompt, answer]` of at most 1, record
-    `1 - rewards.amin(1)`, which is 0 if all answers to a prompt were right.
+    skip prompts before answers are generated. If a right answer has a reward of 1, and others
+    less, record `1 - rewards.amin(1)` for rewards of shape `[prompt, answer]`. It is 0 for prompts
+    whose answers were all right.
 
     To drop rows of gradient 0 without changing the gradient of the batch, use `NonzeroRows`.
 
