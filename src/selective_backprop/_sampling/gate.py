@@ -62,8 +62,9 @@ class VarianceGate(AbstractGate):
     """Select while importance sampling reduces the gradient's variance enough to pay for scoring.
 
     One example drawn in proportion to the scores `s` is worth `tau` uniformly drawn examples, where
-    `tau` is `sqrt(mean(s ** 2)) / mean(s)`. If B examples are scored for a batch of b rows, sampling pays if
-    `tau > (B + 3 b) / (3 b)`. This assumes that a backward pass costs two forward passes.
+    `tau` is `sqrt(mean(s ** 2)) / mean(s)`. If B examples are scored for a batch of b rows,
+    sampling pays if `tau > (B + 3 b) / (3 b)`. This assumes that a backward pass costs two forward
+    passes.
 
     Until sampling pays, everything is trained on, and tau is computed from the losses or outputs
     that your loop passes to `SelectiveLoader.loss_fn` or `SelectiveLoader.record`. If your loop

@@ -45,9 +45,9 @@ def find_label_issues(
 
     A label is a suspect if the model predicts another class, `c`, with a high probability. High
     means: at least the mean probability of `c` over all examples that are labelled `c`. The number
-    of suspects (`Suspects.suspicious`) estimates how many labels are wrong. The suspicion of an example is
-    the model's doubt, from −1 to 1 as in `audit`. The suspicion is higher if the model often
-    predicts `c` for examples that have the same label as this one.
+    of suspects (`Suspects.suspicious`) estimates how many labels are wrong. The suspicion of an
+    example is the model's doubt, from −1 to 1 as in `audit`. The suspicion is higher if the model
+    often predicts `c` for examples that have the same label as this one.
 
     **Take a model that was not trained on these labels**, such as one trained on the other half of
     the data. A model does not find wrong labels that it has learned. You get a warning if the model
