@@ -154,8 +154,8 @@ def selective_backprop(
 
     An example whose loss exceeds a share `q` of the recent losses is trained on with probability
     `q ** beta`. This selects a share of about `rate = 1 / (beta + 1)` of all examples. A backward
-    pass costs about two forward passes, so training on everything costs three per example. With a
-    rate of 1/3, an example costs two on average: one for scoring and a third of three for training.
+    pass costs about two forward passes, so training on an example costs three. With a rate of 1/3,
+    an example costs two forward passes on average: one to score it, and 1/3 of three to train on.
 
     Args:
         rate: share of the examples to train on, in (0, 1]. Pass either `rate` or `beta`.
@@ -209,7 +209,7 @@ def stale_sb(
     Args:
         rate: share of the examples to train on, in (0, 1].
         epochs: n, the number of epochs for which a score is used; at least 1.
-        spread: score a different n-th of the examples in each epoch, not all in every n-th epoch.
+        spread: True scores another 1/n of the examples per epoch; False scores all every n epochs.
         recorded: whether training losses count as scores, too. If so, use
             `SelectiveLoader.loss_fn` as the loss of your loop, or call `SelectiveLoader.record`.
         draw: as for `random_backprop`.
@@ -328,16 +328,16 @@ def kath18(
             paper's B / b.
         measure: how examples are scored: by `"error-norm"` (the paper's upper bound of the
             gradient's norm) or by `"loss"`. An example is drawn in proportion to its score.
-        bias: in [0, 1]. An example drawn from n with probability `p` weighs `(n * p) ** -bias`. 1
-            makes the gradient unbiased. 0 uses no weights, as in the Selective-Backprop paper.
+        bias: in [0, 1]. A row that is drawn from n examples, with probability `p`, has the weight
+            `(n * p) ** -bias`. With 1, the gradient is unbiased. With 0, all weights are 1.
         schedule: when to sample. By default, only while sampling lowers the variance of the
             gradient enough to pay for scoring (`VarianceGate`). Readers of the paper report that
             its authors drew 128 of 640 examples on CIFAR, with a threshold of 1.5:
             `kath18(5, schedule=Schedule(gate=VarianceGate(threshold=1.5)))`.
 
     Source:
-        Katharopoulos and Fleuret 2018, arXiv:1803.00942. The defaults of `presample` and of the
-        gate are as in the authors' code.
+        Katharopoulos and Fleuret 2018, arXiv:1803.00942. The defaults of `presample` and
+        `VarianceGate` are as in the authors' code.
     """
     return Strategy("kath18", Forward(measure), Proportional(presample, bias), schedule)
 
@@ -345,7 +345,7 @@ def kath18(
 def infobatch(
     prune: float = 0.5, *, longer_steps: bool = True, schedule: Schedule = Schedule(end=0.875)
 ) -> Strategy:
-    """Of the examples with losses below the mean, skip some and give the others more weight.
+    """Skip some examples with losses below the mean loss, and give the others below it more weight.
 
     An example's loss is its last training loss, so there are no extra forward passes. Skipped
     examples are not loaded. Use `SelectiveLoader.loss_fn` as the loss of your loop. Or pass the
@@ -355,7 +355,7 @@ def infobatch(
         prune: probability of skipping an example whose loss is below the mean, in [0, 1); the
             paper's r. A kept example below the mean has the weight `1 / (1 - prune)`.
         longer_steps: True uses these weights, as published. A batch's mean weight is then above 1,
-            which lengthens optimiser steps. False scales all weights for an unbiased gradient.
+            which lengthens optimiser steps. False scales weights down, for an unbiased gradient.
         schedule: when to skip; by default until seven eighths of training are done, as in the
             paper. For this, pass `epochs=` to the loader.
 
@@ -379,8 +379,8 @@ def kakurenbo(
     loop, or call `SelectiveLoader.record`. Pass `epochs=` to the loader.
 
     Args:
-        share: the largest share of the examples to leave out, lowest losses first, in (0, 1). It is
-            `0.8 * share` after 0.3 of training, `0.6 * share` after 0.6, `0.4 * share` after 0.8.
+        share: the largest share of the examples to leave out, in (0, 1), lowest losses first. After
+            0.3, 0.6 and 0.8 of training, the limit is 0.8, 0.6 and 0.4 times this share.
         confidence: an example is left out only if the model predicts its true class with at least
             this probability, in [1/2, 1).
         scorer: scores the examples that were left out.
@@ -480,11 +480,11 @@ def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedu
     Use this strategy if a loss of 0 means a gradient of 0, as with a hinge loss. Then the model
     would learn nothing from the examples left out.
 
-    The scorer `Recorded(max_age)` needs no forward passes. An example with a training loss of 0 is
-    not loaded for `max_age` epochs, and then trained on again. In reinforcement learning, this can
-    skip prompts before answers are generated. If a right answer has a reward of 1, and others
-    less, record `1 - rewards.amin(1)` for rewards of shape `[prompt, answer]`. It is 0 for prompts
-    whose answers were all right.
+    The scorer `Recorded(max_age)` needs no forward passes. With it, an example whose training loss
+    is 0 is not loaded for `max_age` epochs, and then trained on again. In reinforcement learning,
+    it can skip prompts before answers are generated. If right answers have a reward of 1 and wrong
+    answers less, record `1 - rewards.amin(1)` as the loss, for rewards of shape `[prompt, answer]`.
+    This loss is 0 for prompts whose answers were all right.
 
     To drop rows of gradient 0 without changing the gradient of the batch, use `NonzeroRows`.
 
@@ -509,11 +509,11 @@ def auto(*, trim: bool = False, schedule: Schedule = FIRST_EPOCH) -> Strategy:
     is skipped only if the model gives its label a probability above 1/2. After being skipped for
     ten epochs, an example is trained on again.
 
-    In two cases, low losses count as higher, so that fewer examples are skipped. First, they count
-    as ever higher while training goes on. Once the average example has been trained on nine times,
-    learned examples are no longer skipped (`fades=` of `Recorded`): the model then knows most
-    examples by heart, and the others are mostly noise. Second, they count as higher in a class with
-    more than half of all examples, because it is easily guessed (`prior=` of `Recorded`).
+    In two cases, low losses are raised for this formula, so fewer examples are skipped. First, they
+    are raised ever more as training goes on. Once the average example has been trained on nine
+    times, learned examples are no longer skipped (`fades=` of `Recorded`): the model then knows
+    most examples by heart, and the others are mostly noise. Second, low losses are raised in a
+    class with more than half of all examples, which is easily guessed (`prior=` of `Recorded`).
 
     An example is dropped if its last two losses are so high that hardly any example with such
     losses is learned later. This is typical of wrong labels (`give_up=` of `Recorded`). No example
@@ -526,8 +526,8 @@ def auto(*, trim: bool = False, schedule: Schedule = FIRST_EPOCH) -> Strategy:
     Args:
         trim: whether to drop the examples with the highest losses, too, from the second epoch on.
             The first epoch estimates the share of wrong labels, and this share is dropped (`trim=`
-            of `Recorded`). Use `trim` with label smoothing (of 0.3, say): without it, a model
-            learns wrong labels by heart.
+            of `Recorded`). Use `trim` with label smoothing (of 0.3, say): without smoothing, a
+            model learns wrong labels by heart.
         schedule: when to skip; by default from the second epoch on.
     """
     scorer = Recorded(10, highest_of=2, give_up=HOPELESS, fades=FADES, prior=True, trim=trim)

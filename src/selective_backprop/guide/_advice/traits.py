@@ -35,7 +35,7 @@ class DataTraits:
 
     Attributes:
         sample: number of examples in the sample.
-        copies: share of the sample whose inputs exactly repeat those of an earlier example, in
+        copies: share of examples whose inputs exactly repeat the inputs of an earlier example, in
             [0, 1). None if inputs are not tensors, or if loading changes them at random.
         classes: number of classes; None if targets are not class numbers.
         effective_classes: the exponential of the entropy of the class shares. It equals `classes`
@@ -90,7 +90,7 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
     first examples are taken. The loader and all random generators are left as they were. If
     reading changes something in your data set, such as a counter, it stays changed.
 
-    Copies are counted within the sample, so the whole data set may have a larger share. Only
+    Copies are counted within the sample, so their share of the whole data set may be larger. Only
     `find_copies` finds near copies. The estimate of wrong labels assumes that easy examples are
     mislabelled as often as hard ones, and that copies of an example do not share its wrong label.
 

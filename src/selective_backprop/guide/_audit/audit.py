@@ -36,7 +36,7 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
             - Losses, `[look, example]` from the first look to the last, or `[example]` for a single
               look. NaN means that the model did not see the example. Losses must be at least 0 and
               on the scale of a cross-entropy: `p` is taken as exp(−loss), and `q` as 1 − `p`.
-              Divide losses on another scale by the loss of a clearly wrong example.
+              Divide losses on another scale by the loss of a clearly wrong prediction.
             - A loader's `ledger`: the weakest evidence, because it gives at most two looks at each
               example: the last loss recorded in training, and the last score of a selection pass.
 

@@ -23,8 +23,8 @@ def example_table(evidence: Doubts | Suspects | Ledger | Tensor | np.ndarray) ->
 
     - `suspicion`: from −1 to 1, as in `audit`.
     - `label_quality`: (1 − suspicion) / 2, in [0, 1]; the lower, the likelier the label is wrong.
-    - `is_label_issue`: true for the most suspicious examples, `Suspects.suspicious` in number. If
-      `audit` ranked the examples, it is true for those whose `label_quality` is below ½.
+    - `is_label_issue`: true for the suspects: the first `Suspects.suspicious` ranked examples. If
+      `audit` ranked the examples, the suspects are those with a `label_quality` below ½.
     - `looks`: how many times the model saw the example, as far as is known.
     - `given_label`, the last `predicted_label` and its `confidence`, unless only losses are known.
 

@@ -101,7 +101,7 @@ class Doubts:
 
         Args:
             indices: the rows' indices in the data set, such as `selection.indices`, on any device.
-                If a batch holds an example several times, `audit` gives its rows equal weights.
+                If a batch holds an example several times, `audit` gives these rows equal weights.
             outputs: logits of the rows.
             labels: the rows' class numbers, from 0.
 

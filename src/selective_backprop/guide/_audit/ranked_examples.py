@@ -45,7 +45,7 @@ class Suspects:
             never saw.
         indices: the examples' indices in the data set.
         suspicion: from −1 (the model was always sure of the label) to 1 (always sure of another
-            class). Above 0, the model believed another class more than the label. See `audit`.
+            class). If above 0, the model believed another class more than the label. See `audit`.
         looks: how many times the model saw each example, as far as is known.
         labels: the labels that the data set gives, right or wrong. `labels`, `predictions` and
             `confidences` are None if only losses are known.
@@ -205,7 +205,7 @@ class Suspects:
     def cuts(
         self, wrong: Bool[np.ndarray, " example"], shares: Sequence[float] = SHARES
     ) -> tuple[Cut, ...]:
-        """Count how many of the known wrong labels are among the most suspicious ones.
+        """Count how many of the examples known to be mislabelled are among the most suspicious.
 
         Args:
             wrong: true for each example of the data set that is mislabelled.
