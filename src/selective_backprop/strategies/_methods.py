@@ -465,8 +465,8 @@ def tail_sft(
 
     Source:
         Malladi et al. 2026, arXiv:2608.25756 (TailSFT). By default half of the examples are
-        skipped, as in TRL's example of the method. The paper's method takes the losses from the
-        step's own forward pass, so it saves only backward passes.
+        skipped, as in TRL's example of the method. The paper's method takes the losses from
+        each training step's forward pass, so it saves only backward passes.
     """
     if isinstance(initial, Tensor):
         initial = ReferenceLosses(initial)
@@ -495,8 +495,8 @@ def drop_zero(scorer: AbstractScorer = Forward(), *, schedule: Schedule = Schedu
 
     Source:
         Zheng et al. 2025, arXiv:2506.02177 (GRESO), for skipping prompts by earlier rewards. In
-        GRESO, a prompt is used more rarely each time it teaches nothing. Here `Recorded(max_age)`
-        always skips an example for `max_age` epochs.
+        GRESO, a prompt is used more rarely each time it teaches nothing. `Recorded(max_age)` always
+        skips an example for `max_age` epochs.
     """
     return Strategy("drop-zero", scorer, Nonzero(), schedule)
 

@@ -44,8 +44,8 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
         ConfigurationError: if `evidence` is empty or of another kind, or a loss is negative.
 
     Source:
-        Pleiss et al. 2020, arXiv:2001.10528, "area under the margin". At each look, they subtract
-        the highest logit of another class from the label's logit. They average the differences.
+        Pleiss et al. 2020, arXiv:2001.10528, "area under the margin". The authors average, over
+        all looks, the difference between the label's logit and the highest logit of another class.
     """
     if isinstance(evidence, Doubts):
         return rank_doubts(evidence.on_host())
