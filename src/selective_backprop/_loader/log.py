@@ -25,7 +25,7 @@ class Log:
     - `epoch`: the number of the epoch, from 0;
     - `candidates`, `loaded`, `scored` and `kept`: numbers of examples since training began.
       Candidates are all examples that your data loader offered, loaded or not;
-    - `rate`: the share of the candidates since the previous entry that were kept;
+    - `rate`: kept candidates, as a share of all candidates since the previous entry;
     - `cost`: the cost of all scoring and training so far. The unit is a forward pass of one
       example;
     - `plain_cost`: what training on every candidate would have cost, in the same unit;

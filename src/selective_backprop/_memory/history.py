@@ -93,9 +93,9 @@ class History:
             ties: whether remembered scores that equal a score count as lower than it.
 
         Returns:
-            Shares in [0, 1], float64. If scores have weights, these are shares of the total weight.
-            If no score is remembered, all shares are 1, as for a score above all others. The
-            host does not wait for the device.
+            Shares in [0, 1], float64. If remembered scores have weights, these are shares of the total
+            weight. If no score is remembered, all shares are 1, as for a score above all others.
+            The host does not wait for the device.
         """
         if not len(self):
             return torch.ones_like(scores, dtype=torch.float64)
@@ -110,8 +110,8 @@ class History:
         """Return how many remembered scores are lower than each score, and a table of shares.
 
         Entry `n` of the table is the share that `percentiles` returns if `n` remembered scores are
-        lower. If scores have no weights, the table stays the same object until the number of
-        remembered scores changes. The history must not be empty.
+        lower. If remembered scores have no weights, the table stays the same object until their
+        number changes. The history must not be empty.
         """
         if self._sorted is None:
             recent, weights = self.recent, self.weights

@@ -169,7 +169,7 @@ class Hide(AbstractSelector):
     Args:
         share: the largest share to hide at first, in (0, 1); the paper's F. After 0.3 of training,
             the limit is `0.8 * share`, after 0.6 it is `0.6 * share`, and after 0.8 it is
-            `0.4 * share`. It changes only between epochs.
+            `0.4 * share`. The limit changes only between epochs.
         confidence: the lowest probability of the true class at which an example is hidden, in
             [1/2, 1); the paper's τ.
         history: number of recent losses to rank against, at least 1. If the strategy remembers each
