@@ -235,8 +235,8 @@ class SelectiveLoader:
         Read this attribute before the loop: the wrapped loss recognises only batches that are
         yielded afterwards. It recognises them by their targets. Pass the targets of one of the last
         eight batches: all of them, or those of consecutive rows. You may also cast the targets of a
-        whole batch to another type, and squeeze or unsqueeze them. For other targets the wrapped loss
-        raises a `LossError` that names the likeliest cause.
+        whole batch to another type, and squeeze or unsqueeze them. For other targets the wrapped
+        loss raises a `LossError` that names the likeliest cause.
 
         The wrapped loss multiplies each loss by the weight of its row. If your loss is a mean of
         cross-entropies, the wrapped loss then divides the sum by the same number as your loss does:

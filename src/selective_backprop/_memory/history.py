@@ -93,8 +93,8 @@ class History:
             ties: whether remembered scores that equal a score count as lower than it.
 
         Returns:
-            Shares in [0, 1], float64. If remembered scores have weights, these are shares of the total
-            weight. If no score is remembered, all shares are 1, as for a score above all others.
+            Shares in [0, 1], float64. If remembered scores have weights, these are shares of the
+            total weight. If no score is remembered, all shares are 1, as for a score above all others.
             The host does not wait for the device.
         """
         if not len(self):
