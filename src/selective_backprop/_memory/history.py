@@ -94,8 +94,8 @@ class History:
 
         Returns:
             Shares in [0, 1], float64. If remembered scores have weights, these are shares of the
-            total weight. If no score is remembered, all shares are 1, as for a score above all others.
-            The host does not wait for the device.
+            total weight. If no score is remembered, all shares are 1, as for a score above all
+            others. The host does not wait for the device.
         """
         if not len(self):
             return torch.ones_like(scores, dtype=torch.float64)
