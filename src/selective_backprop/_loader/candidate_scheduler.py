@@ -18,14 +18,14 @@ def end_of(scheduler: Any) -> int | None:
 class CandidateScheduler:
     """Step a learning-rate schedule as often as you would without selection.
 
-    A `SelectiveLoader` yields fewer batches than your data loader, and often their number is not
-    known in advance. If the schedule took one step for each yielded batch, training would end
-    before the schedule does, at a learning rate that is far too high. This wrapper makes the
-    schedule take one step for each batch of your data loader, kept or skipped. Call
-    `scheduler.step()` after each training step, as before.
+    A `SelectiveLoader` yields fewer batches than your data loader, often a number that is not known
+    in advance. If the schedule took one step for each yielded batch, training would end before the
+    schedule does, at a learning rate that is far too high. This wrapper makes the schedule take one
+    step for each batch of your data loader, even if its examples are skipped. Call
+    `scheduler.step()` after each training step, as you would without the wrapper.
 
-    All other attributes, such as `state_dict`, are those of the inner scheduler. If the last
-    batches of training are skipped, the schedule lacks the steps for them.
+    All other attributes, such as `state_dict`, are those of the scheduler that you pass. If all
+    examples of training's last batches are skipped, the schedule's last steps are not taken.
 
     Args:
         scheduler: a scheduler of torch, or another object with `step()` and `last_epoch`. Make it
@@ -36,8 +36,8 @@ class CandidateScheduler:
 
     Raises:
         ConfigurationError: if the scheduler does not count steps (such as `ReduceLROnPlateau`), the
-            loader has no length, or `accumulation` is not a whole number of at least 1. Also if the
-            scheduler's number of steps does not fit the loader's `epochs=`.
+            data loader has no length, or `accumulation` is not a whole number of at least 1. Also
+            if the scheduler's number of steps does not fit the loader's `epochs=`.
 
     Example:
         >>> import torch, selective_backprop as sb

@@ -19,18 +19,18 @@ Write: TypeAlias = Callable[[Mapping[str, float], int], object]
 class Log:
     """Write statistics of selection to your experiment log.
 
-    Call it with the loader after each training step. Every `every` batches it writes one entry. The
+    Call it with the loader after each training step. It writes one entry per `every` batches. The
     names of the entry's values begin with `selection/`:
 
     - `epoch`: the number of the epoch, from 0;
     - `candidates`, `loaded`, `scored` and `kept`: numbers of examples since training began.
       Candidates are all examples that your data loader offered, loaded or not;
-    - `rate`: the share of candidates that were kept, since the previous entry;
+    - `rate`: kept candidates, as a share of all candidates since the previous entry;
     - `cost`: the cost of all scoring and training so far. The unit is a forward pass of one
       example;
     - `plain_cost`: what training on every candidate would have cost, in the same unit;
-    - `least_class`, once an epoch, if classes are known: for the class that selection favours
-      least, its share of the examples trained on, divided by its share of the data
+    - `least_class`, once an epoch, if classes are known: each class's share of the examples trained
+      on is divided by its share of the data, and the lowest of these ratios is written
       (`SelectiveLoader.class_visits`);
     - `wrong_labels`, once an epoch: the share of labels that look wrong
       (`SelectiveLoader.wrong_labels`);
@@ -38,8 +38,8 @@ class Log:
       are ranked against, if there are any.
 
     The step of an entry is the number of training batches so far. With several processes only rank
-    0 writes, and its entries cover its own share of the data. For each entry, the CPU waits once
-    for the GPU.
+    0 writes, and its entries cover its own share of the data. For each entry, the CPU waits for
+    the GPU.
 
     Args:
         to: a TensorBoard `SummaryWriter`, a Weights & Biases run, the `mlflow` module, or another

@@ -66,7 +66,7 @@ UNPINNED = (
 class SelectiveLoader:
     """Wrap a data loader, and yield full batches of the examples worth training on.
 
-    Iterate over it instead of your data loader. The examples that your data loader offers are
+    Iterate over this loader instead of yours. The examples that your data loader offers are
     called candidates. The current model scores each batch of candidates, usually by their losses,
     and the strategy chooses some of them. Chosen examples wait until they fill a training batch. If
     a strategy needs no scores from the current model, it chooses before loading, so skipped
@@ -109,11 +109,11 @@ class SelectiveLoader:
         nonfinite: what to do if a loss is infinite or NaN: `"raise"` an error, `"skip"` the
             example, or `"select"` it.
         stopwatch: counts the seconds spent on `"load"`, `"score"` and `"select"`.
-        process_group: the `torch.distributed` processes that share the data; by default all. Each
-            trains on the same number of batches, and the scores of all are ranked together.
+        process_group: the `torch.distributed` processes that share the data; by default all. They
+            train on equally many batches, and their scores are ranked together.
         overlap: let processes exchange scores while a batch is trained on. This has an effect only
             in epochs for which all processes know that they have equally many batches. It does not
-            change which examples are selected, but if a process fails, others notice a batch later.
+            change which examples are selected. If a process fails, the others notice a batch later.
         quiet: print nothing. By default, rank 0 prints to standard error. A line at the first batch
             says what is selected and how many steps to expect. Later lines say if labels look wrong
             or hardly anything is skipped.
@@ -233,10 +233,10 @@ class SelectiveLoader:
         """Your loss, wrapped so that it also weights and records losses; call it in your loop.
 
         Read this attribute before the loop: the wrapped loss recognises only batches that are
-        yielded afterwards. It recognises them by their targets. Pass all targets of one of the last
-        eight batches, or those of consecutive rows. You may also cast the targets of a whole batch
-        to another type, and squeeze or unsqueeze them. For other targets it raises a `LossError`
-        that names the likeliest cause.
+        yielded afterwards. It recognises them by their targets. Pass the targets of one of the last
+        eight batches: all of them, or those of consecutive rows. You may also cast the targets of a
+        whole batch to another type, and squeeze or unsqueeze them. For other targets the wrapped
+        loss raises a `LossError` that names the likeliest cause.
 
         The wrapped loss multiplies each loss by the weight of its row. If your loss is a mean of
         cross-entropies, the wrapped loss then divides the sum by the same number as your loss does:
@@ -245,9 +245,9 @@ class SelectiveLoader:
         all targets of a batch are ignored, the result is 0 instead of NaN.
 
         The recorded loss of a row is the mean over its tokens or pixels. Some strategies, such as
-        `auto`, read from it how probable the model finds the label, so they refuse losses other
-        than cross-entropies. For these strategies, the effect of label smoothing, class weights and
-        soft targets is removed from the recorded loss. It is then 0 at the lowest possible loss.
+        `auto`, compute from this loss how probable the model finds the label, so they refuse losses
+        other than cross-entropies. For these strategies, the effect of label smoothing, class
+        weights and soft targets is removed: a loss as low as possible is recorded as 0.
 
         With gradients off, your loss is called unchanged, and nothing is recorded. If the strategy
         neither weights nor remembers rows, your loss is also called unchanged. In that case losses
@@ -287,7 +287,7 @@ class SelectiveLoader:
 
     @property
     def candidate_batches(self) -> int | None:
-        """The number of batches of your data loader since training began, kept or skipped.
+        """The number of batches that your data loader has offered since training began.
 
         Past epochs count in full, even if left early. None if your data loader has no length.
         """
@@ -331,9 +331,9 @@ class SelectiveLoader:
     def scores(self) -> ScoreStats | None:
         """Statistics of the scores that candidates are ranked against; None before there are any.
 
-        A strategy that remembers the score of each example ranks against all of these, as they were
-        when the epoch began. Other strategies rank against recent scores. Reading this makes the
-        CPU wait for the GPU.
+        A strategy that remembers the score of each example ranks against all these scores, as they
+        were when the epoch began. Other strategies rank against recent scores. Reading this makes
+        the CPU wait for the GPU.
         """
         memory, history = self._parts.pipeline.memory, self._parts.history
         epoch_scores = None if memory is None else memory.epoch_scores
@@ -374,7 +374,7 @@ class SelectiveLoader:
         return length
 
     def lengths(self, epochs: int) -> list[int]:
-        """Return, for each of `epochs` epochs, how many batches it yields.
+        """Return how many batches this loader yields in each of `epochs` epochs.
 
         The first of these epochs is the running one or, between epochs, the next one.
 

@@ -90,12 +90,12 @@ class History:
 
         Args:
             scores: one per candidate, on the same device as the remembered scores.
-            ties: whether remembered scores that are equal count as lower.
+            ties: whether remembered scores that equal a score count as lower than it.
 
         Returns:
-            Shares in [0, 1], float64. If scores have weights, these are shares of the total weight.
-            If no score is remembered, all shares are 1, so that no candidate is left out. The host
-            does not wait for the device.
+            Shares in [0, 1], float64. If remembered scores have weights, these are shares of the
+            total weight. If no score is remembered, all shares are 1, as for a score above all
+            others. The host does not wait for the device.
         """
         if not len(self):
             return torch.ones_like(scores, dtype=torch.float64)
@@ -109,9 +109,9 @@ class History:
     ) -> tuple[Int64[Tensor, " candidate"], Float64[Tensor, " place"]]:
         """Return how many remembered scores are lower than each score, and a table of shares.
 
-        Entry `n` of the table is the share that `percentiles` returns for a score with `n` lower
-        ones. If scores have no weights, the table stays the same object until the number of
-        remembered scores changes. The history must not be empty.
+        Entry `n` of the table is the share that `percentiles` returns if `n` remembered scores are
+        lower. If remembered scores have no weights, the table stays the same object until their
+        number changes. The history must not be empty.
         """
         if self._sorted is None:
             recent, weights = self.recent, self.weights
@@ -128,7 +128,7 @@ class History:
         return places, self._even
 
     def percentiles_on_host(self, scores: Scores, *, ties: bool = False) -> np.ndarray:
-        """Do what `percentiles` does for scores on the CPU, and return a NumPy array."""
+        """Do the same as `percentiles`, but for scores on the CPU; return a NumPy array."""
         if self._sorted_on_host is None:
             if not len(self):
                 return np.ones(scores.shape[0])

@@ -28,7 +28,7 @@ _TWO_SIDED = 1.96  # standard errors of a 95 % interval
 
 
 class WrongShare(NamedTuple):
-    """The estimated share of labels that were drawn at random, as wrong labels often are.
+    """The estimated share of labels that look wrong, as if they had been drawn at random.
 
     Attributes:
         share: the estimate, in [0, 1].

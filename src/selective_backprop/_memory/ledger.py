@@ -44,7 +44,7 @@ class ClassVisits(NamedTuple):
 
     Attributes:
         classes: the class indices seen so far, ascending.
-        examples: number of examples of each class seen so far.
+        examples: number of examples seen so far, for each class.
         visits: how often the examples of each class were trained on, in all.
     """
 
@@ -320,18 +320,18 @@ class AwaitedLosses:
 
 
 class Ledger:
-    """The memory of each example's last scores, their epochs, and how often it was trained on.
+    """Remembers each example's last scores, their epochs, and how often it was trained on.
 
-    Scores of extra forward passes are kept apart from training losses: the model was in another
-    mode, and the example may have been augmented differently.
+    Scores of extra forward passes are kept apart from training losses, because in these passes the
+    model may be in another mode, and examples may be augmented differently.
 
-    Each score of an example takes 6 bytes, and counting how often it was trained on takes 2. An
-    example with one score takes 8 bytes. If several scores are remembered, one more byte notes
-    whether the loss of its last training is recorded. The class of an example takes 6 more bytes.
+    Each score of an example takes 6 bytes, and counting how often it was trained on takes 2, so an
+    example with one score takes 8. If several scores are remembered, one more byte notes whether a
+    loss was recorded since the example was last in a training batch. Its class takes 6 more bytes.
 
     Args:
         examples: number of examples in the data set.
-        depth: how many last scores and training losses of each example to remember, at least 1.
+        depth: how many scores and how many training losses to remember of each example, at least 1.
         first: whether to remember the first training loss of each example, too. This takes 4 more
             bytes per example.
 
@@ -371,8 +371,8 @@ class Ledger:
     def record(self, indices: RowIndices, losses: Tensor, epoch: int) -> None:
         """Remember training losses.
 
-        The first loss of an example after `hand_out` is added to its earlier losses. If the same
-        step computes more losses of the example, each replaces the one before.
+        The first loss of an example after `hand_out` is remembered beside its earlier losses. If
+        the same step computes more losses of the example, each replaces the one before.
 
         Args:
             indices: the data-set indices of the examples, on any device.

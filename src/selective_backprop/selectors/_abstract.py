@@ -30,14 +30,14 @@ class RunningSelector(ABC):
             scores: one score per candidate, never NaN. All are 0 if the strategy has no scorer. A
                 candidate without a known score has +inf.
             history: recent scores, including those of these candidates. If the strategy selects by
-                remembered scores, these are the finite scores of all examples, or 2^20 of them,
-                evenly spaced by rank.
+                remembered scores, the history holds the finite scores of all examples instead, or
+                2^20 of them, evenly spaced by rank.
             generator: the source of all random numbers, on the scores' device.
 
         Returns:
             The chosen candidates' positions in `scores`, ascending, and their weights. No position
             comes twice, unless the selector draws with replacement. With `Draw.EXACT`, there are
-            `context.quota(len(scores))` positions, with the context that `start` was given.
+            `context.quota(len(scores))` positions, where `context` is what `start` was given.
         """
 
     @abstractmethod
@@ -50,7 +50,7 @@ class RunningSelector(ABC):
 
 
 class Paced(ABC):
-    """A second base class, beside `RunningSelector`, if the rule changes during training."""
+    """A second base class, beside `RunningSelector`, for a rule that changes during training."""
 
     @abstractmethod
     def begin(self, progress: float) -> None:
@@ -70,7 +70,7 @@ class Terms:
         draw: with `Draw.EXACT`, a fixed number of rows is kept of each window, which is a group of
             `batch_size / rate` candidates. With `Draw.BERNOULLI`, whether a row is kept must not
             depend on the other rows of its window. A window is then one or several batches of your
-            data loader, or up to 2^17 examples of the data set if all scores are remembered.
+            data loader, or up to 2^17 examples if the strategy selects by remembered scores.
         history: number of recent scores that candidates are compared with; 0 if none are needed.
         history_type: the class that holds these recent scores. If the strategy selects by
             remembered scores, which have no order in time, a plain `History` holds them instead.

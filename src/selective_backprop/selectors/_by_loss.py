@@ -34,8 +34,8 @@ class Confident(AbstractSelector):
     probability of `2 * (1 - exp(-loss))`, but at least `floor`. A very high loss has no advantage
     over a medium one, because very high losses are often noise.
 
-    An example that scores minus infinity is never kept. `Recorded` gives this score to examples
-    whose labels look wrong.
+    An example that scores minus infinity is never kept. The scorer `Recorded` can give this score
+    to examples whose labels look wrong.
 
     Args:
         floor: the lowest probability of being kept, in (0, 1].
@@ -58,7 +58,7 @@ class Confident(AbstractSelector):
 
     @property
     def terms(self) -> Terms:
-        """The terms. Their `rate` lies halfway between 1 (kept early in training) and `floor`."""
+        """The rate is halfway between 1, the share kept early in training, and `floor`."""
         rate = (1.0 + self.floor) / 2.0
         reweights = self.correction > 0
         return Terms(rate, Draw.BERNOULLI, reweights=reweights, promises=False, confidence=True)
@@ -167,9 +167,9 @@ class Hide(AbstractSelector):
     class weights. If equal losses do not all fit into the share, a coin toss decides about each.
 
     Args:
-        share: the largest share to hide, in (0, 1); the paper's F. After 0.3 of training, the limit
-            is `0.8 * share`, after 0.6 it is `0.6 * share`, and after 0.8 it is `0.4 * share`. The
-            limit changes only between epochs.
+        share: the largest share to hide at first, in (0, 1); the paper's F. After 0.3 of training,
+            the limit is `0.8 * share`, after 0.6 it is `0.6 * share`, and after 0.8 it is
+            `0.4 * share`. The limit changes only between epochs.
         confidence: the lowest probability of the true class at which an example is hidden, in
             [1/2, 1); the paper's τ.
         history: number of recent losses to rank against, at least 1. If the strategy remembers each

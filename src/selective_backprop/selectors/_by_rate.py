@@ -165,9 +165,9 @@ class Percentile(AbstractSelector):
     Args:
         beta: selectivity, at least 0. With 0, everything is kept; with 1, about a half; with 2,
             about a third.
-        draw: `"exact"` draws one full batch from every `(beta + 1) * batch_size` candidates, by
-            probabilities as near to `q ** beta` as this fixed number allows. `"bernoulli"` tosses a
-            coin for each candidate, as the paper does, so the number of kept candidates varies.
+        draw: `"exact"` draws one full batch from every `(beta + 1) * batch_size` candidates, with
+            probabilities as near to `q ** beta` as a full batch allows. `"bernoulli"` tosses a coin
+            for each candidate, as the paper does, so the number of kept candidates varies.
         history: number of recent losses that a loss is ranked against, the paper's R; at least 1.
 
     Raises:
@@ -175,7 +175,7 @@ class Percentile(AbstractSelector):
 
     Source:
         Jiang et al. 2019, arXiv:1910.00762, section 3. As in the authors' code, a candidate's own
-        loss joins the recent losses before it is ranked, and no loss exceeds an equal one.
+        loss joins the recent losses before it is ranked, and equal ones do not count as exceeded.
     """
 
     beta: float
@@ -248,8 +248,8 @@ def selection_probability(
         ConfigurationError: if `beta` is negative or not a finite number.
 
     Source:
-        Jiang et al. 2019, arXiv:1910.00762, section 3. As in the authors' code, no loss exceeds an
-        equal one.
+        Jiang et al. 2019, arXiv:1910.00762, section 3. As in the authors' code, equal losses do
+        not count as exceeded.
 
     Example:
         >>> import torch
@@ -263,7 +263,7 @@ def selection_probability(
 @final
 @dataclass(frozen=True)
 class Proportional(AbstractSelector):
-    """Draw with replacement, with probabilities proportional to the scores.
+    """Draw candidates with replacement, with probabilities proportional to their scores.
 
     Each row of a batch is drawn from the same `n = presample * batch_size` candidates. A candidate
     whose score is a share `p` of the sum of all `n` scores is drawn with probability `p`, and its
