@@ -27,32 +27,32 @@ from selective_backprop.selectors import Nonzero
 
 
 class NonzeroRows:
-    """Leave out of each batch the rows whose gradient is exactly zero.
+    """Remove from each batch the rows whose gradient is exactly zero.
 
     A row's gradient is zero, for example, if its advantage is 0 (as in a GRPO group with equal
     rewards), its hinge loss is 0, none of its tokens counts, or PPO clips all of its tokens. With
     each batch you pass numbers, such as advantages. A row is a zero row if all its numbers are 0.
 
-    By default, zero rows are removed from each batch. `(selection.weights * losses).mean()` is
-    still the mean over all rows of the batch, so loss and gradient equal those of the whole batch,
-    up to rounding. If all rows are zero, one of them is kept. Your optimiser then takes a step with
-    a gradient of zero, as it would without selection, and under DDP each rank takes every step.
+    By default, you get each batch without its zero rows, and a `selection`. The gradient of
+    `(selection.weights * losses).mean()` is that of the whole batch's mean loss, up to rounding,
+    and the values are equal, too, if zero rows have a loss of 0. If all rows are zero, one is kept:
+    your optimiser takes a step with a gradient of zero, and under DDP each rank takes every step.
 
     With `backfill`, rows that are not zero wait until they fill a batch of `backfill` rows. You
-    take fewer steps, and each mean is over the rows of a full batch. With several ranks, a rank
-    gets a batch only when every rank has one, so all ranks must call this object equally often.
+    take fewer steps, each on the mean loss of a full batch. With several ranks, a rank gets a batch
+    only when every rank has one, so all ranks must call this object equally often.
 
-    Two things differ from training without selection: BatchNorm in training mode sees fewer rows,
-    and dropout draws other masks. If rows also have a second loss, such as a KL penalty or the
-    router loss of a mixture of experts, their gradients are not zero: do not leave them out.
+    Even without `backfill`, two things differ from training on whole batches: BatchNorm in training
+    mode sees fewer rows, and dropout draws other masks. If rows also have a second loss, such as a
+    KL penalty or the router loss of a mixture of experts, their gradients are not zero: keep them.
 
     Args:
         backfill: number of rows of a training batch, at least 1. By default, each batch is returned
             at once, without its zero rows.
-        refills: if this many calls in a row, at least 1, find no full batch of `backfill` rows, the
-            last of them returns the waiting rows as a smaller batch. On several ranks, the mean
-            loss is then over the rows of all ranks, and a rank without waiting rows gets a row of
-            weight 0. By default, rows wait without limit.
+        refills: if this many successive calls, at least 1, find no full batch of `backfill` rows,
+            the last of these calls returns the waiting rows as a smaller batch. On several ranks,
+            the mean loss is then over the rows of all ranks, and a rank without waiting rows gets a
+            row of weight 0. By default, rows wait without limit.
         whole: paths of the parts of a batch that are not divided into rows. A path consists of the
             keys, field names and positions that lead to a part, joined by dots.
         pad: maps the path of a tensor in the batch to the number that fills it up on the right, if
@@ -195,7 +195,7 @@ class NonzeroRows:
 
         Raises:
             ConfigurationError: if the state is damaged, or was saved with `backfill` and this
-                object has none. After an error, this object is unchanged.
+                object has none, or the reverse. After an error, this object is unchanged.
         """
         if self._buffer is None:
             Saved(state).fields()

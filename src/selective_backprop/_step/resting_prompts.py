@@ -20,8 +20,8 @@ class RestingPrompts(Sampler[int]):
     If all answers to a prompt get equal rewards, the prompt teaches nothing, and will probably
     teach nothing the next time. Each time that a prompt teaches nothing, its odds (the probability
     that it is drawn in the next pass) are multiplied by `explore`. The odds never fall below
-    `least`, so every prompt comes back. Once its answers get different rewards, its odds are 1
-    again. Pass this object as `sampler=` to the data loader of the prompts.
+    `least`, so every prompt comes back. Once a prompt's answers get different rewards, its odds are
+    1 again. Pass this object as `sampler=` to the data loader of the prompts.
 
     Each pass over the sampler draws anew. With several ranks, build a sampler with the same
     arguments on each rank, and record the rewards of all ranks in each sampler. Let each rank train
@@ -88,7 +88,7 @@ class RestingPrompts(Sampler[int]):
                 its rewards differ. Or Booleans, `[prompt]`, True if the prompt taught something.
 
         Raises:
-            ConfigurationError: if a number is negative, or not below the number of prompts.
+            ConfigurationError: if a prompt's number is negative, or too high for this sampler.
             LossError: if there is not one row of rewards for each prompt.
         """
         told = rewards.dtype == torch.bool and rewards.ndim == 1

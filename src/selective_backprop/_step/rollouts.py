@@ -57,7 +57,7 @@ def max_variance(rewards: Tensor, keep: int) -> Tensor:
 
     Args:
         rewards: finite numbers, `[prompt, answer]`.
-        keep: number of answers to keep per prompt, from 1 to the number of its answers.
+        keep: number of answers to keep per prompt, from 1 to the number of answers per prompt.
 
     Returns:
         Booleans, `[prompt, answer]`, on the device of `rewards`; in each row `keep` are True.

@@ -27,7 +27,7 @@ def rows_only(kept: Tensor, *modules: nn.Module) -> Generator[None]:
 
     Use it for modules in the last block of a transformer: the output projection of the attention,
     the norms after the attention, and the MLP. Do not pass a module of an earlier block, because
-    later blocks attend to all of its positions. Each module gets only the kept positions, of shape
+    later blocks attend to all positions. Each module gets only the kept positions, as a tensor
     `[1, kept, feature]`. Its output is 0 at all other positions, so a residual connection leaves
     them unchanged. At the kept positions, values and gradients are the same as without `rows_only`.
 

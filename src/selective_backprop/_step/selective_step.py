@@ -67,7 +67,7 @@ class SelectiveStep:
     optimiser step. To warm up, train on whole batches without a `SelectiveStep`.
 
     Args:
-        model: the model in training.
+        model: the model that you train.
         loss_fn: as for `SelectiveLoader`; may be None if `losses` is given.
         strategy: what to select; pass it `warmup_epochs=0`, because a step knows of no epochs.
         losses: `callable(model, batch)` that returns one loss per candidate, of shape
@@ -196,7 +196,7 @@ class SelectiveStep:
 
         Raises:
             ConfigurationError: if the state is damaged, or comes from an incompatible release or
-                a step with other parts. The message names the difference; the step is unchanged.
+                a step with another strategy or rank. After an error, the step is unchanged.
         """
         check_state("step", state, STATE_VERSION, self._built)
         _, _, seed, stats, past, selector, scorer = Saved(state).fields(

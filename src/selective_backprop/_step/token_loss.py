@@ -76,7 +76,7 @@ class TokenLoss:
 
     Source:
         Gradients made in the forward pass, chunk by chunk: Hsu et al. 2024, arXiv:2410.10989
-        (Liger Kernel). High entropies: Wang et al. 2025, arXiv:2506.01939.
+        (Liger Kernel). Tokens of high entropy: Wang et al. 2025, arXiv:2506.01939.
 
     Example:
         >>> import torch, selective_backprop as sb

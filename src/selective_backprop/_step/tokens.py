@@ -50,10 +50,10 @@ class TokenSelection:
     such as noise.
 
     If you call this object with your own losses, selection saves no compute, because the forward
-    and the backward pass run over all tokens. Tokens left out have a gradient of exactly 0.
-    `TokenLoss` computes the losses for you, and runs the head's backward pass over the kept tokens
-    only. With a rate, the CPU never waits for the GPU, tensor shapes never change, and
-    `torch.compile` makes one graph of the call.
+    and the backward pass run over all tokens. Tokens left out have a gradient of exactly 0. With a
+    rate, such a call never makes the CPU wait for the GPU, tensor shapes never change, and
+    `torch.compile` makes one graph of the call. `TokenLoss` computes the losses for you, and runs
+    the head's backward pass over the kept tokens only.
 
     Args:
         rate: share of a batch's tokens to keep, in (0, 1]. Of `n` tokens that count,
@@ -168,7 +168,7 @@ class TokenSelection:
 
     @torch.no_grad()
     def draw(self, scores: Scores) -> Choice:
-        """Choose some of the given tokens, all of which must count.
+        """Choose some of the given tokens; pass only tokens that count.
 
         Args:
             scores: one per token. With `rate=`, the tokens with the highest scores are kept. NaN

@@ -25,10 +25,10 @@ class RunningScorer(ABC):
 
     @abstractmethod
     def score(self, batch: Any, indices: RowIndices | None) -> Scores:
-        """Score one batch of candidates; a higher score means more useful to train on.
+        """Score one batch of candidates; candidates with higher scores are more useful to train on.
 
         Args:
-            batch: candidates to select from, structured like a training batch and on its device.
+            batch: candidates to select from, with a training batch's structure and device.
             indices: the candidates' indices in the data set; None if they are unknown.
 
         Returns:
@@ -44,7 +44,7 @@ class RunningScorer(ABC):
         """Continue from `state_dict()`."""
 
     def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"] | None:
-        """Return the score of every example when an epoch starts, before any example is loaded.
+        """Before an epoch loads any example, return the score of every example from memory.
 
         Args:
             ledger: the remembered scores and losses of all examples.
@@ -80,7 +80,7 @@ class RunningScorer(ABC):
 
     @property
     def agreement(self) -> Agreement | None:
-        """How far `score` agreed with exact scores in the last check; None before the first."""
+        """How far `score` agreed with exact scores in the last check; None before any check."""
         return None
 
     @property
@@ -106,10 +106,10 @@ class Needs:
         classes: whether it uses each example's class. Classes are known if targets are class
             indices, or floats of 0 (no) and 1 (yes).
         rescores: whether examples that an epoch skipped are scored at the end of this epoch.
-        model: whether it scores with the model in training; False if it has a model of its own.
-        plain_forward: whether each call of `score` runs exactly one forward pass of the whole
-            model in training. If False, the scorer is refused with FSDP, and with SyncBatchNorm in
-            training mode, because their forward passes wait for all processes.
+        model: whether it scores with the model that your loop trains, not with its own model.
+        plain_forward: whether each call of `score` runs exactly one forward pass of the whole model
+            that your loop trains. If False, the scorer is refused with FSDP and, if it scores in
+            training mode, with SyncBatchNorm: their forward passes wait for all processes.
         fresh: the share of candidates that `score` is called for in an average epoch, in (0, 1].
             Below 1 if the scorer takes some scores from memory.
 
@@ -196,7 +196,7 @@ class PassThrough(Delegating):
 
 
 class Stateless(RunningScorer):
-    """A running scorer without memory: its scores depend only on the batch and the indices."""
+    """A running scorer without memory: it keeps nothing from one call to the next."""
 
     def state_dict(self) -> dict[str, Any]:
         return {}

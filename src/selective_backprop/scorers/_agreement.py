@@ -16,8 +16,8 @@ class Agreement:
 
     Attributes:
         correlation: Spearman's rank correlation, in [-1, 1].
-        overlap: share of the candidates with the highest exact scores that also have the highest
-            approximate scores, in [0, 1]. Random scores overlap by about `rate`.
+        overlap: of the candidates with the highest exact scores, the share that also has the
+            highest approximate scores, in [0, 1]. With random scores it is about `rate`.
         rate: the share of a batch's scores that counts as the highest, in (0, 1].
         batches: how many batches were scored both approximately and exactly.
         candidates: how many candidates were scored both approximately and exactly.
@@ -31,7 +31,7 @@ class Agreement:
 
     @classmethod
     def between(cls, scores: Scores, exact: Scores, *, rate: float) -> "Agreement":
-        """Return how far two sets of scores of one batch agree; waits for the scores' device.
+        """Return how far two sets of scores of one batch agree; the CPU waits for their device.
 
         Args:
             scores: approximate scores, one per candidate. There must be at least one candidate.

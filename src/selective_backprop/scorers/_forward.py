@@ -50,17 +50,17 @@ class Forward(AbstractScorer):
     The pass runs without gradients. It does not change buffers, the train or eval mode of modules,
     or the random states of torch, NumPy and Python. The model's forward hooks do run. The pass uses
     the autocast precision that is active when your loop asks the loader for a batch. For another
-    precision, enter autocast inside your `losses=` function.
+    precision, enter autocast inside the function that you pass to the loader as `losses=`.
 
     Args:
         measure: `"loss"` or `"error-norm"` (see `Measure`). The error norm needs outputs
             `[candidate, class]`, and targets that are class numbers or class probabilities.
-        training: whether to leave modules in their current mode, normally training mode: dropout is
-            active, and BatchNorm uses the statistics of the batch. If False, eval mode is used.
+        training: whether to leave modules in their current mode, normally training mode. Dropout
+            is then active, and BatchNorm uses the batch's statistics. If False, eval mode is used.
 
     Raises:
-        ConfigurationError: if the measure is unknown or `training` is not a bool. When training
-            starts: if there is no model or no loss, or no outputs for the error norm.
+        ConfigurationError: if the measure is unknown or `training` is not a bool; or when
+            training starts, if there is no model or no loss, or no outputs for the error norm.
 
     Source:
         For the error norm: Katharopoulos and Fleuret 2018, arXiv:1803.00942, equation 20; Paul et
@@ -87,7 +87,7 @@ class Forward(AbstractScorer):
         return self.of(context.model, context)
 
     def of(self, model: nn.Module, context: Context) -> RunningScorer:
-        """Start scoring with `model`, which need not be the model in training."""
+        """Start scoring with `model`, which need not be the model that your loop trains."""
         measured, outputs = context.losses, context.outputs
         if self.measure is Measure.ERROR_NORM:
             if outputs is None:

@@ -37,8 +37,8 @@ class AbstractPredictor(ABC):
             epoch: the number of the epoch to predict for, later than all observed epochs.
 
         Returns:
-            Predicted scores; a higher score means more useful to train on. Only the order of the
-            scores counts. NaN for an example that was never scored.
+            Predicted scores, higher for examples more useful to train on. Strategies that rank
+            examples use only the order of the scores. NaN for an example that was never scored.
         """
 
 
@@ -48,8 +48,8 @@ class Average(AbstractPredictor):
     """Predict an exponentially weighted average of the last scores.
 
     Args:
-        decay: weight of each score relative to the next newer score, in [0, 1). With 0, the last
-            score itself is predicted.
+        decay: weight of each score divided by the weight of the next newer score, in [0, 1). With
+            0, the last score itself is predicted.
         depth: how many of the last scores are averaged, at least 1.
 
     Raises:
@@ -80,8 +80,8 @@ class GaussianProcess(AbstractPredictor):
 
     When an epoch starts, the process learns to predict the newest score of an example from its
     earlier scores, and from the numbers of epochs between scores. It then predicts the next score
-    in the same way. If an example has fewer than `depth - 1` scores, its last score is the
-    prediction. If fewer than 8 examples have `depth` scores, all predictions are last scores.
+    from the last `depth - 1` scores. If an example has fewer scores, its last score is the
+    prediction. If fewer than 8 examples have `depth` scores, every prediction is a last score.
 
     In each epoch, learning takes some dozens of steps of `O(points ** 3)` operations each, and
     predicting takes `O(examples * points)` operations.
@@ -89,8 +89,8 @@ class GaussianProcess(AbstractPredictor):
     Needs scikit-learn: `pip install 'selective-backprop[predict]'`.
 
     Args:
-        points: the largest number of examples to learn from, at least 8. If more examples
-            have enough scores, this many are picked, evenly spread from the lowest to the highest.
+        points: the largest number of examples to learn from, at least 8. If more examples have
+            `depth` scores, `points` of them are picked, spread evenly from low to high scores.
         depth: number of scores that are remembered of each example, at least 2. In learning, the
             newest score is the target.
 
@@ -154,25 +154,25 @@ class Crossing(AbstractPredictor):
     """Predict the probability that an example's next score is among the highest.
 
     When an epoch starts, a logistic regression learns to predict whether an example's newest score
-    is among the highest. Its inputs are the ranks of the example's earlier scores, and their
-    epochs. If an example has fewer than `depth - 1` scores, each missing input is taken to be its
-    average over the examples learned from.
+    is among the highest. Its inputs are the ranks of the example's earlier scores, and the numbers
+    of epochs between scores. If an example has fewer than `depth - 1` scores, each missing input is
+    set to the average of this input over the examples that were learned from.
 
-    Nothing can be learned if fewer than 8 examples have `depth` scores, or if the newest scores of
-    all or none of these are among the highest. An example's prediction is then the share of
+    Nothing can be learned if fewer than 8 examples have `depth` scores, or if all or none of these
+    examples have a newest score among the highest. An example's prediction is then the share of
     examples with a lower last score.
 
-    Each epoch takes `O(examples * log(examples))` operations to rank, and `O(points)` to learn.
+    In each epoch, ranking takes `O(examples * log(examples))` operations, and learning `O(points)`.
 
     Needs scikit-learn: `pip install 'selective-backprop[predict]'`.
 
     Args:
-        rate: the share of the examples that counts as the highest, in (0, 1]. Use the share that
+        rate: the share of the scores that counts as the highest, in (0, 1]. Use the share that
             your strategy keeps.
         depth: number of scores that are remembered of each example, at least 2. In learning, the
             newest score is the target.
-        points: the largest number of examples to learn from, at least 8. If more examples
-            have enough scores, this many are picked, evenly spread from the lowest to the highest.
+        points: the largest number of examples to learn from, at least 8. If more examples have
+            `depth` scores, `points` of them are picked, spread evenly from low to high scores.
 
     Raises:
         ConfigurationError: if a value is out of its range or scikit-learn is not installed.
@@ -189,7 +189,7 @@ class Crossing(AbstractPredictor):
         _check_installed("Crossing")
 
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
-        """Return the probabilities, or shares of lower scores if nothing can be learned."""
+        """Return the probabilities; if nothing is learned, the shares of lower last scores."""
         scores, epochs = observed.scores[: self.depth], observed.epochs[: self.depth]
         shares = np.stack([_shares_of_lower(lag) for lag in scores])
         pairs = _pick_pairs(scores, self.depth, self.points)

@@ -46,8 +46,8 @@ class Stale(AbstractScorer):
         scorer: computes the scores, such as `Forward()`.
         epochs: for how many epochs a score is valid, at least 1. With 1, every epoch computes new
             scores.
-        spread: whether to spread scoring over the epochs: each epoch scores another 1/`epochs` of
-            the examples. If False, all examples are scored in the same epoch, as in the paper.
+        spread: whether to spread scoring over the epochs: each epoch scores a different 1/`epochs`
+            of the examples. If False, every `epochs`-th epoch scores all, as in the paper below.
         recorded: whether the losses that training records also count as scores (see
             `SelectiveLoader.record`). The model computes these losses in training mode.
 
@@ -128,8 +128,8 @@ class Predicted(AbstractScorer):
     Args:
         scorer: computes the scores, such as `Forward()`.
         predictor: `Average()`, `GaussianProcess()` or `Crossing()`.
-        epochs: how many epochs after its last scoring an example is loaded and scored again, at
-            least 2.
+        epochs: number of epochs from one scoring of an example to the next, at least 2. In
+            between, the example's score is predicted.
 
     Raises:
         ConfigurationError: if a value is out of its range, `scorer` is not a scorer or remembers
@@ -185,7 +185,7 @@ class Recorded(AbstractScorer):
         rescore: a scorer, such as `Forward()`, that scores the skipped examples at the end of each
             epoch, which takes time. With None, skipped examples keep their old loss.
         highest_of: how many of an example's last recorded losses count, at least 1. The highest of
-            them is the score. A number above 1 guards against lucky guesses.
+            them is the score. A number above 1 guards against a loss that was low by chance.
         give_up: a share in (0, 1), such as 0.05, that decides which labels look wrong. Examples
             with such labels are given up: they score minus infinity, the lowest score. An example
             *recovers* if a loss above ln 2 is followed by a loss of at most ln 2. (At ln 2, the
@@ -194,8 +194,8 @@ class Recorded(AbstractScorer):
             with a loss at or above it, less than the share `give_up` recovers. An example is given
             up if its last `highest_of` losses all reach the limit. No example is given up before
             half of all examples, and half of its class, have a loss of at most ln 2. If `max_age`
-            is set, another 1/`max_age` of the given-up examples get their usual scores in each
-            epoch, to see whether they recover. With None, no example is given up.
+            is set, each epoch lets a different 1/`max_age` of the given-up examples have their
+            usual scores, to see whether they recover. If `give_up` is None, none are given up.
         fades: selection ends once examples have been trained on `fades + 1` times on average. The
             average leaves out examples that were never trained on. Until selection ends, low scores
             rise: an error `e = 1 - exp(-loss)` below 1/2 becomes `(2 * e) ** p / 2`, and `p` falls
@@ -204,10 +204,10 @@ class Recorded(AbstractScorer):
             `1 - exp(-loss)` below 1/2 in this class are multiplied by `0.5 / (1 - share)`, but rise
             to 1/2 at most; `share` is the class's share of the examples. The error of a model that
             always gives this class the probability `share` thus becomes 1/2.
-        trim: whether to give up the examples with the highest last losses, from the second epoch
+        trim: whether to give up the examples whose last losses are highest, from the second epoch
             on. Their share is the estimated share of wrong labels (`SelectiveLoader.wrong_labels`).
-            Without a clear estimate (`WrongShare.is_clear`), none are given up. No example of a
-            class is given up until half of the class's right labels are learned.
+            Without a clear estimate (`WrongShare.is_clear`), none is given up. No example of a
+            class is given up until half of the class's right labels have a loss of at most ln 2.
 
     Raises:
         ConfigurationError: if a value is out of its range or of the wrong type, if `rescore`

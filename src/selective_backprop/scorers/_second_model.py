@@ -98,7 +98,7 @@ class Excess(AbstractScorer):
 
     Raises:
         ConfigurationError: if reference losses are missing, or if `scorer` remembers scores and is
-            not `Recorded`. When training starts: if the data set and `reference` differ in size.
+            not `Recorded`; or when training starts, if `reference` and the data set differ in size.
 
     Source:
         Mindermann et al. 2022, arXiv:2206.07137 (reducible holdout loss).
@@ -182,23 +182,23 @@ class _RunningExcess(Delegating):
 @final
 @dataclass(frozen=True)
 class Proxy(AbstractScorer):
-    """Score each candidate by its loss under a proxy: a small model, trained beside the large one.
+    """Score each candidate by its loss under a proxy, a small model trained beside your own model.
 
     The proxy takes one optimiser step on every training batch that the loader yields, even before
     selection starts. It minimises the mean of its own losses. Its passes take time, too, so measure
-    whether it pays.
+    whether training is faster with it.
 
     Args:
-        make_model: a function that returns the proxy, which takes the same batches as the model.
+        make_model: a function that returns the proxy, which takes the same batches as your model.
         make_optimizer: a function that takes the proxy's parameters and returns an optimiser.
 
     Raises:
-        ConfigurationError: if an argument is not a function. When training starts: if there is no
-            loss function.
+        ConfigurationError: if an argument is not a function; or when training starts, if there is
+            no loss function.
 
     Source:
-        Coleman et al. 2020, arXiv:1906.11829. In the paper, the proxy selects before training; this
-        one learns during training.
+        Coleman et al. 2020, arXiv:1906.11829. In the paper, a proxy selects examples before the
+        model is trained; here, proxy and model are trained at the same time.
     """
 
     make_model: Callable[[], nn.Module]
@@ -215,11 +215,11 @@ class Proxy(AbstractScorer):
 
     @property
     def needs(self) -> Needs:
-        """What the scorer needs; it does not use the model in training."""
+        """What the scorer needs; it does not use your model."""
         return Needs(model=False)
 
     def start(self, context: Context) -> RunningScorer:
-        """Return a running scorer with a new proxy, on the device of the model in training."""
+        """Return a running scorer with a new proxy, on the device of your model."""
         if context.losses is None:
             raise ConfigurationError("Proxy() scores by losses; pass loss_fn= or losses=")
         with kept_random_streams(context.device):  # making a loader must not advance them
