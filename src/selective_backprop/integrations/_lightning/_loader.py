@@ -174,7 +174,7 @@ def selected_loss(
 
     Args:
         module: the module in training.
-        losses: one loss per row of the batch, `[row]`, with their gradients.
+        losses: one loss per row of the batch, `[row]`, not detached from the graph.
         targets: targets of the losses, as for `SelectiveLoader.record`.
         outputs: the model's outputs, `[row, class]`, as for `SelectiveLoader.record`. If the loss
             has label smoothing, class weights or probabilities as targets, strategies such as
@@ -184,8 +184,8 @@ def selected_loss(
         The mean of the losses, each multiplied by its row's weight.
 
     Raises:
-        LossError: if there is not one loss per row, or a loss is not finite with
-            `nonfinite="raise"`.
+        LossError: if there is not one loss per row, or if a loss is not finite although the
+            loader has `nonfinite="raise"`.
     """
     found = [part for part in module.trainer.callbacks if isinstance(part, SelectionCallback)]
     if not found or found[0].running is None or not module.trainer.training:
