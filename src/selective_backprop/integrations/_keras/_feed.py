@@ -118,8 +118,8 @@ class Recording:
     """Compute losses from the outputs of training steps, and record them in a loader.
 
     Inside its `with` block, a torch hook keeps the model's outputs of the current step. With
-    `excess`, it records how far each loss exceeds the lowest loss that its target allows. With
-    `classes`, it also records predicted and labelled classes.
+    `excess`, a loss is recorded as its excess over the lowest loss that its target allows. With
+    `classes`, predicted and labelled classes are recorded too.
     """
 
     def __init__(self, model: Any, loss: CompiledLoss, *, excess: bool, classes: bool) -> None:

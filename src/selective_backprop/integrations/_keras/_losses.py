@@ -39,7 +39,7 @@ class CompiledLoss:
     """The loss of a compiled model, for each example.
 
     If an example has several positions, its loss is the mean over them. Positions that Keras masks
-    or with class `ignore_class` are left out. The sample weight multiplies the loss, as in `fit`.
+    and positions of class `ignore_class` are left out. The sample weight multiplies the loss.
 
     Attributes:
         axes: number of axes that the latest losses had before the mean over positions.

@@ -44,8 +44,8 @@ class LightningLoader:
     selection. The trainer's options set the length of training.
 
     `len()` is exact in every epoch if the strategy draws an exact number of examples, by newly
-    computed scores or without scores. For other strategies it is unknown. Lightning then fetches
-    one batch ahead, and so this batch is scored before the current training step.
+    computed scores or without scores. Otherwise it raises `TypeError`. Lightning then fetches one
+    batch ahead, and so this batch is scored before the current training step.
 
     Args:
         loader: a `torch.utils.data.DataLoader`, of any data set, sampler and collate function.
@@ -169,8 +169,8 @@ def selected_loss(
     """Record the losses of a training batch's rows, and return their weighted mean.
 
     If the strategy reweights rows or selects by recorded losses, `training_step` must return what
-    this function returns. With other strategies, or without a `LightningLoader`, this is the plain
-    mean.
+    this function returns. With other strategies, or without a `LightningLoader`, it returns the
+    plain mean.
 
     Args:
         module: the module in training.
