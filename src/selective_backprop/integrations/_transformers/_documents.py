@@ -263,7 +263,7 @@ def find_packing(
 
 
 def find_lengths(dataset: Any) -> Lengths | None:
-    """Return the lengths of each row's documents; None if no row has more than one.
+    """Return the lengths of each row's documents; None if the data set is not packed.
 
     They come from the rows' `seq_lengths`, or from `position_ids`, which restart at each document.
     """
