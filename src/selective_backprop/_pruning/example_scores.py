@@ -44,8 +44,8 @@ class ExampleScores:
         scores: each example's mean score over the models, on the CPU.
         spread: each score's standard deviation over the models; 0 if there is one model.
         source: where the scores come from, in a few words.
-        cost: the cost of scoring, plus the costs of training that your `train` returned. The unit
-            is an epoch of plain training, which counts as three forward passes per example.
+        cost: the cost of scoring, plus the costs that your `train` function returned. The unit is
+            an epoch of plain training, which counts as three forward passes per example.
         uncharged: whether `cost` leaves out the training of at least one model.
     """
 
@@ -69,7 +69,7 @@ def el2n_scores(
     Your `make_model` and `train` make several models and train them, usually for a few epochs. Then
     each model scores every example once, in eval mode.
 
-    The score is the L2 norm of the predicted class probabilities minus those of the target. It is
+    The score is the L2 norm of a difference: predicted minus target class probabilities. It is
     averaged over the models: 0 if all models are sure and right, and √2 if all are sure and wrong.
 
     The first model scores a few examples before it is trained, so that errors in your code show up
@@ -116,9 +116,9 @@ def grand_scores(
 ) -> ExampleScores:
     """Score every example by the norm of its own gradient early in training.
 
-    The score is the L2 norm of the gradient of the example's loss with respect to all trainable
-    parameters, averaged over the models. This needs backward passes. `el2n_scores` approximates
-    the norm with forward passes only, at a third of the cost.
+    The norm is the L2 norm of the gradient of the example's loss with respect to all trainable
+    parameters. The score is its mean over the models. This needs backward passes. `el2n_scores`
+    approximates the norm with forward passes only, at a third of the cost.
 
     Gradients are computed in eval mode, so BatchNorm does not mix examples and dropout is off. As
     many gradients as fit into 256 MiB are computed at once.
@@ -165,7 +165,7 @@ def example_losses(
 ) -> Float32[Tensor, " example"]:
     """Return a model's loss on every example, from one forward pass over the data set.
 
-    `tail_sft(initial=…)` takes the losses of your model before training. `rho_loss` takes the
+    `tail_sft(initial=…)` takes the losses that your model has before training. `rho_loss` takes the
     losses of a model trained on other examples. The model runs in eval mode and is not changed.
 
     Args:

@@ -22,12 +22,12 @@ class Context:
         model: the model in training, or None if nothing is scored.
         losses: `callable(model, batch)` that returns one loss per example, `[candidate]`, on the
             model's device; None if nothing is scored.
-        outputs: `callable(model, batch)` that returns `(outputs, targets)`; None if not available.
+        outputs: `callable(model, batch)` that returns `(outputs, targets)`; None if there is none.
         device: the device that candidates are moved to; None if they stay where they are loaded.
         examples: number of examples in the data set, or None for a stream.
         rate: the share of the candidates that the strategy aims to keep; None if unknown.
-        checks: whether a scorer that approximates scores may check itself against exact ones. False
-            for a scorer inside another scorer that makes this check.
+        checks: whether a scorer that approximates scores may compare them with exact scores. False
+            for a scorer inside another scorer that compares.
 
     Raises:
         ConfigurationError: if a number is out of its range.
@@ -50,7 +50,7 @@ class Context:
         settle(self, check_number, "rate", above=0, most=1, optional=True)
 
     def quota(self, candidates: int) -> int:
-        """Return how many candidates to keep: a share `batch_size / window`, at least 1.
+        """Return how many candidates to keep: the share `batch_size / window`, but at least one.
 
         If `window` is None, all candidates are kept.
         """

@@ -15,8 +15,8 @@ from selective_backprop._core.types import Float64, Odds, RowIndices, RowWeights
 class Draw(NamedOption):
     """How many rows a draw yields.
 
-    `EXACT` takes a fixed number of rows from each window, the candidates for one batch. `BERNOULLI`
-    tosses a coin for each candidate, so the number varies.
+    A window holds the candidates for one training batch. `EXACT` takes a fixed number of rows from
+    each window. `BERNOULLI` tosses a coin for each candidate, so the number of rows varies.
     """
 
     EXACT = "exact"
@@ -164,7 +164,7 @@ def draw_exactly(odds: Odds, count: int, generator: torch.Generator) -> RowIndic
         generator: the source of all random numbers, on the odds' device.
 
     Returns:
-        Exactly `count` row positions, ascending, even if rounding changes the sum of the odds.
+        The positions of the drawn rows, ascending. There are `count`, however the odds are rounded.
 
     Raises:
         ConfigurationError: if the count is not a whole number from 0 to the number of rows.

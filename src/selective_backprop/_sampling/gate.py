@@ -68,15 +68,15 @@ class VarianceGate(AbstractGate):
 
     Until sampling pays, everything is trained on, and tau is computed from the losses or outputs
     that your loop passes to `SelectiveLoader.loss_fn` or `SelectiveLoader.record`. If your loop
-    passes none, some batches are scored. A batch's tau takes effect from the next batch on. On
-    CUDA, it does so one batch later, so that the host does not wait for the device.
+    passes none, some batches are scored to compute tau. A batch's tau takes effect from the next
+    batch on. On CUDA, it does so one batch later, so that the host does not wait for the device.
 
     Args:
         smoothing: weight of the old value in the moving average of tau, in [0, 1). The average
             starts at 0, so with a high smoothing, one high tau does not start selection.
-        probe_every: while sampling does not pay, one in this many batches is scored; at least 1.
-            The count begins anew when your loop passes a batch's losses or outputs. Scored batches
-            are trained on whole.
+        probe_every: a whole number of at least 1. While sampling does not pay, one in this many
+            batches is scored, and all of its rows are trained on. The count begins anew when your
+            loop passes a batch's losses or outputs.
         threshold: select while the average of tau is above this; None takes `(B + 3 b) / (3 b)`.
 
     Raises:

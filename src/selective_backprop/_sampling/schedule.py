@@ -24,7 +24,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class Schedule:
-    """When to select: after the warm-up epochs, and from `start` to `end` of training.
+    """When to select: after the warm-up epochs, and between `start` and `end` of training.
 
     Fractions of training count the examples that your data loader offers, not optimiser steps. So
     they do not depend on how many examples are skipped.
@@ -68,7 +68,7 @@ class Schedule:
             batches: number of batches of your data loader per epoch, or None if unknown.
 
         Raises:
-            ConfigurationError: if all batches would be trained on whole.
+            ConfigurationError: if no batch would ever be selected from.
         """
         if epochs is None:
             return

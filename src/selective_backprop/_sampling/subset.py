@@ -24,15 +24,15 @@ VERSION = 1
 class Subset:
     """The part of a data set that you keep.
 
-    Two subsets with equal contents are equal, also in different processes. The tensors are copied
-    to the CPU.
+    Two subsets with equal contents are equal, also in different processes. The tensors that you
+    pass are copied to the CPU.
 
     Args:
         indices: the data-set indices of the kept examples, none twice, in any order. They are
             stored as int64, ascending.
         examples: number of examples in the whole data set.
         scores: the scores by which you chose, one finite number for each example of the whole data
-            set. They are stored as float32 or float64. None if there are none.
+            set. They are stored as float32 or float64. None if you chose without scores.
         source: how you chose, in a few words.
         cost: cost of the scores, in epochs of training on everything; 0 if unknown.
 
@@ -128,7 +128,7 @@ class Subset:
         """Return the subset that `save` wrote. No code in the file is run.
 
         Raises:
-            DataError: if the file is missing or damaged, holds no subset, or has another version.
+            DataError: if the file is missing or damaged, or holds no subset that can be read.
         """
         content, names = _read(Path(path)), [each.name for each in fields(cls)]
         try:

@@ -30,11 +30,11 @@ Both: TypeAlias = tuple[RunningScorer, RunningScorer]  # cheap, and the exact on
 class Check:
     """When to compare the scores of `Pipelined` with exact scores, and when to warn.
 
-    The candidates of some batches are scored a second time, exactly. `Stats.checked` counts these
-    candidates. Training uses the scores of `Pipelined`. `SelectiveLoader.agreement` has the result.
-    Its `overlap` is the share of candidates with the highest exact scores that also have the
-    highest scores of `Pipelined`. If training selects a quarter of the candidates, for example, the
-    highest quarter of the scores counts as the highest. If its share is unknown, a third counts.
+    The model itself scores the candidates of some batches again, which gives their exact scores.
+    `Stats.checked` counts these candidates. Training uses the scores of `Pipelined`. The result is
+    `SelectiveLoader.agreement`. Of the candidates with the highest exact scores, its `overlap` is
+    the share that also has the highest scores of `Pipelined`. If training selects a quarter of the
+    candidates, the highest quarter is compared. If the selected share is unknown, it is a third.
 
     Args:
         batches: number of batches to compare, at least 1, beginning with the first batch.

@@ -64,7 +64,7 @@ def unpack_selected(saved: Saved, device: torch.device, *, selects: bool = True)
 
 
 def save_streams(device: torch.device) -> dict[str, Any]:
-    """Return the states of the random streams as plain data, with the device's if it is a GPU."""
+    """Return the states of the random streams, that of a GPU included, as plain data."""
     kind, keys, *place = np.random.get_state()
     return {
         "torch": torch.get_rng_state(),

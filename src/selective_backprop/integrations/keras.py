@@ -122,7 +122,7 @@ class SelectiveFit:
             epochs: as in Keras, the epoch to stop before: `epochs - initial_epoch` epochs run.
             verbose: as in Keras.
             callbacks: a list of callbacks.
-            validation_split: share of the arrays to validate on, taken from their end, in [0, 1).
+            validation_split: share of the rows to validate on, in [0, 1); the last rows are taken.
             validation_data: as in Keras.
             shuffle: whether arrays are shuffled; a loader has its own order.
             class_weight: loss weights by class number, if `x` is arrays.

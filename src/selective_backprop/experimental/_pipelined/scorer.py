@@ -49,7 +49,7 @@ class Pipelined(AbstractScorer):
     The work stays the same, so you save time only if a core or a part of the GPU would otherwise be
     idle. The copy takes the model's weights once in `every` scored batches, so scores lag behind
     training by fewer than `every + ahead` batches. The speed of scoring or training does not change
-    which weights score a batch. The weights take three times the memory: the model and two copies.
+    which weights score a batch. Memory holds the weights three times: in the model and two copies.
 
     The second process starts at the first scored batch. From then on, it gets new weights, but sees
     no other changes, such as changes to variables that `losses=` or `outputs=` read. It has random
@@ -62,15 +62,15 @@ class Pipelined(AbstractScorer):
 
     Args:
         scorer: the scorer that uses the copy, such as `Forward()`.
-        every: the copy is updated once in this many scored batches, at least 1. If `every` is less
-            than `ahead`, an update may wait for batches that are being scored.
+        every: number of scored batches from one update of the copy to the next, at least 1. If
+            `every` is less than `ahead`, an update may wait for batches that are being scored.
         ahead: number of candidate batches that are scored ahead, at least 1. With None, this is the
             number of candidate batches from which one training batch is selected, so that the next
             training batch is always being prepared.
         check: when to compare the scores with exact scores; None for never. Exact scores are those
             of the model itself, with the weights that it has when the scores are used. The compared
-            batches are spread over `every` scored batches, or follow each other if `every` is lower
-            than their number.
+            batches are spread over `every` scored batches. If `every` is lower than the number of
+            compared batches, they follow each other.
 
     Raises:
         ConfigurationError: if a value is out of its range, or if `scorer` remembers scores or has a

@@ -41,7 +41,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
         model: the model in training, as in `SelectiveLoader`.
         loss_fn: as in `SelectiveLoader`.
         strategy: what to select and when, such as `selective_backprop(rate=1/3)`.
-        name: name of the files in a saved state. Each loader of an accelerator needs its own name.
+        name: first part of the names of saved files. Each loader of an accelerator needs its own.
         options: further options of `SelectiveLoader`, by name.
 
     Raises:

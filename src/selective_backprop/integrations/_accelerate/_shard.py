@@ -33,14 +33,14 @@ SPLITS = ("tp_size", "cp_size", "sp_size")
 def own_shard(accelerator: Accelerator, loader: DataLoader[Any]) -> DataLoader[Any]:
     """Return a torch loader of this process's examples, ready for a `SelectiveLoader`.
 
-    In one process this is the loader itself, or the one inside a prepared loader. In several,
-    torch's `DistributedSampler` replaces its sampler, with the same seed in every process. It
-    shuffles if the loader did. All processes get equally many examples; a few examples come up
-    twice if there is a remainder.
+    With one process, this is the loader itself, or the one inside a prepared loader. With several,
+    a `DistributedSampler` with the same seed in every process replaces the loader's sampler, and
+    shuffles if the loader did. All processes get equally many examples. If the examples cannot be
+    divided evenly, a few come up twice.
 
     Args:
         accelerator: the accelerator of this process.
-        loader: prepared or not. With several processes, the loader of a stream must be prepared.
+        loader: a loader, prepared or not. With several processes, a stream's must be prepared.
 
     Raises:
         ConfigurationError: if selection does not support an option of the accelerator.

@@ -29,7 +29,7 @@ def check_scorer(strategy: Strategy) -> None:
 
 
 def check_model(model: Any, callbacks: Any) -> None:
-    """Refuse a model that cannot be trained on selected rows, and a `CallbackList`."""
+    """Refuse models that cannot be trained on selected rows, and refuse a `CallbackList`."""
     if not model.compiled:
         raise ConfigurationError("the model is not compiled; call model.compile(...) first")
     for layer in all_modules(model):

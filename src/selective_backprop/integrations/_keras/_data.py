@@ -35,7 +35,7 @@ class Rows(Dataset[Any]):
 
 
 def as_it_is(batch: Any) -> Any:
-    """Return a batch that needs no collating."""
+    """Return the batch as it is, because it needs no collating."""
     return batch
 
 
@@ -73,8 +73,8 @@ def join_arrays(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> tuple[
     """Return inputs, targets and any weights as tensors; each may be a structure of arrays.
 
     Raises:
-        ConfigurationError: if they differ in length or hold anything but numbers, or if both
-            kinds of weights are given.
+        ConfigurationError: if arrays differ in length or hold anything but numbers, or if both
+            `sample_weight` and `class_weight` are given.
     """
     if class_weight is not None:
         if sample_weight is not None:

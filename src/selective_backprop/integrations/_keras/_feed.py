@@ -22,9 +22,9 @@ class Feed:
     Args:
         loader: yields batches with their selection.
         first: a batch as the user's loader yields it, from which `fit` builds the model.
-        weighs: number of axes of the losses that row weights multiply; None to send no weights.
+        weighs: number of axes of the losses; None if no row weights multiply the losses.
         recording: records the losses of training; None if the strategy does not use them.
-        endless: whether `fit` counts steps, so that one epoch of the loader follows another.
+        endless: whether to yield epoch after epoch of the loader, because `fit` counts steps.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Feed:
         )
 
     def batches(self) -> Iterator[Any]:
-        """Yield an epoch's batches, or all if `endless`; before training, one for inspection."""
+        """Yield the batches of one epoch, or of all if `endless`; before training, only `first`."""
         if not self._started:
             ones = torch.ones(len(keras.tree.flatten(self._first)[0]))
             yield self._weighed(self._first, ones)
@@ -115,11 +115,11 @@ class _Stream(IterableDataset[Any]):
 
 
 class Recording:
-    """Record the losses of training in a loader, from the outputs that training computed.
+    """Compute losses from the outputs of training steps, and record them in a loader.
 
     Inside its `with` block, a torch hook keeps the model's outputs of the current step. With
-    `excess`, it records how far each loss exceeds the lowest loss that its target allows. With
-    `classes`, it also passes on predicted and labelled classes.
+    `excess`, a loss is recorded as its excess over the lowest loss that its target allows. With
+    `classes`, predicted and labelled classes are recorded too.
     """
 
     def __init__(self, model: Any, loss: CompiledLoss, *, excess: bool, classes: bool) -> None:

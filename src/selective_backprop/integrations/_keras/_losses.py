@@ -38,11 +38,11 @@ def _takes_mode(kind: type) -> bool:
 class CompiledLoss:
     """The loss of a compiled model, for each example.
 
-    If an example has several positions, its loss is their mean. Positions that Keras masks or that
-    `ignore_class` names are left out. The sample weight multiplies the loss, as in training.
+    If an example has several positions, its loss is the mean over them. Positions that Keras masks
+    and positions of class `ignore_class` are left out. The sample weight multiplies the loss.
 
     Attributes:
-        axes: number of axes of the last losses, before the mean over positions.
+        axes: number of axes that the latest losses had before the mean over positions.
         smoothing: the label smoothing of the loss, in [0, 1].
 
     Raises:
@@ -75,7 +75,7 @@ class CompiledLoss:
 
     @property
     def no_cross_entropy(self) -> str | None:
-        """The name of the loss if it is Keras's and no cross-entropy, else None."""
+        """The name of the loss if it is one of Keras's but no cross-entropy, else None."""
         return self._kind.name if self._kind is not None and not self._kind.entropy else None
 
     def of(

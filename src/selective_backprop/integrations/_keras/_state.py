@@ -34,8 +34,8 @@ def unpack(state: dict[str, Any], loader: SelectiveLoader, model: Any) -> None:
     """Continue from a state that `pack` returned.
 
     Raises:
-        ConfigurationError: if it is damaged, or of another loader or model. In this case nothing
-            is changed.
+        ConfigurationError: if the state is damaged, or of another loader or model. In this case
+            nothing is changed.
     """
     _, own, layers, streams = Saved(state).fields(*FIELDS)
     seeds, values = _seeds(model), layers.items()
@@ -62,7 +62,7 @@ def _seeds(model: Any) -> list[Any]:
 
 
 class Backup:
-    """The states at the start of the last epochs, in the folder of Keras's own backup.
+    """The latest states of selection, in the folder of Keras's own backup.
 
     Raises:
         ConfigurationError: if the folder is not on this machine.
@@ -92,7 +92,7 @@ class Backup:
 
 
 def find_backup(callbacks: list[Any]) -> Backup | None:
-    """Return a backup beside Keras's own; None if no callback makes one."""
+    """Return a backup beside that of Keras's `BackupAndRestore`; None without this callback."""
     for callback in callbacks:
         if isinstance(callback, keras.callbacks.BackupAndRestore):
             return Backup(callback.backup_dir)

@@ -14,10 +14,10 @@ class Watch(keras.callbacks.Callback):
     """Number the loader's epochs, and write selection's results into the epochs' logs.
 
     It must be the first callback, so that others find its numbers in the logs. `earlier` is a state
-    to continue from. It is used if it is of `fit`'s first epoch and no backup holds a state.
+    to continue from. It is used if `fit` begins with its epoch and no backup has that epoch.
 
     Attributes:
-        epoch: number of `fit`'s running epoch, or of the next one between epochs.
+        epoch: number of the epoch that `fit` runs; between two epochs, number of the next one.
         first: number of the epoch that `fit` began with.
     """
 
@@ -34,7 +34,7 @@ class Watch(keras.callbacks.Callback):
     ) -> Any:
         """Return all callbacks of a `fit`: this one, the user's, and the ones that Keras adds.
 
-        If `steps` is None, epochs differ in length, so the progress bar gets a new length in each.
+        If `steps` is None, epochs may differ in length, so each gives the bar a new length.
         """
         every = keras.callbacks.CallbackList(
             [self, *others],
@@ -54,7 +54,7 @@ class Watch(keras.callbacks.Callback):
         self.feed.start()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Number the epoch. At the first one, continue from a saved state if there is one."""
+        """Number the epoch. In the first epoch, continue from a saved state if there is one."""
         self.epoch = epoch
         if not self._begun:
             self._begun, self.first = True, epoch
@@ -81,7 +81,7 @@ class Watch(keras.callbacks.Callback):
         return pack(self.epoch, self.feed.loader, self.model)
 
     def progress(self, epochs: int, steps: int | None) -> float:
-        """Return the fraction of training that is done: of its steps if given, else of epochs."""
+        """Return the done fraction of training, by steps if `steps` is given, else by epochs."""
         if steps is None:
             return self.epoch / epochs
         return (self.first * steps + self.feed.steps) / (epochs * steps)

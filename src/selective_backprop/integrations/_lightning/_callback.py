@@ -24,7 +24,7 @@ class SelectionCallback(Callback):
     At the end of each epoch it logs, through `self.log`:
 
     - `selection/rate`: the share of the examples that was trained on. Selected examples that are
-      left for the next epoch count there;
+      left for the next epoch count in that epoch;
     - `selection/cost`: the cost of scoring and training since training began. The unit is a forward
       pass of one example; a backward pass counts as two;
     - `selection/plain_cost`: what training on every example would have cost, in the same unit;
@@ -38,7 +38,7 @@ class SelectionCallback(Callback):
     number of steps without selection. The callback then steps it for skipped examples as well
     (`CandidateScheduler`), so that the schedule ends with the last epoch.
 
-    If the next epoch has another number of batches, Lightning calls `train_dataloader()` again.
+    If the number of batches changes with an epoch, Lightning calls `train_dataloader()` again.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class SelectionCallback(Callback):
 
     @property
     def running(self) -> Passes | None:
-        """The passes of the current training; None before it, or if nothing is selected."""
+        """The passes of the current training; None before training, or if nothing is selected."""
         return self._passes
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -83,7 +83,7 @@ class SelectionCallback(Callback):
         self._trainer, self._passes, self._loader, self._put_streams = trainer, None, None, None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Refuse other loaders, and restore the random streams from a checkpoint."""
+        """Refuse all loaders but a `LightningLoader`, and restore saved random streams."""
         if self._loader is None or trainer.train_dataloader is not self._loader:
             found = type(trainer.train_dataloader).__name__
             raise ConfigurationError(
@@ -209,7 +209,7 @@ def measure(before: Stats, loader: SelectiveLoader) -> dict[str, float]:
 
 
 def find_callback(trainer: Trainer) -> SelectionCallback:
-    """Return the one callback of a trainer.
+    """Return the one `SelectionCallback` of a trainer.
 
     Raises:
         ConfigurationError: if there is none, or more than one.

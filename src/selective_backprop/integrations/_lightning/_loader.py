@@ -44,8 +44,8 @@ class LightningLoader:
     selection. The trainer's options set the length of training.
 
     `len()` is exact in every epoch if the strategy draws an exact number of examples, by newly
-    computed scores or without scores. For other strategies it is unknown. Lightning then fetches
-    one batch ahead, and so this batch is scored before the current training step.
+    computed scores or without scores. Otherwise it raises `TypeError`. Lightning then fetches one
+    batch ahead, and so this batch is scored before the current training step.
 
     Args:
         loader: a `torch.utils.data.DataLoader`, of any data set, sampler and collate function.
@@ -169,12 +169,12 @@ def selected_loss(
     """Record the losses of a training batch's rows, and return their weighted mean.
 
     If the strategy reweights rows or selects by recorded losses, `training_step` must return what
-    this function returns. With other strategies, or without a `LightningLoader`, this is the plain
-    mean.
+    this function returns. With other strategies, or without a `LightningLoader`, it returns the
+    plain mean.
 
     Args:
         module: the module in training.
-        losses: one loss per row of the batch, `[row]`, with their gradients.
+        losses: one loss per row of the batch, `[row]`, not detached from the graph.
         targets: targets of the losses, as for `SelectiveLoader.record`.
         outputs: the model's outputs, `[row, class]`, as for `SelectiveLoader.record`. If the loss
             has label smoothing, class weights or probabilities as targets, strategies such as
@@ -184,8 +184,8 @@ def selected_loss(
         The mean of the losses, each multiplied by its row's weight.
 
     Raises:
-        LossError: if there is not one loss per row, or a loss is not finite with
-            `nonfinite="raise"`.
+        LossError: if there is not one loss per row, or if a loss is not finite although the
+            loader has `nonfinite="raise"`.
     """
     found = [part for part in module.trainer.callbacks if isinstance(part, SelectionCallback)]
     if not found or found[0].running is None or not module.trainer.training:

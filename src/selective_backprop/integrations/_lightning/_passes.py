@@ -49,7 +49,7 @@ class Passes:
         sized: whether the length of every epoch is known before it begins.
 
     Attributes:
-        selection: the selection of the current training batch; None before the first.
+        selection: the selection of the current training batch; None before the first batch.
         filed: whether the current training batch's losses went through `loss`.
         idle: whether no batch was fetched from the loader yet.
         before: the loader's counts when the current pass began.
@@ -81,7 +81,7 @@ class Passes:
         self._lives_on_losses = terms.reweights or (needs is not None and needs.recordings)
 
     def length(self) -> int:
-        """Return the number of batches of the current pass, or of the next between passes.
+        """Return the number of batches of the current pass; between passes, of the next one.
 
         Raises:
             TypeError: if the strategy does not know this number before every epoch.
@@ -110,7 +110,7 @@ class Passes:
         """Note that training on the oldest fetched batch starts now.
 
         Raises:
-            LoaderError: if none was fetched, which means that the batch is another loader's.
+            LoaderError: if no fetched batch is left: training must be using another loader's.
         """
         if not self._ahead:
             raise LoaderError(
@@ -123,7 +123,7 @@ class Passes:
     def loss(self, losses: Tensor, targets: Tensor | None, outputs: Tensor | None) -> Tensor:
         """Return the weighted mean of the current batch's losses, and record the losses.
 
-        With `outputs`, they are recorded without label smoothing, class weights and soft targets.
+        Strategies such as `auto` record plain cross-entropies instead, computed from `outputs`.
 
         Raises:
             LossError: if there is not one loss per row.

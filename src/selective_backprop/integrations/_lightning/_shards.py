@@ -19,7 +19,7 @@ def as_lightning_would(loader: DataLoader[Any], trainer: Trainer) -> DataLoader[
     `DistributedSampler`. Workers are seeded if `seed_everything(workers=True)` was called.
 
     Raises:
-        LoaderError: if the order of the loader's sampler cannot be divided.
+        LoaderError: if the loader's sampler cannot be divided among the ranks.
     """
     batches, sampler = loader.batch_sampler, loader.sampler
     held = (batches, getattr(batches, "sampler", None), sampler)

@@ -57,7 +57,7 @@ def length_of_training(
     """Return the length of training: `epochs` or `progress`, as `SelectiveLoader` takes them.
 
     If `max_steps` may end training, `progress` returns the fraction of the steps or of the epochs
-    that is done, whichever is larger. Otherwise `epochs` is known.
+    that is done, whichever is larger. Otherwise `epochs` is `max_epochs`, or None if unlimited.
 
     Raises:
         ConfigurationError: if the length is unknown but the strategy needs it.
@@ -87,7 +87,7 @@ def knows_lengths(strategy: Strategy, nonfinite: NonFinite, *, by_steps: bool) -
     Args:
         strategy: what to select and when.
         nonfinite: `SKIP` leaves out rows, so the number is unknown.
-        by_steps: whether `max_steps` may end training, so a fraction of it is not a whole epoch.
+        by_steps: whether `max_steps` may end training; selection may then start within an epoch.
     """
     needs, terms, schedule = strategy.needs, strategy.selector.terms, strategy.schedule
     if terms.keeps_everything:

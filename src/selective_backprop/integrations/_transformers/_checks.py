@@ -67,9 +67,9 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
 
 
 def collate_two(loader: DataLoader[Any]) -> Any:
-    """Return a batch of the first example twice, without using random streams; None for a stream.
+    """Return a batch with the first example twice; None for an iterable data set.
 
-    Two examples show whether the collator joins examples into one row.
+    Two examples show whether the collator joins examples into one row. Random streams are restored.
     """
     if isinstance(loader.dataset, IterableDataset) or loader.collate_fn is None:
         return None
@@ -78,10 +78,10 @@ def collate_two(loader: DataLoader[Any]) -> Any:
 
 
 def find_padding(batch: Any, tokenizer: Any, given: Mapping[str, float] | None) -> dict[str, float]:
-    """Return the padding value by key, for joining rows of different lengths.
+    """Return the padding value of each key, for joining rows of different lengths.
 
-    Collators that pad to a batch's longest row leave batches of different widths. The keys of a
-    collated batch get their usual padding value, unless `given` has another.
+    Collators that pad to a batch's longest row leave batches of different widths. Each key of a
+    collated batch gets its usual padding value, unless `given` has another.
     """
     given = dict(given or {})
     if not isinstance(batch, Mapping):

@@ -103,7 +103,7 @@ class Packing:
         documents: the data set of documents.
         per_batch: number of documents in a training batch: as many as the loader's batches have
             on average.
-        most: the most tokens in a training batch: as many as in a batch of the longest rows. None
+        most: highest number of tokens in a training batch: as in a batch of the longest rows. None
             if each row is one document.
         collate: joins documents into one row.
         accelerator: the accelerator of this process.
@@ -126,7 +126,7 @@ class Packing:
         return bool(self.accelerator.gather(each).all())
 
     def cut(self, waiting: list[Selected]) -> tuple[Selected, list[Selected]]:
-        """Return a batch of the first documents, filled with later ones that fit, and the rest."""
+        """Return a batch of the first documents and later ones that fit, and the documents left."""
         if self.most is None:
             return waiting[0], waiting[1:]
         room, fits, rest = self.most, [], []
@@ -171,7 +171,7 @@ class Packing:
         return each
 
     def loader(self, rows: DataLoader[Any]) -> DataLoader[Any]:
-        """Return a loader that draws padded documents like the given loader draws rows.
+        """Return a loader that draws padded documents as the given loader draws rows.
 
         Raises:
             ConfigurationError: if the loader's sampler orders rows by their contents.
@@ -263,9 +263,9 @@ def find_packing(
 
 
 def find_lengths(dataset: Any) -> Lengths | None:
-    """Return the lengths of each row's documents; None if no row has more than one.
+    """Return the lengths of each row's documents; None if the data set is not packed.
 
-    They come from the rows' `seq_lengths`, or from `position_ids`, which restart with a document.
+    They come from the rows' `seq_lengths`, or from `position_ids`, which restart at each document.
     """
     row = dataset[0]
     if not isinstance(row, Mapping):

@@ -68,7 +68,7 @@ class ElementLosses:
     lengths: Int[Tensor, " document"] | None = None
 
     def per_row(self) -> Scores:
-        """Return each row's mean over its counted elements; 0 if no element counts."""
+        """Return the mean loss of each row's counted elements; 0 if no element counts."""
         if self.lengths is None:
             return self.losses.sum(1) / self.counted.sum(1).clamp(min=1)
         sums = self.losses.new_zeros(2, len(self.lengths))
@@ -100,9 +100,9 @@ class ModelLosses:
     Attributes:
         target: the kind of the model's labels.
         smoothing: the label smoothing, in [0, 1].
-        fused: the model has TRL's fused head, which returns only the labels' log-probabilities.
-        confidence: the losses must say how sure the model is. The loss of a row of yes-or-no labels
-            is then a sum over the labels: how far each loss exceeds the lowest that is possible.
+        fused: whether the model has TRL's fused head, which returns only labels' log-probabilities.
+        confidence: whether losses must say how sure the model is. The loss of a row of yes-or-no
+            labels is then a sum over the labels: how far each loss exceeds its lowest value.
     """
 
     target: Target
@@ -172,9 +172,9 @@ class ModelLosses:
     ) -> Float[Tensor, ""]:
         """Return the loss of a batch whose rows have weights.
 
-        As in the model's own loss, the sum is divided by a number of elements: `items`, which
-        counts the whole update, or the number in this batch if `items` is None. Dividing by the sum
-        of the weights would make a strategy that reweights biased.
+        As in the model's own loss, the sum of the losses is divided by the number of elements in
+        the update, which is `items`. If `items` is None, it is divided by the number in this batch.
+        Dividing by the sum of the weights would bias the gradient.
         """
         elements = self.of(outputs, batch, model)
         total = elements.weighted_sum(weights)
@@ -214,7 +214,7 @@ class OwnLosses:
 
     Attributes:
         function: computes the losses from a model's outputs and their batch.
-        fused: the model has TRL's fused head, and the function takes the outputs of this head.
+        fused: whether the model has TRL's fused head, whose outputs the function then takes.
     """
 
     function: RowLosses
@@ -251,7 +251,7 @@ def model_inputs(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_fused_head(model: Any) -> bool:
-    """Return whether TRL has given a model its fused head. Call this before it is prepared."""
+    """Return whether a model has TRL's fused head. Call this before the model is prepared."""
     inside: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
     return "fused_lm_head" in inspect.signature(inside.forward, follow_wrapped=False).parameters
 

@@ -34,7 +34,7 @@ from selective_backprop.strategies import Strategy
 
 
 class TrainerSelection:
-    """Select in a Trainer's own loader, with the options of a `SelectiveTrainer`."""
+    """Select from a Trainer's own loader, with the options of a `SelectiveTrainer`."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class TrainerSelection:
 
     @contextmanager
     def training(self, checkpoint: str | bool | None) -> Generator[None]:
-        """Set the Trainer's arguments as selection needs them while the body runs training.
+        """Set the Trainer's arguments as selection needs them while the `with` body trains.
 
         Args:
             checkpoint: the folder to continue from; True for the last one; None or False for none.
@@ -90,7 +90,7 @@ class TrainerSelection:
         """Return the batches to train on, selected from the Trainer's own loader.
 
         Raises:
-            ConfigurationError: if the number of steps is unknown and not given.
+            ConfigurationError: if the number of steps is unknown and `max_steps` is not set.
             LoaderError: if the strategy cannot work with the data set.
         """
         trainer, strategy = self._trainer, self._strategy
@@ -168,9 +168,9 @@ class TrainerSelection:
     def listening(
         self, model: Any, selection: Selection, batch: Mapping[str, Any]
     ) -> Generator[None]:
-        """Record the losses of the outputs that the model returns in the body.
+        """Record the losses of the outputs that the model returns in the `with` body.
 
-        `compute_loss` could return the outputs too, but TRL's would compute them a second time.
+        `compute_loss` could return the outputs too, but TRL's `compute_loss` computes them twice.
         """
         if not self._records:
             yield
@@ -231,7 +231,7 @@ class TrainerSelection:
             state.epoch = float(self._trainer.args.num_train_epochs)
 
     def follow(self, scheduler: Any) -> None:
-        """Step a schedule as often as without selection, if the number of steps was unknown."""
+        """If the number of steps was unknown, step a schedule as often as without selection."""
         updates = self._updates
         while (
             updates is not None and updates.counts_candidates and scheduler.last_epoch < updates.due

@@ -29,14 +29,14 @@ class TokenLossTrainer(Trainer):
         args: positional arguments of the Trainer.
         rate: share of the labelled tokens in each batch to train on, in (0, 1]. The tokens with the
             highest losses are kept.
-        entropy: keep the tokens with the highest entropy of the prediction, not the highest loss.
+        entropy: keep the tokens whose predictions have the highest entropy, not the highest loss.
         chunk: number of tokens whose logits are held at once, as for `TokenLoss`.
         options: keyword arguments of the Trainer.
 
     Raises:
         ConfigurationError: if the model is not a causal language model with a plain head, an option
-            is out of its range, or the Trainer has another loss. At the first batch: if the model
-            changes its logits after its head.
+            is out of its range, or the Trainer's loss is not the plain cross-entropy of tokens. At
+            the first batch: if the model changes its logits after its head.
     """
 
     def __init__(

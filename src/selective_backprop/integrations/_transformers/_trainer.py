@@ -83,7 +83,7 @@ class SelectiveTrainer(Trainer):
         """Return batches of selected examples from the Trainer's own loader.
 
         Raises:
-            ConfigurationError: if the number of steps is unknown and not given.
+            ConfigurationError: if the number of steps is unknown and `max_steps` is not set.
             LoaderError: if the strategy cannot work with the data set.
         """
         return self.selection.wrap(super().get_train_dataloader())

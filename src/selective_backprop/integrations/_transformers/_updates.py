@@ -22,8 +22,8 @@ class Updates:
     """The iterable that the Trainer trains on: each pass yields the batches of whole updates.
 
     The Trainer fetches all batches of an update before it trains on the first. This iterable has no
-    length, because the Trainer would expect every epoch to have the same. If an epoch ends within
-    an update, its batches wait for the first batches of the next epoch.
+    length, because the Trainer would expect the same length of every epoch. If an epoch ends within
+    an update, the update's batches wait for the first batches of the next epoch.
 
     Args:
         loader: yields `(batch, selection)`; each batch is a mapping.

@@ -33,7 +33,7 @@ def needs_every_completion(trainer: Any, *, options: bool) -> bool:
     """Return whether a term of the loss depends on every completion, and warn if so.
 
     Raises:
-        ConfigurationError: if it does, and options that choose completions are given.
+        ConfigurationError: if a term does, and options that choose completions are given.
     """
     for name, off in OFF.items():
         found = getattr(trainer, name, off)

@@ -17,7 +17,7 @@ class PromptStream(Sampler[int]):
     the number of steps is known. With refills, an epoch uses more than one pass.
 
     Args:
-        resting: draws the passes, in the same order on all ranks.
+        resting: draws the prompts of each pass, in the same order on all ranks.
         prompts: number of prompts.
         batch: number of prompts that are answered at once.
         answers: how many times each prompt of a batch is repeated in a row.

@@ -32,11 +32,11 @@ def groups_with_gradient(batch: Batch, answers: int) -> Tensor:
 
 
 def fill(batch: Batch, more: Batch, answers: int) -> Batch:
-    """Replace the prompts of a batch that have no gradient by prompts of another batch.
+    """Replace a batch's prompts without a gradient by prompts of another batch.
 
     Args:
         batch: completions, `answers` to each prompt in turn.
-        more: further completions, of any width; prompts with a gradient are taken in order.
+        more: the other batch, of any width; its prompts with a gradient are taken in order.
         answers: number of completions to a prompt.
     """
     empty = (~groups_with_gradient(batch, answers)).nonzero().flatten()
@@ -83,13 +83,13 @@ def regroup(
     Gradients are synchronised in an update's last micro-batch, so empty ones come first.
 
     Args:
-        batches: micro-batches of one update, equally large; tensors of one row per completion, or
-            without an axis.
-        count: number of completions to keep, at least 1, and at least all with a gradient. Further
-            ones have a gradient of zeros.
+        batches: micro-batches of one update, equally large. Their tensors have one row per
+            completion, or no axis.
+        count: number of completions to keep: at least 1, and at least as many as have a gradient.
+            If it is higher, some without a gradient are kept too.
         loss: name of the trainer's loss, which says what it is divided by.
         multiple: the widths of completions stay multiples of this number.
-        complete: adds to a batch of kept completions what is computed only for these.
+        complete: adds to a batch of kept completions what is computed for kept ones only.
     """
     size = len(batches[0]["advantages"])
     whole = {

@@ -39,30 +39,30 @@ SAVED = "prompts.pt"  # a file in a checkpoint
 class NonzeroRollouts:
     """Train as TRL's GRPOTrainer or RLOOTrainer does, without completions that have no gradient.
 
-    A completion has no gradient if all rewards of its prompt are equal, if no reward function
-    scores it, or if the loss counts none of its tokens. Rewards are compared exactly. TRL may round
-    the mean of equal rewards, so that their advantages are not quite 0; here they are 0.
+    A completion has no gradient if all completions of its prompt get equal rewards, if no reward
+    function scores it, or if the loss counts none of its tokens. Rewards are compared exactly. TRL
+    may round the mean of equal rewards, so that their advantages are not quite 0; here they are 0.
 
-    The other completions of an update fill as few of its micro-batches as possible, and the
+    Completions with a gradient fill as few of an update's micro-batches as possible, and the
     remaining micro-batches cost nothing. If no completion has a gradient, one is trained on, so
     that momentum and weight decay act as in TRL. The trained weights equal those of TRL's trainer,
     up to rounding. With dropout they differ, because other masks are drawn. With several processes,
-    each trains on as many completions as the process that has the most.
+    each trains on as many as the process with the most completions that have a gradient.
 
     If a term of the loss needs every completion (a KL penalty, entropy, a router's auxiliary loss),
-    all of them are trained on, as in TRL, and you get a warning.
+    all completions are trained on, as in TRL, and you get a warning.
 
     Metrics of the loss (entropy, clipped shares, importance-sampling ratios for vLLM) cover only
-    the completions that are trained on, and are logged as `trained/…`. Four counts are logged, over
-    all processes, since training began or was resumed:
+    the completions that are trained on, and are logged as `trained/…`. Four counts are logged. They
+    cover all processes, and begin when training begins or is resumed:
 
-    - `rollouts/tokens` and `rollouts/generated`: the policy's own tokens and completions;
+    - `rollouts/tokens` and `rollouts/generated`: tokens and completions that the policy generated;
     - `rollouts/forwarded`: completions whose old log-probabilities were computed;
     - `rollouts/trained`: completions trained on, counted once per iteration.
 
     `NonzeroGRPOTrainer` and `NonzeroRLOOTrainer` are ready-made. To combine this class with a
     trainer of your own, name it first: `class Mine(NonzeroRollouts, MyGRPOTrainer)`. Without the
-    options below, the result of training is TRL's.
+    options below, training gives the same result as in TRL.
 
     Args:
         args: positional arguments of TRL's trainer.
@@ -72,16 +72,16 @@ class NonzeroRollouts:
         pass_rate: lowest and highest mean reward of the prompts to train on, such as `(0.2, 0.8)`,
             as for `informative`. The completions of other prompts get an advantage of 0. None sets
             no limit.
-        refills: how many times, at most, prompts whose completions have no gradient are replaced by
-            new prompts before training; 0 or more. Some such prompts may remain.
+        refills: how many times, at most, new prompts replace prompts whose completions have no
+            gradient, before completions are trained on; 0 or more. Some such prompts may remain.
         rest: an object that draws the prompts, `RestingPrompts(len(train_dataset))`. A prompt whose
-            completions had no gradient lately comes less often. The trainer records all rewards in
-            this object, and saves it in checkpoints.
+            completions had no gradient lately comes less often. The trainer records in this object
+            which prompts taught something, and saves it in checkpoints.
         options: keyword arguments of TRL's trainer.
 
     Raises:
         ConfigurationError: with DeepSpeed or FSDP; if an option is out of its range, or cannot be
-            combined with one of TRL's or with a loss that needs every completion. At the first
+            combined with an option of TRL or a loss that needs every completion. At the first
             rollouts: if they hold images.
     """
 
