@@ -93,7 +93,7 @@ def _up_to(count: int, device: torch.device) -> Odds:
 
 
 def tilted_odds(probabilities: Odds, count: int) -> Odds:
-    """Return odds of being drawn that sum to `count` and stay close to the given probabilities.
+    """Return probabilities of being drawn that sum to `count` and stay close to the given ones.
 
     A probability `p` becomes `p + d * p * (1 - p)`, with one `d` for all rows. So probabilities
     near 0 or 1 hardly change. If `d` would have to be above 1 or below -1, the probabilities are

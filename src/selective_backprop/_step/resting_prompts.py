@@ -83,7 +83,7 @@ class RestingPrompts(Sampler[int]):
         at least once in that call, its odds return to 1.
 
         Args:
-            prompts: numbers of the prompts, from 0, `[prompt]`.
+            prompts: the index of each prompt, where 0 is the first prompt, `[prompt]`.
             rewards: one reward for each answer, `[prompt, answer]`: a prompt taught something if
                 its rewards differ. Or Booleans, `[prompt]`, True if the prompt taught something.
 

@@ -46,9 +46,10 @@ class TokenLoss:
 
     Call it in place of the model's head (its last linear layer) and the loss. It first computes the
     losses of all tokens without gradients, and `selection` chooses tokens by these losses. The
-    head's forward and backward pass then run over the kept tokens only. The gradients of the mean
-    loss of the kept tokens are exact, up to rounding. If all tokens are kept, or you pass a
-    mask as `kept`, the pass without gradients is left out.
+    head's forward and backward pass then run over the kept tokens only. The result is their mean
+    loss. Its gradients are those of the head and the usual cross-entropy on these tokens, up to
+    rounding. If all tokens are kept, or you pass a mask as `kept`, the pass without gradients is
+    left out.
 
     Logits are computed for `chunk` tokens at a time, so memory holds at most `[chunk, vocabulary]`
     logits and as many probabilities. Losses and sums are in float32 or wider. Under autocast,

@@ -87,7 +87,7 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
     at 32, so scaling and compression hardly matter either.
 
     A copy is not found if it is mirrored, rotated, cropped, or shifted further than a twelfth of
-    its side. Near copies are searched only among images. Each image is compared with only a few
+    its side. Only images are searched for near copies. Each image is compared with only a few
     images, which a coarse search finds similar, so some near copies are missed. Very simple images
     can be mistaken for near copies, so look at `pairs`.
 

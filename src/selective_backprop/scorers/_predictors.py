@@ -48,8 +48,8 @@ class Average(AbstractPredictor):
     """Predict an exponentially weighted average of the last scores.
 
     Args:
-        decay: weight of each score divided by the weight of the next newer score, in [0, 1). With
-            0, the last score itself is predicted.
+        decay: in [0, 1). The last score has weight 1, the one before it `decay`, the one before
+            that `decay ** 2`, and so on. With 0, the last score itself is predicted.
         depth: how many of the last scores are averaged, at least 1.
 
     Raises:

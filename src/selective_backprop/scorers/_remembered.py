@@ -132,8 +132,8 @@ class Predicted(AbstractScorer):
             between, the example's score is predicted.
 
     Raises:
-        ConfigurationError: if a value is out of its range, `scorer` is not a scorer or remembers
-            scores itself, or `predictor` is not a predictor.
+        ConfigurationError: if a value is out of its range, if `scorer` is not a scorer, if `scorer`
+            remembers scores itself, or if `predictor` is not a predictor.
     """
 
     scorer: AbstractScorer

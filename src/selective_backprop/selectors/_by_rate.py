@@ -174,8 +174,8 @@ class Percentile(AbstractSelector):
         ConfigurationError: if a value is out of range or the draw is unknown.
 
     Source:
-        Jiang et al. 2019, arXiv:1910.00762, section 3. As in the authors' code, a candidate's own
-        loss joins the recent losses before it is ranked, and equal ones do not count as exceeded.
+        Jiang et al. 2019, arXiv:1910.00762, section 3. As in the authors' code, a candidate's loss
+        is added to the recent losses before it is ranked. `q` is the share of lower losses.
     """
 
     beta: float

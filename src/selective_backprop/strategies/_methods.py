@@ -388,7 +388,7 @@ def kakurenbo(
 
     Source:
         Nguyen et al. 2023, arXiv:2310.10102. The paper also divides the learning rate by the share
-        that is trained on. With this strategy, your loop has to do so.
+        that is trained on. This function does not: to follow the paper, divide it in your loop.
     """
     return Strategy("kakurenbo", Recorded(rescore=scorer), Hide(share, confidence), schedule)
 

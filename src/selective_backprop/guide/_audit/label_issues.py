@@ -46,8 +46,8 @@ def find_label_issues(
     `Suspects.suspicious` estimates how many labels are wrong. It counts the examples for which the
     model predicts another class, `c`, with at least the mean probability of `c` over all examples
     that are labelled `c`. The suspects are that many of the most suspicious examples. The
-    suspicion of an example is the model's doubt, from −1 to 1 as in `audit`. It is higher if the
-    model often predicts `c` so surely for examples with the same label.
+    suspicion of an example is the model's doubt about its label, from −1 to 1 as `audit` defines
+    it, raised if the model often predicts `c` so surely for examples with the same label.
 
     **Take a model that was not trained on these labels**, such as one trained on the other half of
     the data. A model does not find wrong labels that it has learned. You get a warning if the model

@@ -113,7 +113,7 @@ class Suspects:
 
     @property
     def suspicious(self) -> int:
-        """The number of suspects, which are the first of the ranked examples.
+        """How many of the ranked examples are suspects, the most suspicious first.
 
         This is `estimated` if known, else the number of examples with a suspicion above 0.
         """
