@@ -2,6 +2,7 @@
 
 import copy
 import random
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -286,3 +287,51 @@ def test_a_model_that_cannot_be_copied_is_refused():
     model.cache = torch.ones(3, requires_grad=True) * 2
     with pytest.raises(sb.ConfigurationError, match=r"\(Sequential\) cannot be copied with"):
         ask(model)
+
+
+class Slow(TensorDataset):
+    """Takes longer to load than to train on, and counts."""
+
+    loaded = 0
+
+    def __getitem__(self, index):
+        time.sleep(0.005)
+        self.loaded += 1
+        return super().__getitem__(index)
+
+
+def test_the_time_of_loading_counts():
+    data = Slow(torch.randn(1600, 3), torch.arange(1600) % 2)
+    advice = ask(loader=DataLoader(data, 8, shuffle=True), data=pairs(), seconds=1)
+    assert advice.cost.measured < 400
+    assert data.loaded < 1600  # for all that is measured: less than one epoch
+
+
+@pytest.mark.parametrize(("examples", "batch"), [(3, 4), (24, 8), (30, 32), (300, 256)])
+def test_epochs_of_few_batches_are_measured(examples, batch):
+    inputs = torch.randn(examples, 3, generator=torch.Generator().manual_seed(0))
+    data = TensorDataset(3 * inputs, (inputs.sum(1) > 0).long())
+    cost = ask(nn.Linear(3, 2), DataLoader(data, batch, shuffle=True), seconds=0.2).cost
+    assert 0 < cost.kept <= 1
+    assert cost.measured == examples
+
+
+class Counting(torch.optim.SGD):
+    """An optimiser with an attribute that torch does not copy."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, 0.01)
+        self.count = 0
+
+    def step(self, closure=None):
+        self.count += 1
+        return super().step(closure)
+
+
+def test_an_optimiser_of_ones_own_is_copied_and_one_that_needs_a_closure_is_refused():
+    model = net()
+    optimizer = Counting(model.parameters())
+    assert ask(model, optimizer=optimizer).cost is not None
+    assert optimizer.count == 0
+    with pytest.raises(sb.ConfigurationError, match=r"LBFGS takes no step: .*optimizer=None"):
+        ask(model, optimizer=torch.optim.LBFGS(model.parameters()))

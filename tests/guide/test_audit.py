@@ -154,6 +154,14 @@ def test_looks_that_are_not_finite_are_not_noted(wrong):
         assert getattr(found, name).tolist() == getattr(expected, name).tolist()
 
 
+def test_doubts_that_began_in_inference_mode_can_be_noted_in_training():
+    doubts, logits = sb.guide.Doubts(3), torch.tensor([[0.0, 1.0]])
+    for example, mode in enumerate((True, False, True)):
+        with torch.inference_mode(mode):
+            doubts.note(torch.tensor([example]), logits + 0, torch.tensor([0]))
+    assert doubts.on_host()["looks"].tolist() == [1, 1, 1]
+
+
 def test_doubts_go_on_from_their_state(tmp_path):
     outputs, labels = torch.tensor([[1.0, 0.0], [0.0, 3.0]]), torch.tensor([0, 0])
     whole, first = sb.guide.Doubts(2), sb.guide.Doubts(2)

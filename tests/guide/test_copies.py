@@ -105,6 +105,23 @@ def test_near_copies_are_of_single_images_alone(part):
     assert len(find_copies(TensorDataset(images, torch.zeros(100))).pairs) == 50
 
 
+@pytest.mark.parametrize("shape", [(40, 16), (8, 20, 20), (20, 20, 3)])
+def test_sequences_are_no_images(shape):
+    """Windows of sensors, say, each at a level of its own, which is alike in all windows."""
+    generator = torch.Generator().manual_seed(0)
+    levels = 10 * torch.randn(shape[-1], generator=generator)
+    data = TensorDataset(levels + torch.randn(50, *shape, generator=generator), torch.zeros(50))
+    assert not len(find_copies(data).pairs)
+
+
+def test_images_of_bytes_and_square_images_need_no_channels():
+    images = pictures(50)[:, 0].repeat(2, 1, 1)
+    images[50:] += 0.01
+    assert len(find_copies(TensorDataset(images, torch.zeros(100))).pairs) == 50
+    levels = (40 * images).clamp(-120, 120).add(128).to(torch.uint8)[:, 2:]  # no longer square
+    assert len(find_copies(TensorDataset(levels, torch.zeros(100))).pairs) == 50
+
+
 def test_made_copies_of_digits_are_found_and_wrong_labels_among_them_are_named():
     made = Composition(copies=1.0, noise=0.2, places=900)(load("digits"))
     found = find_copies(make_loader(made, batch_size=64, seed=0, shuffle=False))
@@ -125,6 +142,7 @@ def test_by_weight_what_is_kept_has_the_mean_of_the_whole_data_set(values):
     mean = (found.weights[kept] * inputs[kept, 0]).mean()
     assert float(mean) == pytest.approx(float(inputs.mean()), rel=1e-5)
     assert not found.weights[~found.subset.mask()].any()
+    assert found.weights is found.weights  # a loop asks for them in every batch
 
 
 def test_training_on_what_is_kept_draws_each_example_once():

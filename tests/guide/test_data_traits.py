@@ -230,3 +230,9 @@ def test_what_was_found_is_said_in_words():
 def test_what_cannot_be_measured_is_refused(data, seconds, error):
     with unhooked(), pytest.raises(error):
         sb.guide.data_traits(data, seconds=seconds)
+
+
+def test_inputs_may_be_one_number_for_each_example():
+    rows = [{"age": float(i % 7), "income": 2.0 * i, "labels": i % 2} for i in range(99)]
+    found = sb.guide.data_traits(DataLoader(rows, 8))
+    assert (found.sample, found.classes, found.copies) == (99, 2, 0.0)

@@ -1,5 +1,6 @@
 """Which labels look wrong to a trained model, from one pass that leaves no trace."""
 
+import functools
 import math
 import random
 import re
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from reference_audit import doubt
 from sklearn.datasets import load_digits
 from torch import nn
+from torch.nn import functional
 from torch.utils.data import DataLoader, Subset, SubsetRandomSampler, TensorDataset
 from unhooked import unhooked
 
@@ -146,13 +148,24 @@ def test_the_loader_s_own_collation_and_batches_of_any_kind_are_taken():
             inputs, labels = super().__getitem__(index)
             return {"logits": inputs, "label": labels}
 
-    loader = DataLoader(Words(LOGITS, LABELS), 4, sampler=SubsetRandomSampler([5, 1]))
+    loader = DataLoader(Words(LOGITS, LABELS), 4, shuffle=True)
     suspects = sb.guide.find_label_issues(
         MODEL, loader, LOSS_FN, outputs=lambda model, each: (model(each["logits"]), each["label"])
     )
     assert sorted(suspects.top()) == [4, 5]
     with unhooked(), pytest.raises(sb.LossError, match="outputs=callable"):
         sb.guide.find_label_issues(MODEL, loader, LOSS_FN)
+
+
+def test_examples_that_the_sampler_leaves_out_are_not_judged():
+    held, data = [0, 2, 5], TensorDataset(LOGITS, LABELS)
+    for loader in (
+        DataLoader(data, 4, sampler=SubsetRandomSampler(held)),
+        DataLoader(data, 2, sampler=held, drop_last=True),
+        DataLoader(data, batch_sampler=[[5, 0], [2], [0]]),
+    ):
+        suspects = sb.guide.find_label_issues(MODEL, loader, LOSS_FN)
+        assert sorted(suspects.indices) == held
 
 
 def test_ignored_labels_and_outputs_that_are_not_finite_are_not_judged():
@@ -162,7 +175,11 @@ def test_ignored_labels_and_outputs_that_are_not_finite_are_not_judged():
     assert sorted(suspects.indices) == [1, 2, 3, 5]
     assert suspects.rest().indices.tolist() == [0, 1, 2, 3, 4]
     labels[4] = 7
-    assert 4 not in judged(logits, labels, nn.CrossEntropyLoss(ignore_index=7)).indices
+    for loss_fn in (
+        nn.CrossEntropyLoss(ignore_index=7),
+        functools.partial(functional.cross_entropy, ignore_index=7),
+    ):
+        assert sorted(judged(logits, labels, loss_fn).indices) == [1, 2, 3, 5]
     nothing = judged(logits, torch.full_like(labels, -100))
     assert (len(nothing), nothing.suspicious) == (0, 0)
 

@@ -132,3 +132,28 @@ def test_the_second_epoch_says_it_once_and_the_log_keeps_it(capsys):
     assert set(shares) == {loop.loader.wrong_labels.share}
     Loop(0.0, quiet=False).epoch().epoch()
     assert "look wrong" not in capsys.readouterr().err
+
+
+def test_a_label_that_the_loss_ignores_is_no_class_whatever_its_number():
+    inputs, labels = load_digits(return_X_y=True)
+    images, found = torch.tensor(inputs / 16).float(), []
+    for ignored in (-100, 10):  # 10 is one of the outputs
+        targets = torch.tensor(labels)
+        targets[::2] = ignored
+        torch.manual_seed(0)
+        model = nn.Linear(64, 11)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
+        loss_fn = nn.CrossEntropyLoss(ignore_index=ignored)
+        data = DataLoader(TensorDataset(images, targets, torch.arange(len(labels))), 16, True)
+        loader = sb.SelectiveLoader(
+            data, model, loss_fn, TRIMS, outputs=lambda model, batch: (model(batch[0]), batch[1])
+        )
+        loss_fn, rows = loader.loss_fn, []
+        for _ in range(3):
+            for batch, batch_targets, places in loader:
+                optimizer.zero_grad()
+                loss_fn(model(batch), batch_targets).backward()
+                optimizer.step()
+                rows += places.tolist()
+        found.append((loader.wrong_labels, loader.class_visits, rows))
+    assert found[0] == found[1]

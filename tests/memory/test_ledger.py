@@ -108,6 +108,8 @@ def test_counts_stop_before_they_would_overflow():
     for _ in range(40):
         ledger.count(torch.zeros(1_000, dtype=torch.int64))
     assert ledger.selected.tolist() == [30_000, 0]
+    ledger.count(torch.arange(100_000) % 2)  # one batch may hold an example this often
+    assert ledger.selected.tolist() == [30_000, 30_000]
 
 
 def test_epochs_beyond_what_two_bytes_hold_are_remembered():

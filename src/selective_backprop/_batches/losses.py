@@ -21,6 +21,7 @@ from selective_backprop._core.types import Float, LossesOf, OutputsOf, Scores
 LossFunction = Callable[..., Any]
 SQUEEZED = "outputs=lambda model, batch: (model(batch[0]).squeeze(1), batch[1])."
 VALUES = operator.methodcaller("values")
+IGNORED = -100  # torch's default for the class index that a loss ignores
 SLACK = 0.1  # how far rounding may take a cross-entropy below the lowest possible one
 
 _OF_LABELS = {
@@ -77,10 +78,28 @@ def _name_of(loss_fn: LossFunction | None) -> tuple[Any, Any]:
 
 def label_smoothing(loss_fn: LossFunction | None) -> float:
     """Return the label smoothing of a cross-entropy; 0 for other losses."""
+    return float(_options(loss_fn).get("label_smoothing") or 0.0)
+
+
+def ignored_label(loss_fn: LossFunction | None) -> int:
+    """Return the class index that a loss ignores: its `ignore_index`, or torch's default."""
+    found = _options(loss_fn).get("ignore_index")
+    return found if isinstance(found, int) else IGNORED
+
+
+def without_ignored(loss_fn: LossFunction | None, targets: Any) -> Any:
+    """Return targets with ignored class indices below 0, so that they count as no class."""
+    ignored = ignored_label(loss_fn)
+    indices = isinstance(targets, Tensor) and not targets.is_floating_point()
+    if ignored < 0 or not indices:
+        return targets
+    return targets.long().masked_fill(targets == ignored, IGNORED)
+
+
+def _options(loss_fn: LossFunction | None) -> Mapping[str, Any]:
     loss_fn = _uncompiled(loss_fn)
     bound = isinstance(loss_fn, functools.partial)
-    options = loss_fn.keywords if bound else getattr(loss_fn, "__dict__", {})
-    return float(options.get("label_smoothing") or 0.0)
+    return loss_fn.keywords if bound else getattr(loss_fn, "__dict__", {})
 
 
 def excess_losses(

@@ -17,6 +17,7 @@ from selective_backprop._batches.losses import (
     LossFunction,
     is_no_cross_entropy,
     label_smoothing,
+    without_ignored,
 )
 from selective_backprop._batches.structure import Layout
 from selective_backprop._core.errors import ConfigurationError, LoaderError, warn
@@ -499,13 +500,16 @@ class SelectiveLoader:
             epoch = max(0, pipeline.cursor.epoch)
             if targets is None and outputs is not None:
                 targets = outputs[1]
+            loss_fn, shown = self._options.loss_fn, outputs
+            if shown is not None:
+                shown = shown[0], without_ignored(loss_fn, shown[1])
             pipeline.memory.record(
                 selection,
                 losses,
                 self._options.nonfinite,
                 epoch,
-                targets,
-                outputs,
+                without_ignored(loss_fn, targets),
+                shown,
                 smoothing,
             )
         if pipeline.feed is not None:

@@ -13,7 +13,8 @@ from selective_backprop._memory.label_noise import LabelNoise
 
 NEVER = -1
 MOST_IN_SHORT = 32_767  # the highest number that fits into an int16
-MOST_COUNTED = 30_000  # leaves room in an int16 for a batch that is added before the clamp
+MOST_COUNTED = 30_000  # leaves room in an int16 for what is added before the clamp
+COUNT_CHUNK = 2048  # examples that are added at once
 COUNTED_TOGETHER = 64  # batches on a device, which are then counted by two kernels
 
 
@@ -401,9 +402,13 @@ class Ledger:
         """Count examples that go into a training batch. An index given twice counts twice."""
         if self._selected is None:
             self._selected = torch.zeros(self.examples, dtype=torch.int16, device=indices.device)
+        for part in indices.split(COUNT_CHUNK):
+            self._count(part, self._selected)
+
+    def _count(self, indices: RowIndices, selected: Tensor) -> None:
         # Accumulating, because a batch may hold an example twice.
-        if self._selected.device.type == "cpu":
-            counts, rows = self._selected.numpy(), indices.numpy(force=True)
+        if selected.device.type == "cpu":
+            counts, rows = selected.numpy(), indices.numpy(force=True)
             np.add.at(counts, rows, np.int16(1))
             counts[rows] = np.minimum(counts[rows], MOST_COUNTED)
             return

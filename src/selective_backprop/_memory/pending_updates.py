@@ -14,7 +14,6 @@ from selective_backprop._memory.ledger import AwaitedLosses, Column, Ledger, exa
 
 MOST_GATHERED = 2**30  # bytes; each rank holds the whole of a ledger up to this size
 Sizes: TypeAlias = tuple[int, int, int, int]  # of pending updates, by kind
-COUNT_CHUNK = 2048  # examples counted at once: two bytes hold 30,000, the highest count, and this
 
 
 class PendingScores:
@@ -182,8 +181,7 @@ def merge(
             own = rows[rows[:, 0] % shard.size == shard.rank]
             _file(column, own[:, 0] // shard.size, _halves(own.contiguous()))
     for _, _, indices in group.gather_rows(pending.counted, counted):
-        for part in indices[indices % shard.size == shard.rank].split(COUNT_CHUNK):
-            ledger.count(part // shard.size)
+        ledger.count(indices[indices % shard.size == shard.rank] // shard.size)
     pending.clear()
 
 

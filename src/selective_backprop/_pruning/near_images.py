@@ -135,7 +135,7 @@ def correlate(
 def _slide(
     inner: Float[Tensor, "pair channel down right"],
     whole: Float[Tensor, "pair channel height width"],
-) -> Float[Tensor, "pair shift shift"]:
+) -> Float[Tensor, "pair vertical horizontal"]:
     """Return the inner product of each pair's inner part with each window of its whole image."""
     # One group for each image and channel, so that a single convolution serves all of them.
     kernels = inner.flatten(0, 1)[:, None]

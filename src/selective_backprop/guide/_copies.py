@@ -2,6 +2,7 @@
 
 import textwrap
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, final
 
 import numpy as np
@@ -57,7 +58,7 @@ class Copies:
         """The data set without copies, for `pruned` or for the `within` method of a strategy."""
         return Subset(self.first.unique(), len(self.first), source="each once, by find_copies")
 
-    @property
+    @cached_property
     def weights(self) -> Float[Tensor, " example"]:
         """How often each kept example occurs, divided by the mean of these counts; 0 for copies.
 
@@ -87,13 +88,15 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
     at 32, so scaling and compression hardly matter either.
 
     A copy is not found if it is mirrored, rotated, cropped, or shifted further than a twelfth of
-    its side. Only images are searched for near copies. Each image is compared with only a few
-    images, which a coarse search finds similar, so some near copies are missed. Very simple images
-    can be mistaken for near copies, so look at `pairs`.
+    its side. Only images are searched for near copies: inputs `[channel, height, width]` of at most
+    four channels, and `[height, width]` that are square or of bytes, with sides of at least 8. Each
+    image is compared with only a few images, which a coarse search finds similar, so some near
+    copies are missed. Very simple images can be mistaken for near copies, so look at `pairs`.
 
-    The search needs at most 3,600 bytes of memory for an image of up to three channels, and about
-    100 bytes for any other example. The loader and all random generators are left as they were. If
-    reading changes something in your data set, such as a counter, it stays changed.
+    The search needs 100 MB of memory, and another 7,500 bytes for each image of up to three
+    channels, or about 100 bytes for any other example. The loader and all random generators are
+    left as they were. If reading changes something in your data set, such as a counter, it stays
+    changed.
 
     Args:
         data: a loader or data set. Its examples are tuples `(inputs, targets, …)`, mappings with a
@@ -138,8 +141,17 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
         if len({each.shape[1:] for each in images}) > 1:
             raise LoaderError("images differ in size or channels. Pass near=None, or resize them")
         once, place = same.unique(return_inverse=True)
-        alike = once[link_images(torch.cat(images)[once], torch.cat(spectra)[once], near)][place]
+        # Each list is emptied as soon as it is joined, so that at most two copies are in memory.
+        pixels, amplitudes = (_taken(parts, once) for parts in (images, spectra))
+        alike = once[link_images(pixels, amplitudes, near)][place]
     return _group(same, alike, _first_equal(torch.tensor(targets)))
+
+
+def _taken(parts: list[Tensor], rows: Int64[Tensor, " row"]) -> Tensor:
+    """Return rows of the parts, and empty the list of parts."""
+    whole = torch.cat(parts)
+    parts.clear()
+    return whole if len(rows) == len(whole) else whole[rows]
 
 
 def _tensors(batch: Any) -> tuple[list[Tensor], list[Tensor]]:

@@ -60,9 +60,7 @@ def measure_epochs(copied: TrainingCopy, source: Source, *, seconds: float) -> E
         LoaderError: if the loader yields no batch.
         LossError: if a batch does not give one loss per example.
     """
-    batch = next(iter(source.copy_with(source.indices())), None)
-    if batch is None:
-        raise LoaderError("the loader yielded nothing, so there is no batch to time")
+    begun = time.perf_counter()
 
     def timed(run: Callable[[], Any]) -> tuple[float, Any]:
         watch = Stopwatch(copied.device)
@@ -71,7 +69,13 @@ def measure_epochs(copied: TrainingCopy, source: Source, *, seconds: float) -> E
         watch.stop()
         return watch.total, found
 
-    step = min(timed(lambda: copied.step(batch))[0] for _ in range(2))
+    batches = iter(source.copy_with(source.indices()))
+    batch = next(batches, None)
+    if batch is None:
+        raise LoaderError("the loader yielded nothing, so there is no batch to time")
+    copied.step(batch)  # the first step takes longer
+    # Loading included; a loader of one batch has only that one to step on.
+    step = min(timed(lambda: copied.step(next(batches, batch)))[0] for _ in range(2))
     sizes, strategy = source.sizes(), auto()
     examples = (source.examples or 0) if sizes is None else sum(sizes)
     passes = 1 + WARM_UP + 2 * ROUNDS
@@ -104,7 +108,6 @@ def measure_epochs(copied: TrainingCopy, source: Source, *, seconds: float) -> E
             rows += len(losses)
         return rows
 
-    begun = time.perf_counter()
     for _ in range(WARM_UP):
         selecting()
     rounds: list[tuple[float, ...]] = []
@@ -112,6 +115,9 @@ def measure_epochs(copied: TrainingCopy, source: Source, *, seconds: float) -> E
         rounds.append((*timed(plain), *timed(selecting)))
     if copied.diverged:
         return None
-    plain_seconds, measured, auto_seconds, kept = map(median, zip(*rounds, strict=True))
-    scale = examples / measured
-    return EpochCost(scale * plain_seconds, scale * auto_seconds, kept / measured, int(measured))
+    plain_seconds, measured, auto_seconds, kept = zip(*rounds, strict=True)
+    scale = examples / measured[0]
+    # Over all rounds: what an epoch keeps may wait for the next, to fill a batch.
+    share = min(max(1, sum(kept)), sum(measured)) / sum(measured)
+    middles = scale * median(plain_seconds), scale * median(auto_seconds)
+    return EpochCost(*middles, share, int(measured[0]))

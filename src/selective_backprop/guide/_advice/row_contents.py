@@ -7,6 +7,7 @@ from selective_backprop._core.types import Float
 from selective_backprop._pruning.near_images import pool
 
 LEAST_SIDE = 8  # pixels; smaller inputs count as tables
+MOST_CHANNELS = 4  # more are those of sensors, say, whose levels differ more than their contents
 SKETCHED = 1024  # numbers; longer inputs are shortened to this length by a sketch
 
 
@@ -17,8 +18,16 @@ def hash_rows(leaves: list[Tensor]) -> list[int]:
 
 
 def is_image(leaf: Tensor) -> bool:
-    """Return whether a batch's tensor holds images, by its shape."""
-    return leaf.ndim in (3, 4) and min(leaf.shape[-2:]) >= LEAST_SIDE
+    """Return whether a batch's tensor holds images, by its shape and type.
+
+    Images are `[row, channel, height, width]`, or `[row, height, width]` if they are square or of
+    bytes. Others of this shape are sequences, `[row, time, feature]`.
+    """
+    if leaf.ndim not in (3, 4) or min(leaf.shape[-2:]) < LEAST_SIDE:
+        return False
+    if leaf.ndim == 4:
+        return leaf.shape[1] <= MOST_CHANNELS
+    return leaf.dtype == torch.uint8 or leaf.shape[1] == leaf.shape[2]
 
 
 def as_numbers(leaves: list[Tensor]) -> Float[Tensor, "row number"]:
@@ -30,7 +39,7 @@ def as_numbers(leaves: list[Tensor]) -> Float[Tensor, "row number"]:
     """
     parts = []
     for leaf in leaves:
-        rows = (pool(leaf) if is_image(leaf) else leaf).flatten(1).float()
+        rows = (pool(leaf) if is_image(leaf) else leaf).reshape(len(leaf), -1).float()
         if rows.shape[1] > SKETCHED:
             generator = torch.Generator().manual_seed(0)
             places = torch.randint(2 * SKETCHED, (rows.shape[1],), generator=generator)

@@ -52,7 +52,13 @@ class TrainingCopy:
         self.optimizer.zero_grad()
         losses = check_losses(self.losses(self.model, batch), None)
         losses.mean().backward()
-        self.optimizer.step()
+        try:
+            self.optimizer.step()
+        except (TypeError, AttributeError) as error:  # LBFGS needs a closure, for example
+            raise ConfigurationError(
+                f"a copy of the optimiser {type(self.optimizer).__name__} takes no step: {error}. "
+                "Pass optimizer=None to train the copy with SGD"
+            ) from error
         self._last = losses.detach()
         self._first = self._last if self._first is None else self._first
         return self._last
@@ -78,7 +84,11 @@ def copy_training(model: nn.Module, optimizer: Optimizer | None) -> tuple[nn.Mod
         )
     try:
         # One call copies both, so that the copied optimiser holds the copied model's parameters.
-        twin, other = copy.deepcopy((unwrapped(model), optimizer))
+        memo: dict[int, Any] = {}
+        twin, other = copy.deepcopy((unwrapped(model), optimizer), memo)
+        # A copied optimiser lacks what its own `__init__` set.
+        for name in vars(optimizer).keys() - vars(other).keys() if optimizer else ():
+            setattr(other, name, copy.deepcopy(getattr(optimizer, name), memo))
     except Exception as error:  # a user's module may raise anything
         raise ConfigurationError(
             f"the model ({type(model).__name__}) cannot be copied with copy.deepcopy: {error}"

@@ -165,8 +165,9 @@ class Doubts:
 
     def _on(self, device: torch.device) -> dict[str, Tensor]:
         """Move the columns to the device of the outputs, and return them."""
-        columns = self._columns or _empty(self.examples)
-        self._columns = {name: column.to(device) for name, column in columns.items()}
+        with torch.inference_mode(False):  # or training could not note into them later
+            columns = self._columns or _empty(self.examples)
+            self._columns = {name: column.to(device) for name, column in columns.items()}
         return self._columns
 
 

@@ -1,13 +1,17 @@
 """Find labels that look wrong to a trained model, in one pass over the data."""
 
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import BatchSampler
 
+from selective_backprop._batches.keys import list_keys
 from selective_backprop._batches.losses import (
     LossFunction,
     apply_to_pair,
+    ignored_label,
     is_no_cross_entropy,
     label_smoothing,
 )
@@ -17,7 +21,7 @@ from selective_backprop._core.isolation import KeptBuffers, eval_mode, unwrapped
 from selective_backprop._core.options import find_device
 from selective_backprop._core.types import Float, Int64, OutputsOf
 from selective_backprop._loader.weighted_loss import WeighingLoss
-from selective_backprop._pipeline.source import open_source
+from selective_backprop._pipeline.source import Source, open_source
 from selective_backprop.guide._advice.training_copy import kept_streams
 from selective_backprop.guide._audit.audit import rank_doubts
 from selective_backprop.guide._audit.label_doubts import Doubts, look_at
@@ -57,7 +61,8 @@ def find_label_issues(
 
     Args:
         model: the trained classifier.
-        loader: yields the examples with the labels to judge, without augmentation. It may shuffle.
+        loader: yields the examples with the labels to judge, without augmentation. It may shuffle,
+            and its sampler may leave examples out.
         loss_fn: the cross-entropy that the model was trained with. Labels that equal its
             `ignore_index` are not judged.
         outputs: a callable `(model, batch) -> (logits, classes)` that returns logits `[row, class]`
@@ -101,10 +106,10 @@ def find_label_issues(
             "Give it a data set of known length and a batch size, and leave in_order as it is"
         )
     doubts, surplus = Doubts(source.examples), []
-    batches = torch.arange(source.examples).split(source.batch_size or 1)
-    loaded = source.copy_with([each.tolist() for each in batches])
     kept = kept_streams(source.loader, place), eval_mode(model), KeptBuffers(model).kept()
     with torch.no_grad(), kept[0], kept[1], kept[2]:
+        batches = _examples(source).split(source.batch_size or 1)
+        loaded = source.copy_with([each.tolist() for each in batches])
         for indices, batch in zip(batches, loaded, strict=True):
             batch = batch if place is None else move_batch(batch, place)
             found = _judged(indices, *(outputs or apply_to_pair)(model, batch), loss_fn)
@@ -112,6 +117,17 @@ def find_label_issues(
             surplus.append(_surplus(*found[1:], label_smoothing(loss_fn)).cpu())
     _warn_if_learned(torch.cat(surplus))
     return _rank(doubts.on_host())
+
+
+def _examples(source: Source) -> Int64[Tensor, " example"]:
+    """Return the indices of the examples that a loader yields, ascending, each once."""
+    batches: Any = source.loader.batch_sampler
+    # Through the sampler, so that `drop_last` leaves nothing out.
+    plain = type(batches) is BatchSampler
+    keys = list_keys(list(batches.sampler if plain else chain.from_iterable(batches)))
+    if not isinstance(keys, Tensor):
+        raise LoaderError("find_label_issues needs a sampler that yields indices, as whole numbers")
+    return keys.unique()
 
 
 def _judged(
@@ -124,7 +140,7 @@ def _judged(
             "must be tensors. Pass outputs=callable(model, batch) -> (logits, class numbers)"
         )
     look_at(outputs, labels.clamp(0, 0))  # checks only shapes and types
-    judged = labels != getattr(loss_fn, "ignore_index", -100)
+    judged = labels != ignored_label(loss_fn)
     labels, classes = labels[judged], outputs.shape[1]
     if ((labels < 0) | (labels >= classes)).any():
         raise ConfigurationError(
