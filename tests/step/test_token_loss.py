@@ -127,6 +127,15 @@ def test_small_gradients_survive_half_precision_and_a_scaled_loss() -> None:
     assert_equal([each.float() for each in found], list(expected), 0.01)
 
 
+def test_a_sum_over_tokens_that_is_too_high_for_half_precision_is_not_lost() -> None:
+    head = nn.Linear(1, 8).half()
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
+    hidden = torch.full((1, 4096, 1), 64.0, dtype=torch.float16)
+    sb.TokenLoss(head)(hidden, torch.zeros(1, 4096, dtype=torch.int64)).loss.backward()
+    assert head.weight.grad.flatten().tolist() == [-56.0] + [8.0] * 7
+
+
 def test_gradients_accumulate_over_calls_and_follow_the_factor_of_the_loss() -> None:
     model = small.make(tied=True)
     words, labels = small.batch()

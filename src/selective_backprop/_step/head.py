@@ -265,8 +265,13 @@ def _add_product(total: Tensor, slopes: Tensor, hidden: Tensor) -> None:
     """Add a piece's gradient of the weight to the total, never in half precision."""
     if slopes.dtype == total.dtype:
         total.addmm_(slopes.t(), hidden)
-    else:
+    elif slopes.dtype != torch.float16:
         total += slopes.t() @ hidden
+    # A sum over many tokens may exceed float16, and no loss scale makes it smaller.
+    elif total.is_cuda and torch.version.cuda is not None:
+        total += torch.mm(slopes.t(), hidden, out_dtype=total.dtype)
+    else:
+        total.addmm_(slopes.t().to(total.dtype), hidden.to(total.dtype))
 
 
 def wide(tensor: Tensor) -> torch.dtype:
