@@ -156,6 +156,20 @@ def test_a_second_backward_pass_gives_the_same() -> None:
     assert_equal(list(torch.autograd.grad(3 * loss, [hidden, head.weight])), list(first), 0)
 
 
+@pytest.mark.parametrize("rate", [0.5, 1.0])
+def test_training_goes_on_after_a_call_in_inference_mode(rate) -> None:
+    head, hidden = nn.Linear(8, 5), torch.randn(2, 3, 8)
+    token_loss = sb.TokenLoss(head, sb.TokenSelection(rate))
+    with torch.inference_mode():
+        losses = token_loss.losses(hidden, WORDS)
+        inside = token_loss(hidden, WORDS).loss
+    selected = token_loss(hidden, WORDS)
+    selected.loss.backward()
+    assert selected.loss == inside
+    assert selected.losses.equal(losses)
+    assert head.weight.grad.any()
+
+
 @pytest.mark.parametrize("frozen", ["head", "hidden"])
 def test_what_needs_no_gradient_gets_none(frozen) -> None:
     head, hidden = nn.Linear(8, 5), torch.randn(2, 3, 8, requires_grad=True)
@@ -377,6 +391,12 @@ def test_tokens_are_chosen_before_the_pass_by_what_is_remembered_of_them() -> No
     reference = torch.tensor([[0.0, 0.5, 0.0, 0.0], [0.0, 3.0, 0.0, 0.0]])
     chosen = token_loss.choose(labels, scores, reference=reference)
     assert chosen.nonzero().tolist() == [[0, 1], [0, 2]]
+
+
+def test_a_mask_of_tokens_that_have_weights_is_refused() -> None:
+    selection = sb.TokenSelection(selector=sb.selectors.Proportional(3.0))
+    with pytest.raises(sb.ConfigurationError, match=r"Proportional.*weights.*without kept="):
+        sb.TokenLoss(nn.Linear(8, 5), selection).choose(WORDS, torch.rand(2, 3))
 
 
 @pytest.mark.cuda

@@ -40,7 +40,9 @@ class Workspace:
             return like.new_empty(rows, vocab_size, dtype=dtype)
         kept = self._kept.get(name)
         if kept is None or kept.dtype != dtype or kept.shape[1] != vocab_size or len(kept) < rows:
-            self._kept[name] = kept = torch.empty(rows, vocab_size, dtype=dtype)
+            with torch.inference_mode(False):  # training writes into the same memory
+                kept = torch.empty(rows, vocab_size, dtype=dtype)
+            self._kept[name] = kept
         return kept[:rows]
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from selective_backprop._core.errors import LossError
+from selective_backprop._core.errors import ConfigurationError, LossError
 from selective_backprop._core.options import check_flag, check_instance, check_whole
 from selective_backprop._step.head import (
     HeadLoss,
@@ -232,7 +232,15 @@ class TokenLoss:
 
         Raises:
             LossError: if labels are not token ids, or the shapes differ.
+            ConfigurationError: if the selector gives tokens weights, such as `Proportional`.
         """
+        selector = self._selection.selector
+        if selector is not None and selector.terms.reweights:
+            raise ConfigurationError(
+                f"{selector!r} gives tokens weights, which a mask does not hold, and without them "
+                "the loss is biased. Call the TokenLoss without kept=, so that it chooses tokens "
+                "itself, or take a selector without weights, such as Percentile(beta=2)"
+            )
         targets = self._targets(labels)
         counts = targets != self._selection.ignored
         if scores is None and reference is not None:
