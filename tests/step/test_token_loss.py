@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import selective_backprop as sb
+from selective_backprop._step import head as head_module
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 AUTOCAST = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda(real="autocast"))]
@@ -177,6 +178,31 @@ def test_what_needs_no_gradient_gets_none(frozen) -> None:
     sb.TokenLoss(head)(hidden, torch.ones(2, 3, dtype=torch.int64)).loss.backward()
     assert (hidden.grad is None) == (frozen == "hidden")
     assert (head.weight.grad is None) == (head.bias.grad is None) == (frozen == "head")
+
+
+def test_where_no_gradients_are_asked_for_none_are_made(monkeypatch) -> None:
+    head, hidden = nn.Linear(8, 5), torch.randn(2, 3, 8, requires_grad=True)
+    token_loss, made = sb.TokenLoss(head), []
+    monkeypatch.setattr(head_module, "_add_product", lambda *given: made.append(given))
+    with torch.no_grad():
+        loss = token_loss(hidden, WORDS).loss
+    assert not loss.requires_grad
+    assert not made
+    assert token_loss(hidden, WORDS).loss == loss
+    assert made
+
+
+@pytest.mark.parametrize("shift", [False, True])
+def test_labels_of_any_whole_type_count_alike(shift) -> None:
+    head, hidden = nn.Linear(8, 200), torch.randn(1, 4, 8)
+    labels = torch.tensor([[1, 7, 156, 3]])  # 156 as a byte has the bits of -100
+    token_loss = sb.TokenLoss(head, shift=shift)
+    expected = token_loss(hidden, labels)
+    for kind in (torch.uint8, torch.int32):
+        found = token_loss(hidden, labels.to(kind))
+        assert found.kept.equal(expected.kept)
+        assert found.loss == expected.loss
+        assert token_loss.choose(labels.to(kind)).equal(expected.kept)
 
 
 def test_no_token_that_counts_is_a_loss_of_zero_with_gradients_of_zero() -> None:

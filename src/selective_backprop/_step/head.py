@@ -155,6 +155,7 @@ class HeadLoss(torch.autograd.Function):
         chunk: int,
         space: Workspace,
         known: Known | None,
+        graded: bool,
     ) -> tuple[Tensor, Tensor]:
         """Return the mean loss (0 without tokens) and each token's loss.
 
@@ -168,6 +169,7 @@ class HeadLoss(torch.autograd.Function):
             chunk: the largest number of tokens to compute at once.
             space: memory for logits and probabilities.
             known: the tokens' losses and probabilities; None if they are still to be computed.
+            graded: whether gradients are asked for.
         """
         head, rows = _in_precision(Head(weight, bias), hidden)
         with torch.autocast(hidden.device.type, enabled=False):
@@ -175,7 +177,7 @@ class HeadLoss(torch.autograd.Function):
             losses = torch.empty(rows.shape[0], dtype=sums, device=device)
             for_hidden, for_weight, for_bias = made = tuple(
                 torch.zeros(each.shape, dtype=sums, device=device)
-                if each is not None and needed
+                if each is not None and needed and graded
                 else None
                 for each, needed in zip(
                     (hidden, weight, bias), ctx.needs_input_grad[:3], strict=True
@@ -216,7 +218,7 @@ class HeadLoss(torch.autograd.Function):
             None if each is None else (each if whole else each * slope).to(dtype)
             for each, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         )
-        return *made, None, None, None, None, None
+        return *made, None, None, None, None, None, None
 
 
 def _pieces(

@@ -175,8 +175,9 @@ class TokenLoss:
         if choice is not None:
             taken, targets, weights = rows[choice.rows], targets[choice.rows], choice.weights
         inputs, head = _take(flat, rows) if choice is None else flat[taken], self._head
+        graded = torch.is_grad_enabled()  # within a Function it never is
         loss, computed = HeadLoss.apply(
-            inputs, head.weight, head.bias, targets, weights, chunk, self._space, known
+            inputs, head.weight, head.bias, targets, weights, chunk, self._space, known, graded
         )
         losses[taken] = computed.to(losses.dtype)
         mask = torch.zeros(len(flat), dtype=torch.bool, device=flat.device)
@@ -269,6 +270,7 @@ class TokenLoss:
                 f"labels are {labels.dtype} of shape {tuple(labels.shape)}; token ids "
                 "[row, token] are needed"
             )
+        labels = labels.long()  # an unsigned label would never equal -100
         if not self._shift:
             return labels
         return functional.pad(labels[..., 1:], (0, 1), value=self._selection.ignored)
@@ -297,7 +299,7 @@ class TokenLoss:
         else:
             rows = (counts if kept is None else counts & kept.to(counts.device)).flatten()
             rows = rows.nonzero().flatten()
-        targets = targets.flatten()[rows].long()
+        targets = targets.flatten()[rows]
         vocab_size = self._head.out_features
         if targets.device.type == "cpu" and len(rows):
             low, high = (int(end) for end in targets.aminmax())
