@@ -196,6 +196,13 @@ def test_rows_of_a_loaded_state_go_to_the_device_of_the_next_batch(values_on):
     assert selection.indices.tolist() == [0, 1, 0]
 
 
+def test_rows_on_two_devices_cannot_be_joined_and_the_message_names_both():
+    backfill = sb.NonzeroRows(backfill=4)
+    backfill({"row": torch.ones(3, 2)}, torch.ones(3))
+    with pytest.raises(sb.BatchError, match=r"on meta, .* on cpu.* same type, device"):
+        backfill({"row": torch.ones(3, 2, device="meta")}, torch.ones(3))
+
+
 def test_a_batch_without_rows_is_passed_on_and_rows_without_values_are_zero_rows():
     for shape in ((0,), (0, 4)):
         [(batch, selection)] = sb.NonzeroRows()(torch.ones(0, 2), torch.ones(shape))
