@@ -176,6 +176,41 @@ def test_rows_of_other_lengths_are_padded_and_what_is_whole_is_kept():
     assert batch["scale"].tolist() == [0, 1, 2, 3, 4]
 
 
+def test_rows_that_wait_stay_as_they_were_if_the_next_are_written_into_the_same_tensors():
+    backfill, rollouts = sb.NonzeroRows(backfill=4), torch.empty(3, 2)
+    assert backfill(rollouts.fill_(1.0), torch.ones(3)) == []
+    [(batch, _)] = backfill(rollouts.fill_(2.0), torch.ones(3))
+    assert batch[:, 0].tolist() == [1.0, 1.0, 1.0, 2.0]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("values_on", ["cpu", "cuda"])
+def test_rows_of_a_loaded_state_go_to_the_device_of_the_next_batch(values_on):
+    before, backfill = sb.NonzeroRows(backfill=3), sb.NonzeroRows(backfill=3)
+    before({"row": torch.zeros(2, 2)}, torch.ones(2))
+    backfill.load_state_dict(before.state_dict())
+    rows = {"row": torch.ones(2, 2, device="cuda")}
+    [(batch, selection)] = backfill(rows, torch.ones(2, device=values_on))
+    assert batch["row"].is_cuda
+    assert batch["row"][:, 0].tolist() == [0.0, 0.0, 1.0]
+    assert selection.indices.tolist() == [0, 1, 0]
+
+
+def test_rows_on_two_devices_cannot_be_joined_and_the_message_names_both():
+    backfill = sb.NonzeroRows(backfill=4)
+    backfill({"row": torch.ones(3, 2)}, torch.ones(3))
+    with pytest.raises(sb.BatchError, match=r"on meta, .* on cpu.* same type, device"):
+        backfill({"row": torch.ones(3, 2, device="meta")}, torch.ones(3))
+
+
+def test_a_batch_without_rows_is_passed_on_and_rows_without_values_are_zero_rows():
+    for shape in ((0,), (0, 4)):
+        [(batch, selection)] = sb.NonzeroRows()(torch.ones(0, 2), torch.ones(shape))
+        assert len(batch) == len(selection.weights) == 0
+    [(batch, selection)] = sb.NonzeroRows()(torch.ones(3, 2), torch.ones(3, 0))
+    assert selection.weights.tolist() == pytest.approx([1 / 3])
+
+
 @pytest.mark.parametrize(
     ("batch", "values", "error", "message"),
     [

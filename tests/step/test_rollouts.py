@@ -28,6 +28,10 @@ def test_equal_rewards_are_told_by_what_they_are_and_not_by_their_mean():
     assert sb.informative(rewards).tolist() == [[False] * 11, [True] * 11]
     assert sb.informative(torch.tensor([[1, 1], [0, 1]])).tolist() == [[False] * 2, [True] * 2]
     assert sb.informative(torch.tensor([[True, False]])).tolist() == [[True, True]]
+    assert sb.informative(torch.tensor([[2**24, 2**24 + 1], [9, 9]])).all(1).tolist() == [
+        True,
+        False,
+    ]
 
 
 def test_answers_without_a_reward_neither_differ_nor_are_trained_on():

@@ -69,6 +69,18 @@ def test_an_error_inside_leaves_no_hooks_behind() -> None:
     assert hooks(model) == 0
 
 
+def test_modules_are_trained_after_a_call_in_inference_mode_with_the_same_mask() -> None:
+    words, _, kept = chosen()
+    mlp, hidden = nn.Linear(4, 4), torch.randn(*words.shape, 4)
+    with torch.inference_mode(), sb.rows_only(kept, mlp):
+        inside = mlp(hidden)
+    with sb.rows_only(kept, mlp):
+        output = mlp(hidden)
+    output.sum().backward()
+    assert output.equal(inside)
+    assert mlp.weight.grad.any()
+
+
 def test_no_position_at_all_is_a_loss_of_zero() -> None:
     words, labels = small.batch()
     model, kept = small.make(), torch.zeros_like(labels, dtype=torch.bool)

@@ -67,6 +67,15 @@ def test_a_loss_too_high_for_half_precision_is_the_highest_of_it() -> None:
     assert ledger.recall(torch.tensor([0]), 2).tolist() == [[65504.0, 65504.0]]
 
 
+def test_losses_are_filed_after_the_ledger_was_made_or_loaded_in_inference_mode() -> None:
+    with torch.inference_mode():
+        made, loaded = sb.TokenLedger(1, 2), sb.TokenLedger(1, 2)
+        loaded.load_state_dict(made.state_dict())
+    for ledger in (made, loaded):
+        ledger.file(torch.tensor([0]), torch.tensor([[1.0, 2.0]]))
+        assert ledger.recall(torch.tensor([0]), 2).tolist() == [[1.0, 2.0]]
+
+
 @pytest.mark.parametrize(
     ("documents", "shape", "said"),
     [

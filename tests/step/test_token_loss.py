@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import selective_backprop as sb
+from selective_backprop._step import head as head_module
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 AUTOCAST = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda(real="autocast"))]
@@ -127,6 +128,15 @@ def test_small_gradients_survive_half_precision_and_a_scaled_loss() -> None:
     assert_equal([each.float() for each in found], list(expected), 0.01)
 
 
+def test_a_sum_over_tokens_that_is_too_high_for_half_precision_is_not_lost() -> None:
+    head = nn.Linear(1, 8).half()
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
+    hidden = torch.full((1, 4096, 1), 64.0, dtype=torch.float16)
+    sb.TokenLoss(head)(hidden, torch.zeros(1, 4096, dtype=torch.int64)).loss.backward()
+    assert head.weight.grad.flatten().tolist() == [-56.0] + [8.0] * 7
+
+
 def test_gradients_accumulate_over_calls_and_follow_the_factor_of_the_loss() -> None:
     model = small.make(tied=True)
     words, labels = small.batch()
@@ -147,6 +157,20 @@ def test_a_second_backward_pass_gives_the_same() -> None:
     assert_equal(list(torch.autograd.grad(3 * loss, [hidden, head.weight])), list(first), 0)
 
 
+@pytest.mark.parametrize("rate", [0.5, 1.0])
+def test_training_goes_on_after_a_call_in_inference_mode(rate) -> None:
+    head, hidden = nn.Linear(8, 5), torch.randn(2, 3, 8)
+    token_loss = sb.TokenLoss(head, sb.TokenSelection(rate))
+    with torch.inference_mode():
+        losses = token_loss.losses(hidden, WORDS)
+        inside = token_loss(hidden, WORDS).loss
+    selected = token_loss(hidden, WORDS)
+    selected.loss.backward()
+    assert selected.loss == inside
+    assert selected.losses.equal(losses)
+    assert head.weight.grad.any()
+
+
 @pytest.mark.parametrize("frozen", ["head", "hidden"])
 def test_what_needs_no_gradient_gets_none(frozen) -> None:
     head, hidden = nn.Linear(8, 5), torch.randn(2, 3, 8, requires_grad=True)
@@ -154,6 +178,31 @@ def test_what_needs_no_gradient_gets_none(frozen) -> None:
     sb.TokenLoss(head)(hidden, torch.ones(2, 3, dtype=torch.int64)).loss.backward()
     assert (hidden.grad is None) == (frozen == "hidden")
     assert (head.weight.grad is None) == (head.bias.grad is None) == (frozen == "head")
+
+
+def test_where_no_gradients_are_asked_for_none_are_made(monkeypatch) -> None:
+    head, hidden = nn.Linear(8, 5), torch.randn(2, 3, 8, requires_grad=True)
+    token_loss, made = sb.TokenLoss(head), []
+    monkeypatch.setattr(head_module, "_add_product", lambda *given: made.append(given))
+    with torch.no_grad():
+        loss = token_loss(hidden, WORDS).loss
+    assert not loss.requires_grad
+    assert not made
+    assert token_loss(hidden, WORDS).loss == loss
+    assert made
+
+
+@pytest.mark.parametrize("shift", [False, True])
+def test_labels_of_any_whole_type_count_alike(shift) -> None:
+    head, hidden = nn.Linear(8, 200), torch.randn(1, 4, 8)
+    labels = torch.tensor([[1, 7, 156, 3]])  # 156 as a byte has the bits of -100
+    token_loss = sb.TokenLoss(head, shift=shift)
+    expected = token_loss(hidden, labels)
+    for kind in (torch.uint8, torch.int32):
+        found = token_loss(hidden, labels.to(kind))
+        assert found.kept.equal(expected.kept)
+        assert found.loss == expected.loss
+        assert token_loss.choose(labels.to(kind)).equal(expected.kept)
 
 
 def test_no_token_that_counts_is_a_loss_of_zero_with_gradients_of_zero() -> None:
@@ -368,6 +417,12 @@ def test_tokens_are_chosen_before_the_pass_by_what_is_remembered_of_them() -> No
     reference = torch.tensor([[0.0, 0.5, 0.0, 0.0], [0.0, 3.0, 0.0, 0.0]])
     chosen = token_loss.choose(labels, scores, reference=reference)
     assert chosen.nonzero().tolist() == [[0, 1], [0, 2]]
+
+
+def test_a_mask_of_tokens_that_have_weights_is_refused() -> None:
+    selection = sb.TokenSelection(selector=sb.selectors.Proportional(3.0))
+    with pytest.raises(sb.ConfigurationError, match=r"Proportional.*weights.*without kept="):
+        sb.TokenLoss(nn.Linear(8, 5), selection).choose(WORDS, torch.rand(2, 3))
 
 
 @pytest.mark.cuda

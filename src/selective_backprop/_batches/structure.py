@@ -351,10 +351,16 @@ def _pad_to_equal(path: str, leaves: Sequence[Any], layout: Layout) -> Sequence[
     if len(shapes) == 1 and len(kinds) == 1:
         return leaves
     if path not in layout.pad or len({len(shape) for shape in shapes}) > 1 or len(kinds) > 1:
-        found = ", ".join(sorted({f"{list(leaf.shape)} {leaf.dtype}" for leaf in leaves}))
+        described = {
+            f"{list(leaf.shape)} {leaf.dtype}"
+            + (f" on {leaf.device}" if isinstance(leaf, Tensor) else "")
+            for leaf in leaves
+        }
+        found = ", ".join(sorted(described))
         raise BatchError(
-            f"rows of {_name(path)} cannot be joined: {found}. They must have the same type and, "
-            f"after the first axis, the same shape; pad={{{path!r}: value}} pads them on the right."
+            f"rows of {_name(path)} cannot be joined: {found}. They must have the same type, "
+            "device and, after the first axis, shape; "
+            f"pad={{{path!r}: value}} pads them on the right."
         )
     longest = [max(sizes) for sizes in zip(*shapes, strict=True)]
     padded = []

@@ -40,7 +40,9 @@ class Workspace:
             return like.new_empty(rows, vocab_size, dtype=dtype)
         kept = self._kept.get(name)
         if kept is None or kept.dtype != dtype or kept.shape[1] != vocab_size or len(kept) < rows:
-            self._kept[name] = kept = torch.empty(rows, vocab_size, dtype=dtype)
+            with torch.inference_mode(False):  # training writes into the same memory
+                kept = torch.empty(rows, vocab_size, dtype=dtype)
+            self._kept[name] = kept
         return kept[:rows]
 
 
@@ -153,6 +155,7 @@ class HeadLoss(torch.autograd.Function):
         chunk: int,
         space: Workspace,
         known: Known | None,
+        graded: bool,
     ) -> tuple[Tensor, Tensor]:
         """Return the mean loss (0 without tokens) and each token's loss.
 
@@ -166,6 +169,7 @@ class HeadLoss(torch.autograd.Function):
             chunk: the largest number of tokens to compute at once.
             space: memory for logits and probabilities.
             known: the tokens' losses and probabilities; None if they are still to be computed.
+            graded: whether gradients are asked for.
         """
         head, rows = _in_precision(Head(weight, bias), hidden)
         with torch.autocast(hidden.device.type, enabled=False):
@@ -173,7 +177,7 @@ class HeadLoss(torch.autograd.Function):
             losses = torch.empty(rows.shape[0], dtype=sums, device=device)
             for_hidden, for_weight, for_bias = made = tuple(
                 torch.zeros(each.shape, dtype=sums, device=device)
-                if each is not None and needed
+                if each is not None and needed and graded
                 else None
                 for each, needed in zip(
                     (hidden, weight, bias), ctx.needs_input_grad[:3], strict=True
@@ -214,7 +218,7 @@ class HeadLoss(torch.autograd.Function):
             None if each is None else (each if whole else each * slope).to(dtype)
             for each, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         )
-        return *made, None, None, None, None, None
+        return *made, None, None, None, None, None, None
 
 
 def _pieces(
@@ -265,8 +269,13 @@ def _add_product(total: Tensor, slopes: Tensor, hidden: Tensor) -> None:
     """Add a piece's gradient of the weight to the total, never in half precision."""
     if slopes.dtype == total.dtype:
         total.addmm_(slopes.t(), hidden)
-    else:
+    elif slopes.dtype != torch.float16:
         total += slopes.t() @ hidden
+    # A sum over many tokens may exceed float16, and no loss scale makes it smaller.
+    elif total.is_cuda and torch.version.cuda is not None:
+        total += torch.mm(slopes.t(), hidden, out_dtype=total.dtype)
+    else:
+        total.addmm_(slopes.t().to(total.dtype), hidden.to(total.dtype))
 
 
 def wide(tensor: Tensor) -> torch.dtype:

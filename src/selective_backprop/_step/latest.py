@@ -3,6 +3,7 @@
 import weakref
 from typing import Generic, TypeVar
 
+import torch
 from torch import Tensor
 
 Found = TypeVar("Found")
@@ -41,4 +42,7 @@ _places: Latest[Tensor] = Latest()  # each step asks twice for the places of one
 def places_of(mask: Tensor) -> Tensor:
     """Return the places, `[place]`, at which a flattened mask is True; the CPU waits for these."""
     found = _places.get(mask)
-    return _places.put(mask.flatten().nonzero().flatten(), mask) if found is None else found
+    if found is not None:
+        return found
+    with torch.inference_mode(False):  # training may ask for the places of the same mask
+        return _places.put(mask.flatten().nonzero().flatten(), mask)

@@ -14,6 +14,7 @@ from selective_backprop._batches.structure import (
     count_rows,
     join_rows,
     list_leaves,
+    move_batch,
 )
 from selective_backprop._core.errors import BatchError, ConfigurationError, LossError
 from selective_backprop._core.options import check_pad, check_paths, check_whole
@@ -90,6 +91,7 @@ class NonzeroRows:
             )
         self._layout, self._buffer = Layout(check_paths("whole", whole), check_pad(pad)), None
         self._knows_layout = False
+        self._loaded = False  # the waiting rows may be on another device than the batches
         if self._size is None:
             return
         self._ranks = find_ranks()
@@ -139,7 +141,9 @@ class NonzeroRows:
                 f"values of {of_shape} for a batch of {count} rows: pass a tensor with one number, "
                 "or one row of numbers, for each row of the batch"
             )
-        nonzero = (values.detach() != 0).reshape(count, -1).any(1)
+        nonzero = values.detach() != 0
+        if nonzero.ndim > 1:
+            nonzero = nonzero.flatten(1).any(1)
         rows = nonzero.nonzero().flatten()
         if self._buffer is not None:
             return self._fill_up(self._buffer, batch, rows, count)
@@ -154,8 +158,13 @@ class NonzeroRows:
         self, buffer: SelectionBuffer, batch: Any, rows: Tensor, count: int
     ) -> list[tuple[Any, Selection]]:
         """Let rows wait; return batches full on all ranks, or a smaller one after `refills`."""
+        if self._loaded:
+            self._move_waiting(buffer, batch, rows.device)
+            self._loaded = False
         if len(rows):
-            buffer.adopt(Rows(self._take(batch, rows, count), len(rows), rows))
+            # Always copies: the loop may write its next rows into the tensors of this batch.
+            waits = join_rows([batch], self._layout, [rows])
+            buffer.adopt(Rows(waits, len(rows), rows))
         waiting, size = self._waiting(buffer.state.rows), buffer.shape.batch_size or 1
         full = min(waiting) // size
         if full:
@@ -177,6 +186,20 @@ class NonzeroRows:
         [short] = ready
         return [_weighed(short.batch, short.indices, own * len(taken) / sum(taken))]
 
+    def _move_waiting(self, buffer: SelectionBuffer, batch: Any, places: torch.device) -> None:
+        """Move waiting rows to the device of a batch, and their places to the device `places`."""
+        devices = {leaf.device for leaf in list_leaves(batch) if isinstance(leaf, Tensor)}
+        if len(devices) > 1:  # which part was on which device is as it was saved
+            return
+        [device] = devices
+        chosen = tuple(
+            each._replace(
+                batch=move_batch(each.batch, device), indices=move_batch(each.indices, places)
+            )
+            for each in buffer.state.chosen
+        )
+        buffer.state = buffer.state._replace(chosen=chosen)
+
     def _waiting(self, rows: int) -> list[int]:
         """Return how many rows wait on each rank."""
         if not isinstance(self._ranks, Group):
@@ -193,6 +216,8 @@ class NonzeroRows:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from the `state_dict()` of an object built with the same arguments.
 
+        If the tensors of the next batch are all on one device, the waiting rows are moved there.
+
         Raises:
             ConfigurationError: if the state is damaged, or was saved with `backfill` and this
                 object has none, or the reverse. After an error, this object is unchanged.
@@ -202,6 +227,7 @@ class NonzeroRows:
             return
         buffer, came = Saved(state).fields("buffer", "came")
         self._buffer.state, self._came = unpacked(buffer, BufferState), came.whole()
+        self._loaded = True
 
 
 def _weighed(batch: Any, rows: Tensor | None, weight: float) -> tuple[Any, Selection]:

@@ -38,12 +38,16 @@ def informative(rewards: Tensor, *, pass_rate: tuple[float, float] | None = None
         >>> sb.informative(torch.tensor([[1.0, 0.0, 1.0], [0.1, 0.1, 0.1]])).tolist()
         [[True, True, True], [False, False, False]]
     """
-    rewards = _as_groups(rewards)
-    missing = rewards.isnan()
-    kept = rewards.where(~missing, math.inf).amin(1) < rewards.where(~missing, -math.inf).amax(1)
+    groups = _as_groups(rewards)
+    missing = groups.isnan()
+    if rewards.is_floating_point():
+        lowest, highest = rewards.where(~missing, math.inf), rewards.where(~missing, -math.inf)
+        kept = lowest.amin(1) < highest.amax(1)
+    else:  # float32 would round large ones
+        kept = (rewards != rewards[:, :1]).any(1)
     if pass_rate is not None:
         low, high = check_band(pass_rate)
-        mean = rewards.nanmean(1)
+        mean = groups.nanmean(1)
         kept &= (low <= mean) & (mean <= high)
     return kept[:, None] & ~missing
 

@@ -46,7 +46,8 @@ class TokenLedger:
 
     def __init__(self, documents: int, length: int, *, first: bool = False) -> None:
         shape = (int(check_whole("documents", documents)), int(check_whole("length", length)))
-        self._losses = torch.full(shape, torch.nan, dtype=torch.float16)
+        with torch.inference_mode(False):  # losses are filed in training, too
+            self._losses = torch.full(shape, torch.nan, dtype=torch.float16)
         self._first = check_flag("first", first)
         self._numbers: Latest[Tensor] = Latest()  # document numbers, on the CPU
         self._late: deque[tuple[torch.cuda.Event, Tensor, Tensor]] = deque()
@@ -126,7 +127,9 @@ class TokenLedger:
         """
         (losses,) = Saved(state).fields("losses")
         shape = tuple(self._losses.shape)
-        self._losses = losses.tensor(torch.float16, shape=shape, nan=True).to("cpu", copy=True)
+        found = losses.tensor(torch.float16, shape=shape, nan=True)
+        with torch.inference_mode(False):
+            self._losses = found.to("cpu", copy=True)
         self._late.clear()
 
     def _rows(self, documents: Tensor, length: int) -> Tensor:

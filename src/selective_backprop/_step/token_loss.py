@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from selective_backprop._core.errors import LossError
+from selective_backprop._core.errors import ConfigurationError, LossError
 from selective_backprop._core.options import check_flag, check_instance, check_whole
 from selective_backprop._step.head import (
     HeadLoss,
@@ -175,8 +175,9 @@ class TokenLoss:
         if choice is not None:
             taken, targets, weights = rows[choice.rows], targets[choice.rows], choice.weights
         inputs, head = _take(flat, rows) if choice is None else flat[taken], self._head
+        graded = torch.is_grad_enabled()  # within a Function it never is
         loss, computed = HeadLoss.apply(
-            inputs, head.weight, head.bias, targets, weights, chunk, self._space, known
+            inputs, head.weight, head.bias, targets, weights, chunk, self._space, known, graded
         )
         losses[taken] = computed.to(losses.dtype)
         mask = torch.zeros(len(flat), dtype=torch.bool, device=flat.device)
@@ -232,7 +233,15 @@ class TokenLoss:
 
         Raises:
             LossError: if labels are not token ids, or the shapes differ.
+            ConfigurationError: if the selector gives tokens weights, such as `Proportional`.
         """
+        selector = self._selection.selector
+        if selector is not None and selector.terms.reweights:
+            raise ConfigurationError(
+                f"{selector!r} gives tokens weights, which a mask does not hold, and without them "
+                "the loss is biased. Call the TokenLoss without kept=, so that it chooses tokens "
+                "itself, or take a selector without weights, such as Percentile(beta=2)"
+            )
         targets = self._targets(labels)
         counts = targets != self._selection.ignored
         if scores is None and reference is not None:
@@ -261,6 +270,7 @@ class TokenLoss:
                 f"labels are {labels.dtype} of shape {tuple(labels.shape)}; token ids "
                 "[row, token] are needed"
             )
+        labels = labels.long()  # an unsigned label would never equal -100
         if not self._shift:
             return labels
         return functional.pad(labels[..., 1:], (0, 1), value=self._selection.ignored)
@@ -289,7 +299,7 @@ class TokenLoss:
         else:
             rows = (counts if kept is None else counts & kept.to(counts.device)).flatten()
             rows = rows.nonzero().flatten()
-        targets = targets.flatten()[rows].long()
+        targets = targets.flatten()[rows]
         vocab_size = self._head.out_features
         if targets.device.type == "cpu" and len(rows):
             low, high = (int(end) for end in targets.aminmax())

@@ -216,9 +216,13 @@ class TokenSelection:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from the `state_dict()` of a selection built with the same arguments.
 
+        The state does not hold the arguments, so other ones are only noticed if the state does not
+        fit them.
+
         Raises:
-            ConfigurationError: if the state is damaged, or comes from a different selection. After
-                an error, this selection is unchanged.
+            ConfigurationError: if the state is damaged, was saved with a rate and this selection
+                has a selector, or the reverse, or if it holds recent losses and this selector
+                remembers none. After an error, this selection is unchanged.
         """
         seed, draws, past, selector = Saved(state).fields("seed", "draws", "history", "selector")
         numbers = seed.whole(0, SEEDS - 1), draws.whole()
