@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 from collections import OrderedDict, UserDict, defaultdict
+from collections.abc import Iterator, MutableMapping
 from types import MappingProxyType
 from typing import Any
 
@@ -28,6 +29,41 @@ PLAIN = Layout()
 
 class Words(list):
     """A list with a name of its own."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Halved:
+    """Its values change whenever it is built, and it has a field that is derived from another."""
+
+    inputs: torch.Tensor
+    divisor: dataclasses.InitVar[int]
+    doubled: torch.Tensor = dataclasses.field(init=False)
+
+    def __post_init__(self, divisor: int) -> None:
+        object.__setattr__(self, "inputs", self.inputs / divisor)
+        object.__setattr__(self, "doubled", 2 * self.inputs)
+
+
+class Stored(MutableMapping):
+    """A mapping that holds its items in a dict of its own."""
+
+    def __init__(self, **items: Any) -> None:
+        self.items_by_key = items
+
+    def __getitem__(self, key: str) -> Any:
+        return self.items_by_key[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.items_by_key[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self.items_by_key[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.items_by_key)
+
+    def __len__(self) -> int:
+        return len(self.items_by_key)
 
 
 def is_column(batch: Any) -> bool:
@@ -206,6 +242,26 @@ def test_a_batch_without_rows_left_joins_with_one_that_has_some():
     empty = join_rows([full], PLAIN, [torch.empty(0, dtype=torch.int64)])
     assert same(join_rows([empty, full], PLAIN), full)
     assert same(join_rows([full, empty], PLAIN, [torch.tensor([0, 1]), None]), full)
+
+
+def test_a_dataclass_is_not_initialised_again():
+    batch = Halved(torch.arange(4), 2)
+    part = cut_rows(batch, PLAIN, 1, 3)
+    assert type(part) is Halved
+    assert [part.inputs.tolist(), part.doubled.tolist()] == [[0.5, 1.0], [1.0, 2.0]]
+    joined = join_rows([batch, part], PLAIN, [torch.tensor([3]), None])
+    assert [joined.inputs.tolist(), joined.doubled.tolist()] == [[1.5, 0.5, 1.0], [3.0, 1.0, 2.0]]
+
+
+def test_a_mapping_with_a_store_of_its_own_is_not_changed():
+    inputs = torch.arange(4)
+    batch = Stored(inputs=inputs, more=[torch.ones(4), "text"])
+    part = cut_rows(batch, PLAIN, 1, 3)
+    assert type(part) is Stored
+    assert part["inputs"].tolist() == [1, 2]
+    assert part["inputs"].data_ptr() == inputs[1:].data_ptr()  # a view, as in other mappings
+    assert batch["inputs"] is inputs
+    assert join_rows([part, batch], PLAIN)["inputs"].tolist() == [1, 2, 0, 1, 2, 3]
 
 
 def test_a_list_of_plain_records_is_one_of_rows():

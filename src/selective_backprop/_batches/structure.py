@@ -63,10 +63,17 @@ class Structure:
             return kind(*values) if hasattr(kind, "_fields") else kind(values)
         named = dict(zip(self.keys, values, strict=True))
         if _container(kind) is not Mapping:
-            return dataclasses.replace(batch, **named)
+            # `__init__` has run on these fields: run again, it could change their values once more.
+            clone = object.__new__(kind)
+            for name, value in named.items():
+                object.__setattr__(clone, name, value)
+            return clone
         if kind is dict or not issubclass(kind, MutableMapping):
             return named
-        clone = copy.copy(batch)
+        if issubclass(kind, dict) or hasattr(kind, "__copy__"):
+            clone = copy.copy(batch)
+        else:  # a shallow copy would share the items with the batch
+            clone = copy.deepcopy(batch, {id(value): value for value in batch.values()})
         clone.update(named)
         return clone
 
@@ -138,7 +145,7 @@ def _container(kind: type) -> Any:
     if issubclass(kind, (list, tuple)):
         return getattr(kind, "_fields", Sequence)
     if dataclasses.is_dataclass(kind):
-        return tuple(field.name for field in dataclasses.fields(kind) if field.init)
+        return tuple(field.name for field in dataclasses.fields(kind))
     return None
 
 
