@@ -264,6 +264,15 @@ def test_a_mapping_with_a_store_of_its_own_is_not_changed():
     assert join_rows([part, batch], PLAIN)["inputs"].tolist() == [1, 2, 0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
+def test_rows_of_large_unsigned_integers_are_joined(dtype):
+    batch = [torch.tensor([1, 2, 60_000], dtype=dtype), torch.arange(6).reshape(3, 2).to(dtype)]
+    column, matrix = join_rows([batch, batch], PLAIN, [torch.tensor([2, 0]), None])
+    assert column.dtype == matrix.dtype == dtype
+    assert column.tolist() == [60_000, 1, 1, 2, 60_000]
+    assert matrix.tolist() == [[4, 5], [0, 1], [0, 1], [2, 3], [4, 5]]
+
+
 def test_a_list_of_plain_records_is_one_of_rows():
     records = [Example("a", note=1), Example("b", note=2), Example("c", note=3)]
     sizes = [{"width": 3}, {"width": 4}, {"width": 5}]

@@ -19,6 +19,8 @@ from torch.nn.utils.rnn import PackedSequence
 from selective_backprop._core.errors import BatchError
 
 PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None)})
+# torch does little with unsigned integers of more than 8 bits, but moves rows of signed ones.
+SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
@@ -329,6 +331,8 @@ def _join_tensors(leaves: Sequence[Tensor], rows: Sequence[Tensor | None]) -> Te
         for leaf, take in zip(leaves, rows, strict=True)
     ]
     first = leaves[0]
+    if (signed := SIGNED.get(first.dtype)) is not None:
+        return _join_tensors([leaf.view(signed) for leaf in leaves], rows).view(first.dtype)
     form = CHANNELS_LAST.get(first.ndim)
     if form is None or first.is_contiguous() or not first.is_contiguous(memory_format=form):
         form = torch.contiguous_format
