@@ -159,7 +159,9 @@ def test_a_cast_is_recognised_if_some_targets_are_unknown():
     loss_fn = loader.loss_fn
     for inputs, labels in loader:
         outputs = model(inputs)
-        torch.testing.assert_close(loss_fn(outputs, labels.float()), masked(outputs, labels.float()))
+        torch.testing.assert_close(
+            loss_fn(outputs, labels.float()), masked(outputs, labels.float())
+        )
         with pytest.raises(sb.LossError, match="not rows of a recent batch"):
             loss_fn(outputs, labels.float().nan_to_num())  # is no cast
         break

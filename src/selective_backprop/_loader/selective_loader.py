@@ -360,6 +360,9 @@ class SelectiveLoader:
         scores, such as `auto`, knows it once the previous epoch has ended, unless your data loader
         drops its last batch.
 
+        With a subset, a sampler of your own is taken to draw each example once. If it may repeat
+        examples, give it an attribute `replacement = True`: then the number is not known.
+
         Raises:
             TypeError: if the number is not known in advance.
         """

@@ -2,7 +2,7 @@
 
 import copy
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -217,7 +217,7 @@ class CandidateLoader:
 
 
 @contextmanager
-def _drawing_aside(loader: DataLoader[Any]) -> Iterator[None]:
+def _drawing_aside(loader: DataLoader[Any]) -> Generator[None]:
     """Let a loader draw a seed, but not from torch's random stream or the loader's generator."""
     own = loader.generator
     if own is not None:
