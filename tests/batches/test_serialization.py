@@ -71,6 +71,7 @@ BATCHES: dict[str, Callable[[], Any]] = {
     "numbers": lambda: (1, 2.5, True, None, "text", b"b", 3 + 4j, np.float32(2.5), float("nan")),
     "arrays": lambda: {"a": np.arange(6).reshape(2, 3), "b": np.array([True, False])},
     "arrays of text": lambda: np.array([["one"], ["longer"]]),
+    "texts of arrays": lambda: [np.str_("one"), np.str_(""), np.bytes_(b"1"), np.array("two")],
     "arrays of bytes": lambda: np.array([[b"one"], [b""]]),
     "a named tuple": lambda: Pair(torch.arange(3), torch.ones(3)),
     "a dataclass": lambda: Frozen(torch.arange(3), ["a", "b", "c"]),

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 from collections import OrderedDict, UserDict, defaultdict
+from collections.abc import Iterator, MutableMapping
 from types import MappingProxyType
 from typing import Any
 
@@ -14,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
+from selective_backprop import BatchError
 from selective_backprop._batches.structure import (
     Layout,
+    check_layout,
     count_rows,
     cut_rows,
     join_rows,
@@ -28,6 +31,58 @@ PLAIN = Layout()
 
 class Words(list):
     """A list with a name of its own."""
+
+
+@dataclasses.dataclass
+class Derived:
+    """Has a field that is derived from another."""
+
+    inputs: torch.Tensor
+    count: int = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.count = len(self.inputs)
+
+
+class Halved(Derived):
+    """Its values change whenever it is built."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.inputs = self.inputs / 2
+
+
+@dataclasses.dataclass
+class Scaled:
+    """Needs more than its fields to be built."""
+
+    inputs: torch.Tensor
+    scale: dataclasses.InitVar[int]
+
+    def __post_init__(self, scale: int) -> None:
+        self.inputs = self.inputs / scale
+
+
+class Stored(MutableMapping):
+    """A mapping that holds its items in a dict of its own."""
+
+    def __init__(self, **items: Any) -> None:
+        self.items_by_key = items
+
+    def __getitem__(self, key: str) -> Any:
+        return self.items_by_key[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.items_by_key[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self.items_by_key[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.items_by_key)
+
+    def __len__(self) -> int:
+        return len(self.items_by_key)
 
 
 def is_column(batch: Any) -> bool:
@@ -206,6 +261,36 @@ def test_a_batch_without_rows_left_joins_with_one_that_has_some():
     empty = join_rows([full], PLAIN, [torch.empty(0, dtype=torch.int64)])
     assert same(join_rows([empty, full], PLAIN), full)
     assert same(join_rows([full, empty], PLAIN, [torch.tensor([0, 1]), None]), full)
+
+
+def test_a_dataclass_that_is_initialised_once_more_may_not_change():
+    check_layout(Derived(torch.arange(4)), PLAIN)
+    part = cut_rows(Derived(torch.arange(4)), PLAIN, 1, 3)
+    assert (part.count, part.inputs.tolist()) == (2, [1, 2])
+    with pytest.raises(BatchError, match=r"'0.inputs' changes .*collate function"):
+        check_layout([Halved(torch.arange(4))], PLAIN)
+    with pytest.raises(BatchError, match=r"Scaled cannot be put together .*scale"):
+        check_layout(Scaled(torch.arange(4), 2), PLAIN)
+
+
+def test_a_mapping_with_a_store_of_its_own_is_not_changed():
+    inputs = torch.arange(4)
+    batch = Stored(inputs=inputs, more=[torch.ones(4), "text"])
+    part = cut_rows(batch, PLAIN, 1, 3)
+    assert type(part) is Stored
+    assert part["inputs"].tolist() == [1, 2]
+    assert part["inputs"].data_ptr() == inputs[1:].data_ptr()  # a view, as in other mappings
+    assert batch["inputs"] is inputs
+    assert join_rows([part, batch], PLAIN)["inputs"].tolist() == [1, 2, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
+def test_rows_of_large_unsigned_integers_are_joined(dtype):
+    batch = [torch.tensor([1, 2, 60_000], dtype=dtype), torch.arange(6).reshape(3, 2).to(dtype)]
+    column, matrix = join_rows([batch, batch], PLAIN, [torch.tensor([2, 0]), None])
+    assert column.dtype == matrix.dtype == dtype
+    assert column.tolist() == [60_000, 1, 1, 2, 60_000]
+    assert matrix.tolist() == [[4, 5], [0, 1], [0, 1], [2, 3], [4, 5]]
 
 
 def test_a_list_of_plain_records_is_one_of_rows():

@@ -104,6 +104,24 @@ def test_the_order_of_a_subset_is_drawn_again_from_the_samplers_own_generator(ep
     assert numbers(resumed) == numbers(batches)
 
 
+def test_an_epoch_that_goes_on_draws_no_second_seed_from_the_data_loaders_own_generator():
+    def make():
+        generator = torch.Generator().manual_seed(5)
+        loader = DataLoader(Numbered(32), 8, shuffle=True, generator=generator)
+        return generator, select(loader, sb.traditional(), batch_size=2, quiet=True)
+
+    generator, whole = make()
+    next(iter(whole))  # the epoch is broken off, and its other rows wait for the next one
+    batches = iter(whole)
+    next(batches)
+    state, stream = whole.state_dict(), generator.get_state()
+    expected = numbers(batches)
+    generator, resumed = make()
+    resumed.load_state_dict(state)
+    generator.set_state(stream)
+    assert numbers(resumed) == expected
+
+
 def test_what_came_up_before_is_not_loaded_again():
     data = Numbered(24)
     door = select(DataLoader(data, 4), selective(1 / 2))

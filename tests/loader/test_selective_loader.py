@@ -198,6 +198,21 @@ def test_it_is_not_pickled_and_says_what_to_hand_over_and_can_be_copied_with_its
     assert numbers(twin) == numbers(door)
 
 
+@pytest.mark.parametrize("strategy", [selective(), sb.stale_sb(1 / 2)], ids=lambda each: each.name)
+def test_a_copy_that_is_made_in_the_middle_of_an_epoch_leaves_this_epoch_running(strategy):
+    door = select(DataLoader(Numbered(24), 4), strategy)
+    list(door)
+    batches = iter(door)
+    next(batches)
+    twin, state = copy.deepcopy(door), door.state_dict()
+    assert twin.next_epoch == 2
+    assert list(twin)
+    assert numbers(batches)
+    assert door.stats.epoch == 1
+    assert twin.stats.epoch == 2
+    assert state["mid_epoch"] is not None
+
+
 def test_stats_are_a_frozen_snapshot():
     door = select(DataLoader(Numbered(22), 4), selective(), leftovers="drop")
     before = door.stats

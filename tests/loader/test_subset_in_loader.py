@@ -204,7 +204,9 @@ def test_keys_that_are_no_indices_are_refused(keys):
 
 
 def test_how_many_come_up_is_not_known_of_samplers_that_repeat_or_leave_out():
-    for sampler in (RandomSampler(range(40), replacement=True), range(20)):
+    own = Backwards()
+    own.replacement = True
+    for sampler in (RandomSampler(range(40), replacement=True), range(20), own):
         lists = KeptBatches(BatchSampler(sampler, 5, False), SUBSET, 5)
         with pytest.raises(TypeError, match="not known"):
             len(lists)

@@ -5,7 +5,7 @@ import gc
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import pytest
@@ -26,6 +26,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
+from selective_backprop._loader import weighted_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
 
@@ -126,6 +127,44 @@ def test_where_nothing_is_weighed_or_recorded_it_is_the_plain_loss(name):
         lambda batches: (theirs.loss_fn(theirs.model(each), targets) for each, targets in batches)
     )
     assert same_tensors(ours.model.state_dict(), theirs.model.state_dict())
+
+
+def test_casts_are_told_apart_although_the_batches_that_were_fetched_ahead_are_gone():
+    inputs, targets = torch.arange(16.0)[:, None], torch.zeros(16, 1, dtype=torch.int64)
+    loss_fn, model = nn.BCEWithLogitsLoss(), nn.Linear(1, 1)
+    loader = sb.SelectiveLoader(
+        DataLoader(TensorDataset(inputs, targets), 2), model, loss_fn, sb.recorded_sb(1 / 2)
+    )
+    weighing, batches = loader.loss_fn, iter(loader)
+    while ahead := [(each, labels.float()) for each, labels in islice(batches, 4)]:
+        for each, labels in ahead:
+            weighing(model(each), labels)
+    expected = functional.binary_cross_entropy_with_logits(
+        model(inputs), targets.float(), reduction="none"
+    )
+    recorded = torch.from_numpy(loader.ledger.recorded.observe().scores[0])
+    torch.testing.assert_close(recorded, expected[:, 0].detach())
+
+
+def test_a_cast_is_recognised_if_some_targets_are_unknown():
+    def masked(outputs: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+        losses = functional.mse_loss(outputs, targets.nan_to_num(), reduction="none")
+        losses = losses * ~targets.isnan()
+        return losses if reduction == "none" else losses.mean()
+
+    targets = torch.rand(8, 2, dtype=torch.float64)
+    targets[3, 1] = torch.nan
+    data, model = TensorDataset(torch.randn(8, 3), targets), nn.Linear(3, 2)
+    loader = sb.SelectiveLoader(DataLoader(data, 4), model, masked, sb.recorded_sb(1 / 2))
+    loss_fn = loader.loss_fn
+    for inputs, labels in loader:
+        outputs = model(inputs)
+        torch.testing.assert_close(
+            loss_fn(outputs, labels.float()), masked(outputs, labels.float())
+        )
+        with pytest.raises(sb.LossError, match="not rows of a recent batch"):
+            loss_fn(outputs, labels.float().nan_to_num())  # is no cast
+        break
 
 
 def test_a_loop_may_fetch_batches_ahead():
@@ -467,15 +506,22 @@ def test_a_loss_that_is_one_number_is_refused():
         loss_fn(loop.model(inputs), targets)
 
 
-def test_batches_are_not_kept_alive():
-    loop = Loop(sb.auto())
-    assert loop.loader.loss_fn is loop.loader.loss_fn
-    batches = iter(loop.loader)
-    refs = [weakref.ref(tensor) for tensor in next(batches)]
-    next(batches)
+def test_a_trained_batch_is_not_kept_alive_nor_are_large_inputs(monkeypatch):
+    monkeypatch.setattr(weighted_loss, "MOST_HELD", 100)
+    data = TensorDataset(torch.randn(12, 8), torch.arange(12) % 2)  # 128 and 32 bytes a batch
+    model = nn.Linear(8, 2)
+    loader = sb.SelectiveLoader(DataLoader(data, 4), model, nn.CrossEntropyLoss(), sb.auto())
+    loss_fn = loader.loss_fn
+    assert loader.loss_fn is loss_fn
+    batches = iter(loader)
+    first, second = next(batches), next(batches)
+    refs = [weakref.ref(tensor) for tensor in (*first, *second)]
+    loss_fn(model(first[0]), first[1])
+    del first, second
     next(batches)
     gc.collect()
-    assert [ref() for ref in refs] == [None, None]
+    # The second batch was not trained on, so its targets may still be cast.
+    assert [ref() is None for ref in refs] == [True, True, True, False]
 
 
 def test_without_a_loss_there_is_none_to_take():

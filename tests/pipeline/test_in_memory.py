@@ -14,6 +14,7 @@ KINDS = {
     "a matrix": torch.randn(23, 4),
     "numbers": torch.randn(23),
     "bytes": torch.arange(23, dtype=torch.uint8),
+    "words": torch.arange(23).to(torch.uint16),
     "flags": NUMBERS % 2 == 0,
     "half precision": torch.randn(23, 2).bfloat16(),
     "images": torch.randn(23, 3, 4, 5),

@@ -187,6 +187,14 @@ def test_integer_keys_of_any_make_become_one_column(keys):
         assert plain_list(found) == keys
 
 
+def test_a_range_is_a_batch_of_keys():
+    assert plain_list(list_keys(range(4, 8))) == [4, 5, 6, 7]
+    ranges = [range(start, start + 4) for start in range(0, 16, 4)]
+    with pytest.warns(sb.SelectionWarning, match="regroups"):
+        door = select(DataLoader(Numbered(16), batch_sampler=ranges), HALF, batch_size=2)
+    assert len(set(flat(numbers(door)))) == 8
+
+
 @pytest.mark.parametrize("keys", [["a"], [(1, 2)], [(1, 2), 3], [1.5], [True], [None], [2**70]])
 def test_keys_that_are_no_integers_stay_what_they_are(keys):
     assert list_keys(keys) == list_keys(tuple(keys)) == keys

@@ -18,7 +18,7 @@ def list_keys(indices: Any) -> Keys | None:
     if isinstance(indices, (Tensor, np.ndarray)):
         if not indices.ndim:
             return None
-    elif not isinstance(indices, (list, tuple)):
+    elif not isinstance(indices, (list, tuple, range)):
         return None
     try:
         array = np.asarray(indices)
@@ -27,7 +27,8 @@ def list_keys(indices: Any) -> Keys | None:
     if array.ndim != 1 or array.dtype.kind not in "iu":
         return list(indices)
     # A list was copied already. An array belongs to the sampler, which may change it.
-    return torch.from_numpy(array.astype(np.int64, copy=not isinstance(indices, (list, tuple))))
+    copied = isinstance(indices, (list, tuple, range))
+    return torch.from_numpy(array.astype(np.int64, copy=not copied))
 
 
 def plain_list(keys: Keys) -> list[Any]:

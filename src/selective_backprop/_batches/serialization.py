@@ -79,9 +79,10 @@ def unpack_batch(packed: Any) -> Any:
         return content[0].encode("latin1")
     if kind == "class":
         return _find_type(content[0])
-    if kind == "texts":
+    if kind in ("texts", "text"):
         texts, shape, dtype = content
-        return np.array([unpack_batch(text) for text in texts], dtype).reshape(shape)
+        array = np.array([unpack_batch(text) for text in texts], dtype).reshape(shape)
+        return array if kind == "texts" else array[()]
     items = [unpack_batch(item) for item in content[-1]]
     if kind in ("list", "tuple"):
         return items if kind == "list" else tuple(items)
@@ -103,9 +104,10 @@ def _pack_array(path: str, array: np.ndarray | np.generic) -> tuple[Any, ...]:
     if array.dtype.kind in "biufc":
         tensor = torch.from_numpy(np.array(array))
         return ("array" if isinstance(array, np.ndarray) else "number"), tensor
-    if array.dtype.kind in "US" and isinstance(array, np.ndarray):
+    if array.dtype.kind in "US":
         texts = [pack_batch(text) for text in array.ravel().tolist()]
-        return "texts", texts, list(array.shape), array.dtype.str
+        kind = "texts" if isinstance(array, np.ndarray) else "text"
+        return kind, texts, list(array.shape), array.dtype.str
     raise BatchError(
         f"{path or 'the batch'} is an array of {array.dtype}, which a saved state cannot hold. Let "
         "the collate function return numbers or text."

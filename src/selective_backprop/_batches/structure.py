@@ -19,6 +19,8 @@ from torch.nn.utils.rnn import PackedSequence
 from selective_backprop._core.errors import BatchError
 
 PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None)})
+# torch does little with unsigned integers of more than 8 bits, but moves rows of signed ones.
+SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
@@ -66,7 +68,10 @@ class Structure:
             return dataclasses.replace(batch, **named)
         if kind is dict or not issubclass(kind, MutableMapping):
             return named
-        clone = copy.copy(batch)
+        if issubclass(kind, dict) or hasattr(kind, "__copy__"):
+            clone = copy.copy(batch)
+        else:  # a shallow copy would share the items with the batch
+            clone = copy.deepcopy(batch, {id(value): value for value in batch.values()})
         clone.update(named)
         return clone
 
@@ -238,14 +243,36 @@ def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
 
 
 def check_layout(batch: Any, layout: Layout) -> None:
-    """Refuse paths in `whole` and `pad` that a batch does not have."""
-    found = flatten(batch, []).paths
+    """Refuse a batch that cannot be put together again, and paths that it does not have."""
+    structure = flatten(batch, leaves := [])
+    found = structure.paths
     for option, paths in (("whole", layout.whole), ("pad", layout.pad)):
         if lost := sorted(set(paths) - set(found)):
             raise BatchError(
                 f"{option}= names {', '.join(map(repr, lost))}, but the paths in the batch "
                 f"({type(batch).__name__}) are {', '.join(map(repr, found)) or 'none'}"
             )
+    try:
+        again = list_leaves(structure.rebuild(batch, iter(leaves)))
+    except (TypeError, ValueError) as error:  # such as a dataclass with an `InitVar`
+        raise BatchError(
+            f"a batch of {type(batch).__name__} cannot be put together from its parts: {error}"
+        ) from error
+    for path, leaf, new in zip(found, leaves, again, strict=True):
+        if not _is_same(leaf, new):
+            raise BatchError(
+                f"{_name(path)} changes when its dataclass is made again from its own fields, as "
+                "happens whenever rows are taken from a batch. Change it in the collate function "
+                "instead of in __post_init__"
+            )
+
+
+def _is_same(leaf: Any, new: Any) -> bool:
+    if leaf is new or not isinstance(leaf, Tensor) or not isinstance(new, Tensor):
+        return True
+    if leaf.shape != new.shape or leaf.dtype != new.dtype:
+        return False
+    return bool(((leaf == new) | (leaf != leaf) & (new != new)).all())
 
 
 def cut_rows(batch: Any, layout: Layout, start: int, stop: int) -> Any:
@@ -322,6 +349,8 @@ def _join_tensors(leaves: Sequence[Tensor], rows: Sequence[Tensor | None]) -> Te
         for leaf, take in zip(leaves, rows, strict=True)
     ]
     first = leaves[0]
+    if (signed := SIGNED.get(first.dtype)) is not None:
+        return _join_tensors([leaf.view(signed) for leaf in leaves], rows).view(first.dtype)
     form = CHANNELS_LAST.get(first.ndim)
     if form is None or first.is_contiguous() or not first.is_contiguous(memory_format=form):
         form = torch.contiguous_format

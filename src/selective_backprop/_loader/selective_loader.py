@@ -361,6 +361,9 @@ class SelectiveLoader:
         scores, such as `auto`, knows it once the previous epoch has ended, unless your data loader
         drops its last batch.
 
+        With a subset, a sampler of your own is taken to draw each example once. If it may repeat
+        examples, give it an attribute `replacement = True`: then the number is not known.
+
         Raises:
             TypeError: if the number is not known in advance.
         """
@@ -428,9 +431,13 @@ class SelectiveLoader:
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "SelectiveLoader":
-        """Return a copy with copies of all parts, including the model."""
+        """Return a copy with copies of all parts, including the model; it has no running epoch."""
         memo[id(self)] = clone = object.__new__(type(self))
         vars(clone).update(copy.deepcopy(vars(self), memo))
+        if clone._state.start is not None:  # the copy breaks the running epoch off
+            clone._live = clone._state.start = None
+            if (memory := clone._parts.pipeline.memory) is not None:
+                memory.close()
         return clone
 
     def __iter__(self) -> Iterator[Any]:

@@ -20,6 +20,7 @@ from selective_backprop._core.late_checks import LateChecks
 from selective_backprop._pipeline.gate_feed import AHEAD
 from selective_backprop._sampling.draws import Selection
 
+MOST_HELD = 2**22  # bytes; targets that are cast are nearly always smaller, and inputs larger
 WIDE = (torch.float32, torch.float64)  # a product with float32 weights of 1 changes neither
 
 
@@ -41,7 +42,7 @@ class WeighingLoss:
         confidence: bool = False,
     ) -> None:
         self.given = loss_fn
-        self.handed = HandedBatches()
+        self.handed = HandedBatches(casts=weighs)
         self.used = False  # whether a batch was weighted or recorded
         self._losses = ExampleLosses(loss_fn, excess=confidence)
         self._record = record
@@ -73,7 +74,7 @@ class WeighingLoss:
         if self._record is None or not torch.is_grad_enabled():
             return self.given(outputs, targets)
         self.used = True
-        known = self.handed.find(targets, casts=self._weighs)
+        known = self.handed.find(targets)
         if not self._weighs:
             if known is not None:
                 with torch.no_grad(), suppress(LossError):
@@ -100,6 +101,7 @@ class HandedBatch:
     refs: list[weakref.ref[Tensor]]
     selection: Selection
     even: bool  # whether all rows weigh 1
+    held: list[Tensor]  # tensors kept alive until its loss is computed
     trained: bool = False  # whether its loss was computed
 
     @property
@@ -123,9 +125,13 @@ class HandedBatches:
 
     A cast has memory of its own, so it is recognised by its values. On a GPU, values are compared
     without waiting for it, so an error may concern a batch a few batches back.
+
+    Args:
+        casts: whether to recognise casts of targets, too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, casts: bool) -> None:
+        self._casts = casts
         self._batches: deque[HandedBatch] = deque(maxlen=AHEAD)
         self._late = LateChecks()
         self.count = 0  # batches that were handed out
@@ -133,25 +139,28 @@ class HandedBatches:
     def add(self, batch: Any, selection: Selection, *, even: bool) -> None:
         """Note a batch that will be trained on; `even` if all of its rows weigh 1."""
         self.count += 1
-        refs = [weakref.ref(tensor) for tensor in _tensors_in(batch)]
-        self._batches.appendleft(HandedBatch(refs, selection, even))
+        tensors = _tensors_in(batch)
+        # A loop that fetches ahead may keep only the cast, which is compared with the original. So
+        # the original is held, but not large tensors, which would fill memory and are rarely cast.
+        held = [each for each in tensors if each.nbytes <= MOST_HELD] if self._casts else []
+        refs = [weakref.ref(tensor) for tensor in tensors]
+        self._batches.appendleft(HandedBatch(refs, selection, even, held))
 
-    def find(self, targets: Any, *, casts: bool) -> KnownRows | None:
+    def find(self, targets: Any) -> KnownRows | None:
         """Return the rows that targets belong to; None if they belong to no batch.
-
-        With `casts`, casts of targets are recognised too.
 
         Raises:
             LossError: if earlier targets on a GPU were taken for a cast and turn out to be none.
         """
         batches = tuple(self._batches)  # a copy: a thread that reads ahead may append to them
         found = _find_view(batches, targets)
-        if found is None and casts:
+        if found is None and self._casts:
             found = self._find_cast(batches, targets)
         if found is None:
             return None
         batch, rows = found
         batch.trained = True
+        batch.held.clear()
         (indices, weights), even = batch.selection, batch.even
         if rows is None:
             return KnownRows(batch.selection, even)
@@ -223,7 +232,10 @@ def _may_be_cast(targets: Tensor, whole: Tensor) -> bool:
 
 def _are_equal(targets: Tensor, whole: Tensor) -> Tensor:
     cast = whole.detach().to(targets.dtype).reshape(targets.shape)
-    return (cast == targets.detach()).all()
+    same = cast == targets.detach()
+    if whole.is_floating_point() and targets.is_floating_point():
+        same |= cast.isnan() & targets.isnan()  # such as unknown targets, which a loss masks
+    return same.all()
 
 
 def _squeezed(tensor: Tensor) -> list[int]:

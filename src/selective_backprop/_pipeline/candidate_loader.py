@@ -2,7 +2,8 @@
 
 import copy
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -101,7 +102,7 @@ class CandidateLoader:
             self.draw.open(cursor, epoch_scores, mid_epoch)
         # `iter` draws a base seed for workers. It does so before waiting rows go out, so that each
         # saved state comes after this draw. A continued epoch has drawn its seed already.
-        with torch.random.fork_rng(devices=[], enabled=mid_epoch is not None):
+        with nullcontext() if mid_epoch is None else _drawing_aside(self._candidates):
             self._batches = iter(self._candidates)
 
     def close(self) -> None:
@@ -213,6 +214,21 @@ class CandidateLoader:
         phase = self._clock.phase(at.epoch, at.drawn)
         self._cursor = at._replace(candidates=at.candidates + rows.count, drawn=at.drawn + 1)
         return CandidateBatch(phase, rows, self._cursor)
+
+
+@contextmanager
+def _drawing_aside(loader: DataLoader[Any]) -> Generator[None]:
+    """Let a loader draw a seed, but not from torch's random stream or the loader's generator."""
+    own = loader.generator
+    if own is not None:
+        # A copy draws, since the sampler may share the generator and draw from it in the body.
+        loader.generator = torch.Generator(own.device)
+        loader.generator.set_state(own.get_state())
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        loader.generator = own
 
 
 def move_rows(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, default_collate
 
+from selective_backprop._batches.structure import SIGNED
 from selective_backprop._core.errors import LoaderError
 
 Collate: TypeAlias = Callable[[list[Tensor]], Any]
@@ -134,6 +135,7 @@ def _takes_rows(tensor: Tensor) -> bool:
     plain = type(tensor) is Tensor and tensor.layout is torch.strided and not tensor.is_nested
     return (
         plain
+        and not (tensor.ndim == 1 and tensor.dtype in SIGNED)  # torch takes them only one by one
         and tensor.is_contiguous()
         and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
     )
