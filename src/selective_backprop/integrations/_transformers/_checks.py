@@ -13,6 +13,11 @@ from selective_backprop.integrations._transformers._model_losses import loss_of_
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._collective import check_loss
 
+DATA_PARALLEL = (
+    "DataParallel (several GPUs in one process) has not been tested. Start one process for each "
+    "GPU: torchrun --nproc-per-node N."
+)
+
 
 def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
     """Refuse options of a Trainer that selection cannot honour."""
@@ -25,8 +30,7 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
         "per_device_train_batch_size to what fits.": args.auto_find_batch_size,
         "fsdp= has not been tested with selection in the Trainer. Use DDP, or write your own loop "
         "with SelectiveLoader, which is tested with FSDP.": bool(args.fsdp),
-        "DataParallel (several GPUs in one process) has not been tested. Start one process for "
-        "each GPU: torchrun --nproc-per-node N.": args.n_gpu > 1,
+        DATA_PARALLEL: args.n_gpu > 1,
         "train_sampling_strategy='batch_rebalance' groups rows so that processes have equal work, "
         "but selection regroups them. Use 'random' or 'group_by_length'.": (
             sampling == "batch_rebalance"
