@@ -116,13 +116,13 @@ def test_a_model_that_passes_by_its_base_model_is_refused_at_the_first_batch(tmp
     model = transformers.OPTForCausalLM(transformers.OPTConfig(**sizes, **layers))
     made = prepare(TokenLossTrainer, tmp_path, model=model)
     made.model.train()
-    with pytest.raises(sb.ConfigurationError, match="OPTModel.*your own compute_loss"):
+    with pytest.raises(sb.ConfigurationError, match=r"OPTModel.*your own compute_loss"):
         made.compute_loss(made.model, text.collate(text.spoken(4)))
 
 
 def test_several_gpus_in_one_process_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(transformers.TrainingArguments, "n_gpu", 2)
-    with pytest.raises(sb.ConfigurationError, match="DataParallel.*torchrun"):
+    with pytest.raises(sb.ConfigurationError, match=r"DataParallel.*torchrun"):
         prepare(TokenLossTrainer, tmp_path)
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from selective_backprop._core.errors import BatchError
+from selective_backprop._core.options import Padding
 
 PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None)})
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -240,7 +241,8 @@ def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
 def check_layout(batch: Any, layout: Layout) -> None:
     """Refuse paths in `whole` and `pad` that a batch does not have."""
     found = flatten(batch, []).paths
-    for option, paths in (("whole", layout.whole), ("pad", layout.pad)):
+    padded = layout.pad.given if isinstance(layout.pad, Padding) else layout.pad
+    for option, paths in (("whole", layout.whole), ("pad", padded)):
         if lost := sorted(set(paths) - set(found)):
             raise BatchError(
                 f"{option}= names {', '.join(map(repr, lost))}, but the paths in the batch "

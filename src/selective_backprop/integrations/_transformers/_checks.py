@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.isolation import kept_random_streams
+from selective_backprop._core.options import Padding
 from selective_backprop.integrations._accelerate._shard import check_accelerator
 from selective_backprop.integrations._transformers._model_losses import loss_of_numbers
 from selective_backprop.strategies import Strategy
@@ -85,10 +86,11 @@ def find_padding(batch: Any, tokenizer: Any, given: Mapping[str, float] | None) 
     """Return the padding value of each key, for joining rows of different lengths.
 
     Collators that pad to a batch's longest row leave batches of different widths. Each key of a
-    collated batch gets its usual padding value, unless `given` has another.
+    collated batch gets its usual padding value, unless `given` has another. If `batch` is None, the
+    keys are not known yet, and all usual values are returned.
     """
     given = dict(given or {})
-    if not isinstance(batch, Mapping):
+    if batch is not None and not isinstance(batch, Mapping):
         return given
     token = getattr(tokenizer, "pad_token_id", None) or 0
     known = {
@@ -100,5 +102,7 @@ def find_padding(batch: Any, tokenizer: Any, given: Mapping[str, float] | None) 
         "decoder_input_ids": token,
         "decoder_attention_mask": 0,
     }
+    if batch is None:
+        return Padding(given, known)
     wide = {key for key, value in batch.items() if isinstance(value, Tensor) and value.ndim > 1}
     return {name: value for name, value in known.items() if name in wide} | given

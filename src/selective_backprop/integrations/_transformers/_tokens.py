@@ -109,8 +109,8 @@ class TokenLossTrainer(Trainer):
         if not found:
             raise ConfigurationError(
                 "the head's input is not found: the model does not call its "
-                f"{type(self._body).__name__}, only parts of it. Compute the loss with TokenLoss in "
-                "your own compute_loss."
+                f"{type(self._body).__name__}, only parts of it. Compute the loss with TokenLoss "
+                "in your own compute_loss."
             )
         hidden = found[0].last_hidden_state
         if not self._compared:
