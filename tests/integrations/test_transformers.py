@@ -9,6 +9,7 @@ pytest.importorskip("transformers")
 
 import fixture_text as text
 import transformers
+from torch.utils.data import IterableDataset
 
 import selective_backprop as sb
 from selective_backprop._memory.label_noise import LabelNoise
@@ -238,6 +239,22 @@ def test_rows_of_batches_of_different_widths_are_padded_with_what_they_mean(tmp_
             assert batch["labels"][place].tolist() == ids + [-100] * rest
             assert batch["attention_mask"][place].tolist() == [1] * len(ids) + [0] * rest
     assert len(widths) > 3
+
+
+@pytest.mark.parametrize("pad", [None, {"label": 0}])
+def test_rows_of_a_stream_are_padded_too_and_only_keys_that_were_given_must_exist(tmp_path, pad):
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(text.classified(48))
+
+    options = {"data": Stream(), "max_steps": 6, "options": {"pad": pad} if pad else None}
+    made = text.trainer(tmp_path, text.selective(), **options)
+    if pad:
+        with pytest.raises(sb.BatchError, match="pad= names 'label', but"):
+            made.train()
+        return
+    made.train()
+    assert made.selective_loader.stats.kept == 24
 
 
 def test_confidence_is_read_from_losses_of_labels_that_are_not_smoothed(tmp_path):

@@ -69,6 +69,18 @@ def test_below_it_the_tokens_of_highest_loss_are_trained_on_and_batches_weigh_as
     assert outputs.logits.shape[1] == 1  # the head itself is asked for the last token alone
 
 
+def test_the_head_computes_in_the_trainer_s_precision(tmp_path):
+    made = prepare(TokenLossTrainer, tmp_path, bf16=True)
+    batch, model = text.collate(text.spoken(4)), made.model.train()
+    loss = made.compute_loss(model, batch)
+    by_hand = sb.TokenLoss(model.lm_head, sb.TokenSelection(1.0), shift=True)
+    hidden = model.transformer(batch["input_ids"], attention_mask=batch["attention_mask"])[0]
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = by_hand(hidden, batch["labels"]).loss
+    assert torch.equal(loss, expected)
+    assert not torch.equal(loss, by_hand(hidden, batch["labels"]).loss)
+
+
 @pytest.mark.parametrize(
     ("kind", "ours", "options", "words"),
     [
@@ -96,6 +108,22 @@ def test_a_model_that_changes_its_logits_after_its_head_is_refused_at_the_first_
     made.model.train()
     with pytest.raises(sb.ConfigurationError, match="caps or scales"):
         made.compute_loss(made.model, text.collate(text.spoken(4)))
+
+
+def test_a_model_that_passes_by_its_base_model_is_refused_at_the_first_batch(tmp_path):
+    sizes = {"hidden_size": 16, "ffn_dim": 16, "word_embed_proj_dim": 16, "vocab_size": 128}
+    layers = {"num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 64}
+    model = transformers.OPTForCausalLM(transformers.OPTConfig(**sizes, **layers))
+    made = prepare(TokenLossTrainer, tmp_path, model=model)
+    made.model.train()
+    with pytest.raises(sb.ConfigurationError, match=r"OPTModel.*your own compute_loss"):
+        made.compute_loss(made.model, text.collate(text.spoken(4)))
+
+
+def test_several_gpus_in_one_process_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(transformers.TrainingArguments, "n_gpu", 2)
+    with pytest.raises(sb.ConfigurationError, match=r"DataParallel.*torchrun"):
+        prepare(TokenLossTrainer, tmp_path)
 
 
 def test_trl_s_trainer_is_combined_with_it(tmp_path):

@@ -74,6 +74,24 @@ def test_of_each_prompt_s_answers_those_of_highest_variance_are_trained_on(tmp_p
         assert two.given[0]["num_items_in_batch"] > tokens
 
 
+@pytest.mark.parametrize("kind", [Fewer, FewerRLOO])
+def test_answers_that_nobody_scores_are_kept_last_and_do_not_count_as_rewards(tmp_path, kind):
+    class Scoring(kind):
+        def _drop(self, rollouts, kept):
+            super()._drop(rollouts, kept)
+            self.advantages = rollouts["advantages"].view(-1, 4)
+
+    def reward(completions, **_):
+        assert len(completions) == 16
+        return [None, 0, 1, 7, None, None, None, 2, None, 3, None, 9, *[None] * 4]
+
+    made = train(Scoring, tmp_path, reward=reward, ours={"keep": 2}, **ONE)
+    chosen = [[False, True, False, True], [False] * 4, [False, True, False, True], [False] * 4]
+    assert (made.advantages != 0).tolist() == chosen
+    assert made.advantages.sum().item() == pytest.approx(0, abs=1e-5)
+    assert logged(made, "reward") == [pytest.approx((0 + 1 + 7 + 2 + 3 + 9) / 6)]
+
+
 def test_prompts_without_a_gradient_make_room_for_others_as_often_as_is_allowed(tmp_path):
     reward, refills = Teaching(), 2
     made = train(

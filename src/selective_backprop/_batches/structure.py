@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from selective_backprop._core.errors import BatchError
+from selective_backprop._core.options import Padding
 
 PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None)})
 # torch does little with unsigned integers of more than 8 bits, but moves rows of signed ones.
@@ -246,7 +247,8 @@ def check_layout(batch: Any, layout: Layout) -> None:
     """Refuse a batch that cannot be put together again, and paths that it does not have."""
     structure = flatten(batch, leaves := [])
     found = structure.paths
-    for option, paths in (("whole", layout.whole), ("pad", layout.pad)):
+    padded = layout.pad.given if isinstance(layout.pad, Padding) else layout.pad
+    for option, paths in (("whole", layout.whole), ("pad", padded)):
         if lost := sorted(set(paths) - set(found)):
             raise BatchError(
                 f"{option}= names {', '.join(map(repr, lost))}, but the paths in the batch "

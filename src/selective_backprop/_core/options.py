@@ -178,6 +178,20 @@ def check_paths(option: str, paths: Collection[str]) -> frozenset[str]:
     return frozenset(paths)
 
 
+class Padding(dict[str, float]):
+    """The padding value of each path: those that the user gave, and usual ones.
+
+    A batch may lack the usual paths.
+
+    Attributes:
+        given: the paths that the user gave.
+    """
+
+    def __init__(self, given: Mapping[str, float], usual: Mapping[str, float]) -> None:
+        super().__init__({**usual, **given})
+        self.given = frozenset(given)
+
+
 def check_pad(pad: Mapping[str, float] | None) -> dict[str, float]:
     """Return the padding value of each path."""
     if not isinstance(pad, Mapping | None):
@@ -186,4 +200,4 @@ def check_pad(pad: Mapping[str, float] | None) -> dict[str, float]:
         # A tensor or array without axes is a number, too.
         if not isinstance(value, Real) and getattr(value, "ndim", None) != 0:
             raise ConfigurationError(f"pad={{{path!r}: {value!r:.60}}}: the value must be a number")
-    return dict(pad or {})
+    return pad if isinstance(pad, Padding) else dict(pad or {})

@@ -8,10 +8,16 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.isolation import kept_random_streams
+from selective_backprop._core.options import Padding
 from selective_backprop.integrations._accelerate._shard import check_accelerator
 from selective_backprop.integrations._transformers._model_losses import loss_of_numbers
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._collective import check_loss
+
+DATA_PARALLEL = (
+    "DataParallel (several GPUs in one process) has not been tested. Start one process for each "
+    "GPU: torchrun --nproc-per-node N."
+)
 
 
 def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
@@ -25,8 +31,7 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
         "per_device_train_batch_size to what fits.": args.auto_find_batch_size,
         "fsdp= has not been tested with selection in the Trainer. Use DDP, or write your own loop "
         "with SelectiveLoader, which is tested with FSDP.": bool(args.fsdp),
-        "DataParallel (several GPUs in one process) has not been tested. Start one process for "
-        "each GPU: torchrun --nproc-per-node N.": args.n_gpu > 1,
+        DATA_PARALLEL: args.n_gpu > 1,
         "train_sampling_strategy='batch_rebalance' groups rows so that processes have equal work, "
         "but selection regroups them. Use 'random' or 'group_by_length'.": (
             sampling == "batch_rebalance"
@@ -81,10 +86,11 @@ def find_padding(batch: Any, tokenizer: Any, given: Mapping[str, float] | None) 
     """Return the padding value of each key, for joining rows of different lengths.
 
     Collators that pad to a batch's longest row leave batches of different widths. Each key of a
-    collated batch gets its usual padding value, unless `given` has another.
+    collated batch gets its usual padding value, unless `given` has another. If `batch` is None, the
+    keys are not known yet, and all usual values are returned.
     """
     given = dict(given or {})
-    if not isinstance(batch, Mapping):
+    if batch is not None and not isinstance(batch, Mapping):
         return given
     token = getattr(tokenizer, "pad_token_id", None) or 0
     known = {
@@ -96,5 +102,7 @@ def find_padding(batch: Any, tokenizer: Any, given: Mapping[str, float] | None) 
         "decoder_input_ids": token,
         "decoder_attention_mask": 0,
     }
+    if batch is None:
+        return Padding(given, known)
     wide = {key for key, value in batch.items() if isinstance(value, Tensor) and value.ndim > 1}
     return {name: value for name, value in known.items() if name in wide} | given

@@ -10,6 +10,7 @@ from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_rate
 from selective_backprop._step.token_loss import TokenLoss
 from selective_backprop._step.tokens import TokenSelection
+from selective_backprop.integrations._transformers._checks import DATA_PARALLEL
 from selective_backprop.integrations._transformers._model_losses import IGNORED, Target, find_target
 from selective_backprop.integrations._transformers._trainer import SelectiveTrainer
 
@@ -35,8 +36,9 @@ class TokenLossTrainer(Trainer):
 
     Raises:
         ConfigurationError: if the model is not a causal language model with a plain head, an option
-            is out of its range, or the Trainer's loss is not the plain cross-entropy of tokens. At
-            the first batch: if the model changes its logits after its head.
+            is out of its range, the Trainer's loss is not the plain cross-entropy of tokens, or the
+            Trainer would use DataParallel. At the first batch: if the head's input is not found, or
+            the model changes its logits after its head.
     """
 
     def __init__(
@@ -67,6 +69,8 @@ class TokenLossTrainer(Trainer):
             raise ConfigurationError(
                 f"{type(inside).__name__} is not a causal language model with a separate head"
             )
+        if self.args.n_gpu > 1:
+            raise ConfigurationError(DATA_PARALLEL)
         config = inside.config
         for found, told in (
             (isinstance(self, SelectiveTrainer), "SelectiveTrainer selects whole examples"),
@@ -102,11 +106,18 @@ class TokenLossTrainer(Trainer):
             outputs = model(**inputs | {"use_cache": False, "logits_to_keep": 1})
         finally:
             hook.remove()
+        if not found:
+            raise ConfigurationError(
+                "the head's input is not found: the model does not call its "
+                f"{type(self._body).__name__}, only parts of it. Compute the loss with TokenLoss "
+                "in your own compute_loss."
+            )
         hidden = found[0].last_hidden_state
         if not self._compared:
             self._compare(hidden, outputs.logits)
             self._compared = True
-        loss = self._token_loss(hidden, labels).loss
+        with self.accelerator.autocast():  # the Trainer's own autocast covers only the model
+            loss = self._token_loss(hidden, labels).loss
         self.loss_is_scaled_for_ga = num_items_in_batch is not None  # else it is a batch's mean
         if num_items_in_batch is not None:
             counted = (labels[:, 1:] != IGNORED).sum().to(loss.device)

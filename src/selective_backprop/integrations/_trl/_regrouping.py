@@ -7,9 +7,29 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from selective_backprop._step.rollouts import max_variance
 from selective_backprop.integrations._trl._checks import BY_ROWS, BY_TOKENS
 
 Batch = dict[str, Any]
+
+
+def choose(rewards: Tensor, keep: int) -> Tensor:
+    """Return the completions to keep, as Booleans: by `max_variance`, those with a reward first.
+
+    Args:
+        rewards: `[prompt, completion]`; NaN marks a completion without a reward.
+        keep: number of completions to keep per prompt.
+    """
+    missing = rewards.isnan()
+    order = missing.byte().sort(dim=1, stable=True).indices  # those with a reward come first
+    kept = torch.zeros_like(missing).scatter_(1, order[:, :keep], True)
+    counts = (~missing).sum(1)
+    for count in counts.unique().tolist():  # nearly always all completions have a reward
+        if count >= keep:
+            rows = (counts == count).nonzero()
+            scored = order[rows.flatten(), :count]
+            kept[rows, scored] = max_variance(rewards[rows, scored], keep)
+    return kept
 
 
 def own_tokens(batch: Batch) -> Tensor:

@@ -11,7 +11,7 @@ from trl import GRPOTrainer, RLOOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 
 from selective_backprop._step.resting_prompts import RestingPrompts
-from selective_backprop._step.rollouts import informative, max_variance
+from selective_backprop._step.rollouts import informative
 from selective_backprop.integrations._saved import load_state, save_state
 from selective_backprop.integrations._trl._checks import (
     BY_ROWS,
@@ -24,6 +24,7 @@ from selective_backprop.integrations._trl._checks import (
 from selective_backprop.integrations._trl._prompts import PromptStream
 from selective_backprop.integrations._trl._regrouping import (
     Batch,
+    choose,
     fill,
     groups_with_gradient,
     own_tokens,
@@ -67,8 +68,9 @@ class NonzeroRollouts:
     Args:
         args: positional arguments of TRL's trainer.
         keep: number of completions of each prompt to train on, from 2 to `num_generations`: those
-            whose rewards have the highest variance together. Advantages and loss are computed from
-            them only. None keeps all.
+            whose rewards have the highest variance together. Completions that no reward function
+            scores come last. Advantages and loss are computed from the kept completions only. None
+            keeps all.
         pass_rate: lowest and highest mean reward of the prompts to train on, such as `(0.2, 0.8)`,
             as for `informative`. The completions of other prompts get an advantage of 0. None sets
             no limit.
@@ -158,7 +160,7 @@ class NonzeroRollouts:
         self._all_rewards, self._kept = rewards, torch.ones_like(rewards[:, 0], dtype=torch.bool)
         if self._keep is not None:
             groups = self._sum_rewards(rewards).view(-1, self.num_generations)
-            self._kept = max_variance(groups, self._keep).flatten()
+            self._kept = choose(groups, self._keep).flatten()
         return self._rewards_kept()
 
     def _generate_and_score_completions(self, inputs: Any) -> Batch:
@@ -234,6 +236,7 @@ class NonzeroRollouts:
         rollouts |= {"advantages": advantages, "completion_mask": mask * kept[:, None]}
         metrics, rewards = self._metrics["train"], self._all_rewards
         total = (rewards * self.reward_weights.to(rewards.device)).nansum(1)
+        total = total[~rewards.isnan().all(1)]
         metrics["reward"][-1] = total.mean().item()
         metrics["reward_std"][-1] = total.std().item()
         for name, column in zip(self.reward_func_names, rewards.unbind(1), strict=True):
