@@ -106,8 +106,11 @@ TREATMENTS: Mapping[str, Mapping[str, Any]] = {
 }
 """What may be done instead of selection, or with it: the strategy's fields that change.
 
-An arm is then called `traditional+smoothing-0.1`, or `auto+smoothing-0.1+progressive`.
+An arm is then called `traditional+smoothing-0.1`, or `auto+smoothing-0.1+progressive`. What cannot
+be applied together is refused, by `find_strategy` or `RunConfig`.
 """
+
+_OF_THE_LOSS = {"smoothing", "loss"}  # fields that say how training computes its loss
 
 _RANKED = ("rate", "draw", "warmup", "history")
 _RANDOM = ("rate", "draw", "random_warmup")
@@ -320,12 +323,22 @@ def find_strategy(name: str) -> LabStrategy:
     """Return the strategy of a name.
 
     Raises:
-        ConfigurationError: if there is no strategy of this name.
+        ConfigurationError: if there is no strategy of this name, or if a part of it would have no
+            effect beside another.
     """
     base, *treatments = _canonical(name).split("+")
     found = STRATEGIES[base]
+    if len({*treatments}) < len(treatments):
+        raise sb.ConfigurationError(f"{name}: give each treatment only once")
     for each in treatments:
         found = replace(found, **TREATMENTS[each])
+    changing = [each for each in treatments if TREATMENTS[each].keys() & _OF_THE_LOSS]
+    if len(changing) + (found.tokens is not None) > 1:
+        also = [base] if found.tokens is not None else []
+        raise sb.ConfigurationError(
+            f"{name}: {' and '.join([*also, *changing])} cannot be combined, because each changes "
+            "the loss of training in its own way; compare them as two strategies"
+        )
     return found
 
 
