@@ -34,6 +34,8 @@ class StrategyOptions:
     warmup: float = 0.1  # first fraction of a run in which selection by loss keeps everything
     # The same for random selection. It needs no warm-up, but a comparison may give all arms one.
     random_warmup: float = 0.0
+    # Whether `auto` trains on everything in its first epoch. It follows from a run's length.
+    warmup_epoch: bool = True
     history: int = 1024  # number of recent losses that a loss is ranked among
     stale: int = 3  # for how many epochs a score is reused or predicted from
     keep: float = 0.7  # share of the data set that pruning keeps
@@ -180,8 +182,7 @@ def _sb(given: StrategyOptions) -> sb.Strategy:
 
 
 def _auto(given: StrategyOptions, *, trim: bool = False) -> sb.Strategy:
-    # Runs of one or two epochs have no warm-up epoch, because too little would be left.
-    return sb.auto(trim=trim, schedule=sb.Schedule(warmup_epochs=int(given.warmup < 0.5)))
+    return sb.auto(trim=trim, schedule=sb.Schedule(warmup_epochs=int(given.warmup_epoch)))
 
 
 def _brief(given: StrategyOptions) -> sb.Strategy:
