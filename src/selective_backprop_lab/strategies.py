@@ -34,6 +34,8 @@ class StrategyOptions:
     warmup: float = 0.1  # first fraction of a run in which selection by loss keeps everything
     # The same for random selection. It needs no warm-up, but a comparison may give all arms one.
     random_warmup: float = 0.0
+    # Whether `auto` trains on everything in its first epoch. It follows from a run's length.
+    warmup_epoch: bool = True
     history: int = 1024  # number of recent losses that a loss is ranked among
     stale: int = 3  # for how many epochs a score is reused or predicted from
     keep: float = 0.7  # share of the data set that pruning keeps
@@ -106,8 +108,11 @@ TREATMENTS: Mapping[str, Mapping[str, Any]] = {
 }
 """What may be done instead of selection, or with it: the strategy's fields that change.
 
-An arm is then called `traditional+smoothing-0.1`, or `auto+smoothing-0.1+progressive`.
+An arm is then called `traditional+smoothing-0.1`, or `auto+smoothing-0.1+progressive`. What cannot
+be applied together is refused, by `find_strategy` or `RunConfig`.
 """
+
+_OF_THE_LOSS = {"smoothing", "loss"}  # fields that say how training computes its loss
 
 _RANKED = ("rate", "draw", "warmup", "history")
 _RANDOM = ("rate", "draw", "random_warmup")
@@ -177,8 +182,7 @@ def _sb(given: StrategyOptions) -> sb.Strategy:
 
 
 def _auto(given: StrategyOptions, *, trim: bool = False) -> sb.Strategy:
-    # Runs of one or two epochs have no warm-up epoch, because too little would be left.
-    return sb.auto(trim=trim, schedule=sb.Schedule(warmup_epochs=int(given.warmup < 0.5)))
+    return sb.auto(trim=trim, schedule=sb.Schedule(warmup_epochs=int(given.warmup_epoch)))
 
 
 def _brief(given: StrategyOptions) -> sb.Strategy:
@@ -320,12 +324,22 @@ def find_strategy(name: str) -> LabStrategy:
     """Return the strategy of a name.
 
     Raises:
-        ConfigurationError: if there is no strategy of this name.
+        ConfigurationError: if there is no strategy of this name, or if a part of it would have no
+            effect beside another.
     """
     base, *treatments = _canonical(name).split("+")
     found = STRATEGIES[base]
+    if len({*treatments}) < len(treatments):
+        raise sb.ConfigurationError(f"{name}: give each treatment only once")
     for each in treatments:
         found = replace(found, **TREATMENTS[each])
+    changing = [each for each in treatments if TREATMENTS[each].keys() & _OF_THE_LOSS]
+    if len(changing) + (found.tokens is not None) > 1:
+        also = [base] if found.tokens is not None else []
+        raise sb.ConfigurationError(
+            f"{name}: {' and '.join([*also, *changing])} cannot be combined, because each changes "
+            "the loss of training in its own way; compare them as two strategies"
+        )
     return found
 
 

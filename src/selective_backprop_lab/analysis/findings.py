@@ -1,8 +1,8 @@
 """What a comparison shows: which arms gain, in words, and what to do next.
 
 The gain of an arm at a length is its final error minus its rival's, seed by seed. The rival is the
-best traditional training of any length up to the same cost; it is chosen on the same seeds. Holm's
-correction covers all gains of a comparison.
+best traditional training of any length up to the same cost; it is chosen on the same seeds, among
+the lengths that share the most of them. Holm's correction covers all gains of a comparison.
 """
 
 import math

@@ -131,7 +131,8 @@ def best_traditional(evaluations: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFr
 
     The *gain* of an arm is its final error minus that of this rival. The rival may be shorter than
     the arm, because anyone can stop traditional training earlier. Costs that are equal by
-    `cost_as_much` count as no more.
+    `cost_as_much` count as no more. Only lengths that share the most seeds with the runs can be the
+    rival, and the best is chosen on these seeds: one lucky seed of a length is no rival.
 
     Returns:
         The rival's finished runs at one length; no rows if all cost more or diverged.
@@ -144,9 +145,15 @@ def best_traditional(evaluations: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFr
         for _, other in traditional.groupby(["unit", "length"])
         if cost_of(other) <= own or cost_as_much(runs, other)
     ]
-    ends = [final(other).mean(skipna=False) for other in found]
-    ranked = [(end, i) for i, end in enumerate(ends) if math.isfinite(end)]
-    return found[min(ranked)[1]] if ranked else traditional[:0]
+    ranked = []
+    for i, other in enumerate(found):
+        ends = final(other)
+        shared = ends[ends.index.isin(runs[BY_SEED])]
+        # Without a shared seed there is a rival too, which shows what is missing.
+        end = (ends if shared.empty else shared).mean(skipna=False)
+        if math.isfinite(end):
+            ranked.append((-len(shared), end, i))
+    return found[min(ranked)[-1]] if ranked else traditional[:0]
 
 
 def passes_to(evaluations: pd.DataFrame, error: float, column: str = "error") -> float | None:

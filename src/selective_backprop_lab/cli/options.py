@@ -227,7 +227,8 @@ class TrainingOptions:
         option(
             "FRACTION",
             "Fraction of a run, in [0, 1), that trains on everything before selection by score "
-            "begins. Default: a tenth; in runs of a number of epochs, one epoch (at most half).",
+            "begins; auto has its own. Default: a tenth; in runs of a number of epochs, one epoch "
+            "(at most half).",
             parser=parse_rate,
         ),
     ] = None
@@ -340,10 +341,13 @@ class TrainingOptions:
 
     def settings(self, length: Budget) -> StrategyOptions:
         """Return the options that strategies share in runs of a length."""
+        usual = usual_warmup(length)
         return StrategyOptions(
             rate=self.rate,
             draw=self.draw,
-            warmup=usual_warmup(length) if self.warmup is None else self.warmup,
+            warmup=usual if self.warmup is None else self.warmup,
+            # Runs of one or two epochs have none, because too little would be left.
+            warmup_epoch=usual < 0.5,
             stale=self.stale,
             keep=self.keep,
         )

@@ -8,17 +8,13 @@ import typer
 
 import selective_backprop as sb
 from selective_backprop_lab.cli.command_line import console, errors
-from selective_backprop_lab.cli.options import COST, TrainingOptions, option, usual_warmup
+from selective_backprop_lab.cli.options import COST, TrainingOptions, option
 from selective_backprop_lab.data.folders import make_folder
 from selective_backprop_lab.records.schema import Run
 from selective_backprop_lab.runner.grid import run_grid
 from selective_backprop_lab.runner.progress import RunProgress, judged, seconds_of
 from selective_backprop_lab.runner.run_store import RunStore
-from selective_backprop_lab.strategies import (
-    StrategyOptions,
-    parse_strategies,
-    unused,
-)
+from selective_backprop_lab.strategies import parse_strategies, unused
 from selective_backprop_lab.training.run_config import RunConfig
 
 
@@ -54,7 +50,7 @@ def train(
         )
     lengths = training.lengths([] if budget is None else [budget], otherwise="epochs")
     (plan,) = training.plans(arms, [seed], lengths)
-    usual = StrategyOptions(warmup=usual_warmup(plan.length))
+    usual = TrainingOptions().settings(plan.length)
     for name in unused(plan.strategy, plan.settings, usual):
         errors.print(f"--{name} makes no difference to {plan.arm}")
     (run,) = train_all([plan], training.store(out), replace=training.again, resume=resume)

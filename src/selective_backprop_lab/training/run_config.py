@@ -57,7 +57,12 @@ class RunConfig:
             find_recipe(self.pretrained)
         strategy = self.strategy
         if strategy.prepare is None:  # raises errors now, not only when it trains
-            strategy.make(self.settings, Preparation())
+            made = strategy.make(self.settings, Preparation())
+            if strategy.loss is not None and made.schedule.gate is not None:
+                raise sb.ConfigurationError(
+                    f"{self.arm}: {made.name} decides when to select by the loss of training, so "
+                    "that cannot be another than the cross-entropy; smoothing can be added"
+                )
         if strategy.trains_models and length.unit == "seconds":
             raise sb.ConfigurationError(
                 f"{self.arm} trains other models for a share of the run's epochs, but a budget in "

@@ -135,6 +135,12 @@ def test_the_rival_is_a_shorter_training_that_ends_lower(finals, pays, differenc
     assert difference in found.text
 
 
+def test_one_more_run_of_a_shorter_training_takes_no_gain_away():
+    groups = of_length("traditional", [5.0, 5.1, 4.9], 8), of_length("other", [4.0, 4.1, 3.8], 8)
+    lucky = fixture_run(seed=7, errors=[1.0], cost=4, config={"budget": 4, "epochs": None})
+    assert verdicts(*groups, [lucky]) == {"other @ 8": "gains"}
+
+
 def test_traditional_training_that_cost_more_is_no_rival_and_tells_the_passes():
     plain = of_length("traditional", [2.0] * 3, 32), of_length("traditional", [5.0] * 3, 8)
     found = said(of_length("other", [3.5, 3.6, 3.4], 8), *plain)

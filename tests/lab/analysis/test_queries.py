@@ -143,6 +143,21 @@ def test_a_length_of_which_a_run_diverged_is_no_rival():
     assert {*rival(plain + lengths("top-k", 10.0, [4.0, 4.0, 4.0])).length} == {10.0}
 
 
+def test_a_lucky_seed_is_no_rival_of_lengths_that_share_more_seeds():
+    usual = lengths("traditional", 10.0, [5.0, 5.2, 5.1]) + lengths("top-k", 10.0, [4.0, 4.2, 4.1])
+    config = {"budget": 5.0, "epochs": None}
+    for seed in (0, 7):
+        lucky = fixture_run(seed=seed, errors=[1.0], cost=5.0, config=config)
+        assert {*rival([*usual, lucky]).length} == {10.0}
+
+
+def test_a_seed_that_the_arm_does_not_have_decides_nothing():
+    plain = lengths("traditional", 10.0, [5.0, 5.2, 5.1])
+    short = lengths("traditional", 5.0, [6.0, 6.2, 6.1, 0.1, 0.1])
+    found = rival(plain + short + lengths("top-k", 10.0, [4.0, 4.2, 4.1]))
+    assert {*found.length} == {10.0}
+
+
 def plain_curve(**ends):
     return frame_of(
         run

@@ -15,6 +15,7 @@ from selective_backprop_lab.cli import main as cli
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.datasets import load
 from selective_backprop_lab.data.noise import LabelNoise, NoiseKind
+from selective_backprop_lab.preparation import Preparation
 from selective_backprop_lab.recipe import RECIPES, Rates
 from selective_backprop_lab.records.example_history import examples_path, read_examples
 from selective_backprop_lab.records.schema import read_run, read_runs
@@ -190,6 +191,15 @@ def test_by_default_the_five_arms_train_on_digits_at_equal_cost_with_three_seeds
     assert alone.settings == StrategyOptions(rate=1 / 3, warmup=1 / 20)
 
 
+@pytest.mark.parametrize("warmup", ["", "--warmup 0", "--warmup 0.8"])
+def test_auto_trains_on_all_of_its_first_epoch_unless_there_are_two_whatever_the_warm_up(
+    plans, warmup
+):
+    (many,), (two,) = (plans(f"train --epochs {count} {warmup}") for count in (3, 2))
+    made = [plan.strategy.make(plan.settings, Preparation()) for plan in (many, two)]
+    assert [each.schedule.warmup_epochs for each in made] == [1, 0]
+
+
 @pytest.mark.parametrize(
     ("option", "expected"),
     [
@@ -206,7 +216,10 @@ def test_by_default_the_five_arms_train_on_digits_at_equal_cost_with_three_seeds
         ("--lr 0.02", {"recipe": {"learning_rate": 0.02}}),
         ("--lr-schedule steps", {"recipe": {"rates": Rates.STEPS}}),
         ("--epochs 4", {"length": {"unit": "epochs", "value": 4.0}, "settings": {"warmup": 0.25}}),
-        ("--epochs 1", {"length": {"value": 1.0}, "settings": {"warmup": 0.5}}),
+        (
+            "--epochs 1",
+            {"length": {"value": 1.0}, "settings": {"warmup": 0.5, "warmup_epoch": False}},
+        ),
         ("--budget 2.5", {"length": {"unit": "cost", "value": 2.5}, "settings": {"warmup": 0.1}}),
         (
             "--budget 60s",
