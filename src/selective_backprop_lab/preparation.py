@@ -215,10 +215,14 @@ def prepare_reference(setup: TrainingSetup, *, share: float) -> Preparation:
 
 
 def prepare_proxy(setup: TrainingSetup) -> Preparation:
-    """Make a tiny net to score with, at a constant fifth of the recipe's highest learning rate."""
+    """Make a tiny net to score with, at a constant fifth of the recipe's highest learning rate.
+
+    It is a small convolutional net, or a linear layer if examples are no images.
+    """
+    name = PROXY if setup.data.is_images else "linear"
 
     def make() -> nn.Module:
-        return make_model(PROXY, setup.data, seed=setup.seed)
+        return make_model(name, setup.data, seed=setup.seed)
 
     def optimizer(parameters: Iterable[nn.Parameter]) -> Optimizer:
         recipe = replace(setup.recipe, learning_rate=setup.recipe.learning_rate / 5)

@@ -9,6 +9,7 @@ from torch.nn.functional import cross_entropy
 import selective_backprop as sb
 from selective_backprop_lab import preparation as outfits
 from selective_backprop_lab.data.augment import Augmentation
+from selective_backprop_lab.data.datasets import load
 from selective_backprop_lab.data.loader import make_loader
 from selective_backprop_lab.nets.models import make_model
 from selective_backprop_lab.preparation import (
@@ -166,6 +167,13 @@ def test_a_proxy_begins_anew_each_time_with_the_recipe_s_optimiser_at_a_fifth_of
     [group] = outfit.make_optimizer(one.parameters()).param_groups
     assert (group["lr"], group["momentum"]) == (pytest.approx(0.1), 0.3)
     assert outfit.cost == 0.0
+
+
+def test_a_proxy_for_a_table_is_linear():
+    made = task(data=load("table", limit=64), model="perceptron")
+    outfit = prepare_proxy(made)
+    assert outfit.make_proxy()(made.data.train_inputs[:2]).shape == (2, made.data.classes)
+    assert 0 < outfit.price.score < 0.1
 
 
 def test_which_half_an_example_is_in_follows_the_seed():

@@ -99,7 +99,7 @@ def _files(places: Sequence[str | Path]) -> list[Path]:
     """Return the records in some places, each once."""
     found: dict[Path, Path] = {}
     for place in map(Path, places):
-        if not place.exists():
+        if not place.is_dir() and not is_recorded(place):
             raise sb.RecordError(f"{place}: no such folder of records.")
         for path in record_paths(place) if place.is_dir() else [place]:
             found.setdefault(path.resolve(), path)

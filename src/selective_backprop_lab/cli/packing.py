@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from selective_backprop_lab.cli.command_line import console
+from selective_backprop_lab.cli.command_line import console, errors
 from selective_backprop_lab.records.pack import PACK, unpack_into
 from selective_backprop_lab.records.schema import pack_finished
 
@@ -28,7 +28,9 @@ def pack(folders: Packed) -> None:
     records, pack again.
     """
     for folder in folders:
-        count = pack_finished(folder)
+        count, problems = pack_finished(folder)
+        for problem in problems:
+            errors.print(f"warning: {problem}")
         console.print(f"{folder / PACK}: {count} records joined it", soft_wrap=True)
 
 

@@ -37,8 +37,27 @@ def packed(folder: Path) -> Mapping[str, bytes]:
     return _remembered(path, state.st_mtime_ns, state.st_size)
 
 
+@contextmanager
+def locked(folder: Path) -> Generator[None]:
+    """Keep other processes from changing the same pack, except on systems without locks."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def pack(files: Iterable[Path]) -> None:
     """Move records from their files into the packs of their folders; they replace older ones there.
+
+    A file must have the name of its record, because a pack keeps no other. Find and pack the files
+    within `locked(folder)`.
 
     Raises:
         RecordError: if an existing pack cannot be read, or would become too large.
@@ -47,18 +66,17 @@ def pack(files: Iterable[Path]) -> None:
     for file in files:
         folders.setdefault(file.parent, []).append(file)
     for folder, found in folders.items():
-        with _locked(folder):
-            records = dict(packed(folder)) | {file.name: file.read_bytes() for file in found}
-            content = b"".join(records[name] for name in sorted(records))
-            if len(content) > _LARGEST:
-                raise sb.RecordError(
-                    f"{folder / PACK}: would hold {len(content) / 2**20:,.0f} MiB of records, but "
-                    f"at most {_LARGEST / 2**20:.0f} are read; move some to another folder."
-                )
-            with replacing(folder / PACK) as out:
-                out.write(lzma.compress(content, preset=6))
-            for file in found:
-                file.unlink()
+        records = dict(packed(folder)) | {file.name: file.read_bytes() for file in found}
+        content = b"".join(records[name] for name in sorted(records))
+        if len(content) > _LARGEST:
+            raise sb.RecordError(
+                f"{folder / PACK}: would hold {len(content) / 2**20:,.0f} MiB of records, but "
+                f"at most {_LARGEST / 2**20:.0f} are read; move some to another folder."
+            )
+        with replacing(folder / PACK) as out:
+            out.write(lzma.compress(content, preset=6))
+        for file in found:
+            file.unlink()
 
 
 def unpack_into(folder: Path, source: Path) -> list[Path]:
@@ -115,19 +133,3 @@ def _lines(path: Path) -> Iterator[bytes]:
                 yield line
     except (OSError, EOFError, lzma.LZMAError) as error:
         raise sb.RecordError(f"{path}: cannot be read as a pack of records ({error}).") from error
-
-
-@contextmanager
-def _locked(folder: Path) -> Generator[None]:
-    """Keep other processes from changing the same pack, except on systems without locks."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -25,7 +25,7 @@ from typing import Annotated, Any, TypedDict
 import selective_backprop as sb
 from selective_backprop_lab.records.fields import read_value
 from selective_backprop_lab.records.lines import SUFFIX, Identity, decode, record_name
-from selective_backprop_lab.records.pack import pack, packed
+from selective_backprop_lab.records.pack import locked, pack, packed
 from selective_backprop_lab.records.provenance import Hardware, provenance
 
 SCHEMA = 2
@@ -250,9 +250,7 @@ def record_paths(folder: str | Path) -> list[Path]:
     Raises:
         RecordError: if the folder is missing, or its pack cannot be read.
     """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise sb.RecordError(f"{folder}: no such folder of records.")
+    folder = _existing(folder)
     names = {path.name for path in folder.glob(f"*{SUFFIX}")}
     return [folder / name for name in sorted(names.union(packed(folder)))]
 
@@ -262,17 +260,46 @@ def read_runs(folder: str | Path) -> list[Run]:
     return [read_run(path) for path in record_paths(folder)]
 
 
-def pack_finished(folder: str | Path) -> int:
-    """Move the finished records of a folder into its pack, and return their number."""
-    loose = [path for path in record_paths(folder) if path.exists() and read_run(path).finished]
-    if loose:
-        pack(loose)
-    return len(loose)
+def pack_finished(folder: str | Path) -> tuple[int, list[str]]:
+    """Move the finished records of a folder into its pack.
+
+    Returns:
+        The number of these records, and why other files of the folder are left where they are.
+
+    Raises:
+        RecordError: if the folder is missing, or its pack cannot be read or would become too large.
+    """
+    loose, problems = list[Path](), list[str]()
+    with locked(_existing(folder)):  # another process may be packing the same files
+        for path in filter(Path.exists, record_paths(folder)):
+            try:
+                run = read_run(path)
+            except sb.RecordError as error:
+                problems.append(f"{error} It is left as it is.")
+                continue
+            name = record_name(run.header.identity)
+            if run.finished and path.name != name:
+                problems.append(
+                    f"{path}: a pack would keep this record as {name}, so it is left as it is. "
+                    "To pack it, give it that name, in another folder if the name is taken."
+                )
+            elif run.finished:
+                loose.append(path)
+        if loose:
+            pack(loose)
+    return len(loose), problems
 
 
 def utc_now() -> str:
     """Return the time as records write it: ISO 8601, UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _existing(folder: str | Path) -> Path:
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise sb.RecordError(f"{folder}: no such folder of records.")
+    return folder
 
 
 def _parse(line: bytes, where: str) -> dict[str, Any]:

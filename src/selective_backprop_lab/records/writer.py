@@ -12,6 +12,7 @@ import selective_backprop as sb
 from selective_backprop_lab.records.example_history import examples_path
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.lines import encode
+from selective_backprop_lab.records.pack import packed
 from selective_backprop_lab.records.schema import (
     SCHEMA,
     Header,
@@ -49,8 +50,8 @@ class RunWriter:
         """Start the record of a run in a folder, which is made if it is missing.
 
         An unfinished record of the same run is renamed to end in `.partial`. With `replace`, a
-        finished record is renamed to end in `.replaced`. A number follows if there are several. The
-        histories of their examples are renamed likewise.
+        finished record is renamed to end in `.replaced`; from a pack, it is copied to such a file.
+        A number follows if there are several. The histories of their examples are renamed likewise.
 
         Raises:
             RecordError: if this run is recorded and finished, and `replace` is not set.
@@ -62,6 +63,9 @@ class RunWriter:
                 f"{path} already holds this run, finished. Read it instead of running again, "
                 "choose another folder, or open it with replace=True."
             )
+        if finished and not path.exists():  # in the pack, where the new record takes its place
+            with replacing(path) as file:
+                file.write(packed(path.parent)[path.name])
         for file in filter(Path.exists, (path, examples_path(path))):
             _set_aside(file, ".replaced" if finished else ".partial")
         return cls(path, [first])

@@ -315,8 +315,9 @@ class TrainingRun:
         return min(1.0, used / length.value)
 
     def _cost(self, stats: sb.Stats) -> float:
-        cost = self.meter.cost(stats.scored, stats.checked)
-        return cost if self._halving is None else self._halving.paid(cost)
+        cost, prepared = self.meter.cost(stats.scored, stats.checked), self.meter.prepared
+        # What is trained for a preparation sees images of full size.
+        return cost if self._halving is None else prepared + self._halving.paid(cost - prepared)
 
     def _train(self) -> Iterator[int]:
         """Train to the end of the run, yielding the size of each batch."""
@@ -339,7 +340,7 @@ class TrainingRun:
                     self._averaging.went_on(self.progress)
                 if self._halving is not None:
                     whole = self.meter.cost(self._seen.scored, self._seen.checked)
-                    self._halving.went_on(self.progress, whole)
+                    self._halving.went_on(self.progress, whole - self.meter.prepared)
                 yield len(targets)
                 if self._exhausted:
                     return

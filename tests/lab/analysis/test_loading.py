@@ -14,6 +14,7 @@ from selective_backprop_lab.analysis.comparison import compared
 from selective_backprop_lab.analysis.loading import read_comparable, read_histories
 from selective_backprop_lab.records.example_history import examples_path, write_examples
 from selective_backprop_lab.records.frame import runs_of
+from selective_backprop_lab.records.schema import pack_finished
 from selective_backprop_lab.records.writer import RunWriter
 
 
@@ -52,6 +53,16 @@ def test_folders_and_single_records_are_read_together_and_none_twice(tmp_path):
     assert {*found.histories} == {one, other}
     assert found.problems == []
     assert len(read(tmp_path / "a", one, tmp_path / "b").runs) == 3
+
+
+def test_a_packed_record_is_read_by_its_path_as_one_in_a_file(tmp_path):
+    one, other = write(tmp_path), write(tmp_path, "top-k")
+    pack_finished(tmp_path)
+    found = read(one)
+    assert (found.paths, found.problems) == ([one], [])
+    assert {*found.histories} == {one}
+    with pytest.raises(sb.RecordError, match=r"no\.jsonl: no such"):
+        read(other.with_name("no.jsonl"))
 
 
 def test_a_record_that_is_damaged_is_left_out_and_the_rest_is_there(tmp_path):

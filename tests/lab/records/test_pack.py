@@ -2,11 +2,13 @@
 
 import lzma
 import re
+from contextlib import contextmanager
 
 import pytest
 from fixture_runs import fixture_header, fixture_point
 
 import selective_backprop as sb
+from selective_backprop_lab.records import schema
 from selective_backprop_lab.records.lines import encode
 from selective_backprop_lab.records.pack import PACK, pack, unpack_into
 from selective_backprop_lab.records.schema import (
@@ -92,10 +94,48 @@ def test_only_what_is_finished_is_packed(tmp_path):
     record(tmp_path, seed=0)
     with RunWriter.open(tmp_path, fixture_header(seed=1)) as unfinished:
         unfinished.point(fixture_point())
-    assert pack_finished(tmp_path) == 1
+    assert pack_finished(tmp_path) == (1, [])
     assert unfinished.path.exists()
     assert [run.finished for run in read_runs(tmp_path)] == [True, False]
-    assert pack_finished(tmp_path) == 0
+    assert pack_finished(tmp_path) == (0, [])
+
+
+def test_a_packed_record_that_is_replaced_on_request_is_kept_aside(packed):
+    folder, contents = packed
+    again = record(folder, seed=1, error=3.0, replace=True)
+    assert pack_finished(folder) == (1, [])
+    assert read_run(again).points[-1].test_error == 3.0
+    aside = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != PACK}
+    assert aside == {f"{again.name}.replaced": contents[again.name]}
+
+
+def test_records_of_other_names_and_files_that_are_none_stay_beside_the_pack_and_are_named(
+    tmp_path,
+):
+    usual = record(tmp_path)
+    copy, notes = tmp_path / "copy.jsonl", tmp_path / "notes.jsonl"
+    copy.write_bytes(usual.read_bytes())
+    notes.write_text("to do\n")
+    count, problems = pack_finished(tmp_path)
+    assert count == 1
+    assert [path.exists() for path in (usual, copy, notes)] == [False, True, True]
+    assert f"{copy}: a pack would keep this record as {usual.name}" in problems[0]
+    assert problems[1].startswith(f"{notes}, line 1: not a line of a record")
+
+
+def test_files_that_another_process_packs_meanwhile_are_not_looked_for(tmp_path, monkeypatch):
+    record(tmp_path)
+    lock = schema.locked
+
+    @contextmanager
+    def late(folder):
+        pack(record_paths(folder))  # by the other process, which holds the lock before
+        with lock(folder):
+            yield
+
+    monkeypatch.setattr(schema, "locked", late)
+    assert pack_finished(tmp_path) == (0, [])
+    assert len(read_runs(tmp_path)) == 1
 
 
 def test_any_tool_that_knows_xz_reads_a_pack(packed):

@@ -97,6 +97,16 @@ def test_progressive_runs_see_small_images_first_and_pay_less_for_them():
     assert run.points[-1].cost == pytest.approx(2 * (5 + 3 / 4) / 8, rel=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore:no example of class")
+def test_progressive_runs_pay_for_their_preparation_in_full():
+    arms = ("el2n", "el2n+progressive")
+    plain, half = (carry_out(fixture_plan(arm, **SMALL_CNN)) for arm in arms)
+    assert plain.meter.prepared == half.meter.prepared > 1.0
+    saved = [one.cost - other.cost for one, other in zip(plain.points, half.points, strict=True)]
+    # Of six updates two begin before a third of the run is done, each on a quarter of the examples.
+    assert saved == pytest.approx([2 * 3 / 4 / 4] * 2, rel=1e-2)
+
+
 def test_progressive_training_is_refused_where_there_is_nothing_to_halve():
     with pytest.raises(sb.ConfigurationError, match="images of half the side"):
         carry_out(fixture_plan("auto+progressive", model="perceptron"))
