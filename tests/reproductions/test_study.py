@@ -120,7 +120,7 @@ def test_a_part_is_trained_and_the_rest_named_as_missing(tmp_path):
 def test_without_a_record_all_is_named_as_missing_and_there_is_an_error(tmp_path):
     text = compose(read_results(TINY, tmp_path))
     assert text == "Not on record yet: Few digits; Few digits, skewed.\n"
-    with pytest.raises(sb.RecordError, match="no finished run of tiny"):
+    with pytest.raises(sb.RecordError, match="no finished run of the stage Tiny"):
         run(tmp_path, trains=False)
 
 

@@ -81,5 +81,7 @@ def test_what_is_known_of_prompts_is_saved_and_resumed(epochs):
 def test_an_epoch_in_which_nothing_is_left_says_so():
     prompts = Prompts(max_age=None)
     assert prompts.epoch(torch.zeros(EXAMPLES)) == set(range(EXAMPLES))
-    with pytest.warns(sb.SelectionWarning, match=rf"of {EXAMPLES} candidates 0 wait.*batch\.$"):
+    with pytest.warns(
+        sb.SelectionWarning, match=rf"had {EXAMPLES} candidates, and 0 examples wait.*batch\.$"
+    ):
         assert prompts.epoch(torch.zeros(EXAMPLES)) == set()

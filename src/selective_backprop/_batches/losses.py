@@ -78,28 +78,25 @@ def _name_of(loss_fn: LossFunction | None) -> tuple[Any, Any]:
 
 def label_smoothing(loss_fn: LossFunction | None) -> float:
     """Return the label smoothing of a cross-entropy; 0 for other losses."""
-    return float(_options(loss_fn).get("label_smoothing") or 0.0)
+    loss_fn = _uncompiled(loss_fn)
+    bound = isinstance(loss_fn, functools.partial)
+    options = loss_fn.keywords if bound else getattr(loss_fn, "__dict__", {})
+    return float(options.get("label_smoothing") or 0.0)
 
 
 def ignored_label(loss_fn: LossFunction | None) -> int:
     """Return the class index that a loss ignores: its `ignore_index`, or torch's default."""
-    found = _options(loss_fn).get("ignore_index")
-    return found if isinstance(found, int) else IGNORED
-
-
-def without_ignored(loss_fn: LossFunction | None, targets: Any) -> Any:
-    """Return targets with ignored class indices below 0, so that they count as no class."""
-    ignored = ignored_label(loss_fn)
-    indices = isinstance(targets, Tensor) and not targets.is_floating_point()
-    if ignored < 0 or not indices:
-        return targets
-    return targets.long().masked_fill(targets == ignored, IGNORED)
-
-
-def _options(loss_fn: LossFunction | None) -> Mapping[str, Any]:
     loss_fn = _uncompiled(loss_fn)
     bound = isinstance(loss_fn, functools.partial)
-    return loss_fn.keywords if bound else getattr(loss_fn, "__dict__", {})
+    options = loss_fn.keywords if bound else getattr(loss_fn, "__dict__", {})
+    return options.get("ignore_index", IGNORED)
+
+
+def without_ignored(ignored: int, targets: Any) -> Any:
+    """Return targets with the ignored class index below 0, so that it counts as no class."""
+    if not isinstance(targets, Tensor) or targets.is_floating_point():
+        return targets
+    return targets.long().masked_fill(targets == ignored, IGNORED)
 
 
 def excess_losses(

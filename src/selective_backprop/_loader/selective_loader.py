@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 
 from selective_backprop._batches.losses import (
     LossFunction,
+    ignored_label,
     is_no_cross_entropy,
     label_smoothing,
     without_ignored,
@@ -191,6 +192,7 @@ class SelectiveLoader:
         )
         self._source, self._strategy, self._options = source, strategy, options
         self._thread = threading.get_ident()
+        self._ignored = ignored_label(options.loss_fn)
         self._progress = Progress(source, epochs, progress)
         self._parts = assemble(source, strategy, self._progress, options)
         built = {
@@ -507,15 +509,17 @@ class SelectiveLoader:
             epoch = max(0, pipeline.cursor.epoch)
             if targets is None and outputs is not None:
                 targets = outputs[1]
-            loss_fn, shown = self._options.loss_fn, outputs
-            if shown is not None:
-                shown = shown[0], without_ignored(loss_fn, shown[1])
+            shown = outputs
+            if self._ignored >= 0:  # it might be taken for a class
+                targets = without_ignored(self._ignored, targets)
+                if shown is not None:
+                    shown = shown[0], without_ignored(self._ignored, shown[1])
             pipeline.memory.record(
                 selection,
                 losses,
                 self._options.nonfinite,
                 epoch,
-                without_ignored(loss_fn, targets),
+                targets,
                 shown,
                 smoothing,
             )

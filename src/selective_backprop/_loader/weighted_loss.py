@@ -160,7 +160,7 @@ class HandedBatches:
             return None
         batch, rows = found
         batch.trained = True
-        batch.held.clear()
+        batch.held = []
         (indices, weights), even = batch.selection, batch.even
         if rows is None:
             return KnownRows(batch.selection, even)

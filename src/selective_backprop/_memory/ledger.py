@@ -402,13 +402,13 @@ class Ledger:
         """Count examples that go into a training batch. An index given twice counts twice."""
         if self._selected is None:
             self._selected = torch.zeros(self.examples, dtype=torch.int16, device=indices.device)
-        for part in indices.split(COUNT_CHUNK):
-            self._count(part, self._selected)
-
-    def _count(self, indices: RowIndices, selected: Tensor) -> None:
+        if len(indices) > COUNT_CHUNK:
+            for part in indices.split(COUNT_CHUNK):
+                self.count(part)
+            return
         # Accumulating, because a batch may hold an example twice.
-        if selected.device.type == "cpu":
-            counts, rows = selected.numpy(), indices.numpy(force=True)
+        if self._selected.device.type == "cpu":
+            counts, rows = self._selected.numpy(), indices.numpy(force=True)
             np.add.at(counts, rows, np.int16(1))
             counts[rows] = np.minimum(counts[rows], MOST_COUNTED)
             return
