@@ -12,7 +12,7 @@ from reproductions.papers import FIGURES, committed, figures_at, gather, section
 NEED_DATA = {"fig-2", "diet-images", "diet-classes"}
 
 
-@pytest.mark.parametrize("scale", ["small", "saturated", "cifar10", "gpu"])
+@pytest.mark.parametrize("scale", ["small", "saturated", "cifar10", "nets", "gpu"])
 def test_a_page_of_the_papers_says_what_its_records_say(scale, one_thread):
     order = committed(RECORDS / "papers" / scale)
     page = (order.out / "index.md").read_text(encoding="utf-8")
