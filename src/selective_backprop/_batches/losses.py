@@ -86,10 +86,8 @@ def label_smoothing(loss_fn: LossFunction | None) -> float:
 
 def ignored_label(loss_fn: LossFunction | None) -> int:
     """Return the class index that a loss ignores: its `ignore_index`, or torch's default."""
-    loss_fn = _uncompiled(loss_fn)
-    bound = isinstance(loss_fn, functools.partial)
-    options = loss_fn.keywords if bound else getattr(loss_fn, "__dict__", {})
-    return options.get("ignore_index", IGNORED)
+    found = None if loss_fn is None else UnreducedLoss.of(loss_fn).ignored
+    return IGNORED if found is None else found
 
 
 def without_ignored(ignored: int, targets: Any) -> Any:

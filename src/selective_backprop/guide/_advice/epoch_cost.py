@@ -69,13 +69,16 @@ def measure_epochs(copied: TrainingCopy, source: Source, *, seconds: float) -> E
         watch.stop()
         return watch.total, found
 
-    batches = iter(source.copy_with(source.indices()))
-    batch = next(batches, None)
-    if batch is None:
-        raise LoaderError("the loader yielded nothing, so there is no batch to time")
-    copied.step(batch)  # the first step takes longer
-    # Loading included; a loader of one batch has only that one to step on.
-    step = min(timed(lambda: copied.step(next(batches, batch)))[0] for _ in range(2))
+    def time_step() -> float:  # its batches end with it, and so do their workers
+        batches = iter(source.copy_with(source.indices()))
+        batch = next(batches, None)
+        if batch is None:
+            raise LoaderError("the loader yielded nothing, so there is no batch to time")
+        copied.step(batch)  # the first step takes longer
+        # Loading included; a loader of one batch has only that one to step on.
+        return min(timed(lambda: copied.step(next(batches, batch)))[0] for _ in range(2))
+
+    step = time_step()
     sizes, strategy = source.sizes(), auto()
     examples = (source.examples or 0) if sizes is None else sum(sizes)
     passes = 1 + WARM_UP + 2 * ROUNDS

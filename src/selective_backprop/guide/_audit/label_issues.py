@@ -105,14 +105,14 @@ def find_label_issues(
             "find_label_issues needs the index of each example, and this loader yields a stream. "
             "Give it a data set of known length and a batch size, and leave in_order as it is"
         )
-    doubts, surplus = Doubts(source.examples), []
+    doubts, surplus, ignored = Doubts(source.examples), [], ignored_label(loss_fn)
     kept = kept_streams(source.loader, place), eval_mode(model), KeptBuffers(model).kept()
     with torch.no_grad(), kept[0], kept[1], kept[2]:
         batches = _examples(source).split(source.batch_size or 1)
         loaded = source.copy_with([each.tolist() for each in batches])
         for indices, batch in zip(batches, loaded, strict=True):
             batch = batch if place is None else move_batch(batch, place)
-            found = _judged(indices, *(outputs or apply_to_pair)(model, batch), loss_fn)
+            found = _judged(indices, *(outputs or apply_to_pair)(model, batch), ignored)
             doubts.note(*found)
             surplus.append(_surplus(*found[1:], label_smoothing(loss_fn)).cpu())
     _warn_if_learned(torch.cat(surplus))
@@ -131,7 +131,7 @@ def _examples(source: Source) -> Int64[Tensor, " example"]:
 
 
 def _judged(
-    indices: Int64[Tensor, " row"], outputs: Any, labels: Any, loss_fn: LossFunction
+    indices: Int64[Tensor, " row"], outputs: Any, labels: Any, ignored: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the rows of a batch whose labels are judged; refuse labels that are not classes."""
     if not isinstance(outputs, Tensor) or not isinstance(labels, Tensor):
@@ -140,7 +140,7 @@ def _judged(
             "must be tensors. Pass outputs=callable(model, batch) -> (logits, class numbers)"
         )
     look_at(outputs, labels.clamp(0, 0))  # checks only shapes and types
-    judged = labels != ignored_label(loss_fn)
+    judged = labels != ignored
     labels, classes = labels[judged], outputs.shape[1]
     if ((labels < 0) | (labels >= classes)).any():
         raise ConfigurationError(
