@@ -146,8 +146,10 @@ def ratios(rows: Rows) -> Told:
         arm, _, first = name.partition(" / ")
         cell = spread(row, 2) if first else f"{row['median']:,.1f} {row['unit']}"
         columns.setdefault(", ".join([*about, measure]), {})[arm] = cell
-    arms = next(iter(columns.values()))
-    lines = [" | ".join([arm, *(column[arm] for column in columns.values())]) for arm in arms]
+    arms = dict.fromkeys(arm for column in columns.values() for arm in column)
+    lines = [
+        " | ".join([arm, *(column.get(arm, "") for column in columns.values())]) for arm in arms
+    ]
     return "wall clock, interleaved rounds", grid(" | ".join(["", *columns]), lines)
 
 
@@ -485,19 +487,32 @@ def written(kind: str, path: str) -> str:
     """Return the table of a record or several, with what it ran on and the commands behind it."""
     records = [json.loads((ROOT / file).read_text(encoding="utf-8")) for file in files_of(path)]
     what, lines = KINDS[kind]([row for record in records for row in record["rows"]])
-    hardware, versions = records[0]["hardware"], records[0]["versions"]
+    versions = records[0]["versions"]
     codes = dict.fromkeys(record["code_version"] for record in records)
-    machine = hardware.get("gpu") or f"{hardware['cpu']}, {hardware['cores']} cores"
-    heading = f"**{what} · {machine} · torch {versions['torch']} · code {', '.join(codes)}**"
+    machines = dict.fromkeys(machine_of(record["hardware"]) for record in records)
+    ran = f"{' and '.join(machines)} · torch {versions['torch']} · code {', '.join(codes)}"
+    heading = f"**{what} · {ran}**"
     return "\n".join([heading, "", *lines, "", made_by(record["command"] for record in records)])
 
 
+def machine_of(hardware: dict[str, Any]) -> str:
+    """Return what a heading says of the machine."""
+    return hardware.get("gpu") or f"{hardware['cpu']}, {hardware['cores']} cores"
+
+
 def made_by(commands: Iterable[str]) -> str:
-    """Return the commands behind a table: one in its line, several as a block."""
-    first, *more = (command.strip() for command in commands)
-    if not more:
-        return f"Made by `{first}`\n"
-    return "\n".join(["Made by", "", *(f"    {command}" for command in (first, *more)), ""])
+    """Return the commands behind a table; of one that is like the last, only what differs."""
+    said, last = list[str](), [""]
+    for command in commands:
+        own = command.strip().split(" --")
+        names, known = ({part.split()[0] for part in parts[1:]} for parts in (own, last))
+        if own[0] == last[0] and known <= names:
+            changed = " ".join(f"--{part}" for part in own[1:] if part not in last)
+            said.append(f"again with `{changed}`")
+        else:
+            said.append(f"`{command.strip()}`")
+            last = own
+    return f"Made by {'; '.join(said)}\n"
 
 
 SHAPES = (
