@@ -158,7 +158,7 @@ def test_a_batch_never_has_more_tokens_than_the_plain_trainer_s_and_nothing_is_l
         [index for batch in each for index in batch["selection_indices"].tolist()]
         for each in batches
     )
-    lost = set(range(len(epochs.dataset))) - set(seen)
+    lost = set(range(len(epochs.loader.dataset))) - set(seen)
     assert 0 < len(lost) < 8  # documents that the last batch had no room for
     assert set(later[: len(lost)]) == lost
 
