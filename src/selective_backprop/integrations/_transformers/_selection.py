@@ -116,7 +116,8 @@ class TrainerSelection:
         if selects:  # otherwise the batches are the Trainer's own, bit for bit
             packing = find_packing(plain, batch, trainer.data_collator, trainer.accelerator)
         if packing is None:
-            pad = find_padding(batch, self._tokenizer, self._pad)
+            config = getattr(trainer.model, "config", None)
+            pad = find_padding(batch, self._tokenizer, config, self._pad)
         else:
             plain, pad = packing.loader(plain), PADDING
             if classes:

@@ -62,6 +62,11 @@ class Updates:
         # Documents that do not fit make batches of their own.
         self.repacks = packing is not None and packing.most is not None
 
+    @property
+    def dataset(self) -> Any:
+        """The data set of the loader inside, for callbacks: the Trainer hands this object to them."""
+        return self.loader.dataset
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the batches of one epoch, or of more epochs until one update is full."""
         epoch, self.rest = self.rest or self._epoch(), None
