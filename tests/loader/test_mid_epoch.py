@@ -47,6 +47,11 @@ def test_so_it_is_whatever_becomes_of_leftovers(strategy, leftovers):
     check_batches(lambda seed: Training(strategy, seed=seed, leftovers=leftovers))
 
 
+def test_what_a_warm_up_drops_is_not_scored_at_the_end_of_an_epoch_that_goes_on():
+    strategy = sb.kakurenbo(0.5, confidence=0.5, schedule=sb.Schedule(warmup_epochs=2))
+    check_batches(lambda seed: Training(strategy, seed=seed, leftovers="drop", trains=7))
+
+
 @pytest.mark.parametrize(
     "sampler",
     [

@@ -172,7 +172,7 @@ def test_the_length_of_an_epoch_that_is_to_go_on_is_that_of_its_beginning():
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_asking_for_the_length_changes_nothing(name):
     def make():
-        return Training(STRATEGIES[name], sampler=RandomSampler(range(40)), leftovers="flush")
+        return Training(STRATEGIES[name], sampler=RandomSampler(range(40)), trains=2)
 
     training = make()
     expected = [training.epoch() for _ in range(5)]
