@@ -264,8 +264,9 @@ def recorded_sb(
 
     Args:
         rate: share of the examples to train on, in (0, 1].
-        max_age: number of epochs for which an example's loss is used. After these, the example is
-            trained on again. None sets no limit.
+        max_age: number of epochs for which an example's loss is used. After these, the example
+            gets the highest score, so it is trained on as soon as `rate` allows. None sets no
+            limit.
         draw: as for `random_backprop`.
         schedule: when to select; by default from the second epoch on.
     """
@@ -459,7 +460,8 @@ def tail_sft(
         rate: share of each window to train on, in (0, 1].
         initial: the losses before training, `[example]`; `example_losses` computes them. With
             None, each example's first training loss is used.
-        max_age: the most epochs in a row for which an example is skipped; None sets no limit.
+        max_age: after how many skipped epochs in a row an example gets the highest score, so that
+            it is trained on as soon as `rate` allows. None sets no limit.
         schedule: when to skip; by default from the second epoch on, since the first epoch records
             the losses.
 
