@@ -252,7 +252,7 @@ def test_a_sampler_with_another_number_of_generators_is_refused():
     saves = []
     training.epoch(after=lambda: saves.append(training.door.state_dict()))
     other = Training(selective(1 / 2), sampler=RandomSampler(fixture_data()))
-    with pytest.raises(sb.ConfigurationError, match="generators=1.*generators=0"):
+    with pytest.raises(sb.ConfigurationError, match=r"generators=1.*generators=0"):
         other.door.load_state_dict(saves[0])
 
 

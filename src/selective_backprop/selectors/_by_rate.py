@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -90,9 +90,30 @@ class Uniform(AbstractSelector):
         return Stateless(exact if self.draw is Draw.EXACT else bernoulli)
 
 
+@dataclass(frozen=True)
+class _Extreme(AbstractSelector):
+    rate: float
+    _largest: ClassVar[bool]
+
+    def __post_init__(self) -> None:
+        settle(self, check_rate, "rate")
+
+    @property
+    def terms(self) -> Terms:
+        """The share `rate` of each window is kept, by score."""
+        return Terms(self.rate)
+
+    def start(self, context: Context) -> RunningSelector:
+        def take(scores: Scores, history: History, generator: torch.Generator) -> Choice:
+            count = context.quota(scores.shape[0])
+            return Choice(scores.topk(count, largest=self._largest).indices.sort().values)
+
+        return Stateless(take)
+
+
 @final
 @dataclass(frozen=True)
-class Top(AbstractSelector):
+class Top(_Extreme):
     """Keep the candidates with the highest scores.
 
     Each batch is chosen from the next `batch_size / rate` candidates, called a window.
@@ -104,23 +125,12 @@ class Top(AbstractSelector):
         ConfigurationError: if the rate is out of range.
     """
 
-    rate: float
-
-    def __post_init__(self) -> None:
-        settle(self, check_rate, "rate")
-
-    @property
-    def terms(self) -> Terms:
-        """The share `rate` of each window is kept, by score."""
-        return Terms(self.rate)
-
-    def start(self, context: Context) -> RunningSelector:
-        return _extremes(context, largest=True)
+    _largest: ClassVar[bool] = True
 
 
 @final
 @dataclass(frozen=True)
-class Bottom(AbstractSelector):
+class Bottom(_Extreme):
     """Keep the candidates with the lowest scores.
 
     Each batch is chosen from the next `batch_size / rate` candidates, called a window.
@@ -132,26 +142,7 @@ class Bottom(AbstractSelector):
         ConfigurationError: if the rate is out of range.
     """
 
-    rate: float
-
-    def __post_init__(self) -> None:
-        settle(self, check_rate, "rate")
-
-    @property
-    def terms(self) -> Terms:
-        """The share `rate` of each window is kept, by score."""
-        return Terms(self.rate)
-
-    def start(self, context: Context) -> RunningSelector:
-        return _extremes(context, largest=False)
-
-
-def _extremes(context: Context, *, largest: bool) -> RunningSelector:
-    def take(scores: Scores, history: History, generator: torch.Generator) -> Choice:
-        count = context.quota(scores.shape[0])
-        return Choice(scores.topk(count, largest=largest).indices.sort().values)
-
-    return Stateless(take)
+    _largest: ClassVar[bool] = False
 
 
 @final

@@ -67,28 +67,21 @@ def random_backprop(
 
 
 def random_scored(
-    rate: float, *, draw: Draw | DrawName = Draw.EXACT, schedule: Schedule = Schedule()
+    rate: float,
+    *,
+    draw: Draw | DrawName = Draw.EXACT,
+    scorer: AbstractScorer = Forward(),
+    schedule: Schedule = Schedule(),
 ) -> Strategy:
     """Score every example but select at random: the control for strategies that score examples.
 
     Args:
         rate: share of the examples to train on, in (0, 1].
         draw: as for `random_backprop`.
+        scorer: computes the scores, which are then ignored.
         schedule: when to select; by default always.
     """
-    return Strategy("random-scored", Forward(), Uniform(rate, draw), schedule)
-
-
-def random_k(rate: float, *, scorer: AbstractScorer = Forward()) -> Strategy:
-    """Score every example but select at random: the control for `top_k` and `low_k`.
-
-    This is `random_scored` with `draw="exact"` and a scorer of your choice.
-
-    Args:
-        rate: share of the examples to train on, in (0, 1].
-        scorer: computes the scores, which are then ignored.
-    """
-    return Strategy("random-k", scorer, Uniform(rate))
+    return Strategy("random-scored", scorer, Uniform(rate, draw), schedule)
 
 
 def top_k(
