@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ def prune(
     scores: ExampleScores | Num[Tensor, " example"],
     keep: float,
     *,
-    labels: Int[Tensor, " example"] | np.ndarray | Sequence[int] | None = None,
+    labels: Int[Tensor, " example"] | np.ndarray | Sequence[Any] | None = None,
 ) -> Subset:
     """Keep the highest-scoring part of a data set.
 

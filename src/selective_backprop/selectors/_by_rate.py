@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -90,30 +90,9 @@ class Uniform(AbstractSelector):
         return Stateless(exact if self.draw is Draw.EXACT else bernoulli)
 
 
-@dataclass(frozen=True)
-class _Extreme(AbstractSelector):
-    rate: float
-    _largest: ClassVar[bool]
-
-    def __post_init__(self) -> None:
-        settle(self, check_rate, "rate")
-
-    @property
-    def terms(self) -> Terms:
-        """The share `rate` of each window is kept, by score."""
-        return Terms(self.rate)
-
-    def start(self, context: Context) -> RunningSelector:
-        def take(scores: Scores, history: History, generator: torch.Generator) -> Choice:
-            count = context.quota(scores.shape[0])
-            return Choice(scores.topk(count, largest=self._largest).indices.sort().values)
-
-        return Stateless(take)
-
-
 @final
 @dataclass(frozen=True)
-class Top(_Extreme):
+class Top(AbstractSelector):
     """Keep the candidates with the highest scores.
 
     Each batch is chosen from the next `batch_size / rate` candidates, called a window.
@@ -125,12 +104,23 @@ class Top(_Extreme):
         ConfigurationError: if the rate is out of range.
     """
 
-    _largest: ClassVar[bool] = True
+    rate: float
+
+    def __post_init__(self) -> None:
+        settle(self, check_rate, "rate")
+
+    @property
+    def terms(self) -> Terms:
+        """The share `rate` of each window is kept, by score."""
+        return Terms(self.rate)
+
+    def start(self, context: Context) -> RunningSelector:
+        return _extremes(context, largest=True)
 
 
 @final
 @dataclass(frozen=True)
-class Bottom(_Extreme):
+class Bottom(AbstractSelector):
     """Keep the candidates with the lowest scores.
 
     Each batch is chosen from the next `batch_size / rate` candidates, called a window.
@@ -142,7 +132,26 @@ class Bottom(_Extreme):
         ConfigurationError: if the rate is out of range.
     """
 
-    _largest: ClassVar[bool] = False
+    rate: float
+
+    def __post_init__(self) -> None:
+        settle(self, check_rate, "rate")
+
+    @property
+    def terms(self) -> Terms:
+        """The share `rate` of each window is kept, by score."""
+        return Terms(self.rate)
+
+    def start(self, context: Context) -> RunningSelector:
+        return _extremes(context, largest=False)
+
+
+def _extremes(context: Context, *, largest: bool) -> RunningSelector:
+    def take(scores: Scores, history: History, generator: torch.Generator) -> Choice:
+        count = context.quota(scores.shape[0])
+        return Choice(scores.topk(count, largest=largest).indices.sort().values)
+
+    return Stateless(take)
 
 
 @final
