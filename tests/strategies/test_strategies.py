@@ -38,8 +38,8 @@ COMBINATIONS = [
     (sb.traditional(), "traditional", None, Everything()),
     (sb.random_backprop(1 / 3), "random-backprop", None, Uniform(1 / 3), sb.Schedule()),
     (
-        sb.random_scored(0.5, draw="bernoulli", schedule=FIRST),
-        *("random-scored", FORWARD, Uniform(0.5, "bernoulli"), FIRST),
+        sb.random_scored(0.5, draw="bernoulli", scorer=NORMS, schedule=FIRST),
+        *("random-scored", NORMS, Uniform(0.5, "bernoulli"), FIRST),
     ),
     (
         sb.selective_backprop(beta=2),
@@ -57,10 +57,9 @@ COMBINATIONS = [
         ),
         *("selective-backprop", NORMS, Percentile(3, "bernoulli", 7), sb.Schedule(2, 0.1, 0.9)),
     ),
-    (sb.random_k(0.5), "random-k", FORWARD, Uniform(0.5)),
+    (sb.random_scored(0.5), "random-scored", FORWARD, Uniform(0.5)),
     (sb.top_k(0.5), "top-k", FORWARD, Top(0.5)),
     (sb.low_k(0.5), "low-k", FORWARD, Bottom(0.5)),
-    (sb.random_k(0.5, scorer=NORMS), "random-k", NORMS, Uniform(0.5)),
     (sb.top_k(0.5, scorer=NORMS, schedule=LATER), "top-k", NORMS, Top(0.5), LATER),
     (sb.low_k(0.5, scorer=NORMS, schedule=LATER), "low-k", NORMS, Bottom(0.5), LATER),
     (sb.pruned(SUBSET), "pruned", None, Everything(), sb.Schedule(), SUBSET),

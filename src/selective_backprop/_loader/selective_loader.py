@@ -51,6 +51,7 @@ from selective_backprop._memory.ledger import ClassVisits, Ledger
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.options import LoaderOptions
 from selective_backprop._pipeline.phases import Progress
+from selective_backprop._pipeline.resume_point import generators_of
 from selective_backprop._pipeline.rows import Leftovers, Rows
 from selective_backprop._pipeline.source import open_source
 from selective_backprop._sampling.draws import Selection
@@ -202,6 +203,7 @@ class SelectiveLoader:
             "rank": self._parts.ranks.rank,
             "ranks": self._parts.ranks.size,
             "leftovers": str(options.leftovers),
+            "generators": len(generators_of(source.loader)),
         }
         self._state = LoaderState(self._parts, built)
         self._live: weakref.ref[Epoch] | None = None

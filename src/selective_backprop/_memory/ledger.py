@@ -188,14 +188,8 @@ class Column:
 
     def observe(self) -> Observations:
         """Return the remembered scores and epochs, as a copy on the host. Waits for the device."""
-        scores = self._read()
-        if scores is None or self._epochs is None:
-            nothing = np.full(self._shape, np.nan, np.float32)
-            return Observations(nothing, np.full(self._shape, NEVER, np.int32))
-        return Observations(
-            scores.to("cpu", copy=True).numpy(),
-            self._epochs.to("cpu", torch.int32, copy=True).numpy(),
-        )
+        scores, epochs = self.on_host()
+        return Observations(scores.copy(), epochs.astype(np.int32))
 
     def on_host(self) -> Observations:
         """Return the same as `observe`, without a copy if scores are on the host. Read only.

@@ -193,8 +193,9 @@ class IndexSampler:
             for indices in islice(batches, passed.drawn):
                 keys = list_keys(indices)
                 if keys is not None:
+                    phase = self._clock.phase(self._epoch, self._drawn)
                     self._note(keys, len(keys))
-                    if self._epoch_scores is not None:
+                    if self._epoch_scores is not None and phase is Phase.SELECT:
                         self._epoch_scores.look_up(keys)
             # If nothing was drawn yet, one batch is drawn here so that the order comes from
             # the saved random state.

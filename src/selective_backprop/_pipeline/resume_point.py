@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._pipeline.rows import BufferState, Waits
 from selective_backprop._pipeline.score_memory import Known
 
@@ -64,31 +63,25 @@ class SamplerRngState(NamedTuple):
     @contextmanager
     def again(self, sampler: Any) -> Generator[None]:
         """Let the sampler draw from these states in the body; its generators are not reset."""
-        for generator, state in zip(generators_of(sampler), self.own, strict=True):
-            generator.set_state(state)
+        held = generators_of(sampler)
+        if len(held) == len(self.own):  # a sampler that makes its generator late also seeds it
+            for generator, state in zip(held, self.own, strict=True):
+                generator.set_state(state)
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(self.stream)
             yield
 
-    def check(self, sampler: Any) -> None:
-        """Refuse states of a sampler that draws from other generators than this one."""
-        count = len(generators_of(sampler))
-        if count != len(self.own):
-            raise ConfigurationError(
-                f"when the state was saved, the sampler had {len(self.own)} generators of its own, "
-                f"but now it has {count}. Build the loader as it was then."
-            )
 
-
-def generators_of(sampler: Any) -> list[torch.Generator]:
-    """Return the generators that a sampler holds, or that the samplers inside it hold."""
+def generators_of(part: Any) -> list[torch.Generator]:
+    """Return the generators that a loader or sampler holds, or that the samplers inside it hold."""
     found: list[torch.Generator] = []
-    while sampler is not None:
-        held = vars(sampler).values() if hasattr(sampler, "__dict__") else ()
+    while part is not None:
+        held = vars(part).values() if hasattr(part, "__dict__") else ()
         for value in held:
             if isinstance(value, torch.Generator) and not any(value is each for each in found):
                 found.append(value)
-        sampler = getattr(sampler, "sampler", None)
+        batches = getattr(part, "batch_sampler", None)
+        part = getattr(part, "sampler", None) if batches is None else batches
     return found
 
 

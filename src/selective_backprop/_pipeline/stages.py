@@ -32,7 +32,7 @@ from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.schedule import Phase
 from selective_backprop.scorers import Needs, RunningScorer
 from selective_backprop.scorers._abstract import checks, learns
-from selective_backprop.selectors import Paced, RunningSelector
+from selective_backprop.selectors import RunningSelector
 
 Waiting: TypeAlias = Callable[[], Scores] | None
 
@@ -149,8 +149,8 @@ class Pipeline:
             self.cursor = self.cursor.opening(epoch)
             self.plain = False
         # A paced selector is told the progress only when an epoch begins; states restore it.
-        if mid_epoch is None and isinstance(self.selector, Paced):
-            self.selector.begin(self.clock.progress.at(epoch, 0) or 0.0)
+        if mid_epoch is None:
+            self.clock.pace(self.selector, epoch)
         self.candidate_loader.open(self.cursor, epoch_scores, mid_epoch)
         self.buffer.open(epoch, anew=mid_epoch is None)
 

@@ -103,7 +103,7 @@ def copy_training(model: nn.Module, optimizer: Optimizer | None) -> tuple[nn.Mod
 def kept_streams(loader: DataLoader[Any], device: torch.device | None) -> Generator[None]:
     """Run the body, then restore every random stream that loading or training draws from."""
     held: list[torch.Generator] = []
-    for part in (loader, loader.batch_sampler, loader.dataset):
+    for part in (loader, loader.dataset):
         held += [each for each in generators_of(part) if not any(each is one for one in held)]
     states: list[Tensor] = [each.get_state() for each in held]
     try:
