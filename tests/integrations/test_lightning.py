@@ -90,6 +90,19 @@ def test_validation_comes_at_fractions_of_each_epoch_s_own_length():
     assert module.validated == wanted
 
 
+@pytest.mark.parametrize("strategy", [SIZED["selective"], COINS], ids=["sb", "coins"])
+def test_validation_comes_after_a_number_of_batches_of_all_epochs_or_a_time(strategy):
+    module, _ = fit(strategy, val_check_interval=10, check_val_every_n_epoch=None)
+    assert module.validated == list(range(10, len(module.trained) + 1, 10))
+    module, _ = fit(strategy, val_check_interval="00:00:00:00")
+    assert module.validated == list(range(1, len(module.trained) + 1))
+
+
+def test_validation_comes_after_a_number_of_batches_of_an_epoch_if_all_are_trained_on():
+    module, _ = fit(SIZED["traditional"], val_check_interval=10, max_epochs=2)
+    assert module.validated == [10, 20, 35, 45]
+
+
 def test_gradients_are_accumulated_over_batches_and_left_none_at_an_epoch_s_end():
     for strategy in (SIZED["selective"], COINS):
         module, trainer = fit(strategy, accumulate_grad_batches=2)

@@ -33,7 +33,9 @@ COINS = sb.selective_backprop(rate=1 / 3, draw="bernoulli")
         (SELECTIVE, {"overfit_batches": 2}, "overfit_batches=2.*Subset"),
         (SELECTIVE, {"reload_dataloaders_every_n_epochs": 2}, "every_n_epochs=2.*Leave this"),
         (SELECTIVE, {"max_epochs": 1}, "warmup_epochs=1"),
-        (COINS, {"val_check_interval": 0.5}, "val_check_interval=0.5.* int"),
+        (COINS, {"val_check_interval": 0.5}, "val_check_interval=0.5.* int.*every_n_epoch=None"),
+        (COINS, {"val_check_interval": 4}, "val_check_interval=4.* check_val_every_n_epoch=None"),
+        (SELECTIVE, {"val_check_interval": 4}, "fewer than 4.* check_val_every_n_epoch=None"),
         (COINS, {"limit_train_batches": 0.5}, "limit_train_batches=0.5.* int"),
         (
             sb.easy_skip(),

@@ -26,7 +26,7 @@ from selective_backprop.integrations._lightning._passes import Passes
 from selective_backprop.integrations._lightning._seen import AsTrained, transfer_hooks
 from selective_backprop.integrations._lightning._shards import as_lightning_would
 from selective_backprop.integrations._lightning._trainer import (
-    check_fractions,
+    check_intervals,
     knows_lengths,
     length_of_training,
 )
@@ -155,8 +155,7 @@ class LightningLoader:
         sized = _knows_length(loader) and knows_lengths(
             self._strategy, self._nonfinite, by_steps=progress is not None
         )
-        if not sized:
-            check_fractions(trainer, self._strategy)
+        check_intervals(trainer, self._strategy, sized=sized)
         return Passes(loader, device, self._loss_fn, sized=sized)
 
 

@@ -40,15 +40,25 @@ def check_trainer(trainer: Trainer, module: LightningModule) -> None:
         )
 
 
-def check_fractions(trainer: Trainer, strategy: Strategy) -> None:
-    """Refuse options that are fractions of an epoch of unknown length."""
-    for name in ("limit_train_batches", "val_check_interval"):
-        value = getattr(trainer, name)
-        if isinstance(value, float) and value != 1.0:
+def check_intervals(trainer: Trainer, strategy: Strategy, *, sized: bool) -> None:
+    """Refuse options that rely on an epoch's length if it changes, or is unknown (not `sized`)."""
+    every = getattr(trainer, "val_check_interval", 1.0)  # a length of time is stored elsewhere
+    for name, value, instead in (
+        ("limit_train_batches", trainer.limit_train_batches, ""),
+        ("val_check_interval", every, ", and check_val_every_n_epoch=None"),
+    ):
+        if not sized and isinstance(value, float) and value != 1.0:
             raise ConfigurationError(
                 f"Trainer({name}={value}) is a fraction of an epoch, but {strategy.name} does not "
-                "know in advance how many batches an epoch has. Give a number of batches, an int."
+                f"know in advance how many batches an epoch has. Give a number, an int{instead}."
             )
+    within = trainer.check_val_every_n_epoch is not None
+    if within and isinstance(every, int) and not strategy.selector.terms.keeps_everything:
+        raise ConfigurationError(
+            f"Trainer(val_check_interval={every}) counts the batches of one epoch. With "
+            f"{strategy.name} an epoch may have fewer than {every}, and would not be validated. "
+            "Add check_val_every_n_epoch=None, to count the batches of all epochs."
+        )
 
 
 def length_of_training(
