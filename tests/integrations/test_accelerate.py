@@ -82,6 +82,15 @@ def test_accumulated_gradients_and_a_seedable_sampler_are_those_of_the_prepared_
     assert torch.equal(ended[0].weights, ended[1].weights)
 
 
+@pytest.mark.filterwarnings("ignore:'set_vital':UserWarning")
+def test_a_stateful_loader_whose_state_accelerate_has_asked_for_can_be_selected_from():
+    pytest.importorskip("torchdata")
+    configuration = DataLoaderConfiguration(use_stateful_dataloader=True)
+    training = Training(sb.selective_backprop(1 / 2), configuration=configuration)
+    training.run(epochs=2)
+    assert training.loader.stats.candidates == 200
+
+
 def test_accumulated_gradients_are_stepped_on_at_the_end_of_each_epoch():
     training = Training(sb.selective_backprop(rate=1 / 2, warmup_epochs=0), accumulated=4)
     training.run(epochs=2)

@@ -86,8 +86,7 @@ def find_recording(
 
 def first_batch(source: DataLoader[Any]) -> Any:
     """Return a batch as the loader yields it; loader and random streams are unchanged."""
-    apart = copy.copy(source)
-    object.__setattr__(apart, "_iterator", None)  # do not share the loader's persistent workers
+    apart = unstarted(source)
     with kept_random_streams(None):
         return next(iter(apart))
 
