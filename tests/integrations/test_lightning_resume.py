@@ -7,8 +7,18 @@ import selective_backprop as sb
 
 pytest.importorskip("lightning")
 
-from fixture_lightning import Digits, fit, make_trainer, passes_of, quietly, same_weights
+from fixture_lightning import (
+    Digits,
+    fit,
+    loader_of,
+    make_trainer,
+    passes_of,
+    quietly,
+    same_weights,
+)
 from lightning.pytorch.callbacks import ModelCheckpoint
+
+from selective_backprop.integrations.lightning import LightningLoader
 
 pytestmark = quietly
 
@@ -63,6 +73,18 @@ def test_training_goes_on_bit_for_bit_where_it_was_interrupted(name, moment, tmp
     assert same_weights(resumed, whole)
     assert passes_of(again).loader.stats == passes_of(trainer).loader.stats
     assert logged(again) == logged(trainer)
+
+
+def test_the_generator_of_a_loader_goes_on_from_an_epoch_s_end(tmp_path):
+    class Ordered(Digits):
+        def train_dataloader(self):
+            loader = loader_of(generator=torch.Generator().manual_seed(0))
+            return LightningLoader(loader, self, self.loss_fn, self.strategy)
+
+    keeping = ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1)
+    whole, _ = fit(sb.traditional(), keeping, kind=Ordered)
+    resumed, _ = fit(sb.traditional(), ckpt=tmp_path / "epoch=0.ckpt", kind=Ordered)
+    assert resumed.trained == whole.trained[25:]
 
 
 def test_a_checkpoint_is_read_without_running_code(tmp_path):

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.isolation import kept_random_streams
 from selective_backprop._pipeline.rows import BufferState, Waits
 from selective_backprop._pipeline.score_memory import Known
 
@@ -80,16 +82,30 @@ class SamplerRngState(NamedTuple):
             )
 
 
-def generators_of(sampler: Any) -> list[torch.Generator]:
-    """Return the generators that a sampler holds, or that the samplers inside it hold."""
+def generators_of(*parts: Any) -> list[torch.Generator]:
+    """Return the generators that samplers or loaders hold, or that the samplers inside hold."""
     found: list[torch.Generator] = []
-    while sampler is not None:
-        held = vars(sampler).values() if hasattr(sampler, "__dict__") else ()
-        for value in held:
-            if isinstance(value, torch.Generator) and not any(value is each for each in found):
-                found.append(value)
-        sampler = getattr(sampler, "sampler", None)
+    for part in parts:
+        while part is not None:
+            held = vars(part).values() if hasattr(part, "__dict__") else ()
+            for value in held:
+                if isinstance(value, torch.Generator) and not any(value is each for each in found):
+                    found.append(value)
+            part = getattr(part, "sampler", None)
     return found
+
+
+@contextmanager
+def kept_streams(loader: DataLoader[Any], device: torch.device | None) -> Generator[None]:
+    """Run the body, then restore every random stream that loading or training draws from."""
+    held = generators_of(loader, loader.batch_sampler, loader.dataset)
+    states: list[Tensor] = [each.get_state() for each in held]
+    try:
+        with kept_random_streams(device):
+            yield
+    finally:
+        for generator, state in zip(held, states, strict=True):
+            generator.set_state(state)
 
 
 class MidEpochState(NamedTuple):

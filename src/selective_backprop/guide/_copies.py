@@ -18,7 +18,7 @@ from selective_backprop._pruning.example_scores import load_all, load_twice, ope
 from selective_backprop._pruning.near_images import link_images, shrink_images
 from selective_backprop._sampling.subset import Subset
 from selective_backprop.guide._advice.row_contents import hash_rows, is_image
-from selective_backprop.guide._advice.training_copy import kept_streams
+from selective_backprop._pipeline.resume_point import kept_streams
 from selective_backprop.guide._advice.traits import split_batch, tensors_of
 
 AT_ONCE = 256  # examples per batch, if a data set comes without a loader

@@ -13,6 +13,8 @@ from selective_backprop._batches.serialization import unpack_batch
 from selective_backprop._batches.structure import move_batch
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.saved_state import Saved
+from selective_backprop._loader.selective_loader import SelectiveLoader
+from selective_backprop._pipeline.resume_point import generators_of
 from selective_backprop._sampling.draws import Selection
 
 INSTEAD = "Start a new training, or load only the model's weights."
@@ -63,24 +65,27 @@ def unpack_selected(saved: Saved, device: torch.device, *, selects: bool = True)
         return move_batch(found, device)
 
 
-def save_streams(device: torch.device) -> dict[str, Any]:
-    """Return the states of the random streams, that of a GPU included, as plain data."""
+def save_streams(device: torch.device, loader: SelectiveLoader) -> dict[str, Any]:
+    """Return the states of all random streams, as plain data: the device's, the samplers' own."""
     kind, keys, *place = np.random.get_state()
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
         "numpy": (str(kind), torch.from_numpy(np.array(keys, np.int64)), *place),
         "python": random.getstate(),
+        "own": [generator.get_state() for generator in _own(loader)],
     }
 
 
-def read_streams(saved: Saved, device: torch.device) -> Callable[[], None]:
+def read_streams(
+    saved: Saved, device: torch.device, loader: SelectiveLoader
+) -> Callable[[], None]:
     """Return a function that restores the random streams.
 
     Raises:
         ConfigurationError: if the saved state is damaged.
     """
-    host, cuda, numpy, python = saved.fields("torch", "cuda", "numpy", "python")
+    host, cuda, numpy, python, own = saved.fields("torch", "cuda", "numpy", "python", "own")
     stream, gpu = host.random_state(), None
     if cuda.value is not None and device.type == "cuda":
         gpu = cuda.random_state(device)
@@ -93,11 +98,23 @@ def read_streams(saved: Saved, device: torch.device) -> Callable[[], None]:
         python_state = (version, tuple(state), gauss)
         random.Random().setstate(python_state)
 
+    # A sampler may make its generators only when it draws, so their number may differ.
+    pairs = list(zip(_own(loader), own.items(), strict=False))
+    states = [state.random_state(generator.device) for generator, state in pairs]
+
     def put_back() -> None:
         torch.set_rng_state(stream)
         if gpu is not None:
             torch.cuda.set_rng_state(gpu, device)
         np.random.set_state(numpy_state)
         random.setstate(python_state)
+        for (generator, _), state in zip(pairs, states, strict=True):
+            generator.set_state(state)
 
     return put_back
+
+
+def _own(loader: SelectiveLoader) -> list[torch.Generator]:
+    """Return the generators of the data loader inside and of its samplers."""
+    inside = loader._source.loader
+    return generators_of(inside, inside.batch_sampler)

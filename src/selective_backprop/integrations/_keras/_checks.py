@@ -1,6 +1,5 @@
 """Checks of model, strategy and data before `fit` begins."""
 
-import copy
 from typing import Any
 
 import torch
@@ -10,6 +9,8 @@ from selective_backprop._batches.losses import check_losses
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.isolation import eval_mode, kept_random_streams
 from selective_backprop._core.types import LossesOf
+from selective_backprop._pipeline.resume_point import kept_streams
+from selective_backprop._pipeline.source import unstarted
 from selective_backprop.integrations._keras._backend import keras
 from selective_backprop.integrations._keras._feed import Recording
 from selective_backprop.integrations._keras._losses import CompiledLoss, apply
@@ -87,7 +88,7 @@ def find_recording(
 def first_batch(source: DataLoader[Any]) -> Any:
     """Return a batch as the loader yields it; loader and random streams are unchanged."""
     apart = unstarted(source)
-    with kept_random_streams(None):
+    with kept_streams(source, None):
         return next(iter(apart))
 
 

@@ -26,7 +26,7 @@ def pack(epoch: int, loader: SelectiveLoader, model: Any) -> dict[str, Any]:
         "epoch": epoch,
         "loader": loader.state_dict(),
         "seeds": [variable.value.detach().clone() for variable in _seeds(model)],
-        "streams": save_streams(torch.device("cpu")),
+        "streams": save_streams(torch.device("cpu"), loader),
     }
 
 
@@ -47,7 +47,7 @@ def unpack(state: dict[str, Any], loader: SelectiveLoader, model: Any) -> None:
     for variable, value in zip(seeds, values, strict=True):
         like = variable.value
         value.tensor(like.dtype, shape=tuple(like.shape), nan=True)
-    put_back = read_streams(streams, torch.device("cpu"))
+    put_back = read_streams(streams, torch.device("cpu"), loader)
     with own.inside():
         loader.load_state_dict(own.value)
     for variable, value in zip(seeds, values, strict=True):

@@ -45,7 +45,7 @@ class SelectionCallback(Callback):
         self._trainer: Trainer | None = None
         self._loader: Any = None
         self._passes: Passes | None = None
-        self._restored: Saved | None = None
+        self._restored: tuple[Saved, Saved | None] | None = None
         self._put_streams: Callable[[], None] | None = None
         self._announced: int | None = None
 
@@ -59,8 +59,12 @@ class SelectionCallback(Callback):
         if self._passes is None:
             passes = make()
             if self._restored is not None:
-                with self._restored.inside():
-                    passes.load_state_dict(self._restored.value)
+                state, streams = self._restored
+                with state.inside():
+                    passes.load_state_dict(state.value)
+                if streams is not None:
+                    device = trainer.strategy.root_device
+                    self._put_streams = read_streams(streams, device, passes.loader)
                 self._restored = None
                 self._restore_streams()  # Lightning may fetch a batch at once
             else:
@@ -79,7 +83,7 @@ class SelectionCallback(Callback):
             return
         check_trainer(trainer, pl_module)
         goes_on = self._passes is not None and trainer is self._trainer
-        self._restored = Saved(self._passes.state_dict()) if goes_on else None
+        self._restored = (Saved(self._passes.state_dict()), None) if goes_on else None
         self._trainer, self._passes, self._loader, self._put_streams = trainer, None, None, None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -147,7 +151,7 @@ class SelectionCallback(Callback):
         trainer, passes = self._trainer, self._passes
         if trainer is None or passes is None:
             return {}
-        streams = save_streams(trainer.strategy.root_device)
+        streams = save_streams(trainer.strategy.root_device, passes.loader)
         own = {"passes": passes.state_dict(), "streams": streams}
         if trainer.world_size == 1:
             return {"ranks": [own]}
@@ -173,8 +177,7 @@ class SelectionCallback(Callback):
                 "training from its weights."
             )
         passes, streams = ranks[trainer.global_rank].fields("passes", "streams")
-        self._put_streams = read_streams(streams, trainer.strategy.root_device)
-        self._restored = passes
+        self._restored = passes, streams
 
     def _go_by_candidates(self, trainer: Trainer) -> None:
         """Step step-based schedules by candidates, if they were made for all candidates."""
