@@ -235,6 +235,26 @@ def test_fit_that_is_called_again_goes_on_with_what_was_learned():
     assert stats.batches == trainer.global_step
 
 
+@pytest.mark.parametrize(("name", "least"), [("selective", 8), ("easy-skip", 20)])
+def test_fit_that_is_called_again_after_a_failure_begins_the_epoch_again(name, least):
+    class Failing(Digits):
+        def training_step(self, batch, number):
+            if len(self.trained) == 30 and not self.validated[1:]:
+                self.validated.append(30)
+                raise RuntimeError
+            return super().training_step(batch, number)
+
+    module, trainer = Failing(SAME[name]), make_trainer(max_epochs=3)
+    torch.manual_seed(0)
+    with pytest.raises(RuntimeError):
+        trainer.fit(module)
+    trainer.fit(module)
+    _, second, third = module.batches_by_epoch()
+    assert second >= 5 + least
+    assert module.validated == [25, 30, 25 + second, 25 + second + third]
+    assert passes_of(trainer).loader.stats.epoch == 2
+
+
 def test_manual_optimisation_and_clipped_gradients_go_as_ever():
     class Manual(Digits):
         def __init__(self, strategy):

@@ -16,7 +16,7 @@ from fixture_lightning import (
     quietly,
     same_weights,
 )
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint
 
 from selective_backprop.integrations.lightning import LightningLoader
 
@@ -31,6 +31,10 @@ MOMENTS = {
     "after the last validation": ({"save_on_train_epoch_end": False}, {}),
     "when an epoch is over": ({"save_on_train_epoch_end": True}, {}),
     "when a limited epoch is over": ({"save_on_train_epoch_end": True}, {"limit_train_batches": 6}),
+    "after the last batch of a limited epoch": (
+        {"every_n_train_steps": 6},
+        {"limit_train_batches": 6},
+    ),
     "by steps": ({"every_n_train_steps": 28}, {"max_steps": 35, "max_epochs": -1}),
 }
 
@@ -73,6 +77,24 @@ def test_training_goes_on_bit_for_bit_where_it_was_interrupted(name, moment, tmp
     assert same_weights(resumed, whole)
     assert passes_of(again).loader.stats == passes_of(trainer).loader.stats
     assert logged(again) == logged(trainer)
+
+
+@pytest.mark.filterwarnings("ignore:.*ckpt_path=:UserWarning")
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_batch_whose_step_failed_is_trained_on_again(name, tmp_path):
+    class FailingStep(Digits):
+        def training_step(self, batch, number):
+            if self.trainer.global_step == 29:
+                raise Failure
+            return super().training_step(batch, number)
+
+    whole, _ = fit(STRATEGIES[name])
+    with pytest.raises(Failure):
+        fit(STRATEGIES[name], OnExceptionCheckpoint(tmp_path), kind=FailingStep)
+    resumed, _ = fit(STRATEGIES[name], seed=99, ckpt=tmp_path / "on_exception.ckpt")
+    assert resumed.trained == whole.trained[29:]
+    assert same_weights(resumed, whole)
+    assert [29 + after for after in resumed.validated] == whole.validated[1:]
 
 
 def test_the_generator_of_a_loader_goes_on_from_an_epoch_s_end(tmp_path):

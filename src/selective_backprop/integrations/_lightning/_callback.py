@@ -66,6 +66,9 @@ class SelectionCallback(Callback):
                     device = trainer.strategy.root_device
                     self._put_streams = read_streams(streams, device, passes.loader)
                 self._restored = None
+                done = trainer.fit_loop.epoch_loop.batch_progress
+                if done.is_last_batch and done.total.completed < done.total.processed:
+                    passes.end_pass(resumable=False)  # Lightning goes on with the next epoch
                 self._restore_streams()  # Lightning may fetch a batch at once
             else:
                 passes.loader.set_epoch(trainer.fit_loop.epoch_progress.current.processed)
@@ -82,8 +85,11 @@ class SelectionCallback(Callback):
         if stage != "fit":
             return
         check_trainer(trainer, pl_module)
-        goes_on = self._passes is not None and trainer is self._trainer
-        self._restored = (Saved(self._passes.state_dict()), None) if goes_on else None
+        self._restored = None
+        if self._passes is not None and trainer is self._trainer:  # fit is called again
+            self._passes.end_pass(resumable=False)  # Lightning begins an epoch
+            self._passes.loader.set_epoch(trainer.fit_loop.epoch_progress.current.processed)
+            self._restored = Saved(self._passes.state_dict()), None
         self._trainer, self._passes, self._loader, self._put_streams = trainer, None, None, None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -112,6 +118,13 @@ class SelectionCallback(Callback):
         """Note that training on the next batch starts."""
         if self._passes is not None:
             self._passes.take()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Note that training on the batch has ended."""
+        if self._passes is not None:
+            self._passes.current = None
 
     def on_before_backward(
         self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
@@ -152,7 +165,11 @@ class SelectionCallback(Callback):
         if trainer is None or passes is None:
             return {}
         streams = save_streams(trainer.strategy.root_device, passes.loader)
-        own = {"passes": passes.state_dict(), "streams": streams}
+        done = trainer.fit_loop.epoch_loop.batch_progress.current
+        own = {
+            "passes": passes.state_dict(repeats=done.ready > done.processed),
+            "streams": streams,
+        }
         if trainer.world_size == 1:
             return {"ranks": [own]}
         ranks = [None] * trainer.world_size if trainer.global_rank == 0 else None
