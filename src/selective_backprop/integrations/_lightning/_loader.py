@@ -139,7 +139,7 @@ class LightningLoader:
         epochs, progress = length_of_training(trainer, self._strategy)
         device = trainer.strategy.root_device
         loader = SelectiveLoader(
-            as_lightning_would(self._loader, trainer),
+            as_lightning_would(self._loader, trainer, self._strategy),
             self._module if self._net is None else self._net,
             None,  # `Passes` records the losses
             self._strategy,
