@@ -9,6 +9,7 @@ import selective_backprop as sb
 pytest.importorskip("lightning")
 
 from fixture_lightning import (
+    DATA,
     Digits,
     fit,
     loader_of,
@@ -101,6 +102,29 @@ def test_validation_comes_after_a_number_of_batches_of_all_epochs_or_a_time(stra
 def test_validation_comes_after_a_number_of_batches_of_an_epoch_if_all_are_trained_on():
     module, _ = fit(SIZED["traditional"], val_check_interval=10, max_epochs=2)
     assert module.validated == [10, 20, 35, 45]
+
+
+@pytest.mark.filterwarnings("ignore:Length of IterableDataset:UserWarning")
+def test_an_epoch_of_a_stream_ends_after_the_length_that_it_states_as_without_selection():
+    class Stream(torch.utils.data.IterableDataset):
+        def __len__(self):
+            return 80
+
+        def __iter__(self):
+            return (DATA[index] for index in range(100))
+
+    class Streaming(Digits):
+        def train_dataloader(self):
+            loader = loader_of(Stream(), shuffle=False)
+            return LightningLoader(loader, self, self.loss_fn, self.strategy)
+
+        def note(self, inputs):
+            self.trained.append([])
+            self.epochs.append(self.current_epoch)
+
+    module, _ = fit(SIZED["traditional"], kind=Streaming)
+    assert module.batches_by_epoch() == [5, 5, 5]
+    assert module.validated == [5, 10, 15]
 
 
 def test_gradients_are_accumulated_over_batches_and_left_none_at_an_epoch_s_end():

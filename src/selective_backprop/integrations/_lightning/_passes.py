@@ -212,6 +212,8 @@ class Passes:
 
     def _finish(self) -> None:
         if self._fetch() is not None:
+            if not self.loader._source.indexed:  # of a stream, torch only estimates the length
+                return self._break_off()
             raise LoaderError(
                 f"an epoch of {self._length} batches continues after its last batch. This is a "
                 "bug in selective_backprop: please report it, with the loader and the strategy."
