@@ -5,6 +5,8 @@ import math
 
 import numpy as np
 import pytest
+import torch
+from fixture_adapters import Stream
 from fixture_keras import QUIET, digits, keras, make_model, same, values
 
 import selective_backprop as sb
@@ -76,6 +78,18 @@ def test_given_weights_multiply_those_of_the_strategy():
     plain.fit(*digits(), verbose=0, **fit)
     trainer, _, _ = train(sb.infobatch(), *digits(), **fit)
     assert same(values(plain), values(trainer._model))
+
+
+def test_a_stream_of_whole_batches_is_selected_from_in_batches_as_large_as_the_first():
+    images, classes = map(torch.as_tensor, digits())
+    batches = Stream([(images[at : at + 8], classes[at : at + 8]) for at in range(0, 160, 8)])
+    loader = torch.utils.data.DataLoader(batches, batch_size=None)
+    trainer, _, steps = train(SB, loader, epochs=2)
+    assert trainer.loader.batch_size == 8
+    assert steps == [20, 6]
+    trainer, _, steps = train(sb.traditional(), loader, epochs=2)
+    assert trainer.loader.batch_size is None  # batches are passed on unchanged
+    assert steps == [20, 20]
 
 
 def test_an_epoch_has_as_many_steps_as_it_yields_whatever_the_first_one_had():

@@ -8,6 +8,7 @@ import selective_backprop as sb
 
 pytest.importorskip("lightning")
 
+from fixture_adapters import Stream
 from fixture_lightning import (
     DATA,
     Digits,
@@ -19,6 +20,7 @@ from fixture_lightning import (
     same_weights,
 )
 from lightning.pytorch import LightningDataModule
+from torch.utils.data import DataLoader, Subset
 
 from selective_backprop.integrations.lightning import LightningLoader, selected_loss
 
@@ -104,27 +106,39 @@ def test_validation_comes_after_a_number_of_batches_of_an_epoch_if_all_are_train
     assert module.validated == [10, 20, 35, 45]
 
 
-@pytest.mark.filterwarnings("ignore:Length of IterableDataset:UserWarning")
+class Unnoted(Digits):
+    """Notes no indices, because a stream has none."""
+
+    def note(self, inputs):
+        self.trained.append([len(inputs)])
+        self.epochs.append(self.current_epoch)
+
+
+@pytest.mark.filterwarnings("ignore:.*IterableDataset:UserWarning")
 def test_an_epoch_of_a_stream_ends_after_the_length_that_it_states_as_without_selection():
-    class Stream(torch.utils.data.IterableDataset):
+    class Stating(Stream):
         def __len__(self):
             return 80
 
-        def __iter__(self):
-            return (DATA[index] for index in range(100))
-
-    class Streaming(Digits):
+    class Streaming(Unnoted):
         def train_dataloader(self):
-            loader = loader_of(Stream(), shuffle=False)
+            loader = loader_of(Stating(Subset(DATA, range(100))), shuffle=False)
             return LightningLoader(loader, self, self.loss_fn, self.strategy)
-
-        def note(self, inputs):
-            self.trained.append([])
-            self.epochs.append(self.current_epoch)
 
     module, _ = fit(SIZED["traditional"], kind=Streaming)
     assert module.batches_by_epoch() == [5, 5, 5]
     assert module.validated == [5, 10, 15]
+
+
+def test_a_stream_of_whole_batches_is_selected_from_in_batches_of_the_given_size():
+    class Streaming(Unnoted):
+        def train_dataloader(self):
+            loader = DataLoader(Stream([DATA[at : at + 20] for at in (0, 20, 40)]), batch_size=None)
+            loss_fn, strategy = self.loss_fn, self.strategy
+            return LightningLoader(loader, self, loss_fn, strategy, batch_size=10)
+
+    module, _ = fit(sb.selective_backprop(rate=1 / 2, warmup_epochs=0), kind=Streaming)
+    assert module.trained == [[10]] * 9
 
 
 def test_gradients_are_accumulated_over_batches_and_left_none_at_an_epoch_s_end():
@@ -302,13 +316,13 @@ def test_manual_optimisation_and_clipped_gradients_go_as_ever():
     assert not same_weights(clipped, automatic)
 
 
-@pytest.mark.parametrize("accumulated", [1, 2])
+@pytest.mark.parametrize(("accumulated", "max_steps"), [(1, -1), (2, -1), (2, 39)])
 @pytest.mark.parametrize(
     "strategy",
     [sb.auto(), sb.infobatch(), sb.selective_backprop(1 / 3, warmup_epochs=1), COINS],
     ids=["auto", "infobatch", "warm-up", "coins"],
 )
-def test_a_schedule_for_all_candidates_comes_to_its_end(strategy, accumulated):
+def test_a_schedule_for_all_candidates_comes_to_its_end(strategy, accumulated, max_steps):
     class Scheduled(Digits):
         rates = ()
 
@@ -323,7 +337,8 @@ def test_a_schedule_for_all_candidates_comes_to_its_end(strategy, accumulated):
 
     module = Scheduled(strategy)
     torch.manual_seed(0)
-    trainer = make_trainer(limit_val_batches=0, accumulate_grad_batches=accumulated)
+    options = {"accumulate_grad_batches": accumulated, "max_steps": max_steps}
+    trainer = make_trainer(limit_val_batches=0, **options)
     trainer.fit(module)
     assert max(module.rates) > 0.09
     assert module.lr_schedulers().get_last_lr()[0] < 0.02

@@ -10,7 +10,7 @@ from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.isolation import eval_mode, kept_random_streams
 from selective_backprop._core.types import LossesOf
 from selective_backprop._pipeline.resume_point import kept_streams
-from selective_backprop._pipeline.source import unstarted
+from selective_backprop._pipeline.source import open_source, unstarted
 from selective_backprop.integrations._keras._backend import keras
 from selective_backprop.integrations._keras._feed import Recording
 from selective_backprop.integrations._keras._losses import CompiledLoss, apply
@@ -90,6 +90,14 @@ def first_batch(source: DataLoader[Any]) -> Any:
     apart = unstarted(source)
     with kept_streams(source, None):
         return next(iter(apart))
+
+
+def choose_batch_size(source: DataLoader[Any], first: Any, strategy: Strategy) -> int | None:
+    """Return the first batch's size if the loader has none but the strategy needs one."""
+    fills = strategy.subset is not None or not strategy.selector.terms.keeps_everything
+    if not fills or open_source(source).batch_size is not None:
+        return None
+    return len(keras.tree.flatten(first)[0])
 
 
 def build(model: Any, batch: Any) -> None:

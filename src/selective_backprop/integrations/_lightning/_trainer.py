@@ -1,6 +1,7 @@
 """Check a trainer's options, and find the length of training that they set."""
 
 import inspect
+import math
 from collections.abc import Callable
 
 from lightning.pytorch import LightningModule, Trainer
@@ -62,19 +63,27 @@ def check_intervals(trainer: Trainer, strategy: Strategy, *, sized: bool) -> Non
 
 
 def length_of_training(
-    trainer: Trainer, strategy: Strategy
+    trainer: Trainer, strategy: Strategy, batches: int | None
 ) -> tuple[float | None, Callable[[], float] | None]:
     """Return the length of training: `epochs` or `progress`, as `SelectiveLoader` takes them.
 
     If `max_steps` may end training, `progress` returns the fraction of the steps or of the epochs
     that is done, whichever is larger. Otherwise `epochs` is `max_epochs`, or None if unlimited.
 
+    Args:
+        trainer: the trainer.
+        strategy: what to select and when.
+        batches: number of the data loader's batches in an epoch; None if unknown.
+
     Raises:
         ConfigurationError: if the length is unknown but the strategy needs it.
     """
     epochs, steps = trainer.max_epochs, trainer.max_steps
     bounded = epochs is not None and epochs > 0
-    if steps > 0:
+    most = math.inf  # steps in all epochs; optimised by hand, a batch may be several
+    if epochs and bounded and batches is not None and trainer.lightning_module.automatic_optimization:
+        most = epochs * math.ceil(batches / trainer.accumulate_grad_batches)
+    if 0 < steps < most:
 
         def progress() -> float:
             by_epochs = trainer.current_epoch / epochs if epochs and bounded else 0.0
