@@ -149,17 +149,16 @@ def test_a_checkpoint_without_selection_is_refused(tmp_path):
 def test_two_loaders_of_one_accelerator_need_names_of_their_own_while_both_are_used():
     accelerator, model = accelerate.Accelerator(cpu=True), nn.Linear(1, 1)
 
-    def made(**options):
+    def made(model=None, **options):
         loader = DataLoader(Numbered(8), 4)
         return AcceleratedLoader(accelerator, loader, model, None, sb.traditional(), **options)
 
-    kept = made(), made(name="other")
+    kept = made(model), made(name="other")
     with pytest.raises(sb.ConfigurationError, match=r"'selection'.* name= .*delete"):
         made()
-    del kept
-    made()
     gone = weakref.ref(model)
-    del model, made
+    del kept, model
+    assert len(made()) == 2
     gc.collect()
     assert gone() is None
 

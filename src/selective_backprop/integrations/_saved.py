@@ -77,9 +77,7 @@ def save_streams(device: torch.device, loader: SelectiveLoader) -> dict[str, Any
     }
 
 
-def read_streams(
-    saved: Saved, device: torch.device, loader: SelectiveLoader
-) -> Callable[[], None]:
+def read_streams(saved: Saved, device: torch.device, loader: SelectiveLoader) -> Callable[[], None]:
     """Return a function that restores the random streams.
 
     Raises:

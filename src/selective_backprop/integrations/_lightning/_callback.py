@@ -5,9 +5,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, distributed
 
+from selective_backprop._batches.structure import move_batch
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.stats import Stats
@@ -166,10 +168,9 @@ class SelectionCallback(Callback):
             return {}
         streams = save_streams(trainer.strategy.root_device, passes.loader)
         done = trainer.fit_loop.epoch_loop.batch_progress.current
-        own = {
-            "passes": passes.state_dict(repeats=done.ready > done.processed),
-            "streams": streams,
-        }
+        passing = passes.state_dict(repeats=done.ready > done.processed)
+        # On the CPU, or rank 0 would unpickle each rank's tensors on that rank's GPU.
+        own = move_batch({"passes": passing, "streams": streams}, torch.device("cpu"))
         if trainer.world_size == 1:
             return {"ranks": [own]}
         ranks = [None] * trainer.world_size if trainer.global_rank == 0 else None

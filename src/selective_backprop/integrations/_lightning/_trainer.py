@@ -81,7 +81,12 @@ def length_of_training(
     epochs, steps = trainer.max_epochs, trainer.max_steps
     bounded = epochs is not None and epochs > 0
     most = math.inf  # steps in all epochs; optimised by hand, a batch may be several
-    if epochs and bounded and batches is not None and trainer.lightning_module.automatic_optimization:
+    if (
+        epochs
+        and bounded
+        and batches is not None
+        and trainer.lightning_module.automatic_optimization
+    ):
         most = epochs * math.ceil(batches / trainer.accumulate_grad_batches)
     if 0 < steps < most:
 
