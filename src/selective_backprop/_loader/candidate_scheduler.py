@@ -4,7 +4,6 @@ from typing import Any
 
 from selective_backprop._core.errors import ConfigurationError, warn
 from selective_backprop._core.options import check_whole
-from selective_backprop._loader.selective_loader import SelectiveLoader
 
 ENDS = "total_steps", "T_max"  # torch's names for the number of steps of a schedule
 
@@ -31,7 +30,8 @@ class CandidateScheduler:
         scheduler: a scheduler of torch, or another object with `step()` and `last_epoch`. Make it
             for the number of batches that your data loader has in all epochs:
             `OneCycleLR(optimizer, 0.1, total_steps=epochs * len(train_loader))`.
-        loader: the `SelectiveLoader` that you train with. Its data loader must have a length.
+        loader: the `SelectiveLoader` or `AcceleratedLoader` that you train with. Its data loader
+            must have a length.
         accumulation: number of batches whose gradients you accumulate for one step, at least 1.
 
     Raises:
@@ -57,7 +57,7 @@ class CandidateScheduler:
         (2, 8)
     """
 
-    def __init__(self, scheduler: Any, loader: SelectiveLoader, *, accumulation: int = 1) -> None:
+    def __init__(self, scheduler: Any, loader: Any, *, accumulation: int = 1) -> None:
         self._accumulation = int(check_whole("accumulation", accumulation))
         name = type(scheduler).__name__
         if name == "ReduceLROnPlateau" or not isinstance(

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 
+from selective_backprop._core.isolation import kept_random_streams
 from selective_backprop._pipeline.rows import BufferState, Waits
 from selective_backprop._pipeline.score_memory import Known
 
@@ -72,17 +74,31 @@ class SamplerRngState(NamedTuple):
             yield
 
 
-def generators_of(part: Any) -> list[torch.Generator]:
-    """Return the generators that a loader or sampler holds, or that the samplers inside it hold."""
+def generators_of(*parts: Any) -> list[torch.Generator]:
+    """Return the generators that loaders or samplers hold, or that the samplers inside hold."""
     found: list[torch.Generator] = []
-    while part is not None:
-        held = vars(part).values() if hasattr(part, "__dict__") else ()
-        for value in held:
-            if isinstance(value, torch.Generator) and not any(value is each for each in found):
-                found.append(value)
-        batches = getattr(part, "batch_sampler", None)
-        part = getattr(part, "sampler", None) if batches is None else batches
+    for part in parts:
+        while part is not None:
+            held = vars(part).values() if hasattr(part, "__dict__") else ()
+            for value in held:
+                if isinstance(value, torch.Generator) and not any(value is each for each in found):
+                    found.append(value)
+            batches = getattr(part, "batch_sampler", None)
+            part = getattr(part, "sampler", None) if batches is None else batches
     return found
+
+
+@contextmanager
+def kept_streams(loader: DataLoader[Any], device: torch.device | None) -> Generator[None]:
+    """Run the body, then restore every random stream that loading or training draws from."""
+    held = generators_of(loader, loader.dataset)
+    states: list[Tensor] = [each.get_state() for each in held]
+    try:
+        with kept_random_streams(device):
+            yield
+    finally:
+        for generator, state in zip(held, states, strict=True):
+            generator.set_state(state)
 
 
 class MidEpochState(NamedTuple):

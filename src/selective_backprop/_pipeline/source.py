@@ -121,8 +121,7 @@ class Source:
     def copy_with(self, indices: Iterable[Any] | None) -> DataLoader[Any]:
         """Return a copy of the user's loader that takes its indices from elsewhere."""
         # a shallow copy: a loader rebuilt from its options would lose what a subclass adds
-        clone = copy.copy(gathers(self.loader))
-        object.__setattr__(clone, "_iterator", None)
+        clone = unstarted(gathers(self.loader))
         if self.attribute is not None:
             object.__setattr__(clone, self.attribute, indices)
         return clone
@@ -226,6 +225,15 @@ def _as_indices(indices: Any, examples: int) -> Tensor:
             "consists of indices"
         )
     return keys.long()
+
+
+def unstarted(loader: DataLoader[Any]) -> DataLoader[Any]:
+    """Return a shallow copy of a loader that shares no iterator, and so no workers, with it."""
+    clone = copy.copy(loader)
+    object.__setattr__(clone, "_iterator", None)
+    if hasattr(clone, "_initial_iter_for_state_dict"):  # torchdata's: whether an iterator waits
+        object.__setattr__(clone, "_initial_iter_for_state_dict", False)
+    return clone
 
 
 def open_source(loader: Any) -> Source:

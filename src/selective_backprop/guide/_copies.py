@@ -14,11 +14,11 @@ from selective_backprop._batches.structure import list_leaves
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._core.options import check_number
 from selective_backprop._core.types import Bool, Float, Int64
+from selective_backprop._pipeline.resume_point import kept_streams
 from selective_backprop._pruning.example_scores import load_all, load_twice, open_in_order
 from selective_backprop._pruning.near_images import link_images, shrink_images
 from selective_backprop._sampling.subset import Subset
 from selective_backprop.guide._advice.row_contents import hash_rows, is_image
-from selective_backprop.guide._advice.training_copy import kept_streams
 from selective_backprop.guide._advice.traits import split_batch, tensors_of
 
 AT_ONCE = 256  # examples per batch, if a data set comes without a loader

@@ -19,9 +19,10 @@ from selective_backprop._core.errors import LossError, SelectionWarning
 from selective_backprop._core.options import check_number, check_whole, find_device
 from selective_backprop._core.types import LossesOf, OutputsOf
 from selective_backprop._loader.weighted_loss import WeighingLoss
+from selective_backprop._pipeline.resume_point import kept_streams
 from selective_backprop._pipeline.source import open_source
 from selective_backprop.guide._advice.epoch_cost import EpochCost, measure_epochs
-from selective_backprop.guide._advice.training_copy import TrainingCopy, copy_training, kept_streams
+from selective_backprop.guide._advice.training_copy import TrainingCopy, copy_training
 from selective_backprop.guide._advice.traits import DataTraits, data_traits
 
 LOOKING = 0.25  # share of `seconds` that is spent on looking at the data

@@ -16,10 +16,10 @@ from selective_backprop._batches.structure import list_leaves
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._core.options import check_number
 from selective_backprop._core.types import Int64
+from selective_backprop._pipeline.resume_point import kept_streams
 from selective_backprop._pipeline.source import Source, open_source
 from selective_backprop._pruning.near_images import standardised
 from selective_backprop.guide._advice.row_contents import as_numbers, hash_rows, is_image
-from selective_backprop.guide._advice.training_copy import kept_streams
 from selective_backprop.guide._advice.wrong_labels import estimate_wrong_labels
 
 MOST, CLASSIFIED = 100_000, 10_000  # most examples to search for copies, and for wrong labels
