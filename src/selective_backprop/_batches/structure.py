@@ -237,8 +237,9 @@ def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
                 )
             where = _name(first) if expected is None else "the list of indices that was loaded"
             raise BatchError(
-                f"{_name(path)} has {size} rows, but {where} has {count}. If it belongs "
-                f"to the batch as a whole, pass whole={{{path!r}}}."
+                f"{_name(path)} has {size} rows, but {where} has {count}. The collate function must "
+                "return one row for each example, on the first axis, and leave out no example. If "
+                f"the item has no rows, as a vocabulary, pass whole={{{path!r}}}."
             )
     return count
 
@@ -295,7 +296,7 @@ def join_rows(
 
     `rows` holds the positions of the wanted rows of each batch; None takes all rows, of one batch
     or of all. Only the wanted rows are copied, each once, into a tensor of the same memory format.
-    Leaves that belong to a batch as a whole are taken from the first batch.
+    Leaves that belong to a batch as a whole must be equal in all batches.
     """
     wanted = [None] * len(batches) if rows is None else list(rows)
     structure = flatten(batches[0], first := [])
@@ -307,7 +308,9 @@ def join_rows(
     joined = []
     for path, *pieces in zip(structure.paths, *columns, strict=True):
         whole = path in layout.whole
-        joined.append(pieces[0] if whole else _join_leaves(path, pieces, wanted, layout))
+        joined.append(
+            _join_wholes(path, pieces) if whole else _join_leaves(path, pieces, wanted, layout)
+        )
     return structure.rebuild(batches[0], iter(joined))
 
 
@@ -318,7 +321,7 @@ def _join_leaves(
         _agree(path, [_kind(leaf) for leaf in leaves])
         # not only the first leaf: it may be the empty list of a batch without rows
         if all(_length(path, leaf) is None for leaf in leaves):
-            return leaves[0]
+            return _join_wholes(path, leaves)
         if isinstance(leaves[0], (list, tuple)):
             joined: list[Any] = []
             for leaf, take in zip(leaves, rows, strict=True):
@@ -331,6 +334,30 @@ def _join_leaves(
     return np.concatenate(
         [leaf if take is None else leaf[take.numpy(force=True)] for leaf, take in arrays]
     )
+
+
+def _join_wholes(path: str, leaves: Sequence[Any]) -> Any:
+    """Return what belongs to each batch as a whole, if it is equal in all batches."""
+    first, *others = leaves
+    # Parts of one batch share the object. Only another object on a GPU makes the CPU wait.
+    if not all(leaf is first or _are_equal(first, leaf) for leaf in others):
+        raise BatchError(
+            f"rows of several batches are joined, but {_name(path)} has no rows, and differs "
+            "between the batches. Let the collate function return one row of it for each example, "
+            "or leave it out and compute it in your loop"
+        )
+    return first
+
+
+def _are_equal(leaf: Any, other: Any) -> bool:
+    if isinstance(leaf, Tensor) and isinstance(other, Tensor):
+        plain = leaf.layout is other.layout is torch.strided and not leaf.is_nested
+        return plain and _is_same(leaf, other)
+    if type(leaf) is not type(other) or isinstance(leaf, PackedSequence):
+        return False
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        return np.array_equal(leaf, other)
+    return (leaf == other) is True
 
 
 def _stack_at_once(leaves: Sequence[Any]) -> bool:
@@ -436,7 +463,7 @@ def _length(path: str, leaf: Any) -> int | None:
     if isinstance(leaf, PackedSequence):
         raise BatchError(
             f"{_name(path)} is a PackedSequence, from which rows cannot be taken. Let the model "
-            f"pack its inputs, or pass whole={{{path!r}}}."
+            "pack its inputs."
         )
     if isinstance(leaf, (list, tuple)):
         return len(leaf) or None
@@ -444,8 +471,8 @@ def _length(path: str, leaf: Any) -> int | None:
         return None
     raise BatchError(
         f"{_name(path)} is a {type(leaf).__name__}, from which rows cannot be taken. Let the "
-        "collate function return tensors in tuples, lists or mappings, or pass "
-        f"whole={{{path!r}}}."
+        "collate function return tensors in tuples, lists or mappings. If it has no rows, or your "
+        f"strategy chooses examples before they are loaded, as auto does, pass whole={{{path!r}}}."
     )
 
 
