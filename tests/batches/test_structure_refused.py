@@ -93,7 +93,7 @@ def test_a_whole_is_kept_if_the_batches_share_it_or_hold_equal_ones(whole, equal
 
 
 def test_the_number_of_indices_is_what_counts():
-    with pytest.raises(sb.BatchError, match="'0' has 3 .* 4.* leave out no example"):
+    with pytest.raises(sb.BatchError, match=r"'0' has 3 .* 4.* leave out no example"):
         count_rows((torch.ones(3), torch.ones(3)), PLAIN, expected=4)
 
 

@@ -188,6 +188,9 @@ class KeptBuffers:
     has ended; from then on, only those that a pass has changed. If a larger buffer first changes
     later, it keeps its new values, and a warning says so. A change through `.data` is seen only in
     saved buffers.
+
+    DDP inside the model broadcasts no buffers during the pass: the other ranks may run none, and
+    DDP would leave out its next broadcast.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -208,6 +211,7 @@ class KeptBuffers:
         ]
         slots = [_Slot.of(*place) for place in found if not is_lazy(place[-1])]
         self._lazy = len(slots) < len(found)
+        self._wrappers = [each for each in modules if isinstance(each, DistributedDataParallel)]
         plain = [slot for slot in slots if slot.original is not slot.buffer]
         self._buffers = [slot.buffer for slot in plain]
         self._originals = [slot.original for slot in plain]
@@ -233,6 +237,7 @@ class KeptBuffers:
         # Taken now, since a pass inside the body may replace them.
         places, held, buffers, originals = self._places, self._held, self._buffers, self._originals
         small, apart, known = self._small, self._apart, self._moving
+        due = [(each, each.require_forward_param_sync) for each in self._wrappers]
         attributes = [*map(dict.copy, map(vars, modules))]
         images = [torch.cat(pieces) for pieces in small.values()]
         versions = [_version(slot.buffer) for slot in apart]
@@ -244,9 +249,13 @@ class KeptBuffers:
         ]
         whole = False
         try:
+            for wrapper, _ in due:
+                wrapper.require_forward_param_sync = False
             yield
             whole = True
         finally:
+            for wrapper, flag in due:
+                wrapper.require_forward_param_sync = flag
             if _places(modules) != places:
                 for each, before in zip(held, attributes, strict=True):
                     each.put_back(before)
