@@ -88,7 +88,7 @@ def test_a_whole_is_kept_if_the_batches_share_it_or_hold_equal_ones(whole, equal
     batch, other = (whole, torch.ones(2)), (copy.deepcopy(whole), torch.ones(2))
     assert cut_rows(batch, layout, 0, 1)[0] is whole
     assert join_rows([batch, batch], layout)[0] is whole
-    with nullcontext() if equal else pytest.raises(sb.BatchError, match="'0' .* differs"):
+    with nullcontext() if equal else pytest.raises(sb.BatchError, match=r"'0' .* differs"):
         assert join_rows([batch, other], layout)[0] is whole
 
 

@@ -6,6 +6,7 @@ import inspect
 import operator
 import types
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, nll_loss
 
 from selective_backprop._core.errors import ConfigurationError, LossError, warn
+from selective_backprop._core.isolation import KeptBuffers, kept_random_streams
 from selective_backprop._core.types import Float, LossesOf, OutputsOf, Scores
 
 LossFunction = Callable[..., Any]
@@ -358,14 +360,14 @@ def error_norms(outputs: Any, targets: Any) -> Scores:
 class UnreducedLoss:
     """A loss function that returns one loss per position, and what its reduction would do."""
 
-    loss_fn: LossFunction  # the user's, which may reduce
     function: LossFunction  # does not reduce if it is called with `options`
     options: dict[str, Any]
     reduction: str | None  # the user's `reduction`; None if there is none
     ignored: int | None  # `ignore_index`: the target that is left out
     weights: Tensor | None  # of classes
     shifted: bool  # whether the lowest loss may be above 0 if targets are classes
-    both: tuple[Any, Any]  # the given function and the unreduced one
+    given: Any  # the user's, not compiled
+    counts: bool  # whether a call may change it
     holders: Sequence[Mapping[str, Any]]  # where both keep their settings
     held: list[Any] | None  # their types and settings; None if changes cannot be seen
 
@@ -393,28 +395,34 @@ class UnreducedLoss:
         elif not isinstance(function, nn.Module) and "reduction" in parameters:
             options = {"reduction": "none"}
         weights = class_weights(function)
-        both = function, unreduced
+        counts = isinstance(function, nn.Module) or unreduced is not function
         compiled = getattr(loss_fn, "_modules", {})  # a compiled loss holds the function there
         holders = [compiled, *_holders(function), *_holders(unreduced)]
-        held = [*map(type, both), *chain.from_iterable(map(VALUES, holders))]
+        held = [type(function), type(unreduced), *chain.from_iterable(map(VALUES, holders))]
         return cls(
-            loss_fn,
             unreduced,
             options,
             option("reduction", str),
             option("ignore_index", int),
             weights,
             weights is not None or label_smoothing(function) > 0,
-            both,
+            function,
+            counts and not is_plainly_torchs(function),
             holders,
             held if _shows_changes(function) else None,
         )
 
     def of_positions(self, outputs: Any, targets: Any) -> Any:
-        """Return unreduced losses, `[candidate, ...]`, or whatever else the loss returns."""
+        """Return unreduced losses, `[candidate, ...]`, or whatever else the loss returns.
+
+        What the loss counts is kept if gradients are on, and forgotten if they are off.
+        """
         tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
+        trains = torch.is_grad_enabled()
+        scores = self.counts and not trains and isinstance(self.given, nn.Module)
         try:
-            losses = self.function(outputs, targets, **self.options)
+            with KeptBuffers(self.given).kept() if scores else nullcontext():
+                losses = self.function(outputs, targets, **self.options)
         except (RuntimeError, ValueError) as error:
             if tensors and outputs.ndim > 2 and outputs.shape[:-1] == targets.shape:
                 error.add_note(
@@ -425,10 +433,23 @@ class UnreducedLoss:
             elif tensors and outputs.shape == (len(targets), 1) and targets.ndim == 1:
                 error.add_note(f"If your loop squeezes the outputs, pass {SQUEEZED}")
             raise
+        if self.counts and trains and self.function is not self.given:
+            vars(self.given).update({**vars(self.function), "reduction": self.reduction})
         rows = tensors and isinstance(losses, Tensor) and losses.ndim
         if rows and losses.shape not in (targets.shape, outputs.shape):
             _refuse_crossed_rows(losses, outputs, targets)
         return losses
+
+    def probe(self, outputs: Any, targets: Any) -> Any:
+        """Return what the given loss returns, but leave no trace in it or in random streams."""
+        given = self.given if self.function is self.given else copy.copy(self.given)
+        # the function in a compiled one, which would be compiled again
+        given = getattr(given, "_torchdynamo_orig_callable", given)
+        device = outputs.device if isinstance(outputs, Tensor) else None
+        kept = KeptBuffers(given).kept() if isinstance(given, nn.Module) else nullcontext()
+        with kept_random_streams(device), kept:
+            found = given(outputs, targets)
+        return found.detach() if isinstance(found, Tensor) else found
 
     def reduce(self, losses: Tensor, targets: Any) -> Tensor:
         """Return the losses of positions, `[row, ...]`, reduced as the given loss reduces them.
@@ -533,7 +554,8 @@ class ExampleLosses:
         """The loss function as it is now, unreduced."""
         latest = self._latest
         if latest is not None and latest.held is not None:
-            held = [*map(type, latest.both), *chain.from_iterable(map(VALUES, latest.holders))]
+            types = type(latest.given), type(latest.function)
+            held = [*types, *chain.from_iterable(map(VALUES, latest.holders))]
             if len(held) == len(latest.held) and all(map(operator.is_, held, latest.held)):
                 return latest
         self._latest = latest = UnreducedLoss.of(self.loss_fn)

@@ -237,9 +237,9 @@ def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
                 )
             where = _name(first) if expected is None else "the list of indices that was loaded"
             raise BatchError(
-                f"{_name(path)} has {size} rows, but {where} has {count}. The collate function must "
-                "return one row for each example, on the first axis, and leave out no example. If "
-                f"the item has no rows, as a vocabulary, pass whole={{{path!r}}}."
+                f"{_name(path)} has {size} rows, but {where} has {count}. The collate function "
+                "must return one row for each example, on the first axis, and leave out no "
+                f"example. If the item has no rows, as a vocabulary, pass whole={{{path!r}}}."
             )
     return count
 

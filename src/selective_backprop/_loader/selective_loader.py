@@ -499,14 +499,14 @@ class SelectiveLoader:
                 "record needs the selection that the loader yields with with_selection=True, not a "
                 f"{type(selection).__name__}: for (inputs, targets), selection in loader"
             )
-        if smoothing is None:
-            smoothing = label_smoothing(self._options.loss_fn)
-        else:
+        epoch = max(0, pipeline.cursor.epoch)
+        if smoothing is not None:
             smoothing = check_number("smoothing", smoothing, least=0, below=1)
+        elif not epoch:  # later, no labels are judged
+            smoothing = label_smoothing(self._options.loss_fn)
         if self._loss is not None:
             self._loss.used = True
         if pipeline.memory is not None:
-            epoch = max(0, pipeline.cursor.epoch)
             if targets is None and outputs is not None:
                 targets = outputs[1]
             shown = outputs
@@ -521,7 +521,7 @@ class SelectiveLoader:
                 epoch,
                 targets,
                 shown,
-                smoothing,
+                smoothing or 0.0,
             )
         if pipeline.feed is not None:
             pipeline.tally.count(observed=pipeline.feed.take(selection, losses, outputs))
