@@ -85,6 +85,7 @@ class WeighingLoss:
 
     @uncompiled  # its state changes at each step, for which torch would compile it anew
     def _weigh(self, outputs: Any, targets: Any) -> Any:
+        assert self._record is not None
         self.used = True
         known = self.handed.find(targets)
         if not self._weighs:
