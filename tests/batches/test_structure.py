@@ -211,6 +211,14 @@ def test_containers_keep_their_type_and_what_else_they_know():
     assert found["x"].tolist() == [1]
 
 
+def test_what_a_tokenizer_knew_of_other_rows_is_forgotten():
+    batch = UserDict(x=torch.arange(3))
+    batch._encodings = ["one", "two", "three"]  # as in Transformers' BatchEncoding
+    assert join_rows([batch], PLAIN, [torch.tensor([1])])._encodings is None
+    assert cut_rows(batch, PLAIN, 1, 2)._encodings is None
+    assert len(batch._encodings) == 3
+
+
 def test_a_mapping_that_cannot_be_written_to_becomes_a_dictionary():
     batch = MappingProxyType({"x": torch.arange(3)})
     found = join_rows([batch], PLAIN, [torch.tensor([1])])

@@ -331,6 +331,8 @@ def check_losses(losses: Any, candidates: int | None) -> Tensor:
             f"the losses have shape {tuple(losses.shape)}{examples}; one loss per example is "
             f"needed. {ADVICE}{several}"
         )
+    if type(losses) is not Tensor:  # so that states hold no subclass
+        losses = losses.as_subclass(Tensor)
     return losses if losses.is_floating_point() else losses.float()
 
 

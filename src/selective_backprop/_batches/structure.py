@@ -74,6 +74,8 @@ class Structure:
         else:  # a shallow copy would share the items with the batch
             clone = copy.deepcopy(batch, {id(value): value for value in batch.values()})
         clone.update(named)
+        if hasattr(clone, "_encodings"):  # of the rows that Transformers' BatchEncoding had before
+            clone._encodings = None
         return clone
 
     def flatten_alike(self, batch: Any, path: str = "") -> list[Any]:
@@ -436,7 +438,8 @@ def _pad_to_equal(path: str, leaves: Sequence[Any], layout: Layout) -> Sequence[
 def _kind(leaf: Any) -> str:
     """Return a leaf's kind in words; only leaves of one kind can be joined."""
     if isinstance(leaf, (Tensor, np.ndarray)):
-        return f"a {type(leaf).__name__} {'with rows' if leaf.ndim else 'of one number'}"
+        kind = "Tensor" if isinstance(leaf, Tensor) else "ndarray"  # rows lose their subclass
+        return f"a {kind} {'with rows' if leaf.ndim else 'of one number'}"
     return "a list of rows" if isinstance(leaf, (list, tuple)) else "a single value"
 
 

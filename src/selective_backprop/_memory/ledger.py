@@ -390,7 +390,7 @@ class Ledger:
     def class_visits(self) -> ClassVisits | None:
         """How often each class was trained on; None if no class is known. Waits for the device."""
         known = self.classes.observe().scores[0]
-        noted = ~np.isnan(known)
+        noted = known >= 0  # NaN is unknown, and a negative class is ignored
         if not noted.any():
             return None
         classes, places = number_classes(known[noted])
