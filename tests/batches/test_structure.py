@@ -63,6 +63,14 @@ class Scaled:
         self.inputs = self.inputs / scale
 
 
+@dataclasses.dataclass
+class Filled:
+    """A dataclass with a field that the collate function fills."""
+
+    inputs: torch.Tensor
+    targets: torch.Tensor | None = dataclasses.field(default=None, init=False)
+
+
 class Stored(MutableMapping):
     """A mapping that holds its items in a dict of its own."""
 
@@ -277,6 +285,11 @@ def test_a_dataclass_that_is_initialised_once_more_may_not_change():
     assert (part.count, part.inputs.tolist()) == (2, [1, 2])
     with pytest.raises(BatchError, match=r"'0.inputs' changes .*collate function"):
         check_layout([Halved(torch.arange(4))], PLAIN)
+    filled = Filled(torch.arange(4))
+    check_layout([filled], PLAIN)
+    filled.targets = torch.arange(4)
+    with pytest.raises(BatchError, match="Remove init=False"):
+        check_layout([filled], PLAIN)
     with pytest.raises(BatchError, match=r"Scaled cannot be put together .*scale"):
         check_layout(Scaled(torch.arange(4), 2), PLAIN)
 

@@ -78,6 +78,17 @@ class Structure:
             clone._encodings = None
         return clone
 
+    def derived(self, batch: Any) -> list[Any]:
+        """Return the fields of a batch's dataclasses that their `__init__` does not take."""
+        kind = self.kind
+        if kind is None:
+            return []
+        fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+        found = [getattr(batch, field.name, None) for field in fields if not field.init]
+        for part, value in zip(self.parts, _values(batch, self.keys), strict=True):
+            found += part.derived(value)
+        return found
+
     def flatten_alike(self, batch: Any, path: str = "") -> list[Any]:
         """Return the leaves of a batch whose containers differ at most in type and order."""
         if self.kind is None:
@@ -258,17 +269,23 @@ def check_layout(batch: Any, layout: Layout) -> None:
                 f"({type(batch).__name__}) are {', '.join(map(repr, found)) or 'none'}"
             )
     try:
-        again = list_leaves(structure.rebuild(batch, iter(leaves)))
+        rebuilt = structure.rebuild(batch, iter(leaves))
     except (TypeError, ValueError) as error:  # such as a dataclass with an `InitVar`
         raise BatchError(
             f"a batch of {type(batch).__name__} cannot be put together from its parts: {error}"
         ) from error
-    for path, leaf, new in zip(found, leaves, again, strict=True):
+    for path, leaf, new in zip(found, leaves, list_leaves(rebuilt), strict=True):
         if not _is_same(leaf, new):
             raise BatchError(
                 f"{_name(path)} changes when its dataclass is made again from its own fields, as "
                 "happens whenever rows are taken from a batch. Change it in the collate function "
                 "instead of in __post_init__"
+            )
+    for value, new in zip(structure.derived(batch), structure.derived(rebuilt), strict=True):
+        if isinstance(value, Tensor) and not (isinstance(new, Tensor) and _is_same(value, new)):
+            raise BatchError(
+                "a dataclass of the batch has a field with init=False whose tensor its __init__ "
+                "does not make, so it would be lost when rows are taken. Remove init=False"
             )
 
 

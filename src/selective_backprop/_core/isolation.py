@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
-from selective_backprop._core.errors import warn
+from selective_backprop._core.errors import ConfigurationError, warn
 
 Modules: TypeAlias = Sequence[nn.Module]
 BUFFERS = attrgetter("_buffers")
@@ -200,6 +200,11 @@ class KeptBuffers:
 
     def _find(self, modules: Modules) -> None:
         """Take note of the model's buffers."""
+        if any(isinstance(each, torch.jit.ScriptModule) for each in modules):
+            raise ConfigurationError(
+                "the buffers of a torch.jit.ScriptModule cannot be restored after a scoring pass. "
+                "Pass the module that it was made of, which has the same weights"
+            )
         self._places = _places(modules)
         # These also keep the buffers alive, so that no new one can get an old one's address.
         self._held = [_Held.of(module) for module in modules]
@@ -310,7 +315,10 @@ def _restore(pieces: list[Tensor], image: Tensor) -> None:
 
 
 def _is_plain(buffer: Tensor) -> bool:
-    return type(buffer) is Tensor and buffer.layout is torch.strided and not buffer.is_quantized
+    """Return whether a buffer's memory holds its values as they are."""
+    if type(buffer) is not Tensor or buffer.layout is not torch.strided or buffer.is_quantized:
+        return False
+    return not (buffer.is_conj() or buffer.is_neg())
 
 
 def _piece(buffer: Tensor) -> Tensor | None:

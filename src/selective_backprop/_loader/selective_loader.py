@@ -104,7 +104,8 @@ class SelectiveLoader:
         pad: maps the path of a tensor in the batch to the number that fills it up on the right, if
             its width differs between batches. A path consists of the keys, field names and
             positions that lead to the tensor, joined by dots.
-        whole: paths of the parts of a batch that are passed on whole, not row by row.
+        whole: paths of the parts of a batch that are passed on whole, not row by row. They must be
+            equal in all batches whose rows are joined.
         device: candidates are scored and yielded on this device; by default the model's.
         generator: its initial seed is used for the random draws; by default `torch.initial_seed()`.
             Drawing does not change the state of any generator.
@@ -245,7 +246,8 @@ class SelectiveLoader:
         cross-entropies, the wrapped loss then divides the sum by the same number as your loss does:
         the number of targets that are not ignored, or the sum of their class weights. If all row
         weights are 1, value and gradient therefore equal those of your loss. One case differs: if
-        all targets of a batch are ignored, the result is 0 instead of NaN.
+        all targets of a batch are ignored, the result is 0 instead of NaN. The first call compares
+        the two, unless your loss is one of torch's modules, and raises a `LossError` if they differ.
 
         The recorded loss of a row is the mean over its tokens or pixels. Some strategies, such as
         `auto`, compute from this loss how probable the model finds the label, so they refuse losses
