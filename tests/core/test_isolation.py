@@ -283,7 +283,7 @@ def test_buffers_of_any_type_and_shape_are_put_back():
             assert str(value.tolist()) == str(before[name].tolist()), name
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.trace` is:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_a_module_whose_buffers_cannot_be_put_back_is_refused():
     script = torch.jit.trace(nn.BatchNorm1d(2).eval(), torch.ones(1, 2))
     with pytest.raises(sb.ConfigurationError, match=r"torch\.jit.*Pass the module"):

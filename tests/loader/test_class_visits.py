@@ -81,7 +81,7 @@ def test_where_no_class_is_told_none_is_counted(imbalanced):
     assert trained(imbalanced, sb.easy_skip(schedule=sb.Schedule()), 1).class_visits is None
 
 
-@pytest.mark.parametrize("ignored", [-100, 3])
+@pytest.mark.parametrize("ignored", [-100, -1, 3])
 def test_labels_that_the_loss_ignores_are_of_no_class(imbalanced, ignored):
     inputs, targets = imbalanced.tensors
     loader = sb.SelectiveLoader(

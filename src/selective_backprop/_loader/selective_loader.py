@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from selective_backprop._batches.losses import (
+    IGNORED,
     LossFunction,
     ignored_label,
     is_no_cross_entropy,
@@ -247,7 +248,7 @@ class SelectiveLoader:
         the number of targets that are not ignored, or the sum of their class weights. If all row
         weights are 1, value and gradient therefore equal those of your loss. One case differs: if
         all targets of a batch are ignored, the result is 0 instead of NaN. The first call compares
-        the two, unless your loss is one of torch's modules, and raises a `LossError` if they differ.
+        the two if your loss is not a module of torch, and raises a `LossError` if they differ.
 
         The recorded loss of a row is the mean over its tokens or pixels. Some strategies, such as
         `auto`, compute from this loss how probable the model finds the label, so they refuse losses
@@ -512,7 +513,7 @@ class SelectiveLoader:
             if targets is None and outputs is not None:
                 targets = outputs[1]
             shown = outputs
-            if self._ignored >= 0:  # it might be taken for a class
+            if self._ignored != IGNORED:  # it might be taken for a class
                 targets = without_ignored(self._ignored, targets)
                 if shown is not None:
                     shown = shown[0], without_ignored(self._ignored, shown[1])
