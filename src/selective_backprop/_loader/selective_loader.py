@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from selective_backprop._batches.losses import (
+    IGNORED,
     LossFunction,
     ignored_label,
     is_no_cross_entropy,
@@ -105,7 +106,8 @@ class SelectiveLoader:
         pad: maps the path of a tensor in the batch to the number that fills it up on the right, if
             its width differs between batches. A path consists of the keys, field names and
             positions that lead to the tensor, joined by dots.
-        whole: paths of the parts of a batch that are passed on whole, not row by row.
+        whole: paths of the parts of a batch that are passed on whole, not row by row. They must be
+            equal in all batches whose rows are joined.
         device: candidates are scored and yielded on this device; by default the model's.
         generator: its initial seed is used for the random draws; by default `torch.initial_seed()`.
             Drawing does not change the state of any generator.
@@ -247,7 +249,8 @@ class SelectiveLoader:
         cross-entropies, the wrapped loss then divides the sum by the same number as your loss does:
         the number of targets that are not ignored, or the sum of their class weights. If all row
         weights are 1, value and gradient therefore equal those of your loss. One case differs: if
-        all targets of a batch are ignored, the result is 0 instead of NaN.
+        all targets of a batch are ignored, the result is 0 instead of NaN. The first call compares
+        the two if your loss is not a module of torch, and raises a `LossError` if they differ.
 
         The recorded loss of a row is the mean over its tokens or pixels. Some strategies, such as
         `auto`, compute from this loss how probable the model finds the label, so they refuse losses
@@ -501,18 +504,18 @@ class SelectiveLoader:
                 "record needs the selection that the loader yields with with_selection=True, not a "
                 f"{type(selection).__name__}: for (inputs, targets), selection in loader"
             )
-        if smoothing is None:
-            smoothing = label_smoothing(self._options.loss_fn)
-        else:
+        epoch = max(0, pipeline.cursor.epoch)
+        if smoothing is not None:
             smoothing = check_number("smoothing", smoothing, least=0, below=1)
+        elif not epoch:  # later, no labels are judged
+            smoothing = label_smoothing(self._options.loss_fn)
         if self._loss is not None:
             self._loss.used = True
         if pipeline.memory is not None:
-            epoch = max(0, pipeline.cursor.epoch)
             if targets is None and outputs is not None:
                 targets = outputs[1]
             shown = outputs
-            if self._ignored >= 0:  # it might be taken for a class
+            if self._ignored != IGNORED:  # it might be taken for a class
                 targets = without_ignored(self._ignored, targets)
                 if shown is not None:
                     shown = shown[0], without_ignored(self._ignored, shown[1])
@@ -523,7 +526,7 @@ class SelectiveLoader:
                 epoch,
                 targets,
                 shown,
-                smoothing,
+                smoothing or 0.0,
             )
         if pipeline.feed is not None:
             pipeline.tally.count(observed=pipeline.feed.take(selection, losses, outputs))

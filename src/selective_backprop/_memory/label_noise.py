@@ -168,7 +168,8 @@ def probabilities(outputs: Any, targets: Any) -> tuple[Float[Tensor, "row class"
     """Return the probabilities of the classes, and the labels; None for other kinds of outputs."""
     if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor)) or not outputs.ndim:
         return None
-    outputs, targets, rows = outputs.detach().float(), targets.detach(), len(outputs)
+    outputs, targets = (each.detach().as_subclass(Tensor) for each in (outputs, targets))
+    outputs, rows = outputs.float(), len(outputs)
     if outputs.ndim == 2 and outputs.shape[1] > 1:
         if targets.shape != (rows,) or targets.is_floating_point() or targets.is_complex():
             return None

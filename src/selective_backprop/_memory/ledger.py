@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from selective_backprop._batches.losses import IGNORED
 from selective_backprop._core.options import check_flag, check_whole
 from selective_backprop._core.saved_state import Saved, loaded
 from selective_backprop._core.types import Float32, Int32, Int64, RowIndices, RowMask
@@ -384,7 +385,7 @@ class Ledger:
     def class_visits(self) -> ClassVisits | None:
         """How often each class was trained on; None if no class is known. Waits for the device."""
         known = self.classes.observe().scores[0]
-        noted = ~np.isnan(known)
+        noted = ~np.isnan(known) & (known != IGNORED)
         if not noted.any():
             return None
         classes, places = number_classes(known[noted])

@@ -38,7 +38,7 @@ def class_indices(targets: object, rows: int) -> Tensor | None:
         return None
     if targets.is_complex():
         return None
-    targets = targets.detach().reshape(rows)
+    targets = targets.detach().as_subclass(Tensor).reshape(rows)
     return (targets > 0.5).long() if targets.is_floating_point() else targets
 
 

@@ -215,7 +215,7 @@ class Pipeline:
         checked = scorer.checked if self.checks else 0
         with self.scoring:
             scores = scorer.score(rows.batch, rows.indices) if begun is None else begun()
-            column = isinstance(scores, Tensor) and scores.shape == (rows.count,)
+            column = type(scores) is Tensor and scores.shape == (rows.count,)
             if not column or not scores.is_floating_point():
                 scores = check_losses(scores, rows.count)  # raises, or turns counts into floats
             scores = scores.detach()
