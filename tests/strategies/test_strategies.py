@@ -158,7 +158,7 @@ def test_a_strategy_for_a_part_of_the_data_set_differs_in_that_alone():
     )
     assert strategy.subset is None
     for subset in (torch.arange(99), list(range(99)), 0.5):
-        with unhooked(), pytest.raises(sb.ConfigurationError, match="no Subset.* sb.Sub") as found:
+        with unhooked(), pytest.raises(sb.ConfigurationError, match=r"Subset.* sb\.Sub") as found:
             strategy.within(subset)
         assert len(str(found.value)) < 200
 
