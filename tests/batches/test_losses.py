@@ -250,7 +250,7 @@ def test_a_loss_without_a_reduction_is_left_to_the_check(loss_fn, found):
 @pytest.mark.parametrize(
     ("losses", "found"),
     [
-        (torch.tensor(1.0), "scalar.*per example"),
+        (torch.tensor(1.0), "scalar.*per example.*take the mean in your loop"),
         (torch.ones(3), r"\(3,\).*batch of 4"),
         (torch.ones(8), r"\(8,\).*batch of 4"),
         (torch.ones(4, 1), r"\(4, 1\).*batch of 4"),

@@ -71,6 +71,13 @@ def test_the_sampler_is_told_the_epoch_and_deals_out_anew(pair):
     assert first != second
 
 
+def test_a_warning_says_if_every_rank_draws_all_examples_and_remembers_them(pair):
+    said = pair.run(tasks.open_unsharded, sb.auto())
+    assert re.search("each of the 2 ranks draws all 32 .*DistributedSampler.* auto takes", said[0])
+    assert said[1] == ""  # rank 0 says it for all
+    assert pair.run(tasks.open_unsharded, SB) == ["", ""]  # each rank may have other data
+
+
 def test_ranks_of_other_groups_are_not_waited_for(processes):
     answers = processes.form(4).run(tasks.train_apart, 64)
     assert [batches for batches, _ in answers] == [8, 8, 4, 4]

@@ -261,7 +261,7 @@ def test_where_next_to_nothing_is_skipped_yet_an_epoch_need_not_be_cheaper():
         ({"model": nn.Flatten()}, ValueError, "empty parameter list"),
         ({"loss_fn": nn.CrossEntropyLoss}, sb.ConfigurationError, r"write CrossEntropyLoss\(\)"),
         ({"loss_fn": None}, sb.ConfigurationError, "scoring needs a loss function, got None"),
-        ({"loader": [1, 2]}, sb.LoaderError, "a torch.utils.data.DataLoader is needed, got list"),
+        ({"loader": [1, 2]}, sb.LoaderError, "DataLoader is needed, got list.*shuffle=True"),
         ({"loader": DataLoader(Deaf(), BATCH)}, sb.LoaderError, "the loader yielded nothing"),
         ({"seconds": 0}, sb.ConfigurationError, "seconds=0: a finite number above 0"),
         (

@@ -170,7 +170,7 @@ def test_what_was_found_is_said_in_a_sentence():
         "1 have the inputs",
         "another target",
     ):
-        assert said in str(found)
+        assert said in str(found) == repr(found)
 
 
 class Augmented(Given):

@@ -314,9 +314,10 @@ def check_losses(losses: Any, candidates: int | None) -> Tensor:
         raise LossError(f"a tensor of losses is needed, got {type(losses).__name__}. {ADVICE}")
     if losses.ndim == 0:
         raise LossError(
-            f"the loss is a scalar; one loss per example is needed. {ADVICE} If the loss compares "
-            "the examples of a batch, as a contrastive loss does, let losses= return the term that "
-            "each example adds to it: its row of the cross-entropy of similarities."
+            f"the loss is a scalar; one loss per example is needed. {ADVICE} If you wrote the loss "
+            "function, let it return one loss per example, and take the mean in your loop. If the "
+            "loss compares the examples of a batch, as a contrastive loss does, let losses= return "
+            "the term that each example adds to it: its row of the cross-entropy of similarities."
         )
     if losses.ndim > 1 or candidates not in (None, losses.shape[0]):
         examples = "" if candidates is None else f" for a batch of {candidates} examples"

@@ -99,6 +99,14 @@ class Source:
             return None  # the order decides which candidates are not drawn
         return int(np.count_nonzero(kept))
 
+    @property
+    def draws_all(self) -> bool:
+        """Whether torch's own samplers draw each example of the data set once."""
+        sampler = getattr(self._indices, "sampler", None)
+        own = type(sampler) in (RandomSampler, SequentialSampler)
+        own = own and not getattr(sampler, "replacement", False)
+        return own and count_items(sampler) == self.examples
+
     def is_shared_by(self, ranks: int) -> bool:
         """Return whether torch's `DistributedSampler` gives each rank an equal shard."""
         sampler = getattr(self._indices, "sampler", self._indices)
@@ -249,8 +257,9 @@ def open_source(loader: Any) -> Source:
         raise LoaderError("the loader is a SelectiveLoader: pass the data loader that it wraps")
     if not isinstance(loader, DataLoader):
         raise LoaderError(
-            f"a torch.utils.data.DataLoader is needed, got {type(loader).__name__}. If it yields "
-            "batches, write DataLoader(iterable_data_set, batch_size=None)."
+            f"a torch.utils.data.DataLoader is needed, got {type(loader).__name__}. Around a data "
+            "set of examples, write DataLoader(data_set, batch_size=32, shuffle=True). Around one "
+            "that yields batches, write DataLoader(iterable_data_set, batch_size=None)."
         )
     dataset = loader.dataset
     stream = isinstance(dataset, IterableDataset)

@@ -55,6 +55,11 @@ class ExampleScores:
     cost: float
     uncharged: bool
 
+    def __repr__(self) -> str:
+        """Return what the scores are, in a sentence."""
+        lowest, highest = self.scores.aminmax()
+        return f"{len(self.scores):,} scores from {lowest:.4g} to {highest:.4g} ({self.source})"
+
 
 def el2n_scores(
     loader: Any,

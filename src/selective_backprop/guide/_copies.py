@@ -68,7 +68,7 @@ class Copies:
         counts = self.first.bincount(minlength=len(self.first))
         return counts * (len(self.subset) / len(self.first))
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         """Return what was found, in a sentence."""
         copies, examples = len(self.pairs), len(self.first)
         return (
@@ -100,8 +100,8 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
 
     Args:
         data: a loader or data set. Its examples are tuples `(inputs, targets, …)`, mappings with a
-            key `labels`, `label`, `targets`, `target` or `y`, or inputs alone. A loader must go
-            through the whole data set in order.
+            key `labels`, `label`, `targets`, `target` or `y`, or inputs alone. Give pictures of PIL
+            the transform `ToTensor()`. A loader must go through the whole data set in order.
         near: the least correlation of near copies, above 0, at most 1; at 0.99 two images share
             98 % of their variance. None finds exact copies only.
 
