@@ -167,8 +167,8 @@ def _taken(parts: list[Tensor], rows: Int64[Tensor, " row"]) -> Tensor:
 
 def _tensors(batch: Any) -> tuple[list[Tensor], list[Tensor]]:
     """Return the tensors of a batch's inputs and of its targets; refuse anything else."""
-    parts = split_batch(batch)
-    shown, aims = found = [tensors_of(part) for part in parts]
+    parts = [part for part in split_batch(batch) if part is not None]
+    shown, *aims = found = [tensors_of(part) for part in parts]
     leaves = [leaf for part in parts for leaf in list_leaves(part)]
     lengths = {len(tensor) for part in found for tensor in part}
     if not shown or len(lengths) > 1 or sum(map(len, found)) < len(leaves):
@@ -178,7 +178,7 @@ def _tensors(batch: Any) -> tuple[list[Tensor], list[Tensor]]:
             "tensors or arrays of numbers with a row for each example. Pass a data set that yields "
             "nothing else; for text, pass its tokens."
         )
-    return shown, aims
+    return shown, aims[0] if aims else []
 
 
 def _group(

@@ -29,8 +29,8 @@ def first_equal(values: Int64[Tensor, " example"]) -> Int64[Tensor, " example"]:
 def find_numbering(sample: Sequence[list[Tensor]], positions: list[int]) -> set[int]:
     """Return which of the tensors only hold the position of each example in the data set.
 
-    `sample` has the tensors of a few batches, and `positions` those of all their examples. Such a
-    tensor says nothing about an example, unless there is no other tensor.
+    `sample` has the tensors of a few batches, and `positions` those of all their examples. Such
+    tensors say nothing about an example. But if all tensors are like that, the first one counts.
     """
     found = {
         place
@@ -38,7 +38,7 @@ def find_numbering(sample: Sequence[list[Tensor]], positions: list[int]) -> set[
         if not any(part.is_floating_point() or part.numel() > len(part) for part in parts)
         and torch.cat([part.flatten() for part in parts]).tolist() == positions
     }
-    return found if len(found) < len(sample[0]) else set()
+    return found if len(found) < len(sample[0]) else found - {0}
 
 
 def without(leaves: list[Tensor], places: set[int]) -> list[Tensor]:

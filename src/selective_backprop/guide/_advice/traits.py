@@ -121,7 +121,10 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
         batches, random, numbering = _draw(source)
         for batch in batches:
             inputs, targets = split_batch(batch)
-            inputs, targets = without(tensors_of(inputs), numbering), tensors_of(targets[:1])
+            inputs, targets = (
+                without(tensors_of(inputs), numbering),
+                tensors_of(targets and targets[:1]),
+            )
             count = len(next(iter(inputs or targets), " "))
             rows += count
             labels.append(targets[0] if [each.shape for each in targets] == [(count,)] else None)
@@ -167,15 +170,15 @@ def _count_classes(parts: list[Tensor | None]) -> Int64[Tensor, " class"] | None
     return None if int(labels.min()) < 0 or 2 * len(counts) > len(labels) else counts
 
 
-def split_batch(batch: Any) -> tuple[Any, Sequence[Any]]:
+def split_batch(batch: Any) -> tuple[Any, Sequence[Any] | None]:
     """Return a batch's inputs, and its targets: in a tuple, all that follows the inputs."""
     if isinstance(batch, Mapping):
         name = next((each for each in TARGETS if each in batch), None)
         rest = {key: part for key, part in batch.items() if key != name}
-        return rest, [] if name is None else [batch[name]]
+        return rest, None if name is None else [batch[name]]
     if isinstance(batch, (tuple, list)) and len(batch) > 1:
         return batch[0], batch[1:]
-    return batch, []
+    return batch, None
 
 
 def tensors_of(part: Any) -> list[Tensor]:
