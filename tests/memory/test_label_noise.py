@@ -80,9 +80,7 @@ def test_what_a_young_model_said_in_the_first_half_does_not_count(batches):
     assert torch.equal(read(logits, labels, 10).own(), read(foolish, labels, 10).own())
 
 
-@pytest.mark.parametrize(
-    ("batches", "looked_at"), [(23, 12), (100, 50), (10 * BLOCKS, None)]
-)
+@pytest.mark.parametrize(("batches", "looked_at"), [(23, 12), (100, 50), (10 * BLOCKS, None)])
 def test_of_a_long_pass_a_bounded_number_of_batches_is_looked_at(batches, looked_at):
     rows = float(read(*drawn(10 * batches, 0.3), 10).own()[0, 0])
     if looked_at is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.pages import made_by
 from reproductions.auto.results import judged
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +31,11 @@ def test_every_table_is_the_one_its_records_give(page):
 
 def test_pages_have_tables_of_records():
     assert {"README.md", "auto.md", "jobs.md", "measured.md"} <= {page.name for page in WITH_TABLES}
+
+
+def test_where_the_program_behind_a_table_is_gone_the_table_says_so():
+    assert made_by(["scripts/bench tokens"]) == "Made by `scripts/bench tokens`\n"
+    assert made_by(["benchmarks/gone.py"]) == "Made at that commit by `benchmarks/gone.py`\n"
 
 
 def test_the_readme_shows_the_lines_in_which_the_examples_differ():
