@@ -97,6 +97,29 @@ def test_what_is_said_of_single_jobs_is_on_record():
     assert {job.verdict for job in both if job.results is coloured} == {"level"}
 
 
+def test_what_is_said_of_seeds_rates_and_estimates_is_on_record():
+    measured, page = (
+        " ".join((ROOT / "docs" / name).read_text(encoding="utf-8").split())
+        for name in ("measured.md", "auto.md")
+    )
+    found = evidence.results_of("instead")
+    jobs = [each.of("auto", length).seed.nunique() for each in found for length in each.lengths]
+    assert f"with five in the development and in {jobs.count(5)} of the [{len(jobs)}" in measured
+    for stage, words in (("instead", "one case of six"), ("confirm", "of nine in the")):
+        rates = [
+            tuned.rate / each.workload.recipe.learning_rate
+            for each in evidence.results_of(stage)
+            for tuned in each.rates.values()
+        ]
+        limits = sum(min(rate, 1 / rate) == 1 / 8 for rate in rates)
+        assert round(len(rates) / limits) == {"instead": 6, "confirm": 9}[stage]
+        assert words in measured
+    (hundred,) = (each for each in found if each.workload.title == "CIFAR-100, 20 % wrong")
+    shares = [meters.get("wrong_labels") for meters in hundred.runs.meters]
+    known = [share for share in shares if share is not None]
+    assert f"gives {100 * min(known):.0f} to {100 * max(known):.0f} %" in page
+
+
 def test_what_is_said_of_a_residual_net_is_on_record():
     page = " ".join((ROOT / "docs" / "jobs.md").read_text(encoding="utf-8").split())
     found = evidence.results_of("nets")

@@ -87,7 +87,8 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
     """Find examples that repeat an earlier one, so that training can leave them out.
 
     No model is needed. Two examples are exact copies if their input tensors have the same bytes.
-    Zeros at the end, as in padded texts, are ignored. Two images are near copies if their
+    Zeros at the end, as in padded texts, are ignored. So is an integer of each example that is its
+    index in the data set. Two images are near copies if their
     correlation is at least `near`, after one is shifted by up to a twelfth of its side to fit the
     other. Brightness and contrast do not matter. Images of more than 32 pixels a side are compared
     at 32, so scaling and compression hardly matter either.

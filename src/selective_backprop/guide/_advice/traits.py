@@ -99,8 +99,9 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
     reading changes something in your data set, such as a counter, it stays changed.
 
     Copies are counted within the sample, so their share of the whole data set may be larger. Only
-    `find_copies` finds near copies. The estimate of wrong labels assumes that easy examples are
-    mislabelled as often as hard ones, and that copies of an example do not share its wrong label.
+    `find_copies` finds near copies. An integer of each example that is its index in the data set is
+    ignored. The estimate of wrong labels takes exact copies once. It assumes that easy examples are
+    mislabelled as often as hard ones, and that near copies do not share a wrong label.
 
     Args:
         data: the training loader or data set. Its batches or examples are `(inputs, targets)`, or
