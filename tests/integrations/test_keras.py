@@ -190,6 +190,7 @@ def test_predictions_of_the_first_epoch_tell_how_many_labels_are_wrong(monkeypat
         observe(self, outputs, targets, smoothing)
 
     monkeypatch.setattr(LabelNoise, "observe", noting)
+    monkeypatch.setattr("selective_backprop._memory.label_noise.LEAST_BATCHES", 1)
     images, classes = digits()
     loss, targets = "sparse_categorical_crossentropy", classes
     if smoothing:

@@ -10,6 +10,7 @@ from statistics import median
 
 import pytest
 
+from benchmarks.pages import made_by
 from reproductions.auto.results import Results, judged
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +32,11 @@ def test_every_table_is_the_one_its_records_give(page):
 
 def test_pages_have_tables_of_records():
     assert {"README.md", "auto.md", "jobs.md", "measured.md"} <= {page.name for page in WITH_TABLES}
+
+
+def test_where_the_program_behind_a_table_is_gone_the_table_says_so():
+    assert made_by(["scripts/bench tokens"]) == "Made by `scripts/bench tokens`\n"
+    assert made_by(["benchmarks/gone.py"]) == "Made at that commit by `benchmarks/gone.py`\n"
 
 
 def test_the_readme_shows_the_lines_in_which_the_examples_differ():
@@ -121,6 +127,29 @@ def test_what_is_said_of_cpu_time_is_on_record():
     assert 1.2 < median(more("instead", "auto+smoothing-0.3")[1]) < 1.3
     assert "a tenth more CPU time than plain training" in readme
     assert "and with label smoothing a quarter more" in page
+
+
+def test_what_is_said_of_seeds_rates_and_estimates_is_on_record():
+    measured, page = (
+        " ".join((ROOT / "docs" / name).read_text(encoding="utf-8").split())
+        for name in ("measured.md", "auto.md")
+    )
+    found = evidence.results_of("instead")
+    jobs = [each.of("auto", length).seed.nunique() for each in found for length in each.lengths]
+    assert f"with five in the development and in {jobs.count(5)} of the [{len(jobs)}" in measured
+    for stage, words in (("instead", "one case of six"), ("confirm", "of nine in the")):
+        rates = [
+            tuned.rate / each.workload.recipe.learning_rate
+            for each in evidence.results_of(stage)
+            for tuned in each.rates.values()
+        ]
+        limits = sum(min(rate, 1 / rate) == 1 / 8 for rate in rates)
+        assert round(len(rates) / limits) == {"instead": 6, "confirm": 9}[stage]
+        assert words in measured
+    (hundred,) = (each for each in found if each.workload.title == "CIFAR-100, 20 % wrong")
+    shares = [meters.get("wrong_labels") for meters in hundred.runs.meters]
+    known = [share for share in shares if share is not None]
+    assert f"gives {100 * min(known):.0f} to {100 * max(known):.0f} %" in page
 
 
 def test_what_is_said_of_a_residual_net_is_on_record():
