@@ -47,6 +47,8 @@ def test_later_looks_weigh_more():
 
 def test_a_ledger_is_read_in_the_order_of_its_epochs():
     ledger = sb.scorers.Ledger(2, depth=2)
+    with pytest.raises(sb.ConfigurationError, match="holds no losses yet"):
+        sb.guide.audit(ledger)
     indices = torch.arange(2)
     ledger.scored.file(indices, torch.tensor([0.0, 9.0]), 1)
     ledger.scored.file(indices, torch.tensor([9.0, 0.0]), 3)

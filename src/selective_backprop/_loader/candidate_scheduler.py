@@ -81,6 +81,8 @@ class CandidateScheduler:
         self._warned = False
         loader._length_watch.stop()
         self._end = end_of(scheduler)
+        if (handshake := loader._parts.handshake) is not None:
+            handshake.built["steps of the schedule"] = self._end  # with others, ranks would differ
         if self._end is not None and loader.planned_batches is not None:
             planned = loader.planned_batches // self._accumulation
             # With accumulation, loops may take a step of fewer batches at each epoch's end.

@@ -35,7 +35,7 @@ from selective_backprop._core.options import (
 from selective_backprop._core.stats import ScoreStats, Stats
 from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._core.types import LossesOf, OutputsOf
-from selective_backprop._loader.assembly import assemble
+from selective_backprop._loader.assembly import assemble, refuse_if_late
 from selective_backprop._loader.checkpoint import LoaderState
 from selective_backprop._loader.epoch import Epoch
 from selective_backprop._loader.length_watch import LengthWatch
@@ -119,7 +119,8 @@ class SelectiveLoader:
             train on equally many batches, and their scores are ranked together.
         overlap: let processes exchange scores while a batch is trained on. This has an effect only
             in epochs for which all processes know that they have equally many batches. It does not
-            change which examples are selected. If a process fails, the others notice a batch later.
+            change which examples are selected. If a process fails, the others train on one batch
+            more, or try to: with DDP they wait until that process or the group's timeout ends.
         quiet: print nothing. By default, rank 0 prints to standard error. A line at the first batch
             says what is selected and how many steps to expect. Later lines say if labels look wrong
             or hardly anything is skipped.
@@ -164,8 +165,6 @@ class SelectiveLoader:
         overlap: bool = False,
         quiet: bool = False,
     ) -> None:
-        if isinstance(loader, SelectiveLoader):
-            raise LoaderError("the loader is already a SelectiveLoader: pass the loader inside it")
         strategy = check_strategy(strategy)
         if isinstance(loss_fn, WeighingLoss):  # of an earlier loader: a cell was run again
             loss_fn = loss_fn.given
@@ -293,6 +292,8 @@ class SelectiveLoader:
 
         If your data loader has no length, the fraction changes only between epochs.
         """
+        if self._parts.handshake is not None and self._source.batches:
+            return self._progress.at(0, self.candidate_batches or 0)
         cursor = self._parts.pipeline.cursor
         return self._progress.at(max(0, cursor.epoch), cursor.drawn)
 
@@ -300,10 +301,16 @@ class SelectiveLoader:
     def candidate_batches(self) -> int | None:
         """The number of batches that your data loader has offered since training began.
 
-        Past epochs count in full, even if left early. None if your data loader has no length.
+        Past epochs count in full, even if left early. None if your data loader has no length. With
+        several processes, all get the same number: that of the process that has come least far.
         """
-        cursor, batches = self._parts.pipeline.cursor, self._source.batches
-        return None if batches is None else max(0, cursor.epoch) * batches + cursor.drawn
+        if self._source.batches is None:
+            return None
+        lockstep = self._parts.pipeline.lockstep
+        if lockstep is None:
+            return self._parts.pipeline.drawn()
+        lockstep.settle()
+        return lockstep.drawn
 
     @property
     def planned_batches(self) -> int | None:
@@ -382,7 +389,7 @@ class SelectiveLoader:
             if handshake is None:
                 length = self._parts.length_planner.batches(state.begins)
             else:
-                running = state.runs is not None
+                running = state.start is not None
                 length = handshake.batches if running else handshake.foresee(state.begins)
         self._length_watch.note(length, sys._getframe(1))
         return length
@@ -397,8 +404,11 @@ class SelectiveLoader:
             TypeError: if the numbers cannot be known in advance.
         """
         epochs = check_whole("epochs", epochs, least=0)
+        handshake, start = self._parts.handshake, self._state.begins
         with self._naming_strategy():
-            return self._parts.length_planner.lengths(self._state.begins, epochs)
+            if handshake is not None:
+                handshake.foresee(start)
+            return self._parts.length_planner.lengths(start, epochs)
 
     def total_steps(self, epochs: int) -> int:
         """Return the total number of batches of `epochs` epochs, for schedules that count steps.
@@ -560,7 +570,9 @@ class SelectiveLoader:
         number, mid_epoch = state.begin()
         self._warn_if_over(number)
         try:
-            if handshake is not None:
+            if handshake is None:
+                refuse_if_late(self._options)
+            else:
                 assert state.start is not None  # an epoch has begun
                 handshake.open(state.start, begun=mid_epoch is not None)
             for rows in pipeline.run(number, mid_epoch):
@@ -569,6 +581,8 @@ class SelectiveLoader:
                 yield self._hand_out(rows)
                 if self._loss is not None:
                     self._loss.refuse_if_unused()
+            if handshake is not None:
+                handshake.close()  # before anything that may fail on one rank alone
             if self._loss is not None:
                 self._loss.handed.wait()
             if handshake is not None:

@@ -152,14 +152,18 @@ class ScoreMemory:
         """How many scores, losses, classes and counts wait to be merged with other ranks'."""
         return (0, 0, 0, 0) if self.pending is None else self.pending.sizes
 
-    def merge(self, group: Group, sizes: Sequence[Sizes], epoch: int) -> Exception | None:
-        """File the pending updates of all ranks, and gather the scores that each knows.
+    def merge(
+        self, group: Group, sizes: Sequence[Sizes], epoch: int | None = None
+    ) -> Exception | None:
+        """File the pending updates of all ranks; if `epoch` begins, gather the scores each knows.
 
         Every rank must call this; `sizes` holds the `noted` of each. Return this rank's error, to
         be raised once the others know of it; None if there was none.
         """
         assert self.pending is not None  # each of several ranks has one
         merge(self.pending, self.ledger, self._shard, group, sizes)
+        if epoch is None:
+            return None
         noise = self.ledger.label_noise
         if self.needs.classes and epoch > 0 and not noise.over:
             noise.end(group.gather(noise.own(), "shares how many labels look wrong").sum(0).cpu())
