@@ -198,7 +198,7 @@ BEYOND: dict[str, dict[str, list[float]]] = {
     "Pipelined": {"every": [0, 1.5], "ahead": [0, 1.5]},
     "Predicted": {"epochs": [1, 2.5]},
     "Proportional": {"presample": [1.0, -3.0], "bias": [-0.1, 1.1]},
-    "NonzeroRows": {"backfill": [0, 1.5], "refills": [0, 1.5]},
+    "NonzeroRows": {"backfill": [0, 1.5]},
     "Recorded": {"max_age": [0, 1.5], "give_up": [0.0, 1.0], "highest_of": [0, 1.5]},
     "RestingPrompts": {"explore": [0.0, 1.5], "least": [0.0, 1.5], "prompts": [0, 1.5]},
     "Schedule": {"warmup_epochs": [-1], "start": [-0.1, 1.0], "end": [0.0, 1.1]},

@@ -1,6 +1,7 @@
 """The Trainer trains on selected examples, and counts, schedules, logs and learns as it should."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,16 +15,18 @@ from torch.utils.data import IterableDataset
 import selective_backprop as sb
 from selective_backprop._memory.label_noise import LabelNoise
 from selective_backprop.integrations import transformers as adapter
+from selective_backprop.integrations._transformers._checks import find_padding
 
 
 class Noting(transformers.TrainerCallback):
     """Note the learning rate and the epoch after each step, and the logs."""
 
     def __init__(self):
-        self.rates, self.epochs, self.logs, self.ended = [], [], [], []
+        self.rates, self.epochs, self.logs, self.ended, self.seen = [], [], [], [], []
 
     def on_step_end(self, args, state, control, lr_scheduler, **_):
         self.rates.append(lr_scheduler.get_last_lr()[0])
+        self.seen.append(state.epoch)
 
     def on_substep_end(self, args, state, control, **_):
         pass
@@ -77,6 +80,7 @@ def test_epochs_are_passes_over_the_data_set_and_end_where_passes_end(tmp_path):
     )
     assert noting.ended == [(12, 1.0), (18, 2.0), (24, 3.0)]
     assert noting.epochs[:4] == [0.5, 1.0, 2.0, 3.0]
+    assert noting.seen[::6] == pytest.approx([1 / 12, 7 / 12, 1 + 1 / 6, 2 + 1 / 6])
 
 
 def test_logs_tell_what_selection_did_and_what_it_cost(tmp_path):
@@ -127,6 +131,56 @@ def test_where_steps_are_not_known_ahead_the_learning_rate_decays_by_candidates(
     assert all(left > right for left, right in zip(noting.rates, noting.rates[1:], strict=False))
 
 
+@pytest.mark.parametrize("every", [500, 5])
+def test_the_last_step_is_saved_and_evaluated_once_where_it_is_not_known_ahead(tmp_path, every):
+    made = text.trainer(
+        tmp_path,
+        text.selective(draw="bernoulli"),
+        num_train_epochs=2,
+        save_strategy="steps",
+        save_steps=every,
+        eval_strategy="steps",
+        eval_steps=every,
+        options={"eval_dataset": text.classified(4)},
+    )
+    made.train()
+    last = made.state.global_step
+    assert last < made.state.max_steps
+    evaluated = [entry["step"] for entry in made.state.log_history if "eval_loss" in entry]
+    assert evaluated == [*range(every, last, every), last]
+    assert {int(each.name.split("-")[1]) for each in tmp_path.iterdir()} == {*evaluated}
+
+
+@pytest.mark.parametrize("schedule", ["reduce_lr_on_plateau", "greedy"])
+def test_a_schedule_that_follows_evaluations_is_left_alone(tmp_path, schedule):
+    if schedule == "greedy" and not hasattr(transformers.optimization, "GreedyLR"):
+        pytest.skip("this version of transformers has no GreedyLR")
+    made = text.trainer(
+        tmp_path,
+        sb.auto(),
+        lr_scheduler_type=schedule,
+        eval_strategy="epoch",
+        options={"eval_dataset": text.classified(4)},
+    )
+    made.train()
+    assert made.selective_loader.next_epoch == 2
+
+
+def test_a_loader_that_a_callback_asks_for_is_not_the_one_trained_with(tmp_path):
+    class Asking(transformers.TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            if state.global_step == 3:
+                assert len(list(made.get_train_dataloader())) == 12
+                assert state.epoch == 0.25
+
+    made = text.trainer(tmp_path, sb.recorded_sb(1 / 2), options={"callbacks": [Asking()]})
+    made.train()
+    loader = made.selective_loader
+    assert loader.stats.candidates == 96
+    made.get_train_dataloader()
+    assert made.selective_loader is loader
+
+
 def test_a_length_that_is_not_known_ahead_is_asked_for_where_epochs_are_no_whole_number(tmp_path):
     made = text.trainer(tmp_path, text.selective(draw="bernoulli"), num_train_epochs=2.5)
     with pytest.raises(sb.ConfigurationError, match=r"selective-backprop.*Pass max_steps="):
@@ -153,6 +207,9 @@ def test_an_update_that_cannot_be_filled_is_refused(tmp_path):
         tmp_path, text.selective(), num_train_epochs=1, gradient_accumulation_steps=9
     )
     with pytest.raises(sb.ConfigurationError, match="update of 9"):
+        made.train()
+    made = text.trainer(tmp_path, sb.infobatch(), max_steps=9, gradient_accumulation_steps=13)
+    with pytest.raises(sb.ConfigurationError, match="13 batches: lower gradient_accumulation"):
         made.train()
 
 
@@ -239,6 +296,14 @@ def test_rows_of_batches_of_different_widths_are_padded_with_what_they_mean(tmp_
             assert batch["labels"][place].tolist() == ids + [-100] * rest
             assert batch["attention_mask"][place].tolist() == [1] * len(ids) + [0] * rest
     assert len(widths) > 3
+
+
+def test_token_ids_are_padded_with_the_tokenizer_s_token_or_else_with_the_model_s():
+    def token(tokenizer, config):
+        tokenizer, config = (SimpleNamespace(pad_token_id=each) for each in (tokenizer, config))
+        return find_padding(text.collate(text.spoken(2)), tokenizer, config, None)["input_ids"]
+
+    assert (token(0, 5), token(None, 5), token(None, -1), token(None, None)) == (0, 5, 0, 0)
 
 
 @pytest.mark.parametrize("pad", [None, {"label": 0}])

@@ -110,6 +110,22 @@ def test_a_row_s_loss_is_what_the_model_says_of_it_alone(case):
     torch.testing.assert_close(found, torch.stack(expected))
 
 
+def test_a_wrapper_without_a_config_gets_labels_too_if_inputs_are_made_of_them():
+    class Wrapper(nn.Module):  # as DDP
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+        def forward(self, **inputs):
+            return self.module(**inputs)
+
+    model, batch = t5().eval(), {"input_ids": torch.ones(2, 3).long(), "labels": torch.ones(2, 2)}
+    batch["labels"] = batch["labels"].long()
+    losses = ModelLosses(Target.TOKENS)
+    wrapped, plain = (losses.forward(each, batch).logits for each in (Wrapper(model), model))
+    assert torch.equal(wrapped, plain)
+
+
 def test_confidence_in_several_yes_or_no_labels_is_in_all_of_them():
     make, labels, target = MODELS["several classes"]
     torch.manual_seed(3)

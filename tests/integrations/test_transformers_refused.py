@@ -6,6 +6,7 @@ import torch
 pytest.importorskip("transformers")
 
 import fixture_text as text
+import transformers
 
 import selective_backprop as sb
 
@@ -23,6 +24,17 @@ def test_an_option_that_selection_cannot_honour_is_refused_with_its_reason(
 ):
     with pytest.raises(sb.ConfigurationError, match=reason):
         text.trainer(tmp_path, text.selective(), **options)
+
+
+def test_the_loss_of_a_router_cannot_be_weighted(tmp_path):
+    config = {"output_router_logits": True, "bos_token_id": None, "eos_token_id": None}
+    sizes = {"vocab_size": 128, "intermediate_size": 16, "num_local_experts": 2}
+    heads = {"num_key_value_heads": 1}
+    mixtral = transformers.MixtralConfig(**text.SIZE, **sizes, **heads, **config)
+    model = transformers.MixtralForCausalLM(mixtral)
+    with pytest.raises(sb.ConfigurationError, match=r"infobatch weighs .*mixture of experts"):
+        text.trainer(tmp_path, sb.infobatch(), model=model)
+    text.trainer(tmp_path, sb.recorded_sb(1 / 2), model=model)
 
 
 def test_a_loss_that_is_one_number_needs_one_per_row_beside_it(tmp_path):

@@ -81,6 +81,17 @@ def test_the_head_computes_in_the_trainer_s_precision(tmp_path):
     assert not torch.equal(loss, by_hand(hidden, batch["labels"]).loss)
 
 
+def test_a_model_that_is_made_anew_for_a_training_is_the_one_trained(tmp_path):
+    made = TokenLossTrainer(
+        args=text.arguments(tmp_path, max_steps=2),
+        data_collator=text.collate,
+        train_dataset=text.spoken(8),
+        model_init=lambda trial: text.speaker(),
+    )
+    assert made.train().global_step == 2
+    assert made._token_loss.head is made.model.lm_head
+
+
 @pytest.mark.parametrize(
     ("kind", "ours", "options", "words"),
     [

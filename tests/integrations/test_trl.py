@@ -8,6 +8,7 @@ pytest.importorskip("trl")
 import fixture_sft as sft
 import fixture_text as text
 import transformers
+from datasets import Dataset
 from torch.nn import functional
 
 import selective_backprop as sb
@@ -161,6 +162,44 @@ def test_a_batch_never_has_more_tokens_than_the_plain_trainer_s_and_nothing_is_l
     lost = set(range(len(epochs.dataset))) - set(seen)
     assert 0 < len(lost) < 8  # documents that the last batch had no room for
     assert set(later[: len(lost)]) == lost
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_packed_rows_are_trained_on_in_all_epochs_however_many_steps_that_takes(tmp_path, epochs):
+    words = [words for words, _ in text.sentences()[:60]]
+    lengths = [90] * 10 + [12] * 50  # of which few fill a row together
+    data = Dataset.from_dict({"text": [(5 * a)[:b] for a, b in zip(words, lengths, strict=True)]})
+    rates = []
+
+    class Noting(transformers.TrainerCallback):
+        def on_step_end(self, args, state, control, lr_scheduler, **_):
+            rates.append(lr_scheduler.get_last_lr()[0])
+
+    def trained(resume=None):
+        made = sft.trainer(
+            tmp_path,
+            EACH,
+            data,
+            num_train_epochs=epochs,
+            per_device_train_batch_size=1,
+            save_strategy="steps",
+            save_steps=1,
+            options={"callbacks": [Noting()]},
+            **PACKED,
+        )
+        made.train(resume_from_checkpoint=resume)
+        return made
+
+    whole = trained()
+    planned, steps = whole.selective_loader.planned_batches, whole.state.global_step
+    assert steps > planned
+    assert whole.selective_loader.stats.candidates == 60 * epochs
+    assert whole.state.epoch == epochs
+    assert rates[0] > rates[steps // 2] > rates[-1]  # and it ends with the epochs, not before
+    assert rates[planned - 1] > 0
+    resumed = trained(f"{tmp_path}/checkpoint-{planned + 1}")
+    assert resumed.state.global_step == steps
+    assert torch.equal(text.weights(resumed), text.weights(whole))
 
 
 @pytest.mark.parametrize("options", [{}, PACKED], ids=["padded", "packed"])

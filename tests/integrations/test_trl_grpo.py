@@ -270,6 +270,10 @@ def test_training_goes_on_from_a_checkpoint(tmp_path):
     resumed.train(resume_from_checkpoint=f"{tmp_path}/checkpoint-2")
     torch.testing.assert_close(text.weights(resumed), text.weights(whole), rtol=0, atol=1e-6)
     assert whole.rows == [*whole.rows[: -len(resumed.rows)], *resumed.rows]
+    for made, generated in ((resumed, [16, 32]), (whole, [16, 32, 48, 64])):
+        assert logged(made, "rollouts/generated")[-len(generated) :] == generated
+    whole.train()
+    assert logged(whole, "rollouts/generated") == [16, 32, 48, 64]  # a training begins anew
 
 
 def test_metrics_of_the_trained_completions_are_named_so_and_evaluation_is_trl_s(tmp_path):
@@ -325,6 +329,8 @@ def test_the_penalty_in_rloo_s_rewards_leaves_nothing_out(tmp_path):
 def test_a_loss_that_is_not_known_and_images_are_refused(tmp_path, monkeypatch):
     with pytest.raises(sb.ConfigurationError, match=r"loss_type='new'.* bnpo, cispo"):
         prepare(NonzeroGRPOTrainer, tmp_path, loss_type="new")
+    with pytest.raises(sb.ConfigurationError, match=r"mode='new'.* sequence_mask"):
+        prepare(NonzeroGRPOTrainer, tmp_path, vllm_importance_sampling_mode="new")
     made = prepare(NonzeroGRPOTrainer, tmp_path)
     scored = GRPOTrainer._generate_and_score_completions
     monkeypatch.setattr(

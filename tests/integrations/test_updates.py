@@ -57,8 +57,10 @@ def test_updates_are_counted_before_the_first():
         assert sum(1 for _ in range(4) for _ in dealt) // batches == counted
 
 
-def test_an_update_longer_than_an_epoch_takes_several():
-    assert [len(list(updates(7)))] == [7]
+# In the fourth epoch of 10 examples, 8 are kept, and none of 6 waits any longer.
+@pytest.mark.parametrize(("batches", "examples"), [(7, 40), (8, 10)])
+def test_an_update_longer_than_an_epoch_takes_several(batches, examples):
+    assert len(list(updates(batches, examples))) == batches
 
 
 @pytest.mark.parametrize("selects", [True, False])

@@ -144,27 +144,6 @@ def test_batches_are_filled_up_in_order_and_go_on_from_a_saved_state(batches, si
     assert found == kept[: len(kept) // size * size]
 
 
-def test_after_so_many_refills_the_rows_that_wait_are_trained_on():
-    backfill, found = sb.NonzeroRows(backfill=4, refills=3), []
-    for call, nonzero in enumerate(
-        [[1], [0], [1], [0], [0], [0], [1, 1, 1], [1, 1], [1], [1], [1]]
-    ):
-        rows = torch.full((len(nonzero),), float(call))
-        if call == 9:
-            saved = backfill.state_dict()
-            backfill = sb.NonzeroRows(backfill=4, refills=3)
-            backfill.load_state_dict(saved)
-        found.append([batch.tolist() for batch, _ in backfill(rows, torch.tensor(nonzero))])
-    assert found == [
-        *([], [], [[0.0, 2.0]]),  # after three
-        *([], [], []),  # nothing to train on
-        *([], [[6.0, 6.0, 6.0, 7.0]]),  # full
-        *([], [], [[7.0, 8.0, 9.0, 10.0]]),
-    ]
-    with pytest.raises(sb.ConfigurationError, match="refills=3 limits backfill"):
-        sb.NonzeroRows(refills=3)
-
-
 def test_rows_of_other_lengths_are_padded_and_what_is_whole_is_kept():
     backfill = sb.NonzeroRows(backfill=2, pad={"tokens": 9}, whole={"scale"})
     batches = []

@@ -16,11 +16,11 @@ from selective_backprop._batches.structure import (
     list_leaves,
     move_batch,
 )
-from selective_backprop._core.errors import BatchError, ConfigurationError, LossError
+from selective_backprop._core.errors import BatchError, LossError
 from selective_backprop._core.options import check_pad, check_paths, check_whole
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._distributed.group import Group, find_ranks
-from selective_backprop._pipeline.rows import BufferState, Leftovers, Rows, Shape
+from selective_backprop._pipeline.rows import BufferState, Rows, Shape
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Selection
@@ -50,18 +50,13 @@ class NonzeroRows:
     Args:
         backfill: number of rows of a training batch, at least 1. By default, each batch is returned
             at once, without its zero rows.
-        refills: if this many successive calls, at least 1, find no full batch of `backfill` rows,
-            the last of these calls returns the waiting rows as a smaller batch. On several ranks,
-            the mean loss is then over the rows of all ranks, and a rank without waiting rows gets a
-            row of weight 0. By default, rows wait without limit.
         whole: paths of the parts of a batch that are not divided into rows. A path consists of the
             keys, field names and positions that lead to a part, joined by dots.
         pad: maps the path of a tensor in the batch to the number that fills it up on the right, if
             `backfill` joins tensors of different widths.
 
     Raises:
-        ConfigurationError: if an option is out of its range, or `refills` is given without
-            `backfill`.
+        ConfigurationError: if an option is out of its range.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -79,16 +74,10 @@ class NonzeroRows:
         self,
         backfill: int | None = None,
         *,
-        refills: int | None = None,
         whole: Collection[str] = (),
         pad: Mapping[str, float] | None = None,
     ) -> None:
         self._size = check_whole("backfill", backfill, optional=True)
-        self._refills, self._came = check_whole("refills", refills, optional=True), 0
-        if self._refills is not None and self._size is None:
-            raise ConfigurationError(
-                f"refills={refills} limits backfill, which is None: pass backfill= too"
-            )
         self._layout, self._buffer = Layout(check_paths("whole", whole), check_pad(pad)), None
         self._knows_layout = False
         self._loaded = False  # the waiting rows may be on another device than the batches
@@ -119,8 +108,7 @@ class NonzeroRows:
         Returns:
             Pairs of a batch and its `Selection`, which holds each row's weight and its place in the
             batch that it came from. By default there is one pair. With `backfill` there is one pair
-            for each full batch, so often none. All weights are then 1, except in a smaller batch on
-            several ranks.
+            for each full batch, so often none, and all weights are 1.
 
         Raises:
             BatchError: if the batch cannot be divided into rows, or its tensors require gradients.
@@ -146,18 +134,16 @@ class NonzeroRows:
             nonzero = nonzero.flatten(1).any(1)
         rows = nonzero.nonzero().flatten()
         if self._buffer is not None:
-            return self._fill_up(self._buffer, batch, rows, count)
+            return self._fill_up(self._buffer, batch, rows)
         if not len(rows):
             rows = rows.new_zeros(min(count, 1))  # all gradients are zero, so any row will do
-        return [_weighed(self._take(batch, rows, count), rows, len(rows) / max(count, 1))]
-
-    def _take(self, batch: Any, rows: Tensor, count: int) -> Any:
-        return batch if len(rows) == count else join_rows([batch], self._layout, [rows])
+        taken = batch if len(rows) == count else join_rows([batch], self._layout, [rows])
+        return [_weighed(taken, rows, len(rows) / max(count, 1))]
 
     def _fill_up(
-        self, buffer: SelectionBuffer, batch: Any, rows: Tensor, count: int
+        self, buffer: SelectionBuffer, batch: Any, rows: Tensor
     ) -> list[tuple[Any, Selection]]:
-        """Let rows wait; return batches full on all ranks, or a smaller one after `refills`."""
+        """Let rows wait; return the batches that are full on all ranks."""
         if self._loaded:
             self._move_waiting(buffer, batch, rows.device)
             self._loaded = False
@@ -165,26 +151,9 @@ class NonzeroRows:
             # Always copies: the loop may write its next rows into the tensors of this batch.
             waits = join_rows([batch], self._layout, [rows])
             buffer.adopt(Rows(waits, len(rows), rows))
-        waiting, size = self._waiting(buffer.state.rows), buffer.shape.batch_size or 1
-        full = min(waiting) // size
-        if full:
-            self._came = 0
-            ready = islice(buffer.release(), full)
-            return [_weighed(each.batch, each.indices, 1.0) for each in ready]
-        self._came += 1
-        if self._refills is None or self._came < self._refills:
-            return []
-        self._came = 0
-        taken = [min(size, each) for each in waiting]
-        own = taken[self._ranks.rank]
-        if not sum(taken):
-            return []
-        if not own:  # a row of weight 0 lets this rank step with the others
-            rows = rows.new_zeros(min(count, 1))
-            return [_weighed(self._take(batch, rows, count), rows, 0.0)]
-        ready = islice(buffer.release(), 1) if own == size else buffer.close(Leftovers.FLUSH)
-        [short] = ready
-        return [_weighed(short.batch, short.indices, own * len(taken) / sum(taken))]
+        full = self._fewest(buffer.state.rows) // (buffer.shape.batch_size or 1)
+        ready = islice(buffer.release(), full)
+        return [_weighed(each.batch, each.indices, 1.0) for each in ready]
 
     def _move_waiting(self, buffer: SelectionBuffer, batch: Any, places: torch.device) -> None:
         """Move waiting rows to the device of a batch, and their places to the device `places`."""
@@ -200,18 +169,18 @@ class NonzeroRows:
         )
         buffer.state = buffer.state._replace(chosen=chosen)
 
-    def _waiting(self, rows: int) -> list[int]:
-        """Return how many rows wait on each rank."""
+    def _fewest(self, rows: int) -> int:
+        """Return how many rows wait on the rank with the fewest; `rows` wait on this one."""
         if not isinstance(self._ranks, Group):
-            return [rows]
+            return rows
         message = torch.tensor([rows])
-        return self._ranks.gather(message, "tells how many rows wait").flatten().tolist()
+        return int(self._ranks.gather(message, "tells how many rows wait").min())
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rows that wait for a full batch; an empty dict without `backfill`."""
         if self._buffer is None:
             return {}
-        return {"buffer": pack_batch(self._buffer.state), "came": self._came}
+        return {"buffer": pack_batch(self._buffer.state)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from the `state_dict()` of an object built with the same arguments.
@@ -225,8 +194,8 @@ class NonzeroRows:
         if self._buffer is None:
             Saved(state).fields()
             return
-        buffer, came = Saved(state).fields("buffer", "came")
-        self._buffer.state, self._came = unpacked(buffer, BufferState), came.whole()
+        (buffer,) = Saved(state).fields("buffer")
+        self._buffer.state = unpacked(buffer, BufferState)
         self._loaded = True
 
 

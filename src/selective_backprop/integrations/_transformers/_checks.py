@@ -47,9 +47,13 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
     if losses is None:
         check_loss(strategy, loss_of_numbers(trainer.model))
     reweights, needs = strategy.selector.terms.reweights, strategy.needs
+    config = getattr(trainer.model, "config", None)
     more = {
         "loss_type='dft'": getattr(args, "loss_type", None) == "dft",
-        "the auxiliary loss of a mixture of experts": getattr(trainer, "aux_loss_enabled", False),
+        "the auxiliary loss of a mixture of experts": (
+            getattr(trainer, "aux_loss_enabled", False)
+            or getattr(config, "output_router_logits", False)
+        ),
     }
     for found, applies in more.items():
         if reweights and applies:
@@ -82,7 +86,9 @@ def collate_two(loader: DataLoader[Any]) -> Any:
         return loader.collate_fn([loader.dataset[0], loader.dataset[0]])
 
 
-def find_padding(batch: Any, tokenizer: Any, given: Mapping[str, float] | None) -> dict[str, float]:
+def find_padding(
+    batch: Any, tokenizer: Any, config: Any, given: Mapping[str, float] | None
+) -> dict[str, float]:
     """Return the padding value of each key, for joining rows of different lengths.
 
     Collators that pad to a batch's longest row leave batches of different widths. Each key of a
@@ -92,7 +98,8 @@ def find_padding(batch: Any, tokenizer: Any, given: Mapping[str, float] | None) 
     given = dict(given or {})
     if batch is not None and not isinstance(batch, Mapping):
         return given
-    token = getattr(tokenizer, "pad_token_id", None) or 0
+    ids = (getattr(each, "pad_token_id", None) for each in (tokenizer, config))
+    token = next((each for each in ids if isinstance(each, int) and each >= 0), 0)
     known = {
         "input_ids": token,
         "attention_mask": 0,

@@ -292,7 +292,8 @@ def _problem(model: Any) -> str | None:
 
 
 def _makes_inputs_of_labels(model: Any) -> bool:
-    return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+    inside = getattr(model, "module", model)  # DDP's wrapper has no config
+    return bool(getattr(getattr(inside, "config", None), "is_encoder_decoder", False))
 
 
 def _logits(outputs: Any) -> Tensor:

@@ -10,10 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
-from transformers import TrainerCallback
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+from transformers import TrainerCallback, optimization
 from transformers.trainer_utils import get_last_checkpoint
 
 from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._loader.candidate_scheduler import CandidateScheduler
 from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._sampling.draws import Selection
@@ -31,6 +33,9 @@ from selective_backprop.integrations._transformers._model_losses import (
 )
 from selective_backprop.integrations._transformers._updates import Updates, candidates_per_epoch
 from selective_backprop.strategies import Strategy
+
+# Schedules that follow the evaluations. Early versions of Transformers have no GreedyLR.
+BY_METRIC = (ReduceLROnPlateau, getattr(optimization, "GreedyLR", ReduceLROnPlateau))
 
 
 class TrainerSelection:
@@ -52,6 +57,7 @@ class TrainerSelection:
         self._fused = has_fused_head(trainer.model)
         self._resumes: Path | None = None
         self.by_steps = False
+        self.complete = False  # whether the last epoch ran to its end
         terms, needs = strategy.selector.terms, strategy.needs
         self._reweights = terms.reweights
         self._records = needs is not None and needs.recordings
@@ -79,12 +85,16 @@ class TrainerSelection:
         if self._resumes is not None:
             load_state(self._resumes)  # refuse a bad checkpoint before anything else is loaded
         before = args.max_steps, args.ignore_data_skip
-        self.by_steps = args.max_steps > 0
+        self.by_steps, self.complete = args.max_steps > 0, False
+        self._updates = None  # the first loader that is made from now on is the one trained with
         args.ignore_data_skip = True  # the loader finds its place by itself
         try:
             yield
         finally:
             args.max_steps, args.ignore_data_skip = before
+            scheduler = self._trainer.lr_scheduler
+            if isinstance(scheduler, CandidateScheduler):
+                self._trainer.lr_scheduler = scheduler.scheduler
 
     def wrap(self, prepared: DataLoader[Any]) -> Updates:
         """Return the batches to train on, selected from the Trainer's own loader.
@@ -106,7 +116,8 @@ class TrainerSelection:
         if selects:  # otherwise the batches are the Trainer's own, bit for bit
             packing = find_packing(plain, batch, trainer.data_collator, trainer.accelerator)
         if packing is None:
-            pad = find_padding(batch, self._tokenizer, self._pad)
+            config = getattr(trainer.model, "config", None)
+            pad = find_padding(batch, self._tokenizer, config, self._pad)
         else:
             plain, pad = packing.loader(plain), PADDING
             if classes:
@@ -129,15 +140,18 @@ class TrainerSelection:
             nonfinite=self._nonfinite,
         )
         self._per_epoch = candidates_per_epoch(plain, None if subset is None else len(subset))
+        first = self._updates is None  # a callback may ask for a loader in the middle of training
         updates = Updates(
             loader,
             args.gradient_accumulation_steps,
             args.device if packing is None else torch.device("cpu"),
             is_over=self._is_over,
-            ended=self._pass_over,
+            ended=self._pass_over if first else lambda: None,
             packing=packing,
             selects=selects,
         )
+        if not first:
+            return updates
         if trainer.is_in_train and not self.by_steps:
             args.max_steps = updates.count(args.num_train_epochs)
         if self._resumes is not None:
@@ -230,19 +244,27 @@ class TrainerSelection:
         if state.global_step >= state.max_steps and not self.by_steps:
             state.epoch = float(self._trainer.args.num_train_epochs)
 
-    def follow(self, scheduler: Any) -> None:
-        """If the number of steps was unknown, step a schedule as often as without selection."""
-        updates = self._updates
-        while (
-            updates is not None and updates.counts_candidates and scheduler.last_epoch < updates.due
-        ):
-            scheduler.step()
+    def follow(self) -> None:
+        """If the number of steps is unknown, step the schedule as often as without selection."""
+        updates, trainer = self._updates, self._trainer
+        if updates is None or not updates.counts_candidates:
+            return
+        if not isinstance(trainer.lr_scheduler, BY_METRIC):
+            trainer.lr_scheduler = CandidateScheduler(
+                trainer.lr_scheduler, updates.loader, accumulation=updates.batches
+            )
+
+    def extend(self) -> None:
+        """Let training go on until its epochs are over, however many steps packed rows make."""
+        updates, state = self._updates, self._trainer.state
+        if updates is not None and updates.counts_candidates and updates.repacks:
+            state.max_steps = max(state.max_steps, state.global_step + 1)
 
     @property
     def passed(self) -> bool:
         """Whether all epochs are over, in a training whose number of steps was unknown at first."""
         updates = self._updates
-        if updates is None or not updates.counts_candidates:
+        if updates is None or not updates.counts_candidates or updates.rest is not None:
             return False
         return updates.loader.next_epoch >= self._trainer.args.num_train_epochs
 
@@ -254,6 +276,7 @@ class TrainerSelection:
     def _pass_over(self) -> None:
         assert self._updates is not None  # it calls this method
         self._trainer.state.epoch = float(self._updates.loader.next_epoch)
+        self.complete = self.passed
 
     def _done(self) -> float:
         """Return the fraction of training that is done, if its length is given in steps."""
@@ -299,18 +322,30 @@ class Keeper(TrainerCallback):
         """Set the number of epochs, which the Trainer cannot compute without a loader's length."""
         if not self._selection.by_steps:
             state.num_train_epochs = math.ceil(args.num_train_epochs)
+        self._selection.follow()
+        self._selection.extend()  # a checkpoint may lie beyond the planned steps
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **of: Any) -> None:
-        """Note the position before it is logged, and step the learning rate by candidates."""
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Note the position before other callbacks read it."""
+        self._selection.extend()
         self._selection.note_position()
-        if hasattr(scheduler := of.get("lr_scheduler"), "last_epoch"):
-            self._selection.follow(scheduler)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """End training after its last epoch, if the number of steps was unknown at first."""
-        if self._selection.passed:
-            state.epoch = float(args.num_train_epochs)
-            control.should_training_stop = True
+        if not self._selection.passed:
+            return
+        state.epoch = float(args.num_train_epochs)
+        control.should_training_stop = True
+        if self._selection.complete:  # only now is it known which step was the last
+            step = state.global_step
+            control.should_save |= args.save_strategy == "steps" and (
+                state.save_steps <= 0 or step % state.save_steps != 0
+            )
+            control.should_evaluate |= (
+                args.eval_strategy == "steps"
+                and step % state.eval_steps != 0
+                and step >= args.eval_delay
+            )
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Save the state of selection."""

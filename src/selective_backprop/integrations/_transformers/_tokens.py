@@ -1,5 +1,6 @@
 """The Trainer with `TokenLoss` as its loss, which trains on chosen tokens with logits in chunks."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -51,17 +52,21 @@ class TokenLossTrainer(Trainer):
     ) -> None:
         rate = check_rate("rate", rate)
         super().__init__(*args, **options)
-        model: Any = self.model
-        inside = model.get_base_model() if hasattr(model, "get_base_model") else model
-        self._check(inside)
-        self._body = inside.base_model
-        self._token_loss = TokenLoss(
-            inside.get_output_embeddings(),
-            TokenSelection(rate, ignored=IGNORED),
+        self._make_loss = partial(
+            TokenLoss,
+            selection=TokenSelection(rate, ignored=IGNORED),
             shift=True,
             entropy=entropy,
             chunk=chunk,
         )
+        self._look_at_model()
+
+    def _look_at_model(self) -> None:
+        model: Any = self.model
+        inside = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self._check(inside)
+        self._seen, self._body = model, inside.base_model
+        self._token_loss = self._make_loss(inside.get_output_embeddings())
         self._compared = False
 
     def _check(self, inside: Any) -> None:
@@ -98,6 +103,8 @@ class TokenLossTrainer(Trainer):
         """Return the loss of the kept tokens; in evaluation, the Trainer's own loss."""
         if not model.training:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        if self.model is not self._seen:  # model_init= makes a new one for each training
+            self._look_at_model()
         inputs = dict(inputs)
         labels = inputs.pop("labels")
         found: list[Any] = []

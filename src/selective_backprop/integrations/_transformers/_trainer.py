@@ -61,7 +61,8 @@ class SelectiveTrainer(Trainer):
         super().__init__(*args, **options)
         check_trainer(self, strategy, losses)
         self.selection = TrainerSelection(self, strategy, losses, pad, nonfinite)
-        self.add_callback(Keeper(self.selection))
+        # First, so that all other callbacks see how many epochs are done.
+        self.callback_handler.callbacks.insert(0, Keeper(self.selection))
 
     @property
     def selective_loader(self) -> SelectiveLoader | None:

@@ -56,24 +56,30 @@ class Updates:
         self._selects = selects
         self._beyond: list[Any] = []  # documents that the last batch had no room for
         self._resumed = False
+        self._longest = 0  # how many batches the Trainer takes from one iterator; 0 if unknown
+        self.rest: Iterator[dict[str, Any]] | None = None  # of an epoch with more batches than that
         self.counts_candidates = False  # whether the number of updates is unknown in advance
-
-    @property
-    def due(self) -> int:
-        """How many updates training without selection would have made by now."""
-        return (self.loader.candidate_batches or 0) // self.batches
+        # Documents that do not fit make batches of their own.
+        self.repacks = packing is not None and packing.most is not None
 
     @property
     def dataset(self) -> Any:
-        """The data set of the loader inside."""
+        """The data set of the loader inside, for callbacks: the Trainer hands this object to them."""
         return self.loader.dataset
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the batches of one epoch, or of more epochs until one update is full."""
+        epoch, self.rest = self.rest or self._epoch(), None
+        for number, batch in enumerate(epoch, 1):
+            if self.repacks and number == self._longest:
+                self.rest = epoch
+            yield batch
+
+    def _epoch(self) -> Iterator[dict[str, Any]]:
         if self._is_over():
             return
         while True:
-            waited, yielded = self._waiting, False
+            before, yielded = self.loader.stats, False
             self.loader.set_epoch(self.loader.next_epoch)  # tells the sampler the epoch
             for selected in self._select():
                 self._held.append(selected)
@@ -85,10 +91,21 @@ class Updates:
                     yielded = True
             resumed, self._resumed = self._resumed, False
             # The Trainer would stop training after an epoch without an update.
-            goes_on = resumed or self._waiting > waited
+            now = self.loader.stats
+            goes_on = resumed or now.kept > before.kept or now.waiting > before.waiting
             if yielded or not goes_on or self._is_over():
                 break
+            self._check_recorded()
         self._ended()
+
+    def _check_recorded(self) -> None:
+        """Raise an error if the strategy reads losses of training, but nothing was trained on."""
+        needs, ledger = self.loader.strategy.needs, self.loader.ledger
+        if needs is not None and needs.recordings and ledger is not None and ledger.recorded.empty:
+            raise ConfigurationError(
+                "the strategy selects by losses that training records, but the first epoch does "
+                f"not fill one update of {self.batches} batches: lower gradient_accumulation_steps"
+            )
 
     def _select(self) -> Iterator[Any]:
         """Yield the epoch's selected batches, with no more documents than a batch has room for."""
@@ -104,10 +121,6 @@ class Updates:
                 self._beyond.append(batch)
             batch, self._beyond = packing.cut(self._beyond)
             yield batch
-
-    @property
-    def _waiting(self) -> int:
-        return self.loader.stats.waiting + len(self._held) + len(self._beyond)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state between two updates."""
@@ -148,7 +161,7 @@ class Updates:
         """
         whole = math.ceil(epochs)
         try:
-            *full, last = self.loader.lengths(whole)
+            *full, last = self._lengths(whole)
         except TypeError as error:
             if self.loader.planned_batches is None or epochs != whole:
                 raise ConfigurationError(
@@ -165,7 +178,13 @@ class Updates:
                 f"{self.loader.batch_size} selected rows each. Train longer, or lower "
                 "gradient_accumulation_steps or the batch size"
             )
+        self._longest = updates * self.batches
         return updates
+
+    def _lengths(self, epochs: int) -> list[int]:
+        if self.repacks:
+            raise TypeError("packed rows hold different numbers of documents.")
+        return self.loader.lengths(epochs)
 
 
 def with_keys(batch: Any, selection: Selection) -> dict[str, Any]:

@@ -14,6 +14,9 @@ BY_ROWS = frozenset({"grpo", "dr_grpo", "sapo", "luspo", "rloo"})
 BY_TOKENS = frozenset({"bnpo"})  # of the micro-batch
 BY_ALL_TOKENS = frozenset({"cispo", "dapo", "vespo"})  # of all generated completions
 
+# How TRL corrects log-probabilities of vLLM.
+MODES = ("sequence_mask", "sequence_truncate", "token_mask", "token_truncate")
+
 # Further terms of the loss, with the value that turns each off.
 OFF = {
     "beta": 0.0,
@@ -54,14 +57,20 @@ def check_trainer(trainer: Any) -> None:
     """Refuse options with which leaving out completions would change training.
 
     Raises:
-        ConfigurationError: if it is unknown what the loss is divided by, or if DeepSpeed or FSDP
-            counts micro-batches itself.
+        ConfigurationError: if it is unknown what the loss is divided by, or how log-probabilities
+            of vLLM are corrected, or if DeepSpeed or FSDP counts micro-batches itself.
     """
     loss = find_loss(trainer)
     if loss not in BY_ROWS | BY_TOKENS | BY_ALL_TOKENS:
         raise ConfigurationError(
             f"this adapter does not know what loss_type={loss!r} divides by. It knows "
             f"{', '.join(sorted((BY_ROWS | BY_TOKENS | BY_ALL_TOKENS) - {'rloo'}))}"
+        )
+    mode = getattr(trainer, "vllm_importance_sampling_mode", MODES[0])
+    if mode not in MODES:
+        raise ConfigurationError(
+            f"this adapter does not know vllm_importance_sampling_mode={mode!r}. It knows "
+            f"{', '.join(MODES)}"
         )
     for name in ("deepspeed", "fsdp"):
         if getattr(trainer, f"is_{name}_enabled", False):

@@ -123,6 +123,11 @@ class NonzeroRollouts:
         self._set_signature_columns_if_needed()
         self._signature_columns = [*self._signature_columns, NUMBER]
 
+    def train(self, *args: Any, **options: Any) -> Any:
+        """Train as TRL's trainer does; the counts begin at 0."""
+        self._counts = dict.fromkeys(self._counts, 0)
+        return super().train(*args, **options)
+
     def _get_train_sampler(self, *args: Any, **options: Any) -> Any:
         if self._prompts is None:
             return super()._get_train_sampler(*args, **options)
@@ -386,5 +391,6 @@ class NonzeroRLOOTrainer(NonzeroRollouts, RLOOTrainer):
     """TRL's `RLOOTrainer` without completions that have no gradient; see `NonzeroRollouts`.
 
     RLOO adds a KL penalty to the rewards, so hardly any rewards are equal, and no completion is
-    left out. Turn the penalty off with `beta=0.0`.
+    left out. Turn the penalty off with `beta=0.0`. With `mask_truncated_completions`, TRL's logged
+    loss includes truncated completions, although they have no gradient; here it does not.
     """
