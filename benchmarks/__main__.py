@@ -3,7 +3,7 @@
     scripts/bench                            the gates: ratios that may not exceed a limit
     scripts/bench steps.auto --seconds 60    one case, or all of a module of benchmarks/cases
     scripts/bench small --rounds 9 --out records/bench/small.json
-    scripts/bench guide.audit --set data=mnist seeds=10-12
+    scripts/bench guide.audit --set data=mnist seeds=10,11,12
     scripts/bench --list                     all cases, with their settings
     scripts/bench --stale                    records of code that has changed since
 

@@ -501,8 +501,11 @@ def machine_of(hardware: dict[str, Any]) -> str:
 
 
 def made_by(commands: Iterable[str]) -> str:
-    """Return the commands behind a table; of one that is like the last, only what differs."""
-    said, last = list[str](), [""]
+    """Return the commands behind a table; of one that is like the last, only what differs.
+
+    Programs that are gone are said to be of the commit that the table names.
+    """
+    said, last, when = list[str](), [""], ""
     for command in commands:
         own = command.strip().split(" --")
         names, known = ({part.split()[0] for part in parts[1:]} for parts in (own, last))
@@ -512,7 +515,10 @@ def made_by(commands: Iterable[str]) -> str:
         else:
             said.append(f"`{command.strip()}`")
             last = own
-    return f"Made by {'; '.join(said)}\n"
+            program = own[0].split()[0]
+            if "/" in program and not (ROOT / program).exists():
+                when = " at that commit"
+    return f"Made{when} by {'; '.join(said)}\n"
 
 
 SHAPES = (

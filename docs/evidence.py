@@ -21,7 +21,7 @@ import selective_backprop as sb
 import selective_backprop_lab as lab
 from benchmarks.pages import TABLES as OF_BENCHMARKS
 from benchmarks.pages import files_of, made_by
-from reproductions.auto.page import adds_up, by_job, by_kind, compose, counts, made_of
+from reproductions.auto.page import adds_up, by_job, by_kind, compose, counts, made_of, summed
 from reproductions.auto.protocol import STAGES
 from reproductions.auto.results import Results, judged, read_results
 from reproductions.drawing import save
@@ -37,13 +37,14 @@ from selective_backprop_lab.report.panels import SETTINGS
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+SMALLER = "traditional+progressive"
 INSTEAD = {
     "auto": "`auto`",
     "traditional+smoothing-0.3": "label smoothing by 0.3",
     "auto+smoothing-0.3": "**`auto` and label smoothing**",
     "traditional+robust-loss": "generalised cross-entropy, q = 0.3",
     "traditional+trimming": "without the fifth of each batch with the highest losses",
-    "traditional+progressive": "images of half the side in the first third",
+    SMALLER: "images of half the side in the first third",
     "random-backprop": "a random third of the examples",
     "reseeded": "other random seeds: what chance does",
 }
@@ -100,6 +101,9 @@ def instead(results: list[Results]) -> Table:
     table = counts(results)
     said = {row[0]: row[1:] for row in table.rows}
     rows = [(words, *said[arm]) for arm, words in INSTEAD.items() if arm in said]
+    if timed := judged(results, SMALLER, Results.gain_in_time):
+        after = 1 + next(place for place, row in enumerate(rows) if row[0] == INSTEAD[SMALLER])
+        rows.insert(after, ("the same, at the same CPU time", *summed(timed)))
     title = "What auto gains, what you could do instead, and both"
     return Table(("you train with", *table.columns[1:]), rows, title)
 

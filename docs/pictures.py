@@ -188,7 +188,7 @@ _STALE = {
 }
 PICTURES: dict[str, Callable[[Figure], None]] = {
     "random-backprop": _rastered(_BLUE, own=sb.random_backprop(_THIRD)),
-    "random-scored": _rastered(_BLUE, own=sb.random_k(_THIRD)),
+    "random-scored": _rastered(_BLUE, own=sb.random_scored(_THIRD)),
     "selective-backprop": _selective_backprop,
     "stale-sb": _rastered(_GREEN, **_STALE),
     "recorded-sb": _rastered(_ORANGE, own=sb.recorded_sb(_THIRD)),

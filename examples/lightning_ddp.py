@@ -6,11 +6,11 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import selective_backprop as sb
 from selective_backprop.integrations.lightning import (
     LightningLoader,
     SelectionCallback,
     selected_loss,
-    strategies,
 )
 
 digits = load_digits()
@@ -30,7 +30,7 @@ class Digits(LightningModule):
     def train_dataloader(self) -> LightningLoader:
         examples = TensorDataset(pixels[:1400], labels[:1400])
         data = DataLoader(examples, batch_size=16, shuffle=True)
-        return LightningLoader(data, self, self.loss_fn, strategies.auto())
+        return LightningLoader(data, self, self.loss_fn, sb.auto())
 
     def training_step(self, batch: tuple[Tensor, Tensor], number: int) -> Tensor:
         inputs, targets = batch

@@ -66,7 +66,8 @@ def together(runs: pd.DataFrame) -> bool:
 def share_gpu(runs: pd.DataFrame) -> bool:
     """Return whether some runs were on a GPU at once, where each waits for the others."""
     on_gpu = runs[runs.device != "cpu"]
-    spans = on_gpu.groupby(["started", "folder", "run"]).seconds.max().reset_index()
+    spans = on_gpu.reset_index(drop=True).groupby(["started", "folder", "run"]).seconds.max()
+    spans = spans.reset_index()
     begun = pd.to_datetime(spans.started)
     over = (begun + pd.to_timedelta(spans.seconds, unit="s")).cummax()
     return bool((begun[1:] < over.shift()[1:]).any())

@@ -205,7 +205,7 @@ def be_a_rank(rank: int, ranks: int, folder: Path, rounds: int) -> None:
             slower(work)  # the first time is not the usual one
         times = [[slower(work) for work in works] for _ in range(rounds)]
         about = {"net": f"resnet9, width {width}", "gradient_bytes": size}
-        about["message_bytes"] = 4 * (WINDOW + 2)
+        about["message_bytes"] = 4 * (WINDOW + HEAD)
         exchange = [group - single for single, group, _, _ in times]
         columns = (exchange, *([each[place] for each in times] for place in (2, 3)))
         for name, seconds in zip(("exchange", "all-reduce", "step"), columns, strict=True):

@@ -80,10 +80,10 @@ def by_kind(results: Sequence[Results]) -> Table:
         new = [job for job in every if job.results.workload.is_new]
         if 0 < len(new) < len(every):
             kinds[f"of these, on data not used to develop {OURS}"] = new
-    rows = [(kind, *_counted(jobs), _change(jobs)) for kind, jobs in kinds.items()]
+    rows = [(kind, *summed(jobs)) for kind, jobs in kinds.items()]
     if chance := judged(results, NULL):
         name = f"all, {BASELINE} with other seeds: what chance does"
-        rows.append((name, *_counted(chance), _change(chance)))
+        rows.append((name, *summed(chance)))
     head = ("data", "jobs", "gains", "level", "loses", CHANGE)
     return Table(head, rows, f"What {OURS} gains by kind of data")
 
@@ -93,7 +93,7 @@ def counts(results: Sequence[Results]) -> Table:
     rows = []
     for arm in _arms(results):
         jobs = judged(results, arm)
-        rows.append((arm, *_counted(jobs), _change(jobs)))
+        rows.append((arm, *summed(jobs)))
     head = ("strategy", "jobs", "gains", "level", "loses", CHANGE)
     return Table(head, rows, "Jobs in which each strategy gains, is level and loses")
 
@@ -174,6 +174,11 @@ def _arms(results: Sequence[Results]) -> list[str]:
 def _counted(jobs: Sequence[Judged]) -> tuple[str, ...]:
     found = Counter(job.verdict for job in jobs)
     return str(len(jobs)), *(str(found[verdict]) for verdict in VERDICTS.values())
+
+
+def summed(jobs: Sequence[Judged]) -> tuple[str, ...]:
+    """Return the cells of a row: jobs, how many gain, are level and lose, and by how much."""
+    return *_counted(jobs), _change(jobs)
 
 
 def _change(jobs: Sequence[Judged]) -> str:

@@ -6,15 +6,18 @@ no rival. Rates and the rival's length are chosen on tuning seeds, which are not
 of a strategy on one page are judged together.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from reproductions.auto.protocol import ARMS, NULL, OURS, Stage, Workload
 from reproductions.auto.tuning import Cell, Tuned, tuned
+from reproductions.measures import together
 from selective_backprop_lab.analysis.class_errors import error_as_it_comes
 from selective_backprop_lab.analysis.estimates import VERDICTS, Estimate, estimate, holm
 from selective_backprop_lab.analysis.queries import (
@@ -106,6 +109,39 @@ class Results:
             return estimate([])
         return self._difference((arm, own), (BASELINE, rival))
 
+    def gain_in_time(self, arm: str, length: float) -> Estimate:
+        """Return a strategy's error less that of the best plain training in as many CPU seconds.
+
+        Between the lengths of plain training, its error is linear in the logarithm of the seconds.
+        Nothing where the seconds do not compare.
+        """
+        own, plain = self.of(arm, length), self.runs[self.runs.arm == BASELINE]
+        if not len(own) or not together(pd.concat([own, plain])):
+            return estimate([])
+        known = {
+            at.value: found.error
+            for (name, at), found in self.rates.items()
+            if name == BASELINE and len(self.of(BASELINE, at.value))
+        }
+        lengths = sorted(known)
+        spent = {each: np.log(self.seconds(BASELINE, each)) for each in lengths}
+        at = np.log(self.seconds(arm, length))
+
+        def then(ends: Mapping[float, float]) -> float:
+            return float(np.interp(at, [*spent.values()], [ends[each] for each in lengths]))
+
+        best = min(lengths, key=lambda each: known[each] if spent[each] <= at else math.inf)
+        if known[best] < then(known):
+            rival = self.ends(BASELINE, best)
+        else:
+            ends = pd.DataFrame({each: self.ends(BASELINE, each) for each in lengths}).dropna()
+            rival = ends.apply(then, axis=1)
+        return _times(estimate([*difference(self.ends(arm, length), rival)]), self.workload.scale)
+
+    def seconds(self, arm: str, length: float) -> float:
+        """Return the mean CPU time of the runs of a strategy at a length, without evaluations."""
+        return float(self.of(arm, length).groupby("seed").cpu_seconds.max().mean())
+
     def gain_as_classes_come(self, length: float) -> Estimate:
         """Return the gain of `auto` with each class weighed by its share of the training data."""
         rival = self.rival(length)
@@ -150,18 +186,21 @@ class Judged:
         return f"{self.results.workload.title} at {self.length:g}"
 
 
-def judged(results: Iterable[Results], arm: str = OURS) -> list[Judged]:
+def judged(
+    results: Iterable[Results],
+    arm: str = OURS,
+    gain: Callable[[Results, str, float], Estimate] = Results.gain,
+) -> list[Judged]:
     """Judge a strategy in all jobs together, with Holm's correction.
 
     Jobs are left out in which there are no runs of it, or of its rival.
     """
     jobs = [(each, length) for each in results for length in each.lengths]
     jobs = [(each, length) for each, length in jobs if each.gain(arm, length).seeds]
-    gains = [each.gain(arm, length) for each, length in jobs]
-    return [
-        Judged(*job, gain, VERDICTS.get(side, "–"))
-        for job, gain, side in zip(jobs, gains, holm(gains), strict=True)
-    ]
+    found = [(*job, gain(job[0], arm, job[1])) for job in jobs]
+    found = [job for job in found if job[-1].seeds]
+    sides = holm([own for *_, own in found])
+    return [Judged(*job, VERDICTS.get(side, "–")) for job, side in zip(found, sides, strict=True)]
 
 
 def read_finished(folder: Path) -> pd.DataFrame:

@@ -308,9 +308,6 @@ STRATEGIES: Mapping[str, LabStrategy] = {
 BOUNDS = ("reseeded", "oracle")
 """Bounds for all other strategies; nobody would use them."""
 
-ALIASES: Mapping[str, str] = {"random-k": "random-scored"}
-"""Other names for a strategy; it is run only once."""
-
 DEFAULT_STRATEGIES = (
     "traditional",
     "random-backprop",
@@ -347,9 +344,9 @@ def find_strategy(name: str) -> LabStrategy:
 def _canonical(name: str) -> str:
     """Return the usual name of a strategy with its treatments."""
     typed, *treatments = name.split("+")
-    base = find_name("strategy", typed, (*STRATEGIES, *ALIASES))
+    base = find_name("strategy", typed, STRATEGIES)
     more = [find_name("treatment", each, TREATMENTS) for each in treatments]
-    return "+".join([ALIASES.get(base, base), *more])
+    return "+".join([base, *more])
 
 
 def unused(strategy: LabStrategy, settings: StrategyOptions, usual: StrategyOptions) -> list[str]:

@@ -137,8 +137,9 @@ def test_a_loss_may_be_changed_between_batches():
 
 def test_what_a_loss_counts_while_it_scores_is_forgotten():
     losses = ExampleLosses(CountingLoss())
-    for _ in range(3):
-        assert losses.of_examples(LOGITS, TARGETS).tolist() == pytest.approx(plain(), abs=1e-6)
+    with torch.no_grad():
+        for _ in range(3):
+            assert losses.of_examples(LOGITS, TARGETS).tolist() == pytest.approx(plain(), abs=1e-6)
     assert losses.loss_fn.calls == 0
 
 
@@ -249,7 +250,7 @@ def test_a_loss_without_a_reduction_is_left_to_the_check(loss_fn, found):
 @pytest.mark.parametrize(
     ("losses", "found"),
     [
-        (torch.tensor(1.0), "scalar.*per example"),
+        (torch.tensor(1.0), "scalar.*per example.*take the mean in your loop"),
         (torch.ones(3), r"\(3,\).*batch of 4"),
         (torch.ones(8), r"\(8,\).*batch of 4"),
         (torch.ones(4, 1), r"\(4, 1\).*batch of 4"),
@@ -477,6 +478,21 @@ OF_FIVE, FIVE = (
     torch.arange(32) % 5,
 )
 UNEVEN = torch.tensor([1.0, 1.0, 1.0, 1.0, 5.0])
+LABELS = (OF_FIVE > 0.3).float()
+
+
+def own_of_labels(outputs, targets, reduction="mean", **options):
+    return functional.binary_cross_entropy_with_logits(
+        outputs, targets.to(outputs.dtype), reduction=reduction, **options
+    )
+
+
+def one_hot(outputs, targets):
+    return own_of_labels(outputs, functional.one_hot(targets, 5), "none")
+
+
+def masked(outputs, targets):
+    return own_of_labels(outputs, targets.nan_to_num(), "none") * ~targets.isnan()
 
 
 @pytest.mark.parametrize(
@@ -494,6 +510,20 @@ UNEVEN = torch.tensor([1.0, 1.0, 1.0, 1.0, 5.0])
         # Of what is no number for each class nothing is known.
         (lambda outputs, targets: outputs[:, 0].abs(), OF_FIVE[:, :1], FIVE * 0, False),
         (lambda outputs, targets: outputs.abs().sum(1), OF_FIVE, OF_FIVE.softmax(1), False),
+        (own_of_labels, OF_FIVE, LABELS, False),
+        (own_of_labels, 200 * OF_FIVE, LABELS, False),
+        (own_of_labels, OF_FIVE.bfloat16(), LABELS.long(), False),
+        (own_of_labels, OF_FIVE[:, 0], LABELS[:, 0], False),
+        (masked, OF_FIVE, LABELS.where(LABELS > 0, torch.nan), False),
+        (
+            lambda *both: functional.binary_cross_entropy(*both, reduction="none"),
+            OF_FIVE.sigmoid(),
+            LABELS,
+            False,
+        ),
+        (functools.partial(own_of_labels, pos_weight=UNEVEN), OF_FIVE, LABELS, True),
+        (lambda *both: own_of_labels(*both, "none") ** 2, OF_FIVE, LABELS, True),
+        (one_hot, OF_FIVE, FIVE, True),
         (lambda *both: entropy(*both, label_smoothing=0.3), OF_FIVE, FIVE, True),
         (lambda *both: entropy(*both, weight=UNEVEN), OF_FIVE, FIVE, True),
         (lambda *both: 10 * entropy(*both), OF_FIVE.bfloat16(), FIVE, True),
@@ -510,3 +540,18 @@ def test_what_reads_confidence_from_a_loss_of_ones_own_warns_if_it_is_no_cross_e
         ExampleLosses(loss_fn, excess=excess).of_examples(outputs, targets)
         told = ["no cross-entropies of these outputs" in str(each.message) for each in recwarn]
         assert told == [True] * (warned and excess)
+
+
+@pytest.mark.parametrize("loss_fn", [nn.BCEWithLogitsLoss(), own_of_labels, masked])
+def test_losses_of_labels_are_summed_whoever_wrote_the_loss(loss_fn):
+    losses = ExampleLosses(loss_fn, excess=True)
+    soft = 0.1 + 0.8 * LABELS
+    found = [losses.of_examples(OF_FIVE, each) for each in (LABELS, soft)]
+    plain = nn.BCEWithLogitsLoss(reduction="none")
+    for each, targets in zip(found, (LABELS, soft), strict=True):
+        expected = excess_losses(plain, plain(OF_FIVE, targets), OF_FIVE, targets)
+        torch.testing.assert_close(each, expected)
+    unknown = torch.full_like(LABELS[:, :1], torch.nan)
+    if loss_fn is masked:
+        more = losses.of_examples(OF_FIVE, torch.cat([LABELS[:, :4], unknown], 1))
+        torch.testing.assert_close(more, found[0] - plain(OF_FIVE, LABELS)[:, 4])

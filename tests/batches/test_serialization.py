@@ -117,6 +117,14 @@ def test_what_a_batch_is_made_of_comes_back_as_it_was(kind):
     assert same(unpack_batch(through_a_file(pack_batch(batch))), batch)
 
 
+def test_what_a_tokenizer_knew_of_rows_is_left_out():
+    batch = Encoded({"ids": torch.arange(3)}, "text")
+    batch._encodings = [object()]  # as in Transformers' BatchEncoding
+    again = unpack_batch(through_a_file(pack_batch(batch)))
+    assert same(again, batch)
+    assert again._encodings is None
+
+
 def test_no_code_of_the_user_s_types_runs(monkeypatch):
     packed = through_a_file(pack_batch([Frozen(torch.ones(1), []), Encoded({}, "x"), named()]))
     for kind in (Frozen, Encoded, Named):

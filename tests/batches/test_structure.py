@@ -63,6 +63,14 @@ class Scaled:
         self.inputs = self.inputs / scale
 
 
+@dataclasses.dataclass
+class Filled:
+    """A dataclass with a field that the collate function fills."""
+
+    inputs: torch.Tensor
+    targets: torch.Tensor | None = dataclasses.field(default=None, init=False)
+
+
 class Stored(MutableMapping):
     """A mapping that holds its items in a dict of its own."""
 
@@ -211,6 +219,14 @@ def test_containers_keep_their_type_and_what_else_they_know():
     assert found["x"].tolist() == [1]
 
 
+def test_what_a_tokenizer_knew_of_other_rows_is_forgotten():
+    batch = UserDict(x=torch.arange(3))
+    batch._encodings = ["one", "two", "three"]  # as in Transformers' BatchEncoding
+    assert join_rows([batch], PLAIN, [torch.tensor([1])])._encodings is None
+    assert cut_rows(batch, PLAIN, 1, 2)._encodings is None
+    assert len(batch._encodings) == 3
+
+
 def test_a_mapping_that_cannot_be_written_to_becomes_a_dictionary():
     batch = MappingProxyType({"x": torch.arange(3)})
     found = join_rows([batch], PLAIN, [torch.tensor([1])])
@@ -269,6 +285,11 @@ def test_a_dataclass_that_is_initialised_once_more_may_not_change():
     assert (part.count, part.inputs.tolist()) == (2, [1, 2])
     with pytest.raises(BatchError, match=r"'0.inputs' changes .*collate function"):
         check_layout([Halved(torch.arange(4))], PLAIN)
+    filled = Filled(torch.arange(4))
+    check_layout([filled], PLAIN)
+    filled.targets = torch.arange(4)
+    with pytest.raises(BatchError, match="Remove init=False"):
+        check_layout([filled], PLAIN)
     with pytest.raises(BatchError, match=r"Scaled cannot be put together .*scale"):
         check_layout(Scaled(torch.arange(4), 2), PLAIN)
 

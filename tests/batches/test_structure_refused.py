@@ -1,5 +1,7 @@
 """What does not fit is padded where the user says with what, and else refused by name."""
 
+import copy
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -47,16 +49,51 @@ def test_leaves_that_disagree_are_refused_by_name_unless_they_are_whole(batch, p
     assert same(join_rows([batch], whole), batch)
 
 
-def test_what_is_whole_is_taken_from_the_first_batch():
-    layout = Layout(whole=frozenset({"scale"}))
-    one = {"x": torch.ones(2), "scale": torch.tensor([1.0, 2.0, 3.0])}
-    other = {"x": torch.ones(2), "scale": None}
-    assert join_rows([one, other], layout)["scale"] is one["scale"]
-    assert cut_rows(one, layout, 0, 1)["scale"] is one["scale"]
+@pytest.mark.parametrize("layout", [PLAIN, Layout(whole=frozenset({"scale"}))])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (3, 4),
+        ("a", None),
+        (torch.tensor(1.0), torch.tensor(2.0)),
+        (torch.tensor(1.0), 1.0),
+        (np.float32(1), np.float32(2)),
+        ([], {}),
+    ],
+)
+def test_what_has_no_rows_must_be_equal_in_batches_that_are_joined(layout, one, other):
+    batch = {"x": torch.ones(2), "scale": one}
+    assert join_rows([batch, copy.deepcopy(batch)], layout)["scale"] is one
+    with pytest.raises(sb.BatchError, match="'scale' "):
+        join_rows([batch, {"x": torch.ones(2), "scale": other}], layout)
+
+
+PACKED = pack_sequence([torch.ones(3), torch.ones(2)])
+
+
+@pytest.mark.parametrize(
+    ("whole", "equal"),
+    [
+        (torch.tensor([1.0, 2.0, torch.nan]), True),
+        (np.ones(3), True),
+        (["a", "b", "c"], True),
+        (Path("a"), True),
+        (torch.eye(3).to_sparse(), False),  # it has rows, and cannot be compared at once
+        (PACKED, False),
+        (object(), False),
+    ],
+)
+def test_a_whole_is_kept_if_the_batches_share_it_or_hold_equal_ones(whole, equal):
+    layout = Layout(whole=frozenset({"0"}))
+    batch, other = (whole, torch.ones(2)), (copy.deepcopy(whole), torch.ones(2))
+    assert cut_rows(batch, layout, 0, 1)[0] is whole
+    assert join_rows([batch, batch], layout)[0] is whole
+    with nullcontext() if equal else pytest.raises(sb.BatchError, match=r"'0' .* differs"):
+        assert join_rows([batch, other], layout)[0] is whole
 
 
 def test_the_number_of_indices_is_what_counts():
-    with pytest.raises(sb.BatchError, match=r"'0' has 3 .*"):
+    with pytest.raises(sb.BatchError, match=r"'0' has 3 .* 4.* leave out no example"):
         count_rows((torch.ones(3), torch.ones(3)), PLAIN, expected=4)
 
 
@@ -79,9 +116,6 @@ def test_a_batch_without_tensors_is_refused(batch, expected):
         count_rows(batch, PLAIN, expected)
     with pytest.raises(sb.BatchError, match="no tensor"):
         count_rows({"x": torch.ones(3)}, Layout(whole=frozenset({"x"})), expected)
-
-
-PACKED = pack_sequence([torch.ones(3), torch.ones(2)])
 
 
 @pytest.mark.parametrize(

@@ -266,6 +266,8 @@ def test_buffers_of_any_type_and_shape_are_put_back():
         "every_other": torch.arange(8)[::2],
         "single": torch.arange(8)[::8],
         "expanded": torch.zeros(1).expand(4),
+        "conjugate": torch.rand(2, dtype=torch.complex64).conj(),
+        "negative": torch.rand(2)._neg_view(),
         "not_a_number": torch.tensor([torch.nan, 1.0]),
     }
     for name, value in values.items():
@@ -279,6 +281,13 @@ def test_buffers_of_any_type_and_shape_are_put_back():
                     value.copy_(torch.zeros_like(value))
         for name, value in values.items():
             assert str(value.tolist()) == str(before[name].tolist()), name
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_module_whose_buffers_cannot_be_put_back_is_refused():
+    script = torch.jit.trace(nn.BatchNorm1d(2).eval(), torch.ones(1, 2))
+    with pytest.raises(sb.ConfigurationError, match=r"torch\.jit.*Pass the module"):
+        KeptBuffers(nn.Sequential(script))
 
 
 def test_an_error_puts_the_buffers_back_and_the_next_pass_looks_at_all_of_them_again():

@@ -148,7 +148,6 @@ TAKES: Table = {
     "prune": given(scores=torch.rand(8), keep=0.5),
     "pruned": given(subset=PART),
     "random_backprop": given(rate=0.5),
-    "random_k": given(rate=0.5),
     "random_scored": given(rate=0.5),
     "recorded_sb": given(rate=0.5),
     "rho_loss": given(reference=REFERENCE, rate=0.5),

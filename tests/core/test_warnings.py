@@ -46,7 +46,7 @@ def warn_of_loss():
     loader = sb.SelectiveLoader(DataLoader(DATA, 8), MODEL, smooth, sb.auto(), with_selection=True)
     iter(loader)  # here
 
-def warn_of_own_loss():
+def examine_own_loss():
     unlike = lambda outputs, targets: 2 * nn.functional.cross_entropy(
         outputs, targets, reduction="none"
     )

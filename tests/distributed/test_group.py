@@ -4,14 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fixture_doors import Numbered, select
 from fixture_lone_rank import lone_rank  # noqa: F401
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import distributed
+from torch.utils.data import DataLoader
 
 import selective_backprop as sb
 from selective_backprop._distributed.group import Alone, Group, find_ranks
-from selective_backprop._distributed.messages import EPOCHS, EXCHANGES, Exchange, Head, Status
+from selective_backprop._distributed.messages import Exchange, Head, Status
 
 DONE = SimpleNamespace(wait=lambda: None)
 
@@ -60,26 +60,7 @@ def test_messages_lie_where_they_can_be_sent(monkeypatch, backends, device, foun
     assert ranks == Group(0, 2, torch.device(found))
 
 
-HEADS = st.builds(
-    Head, st.sampled_from(Status), st.integers(0, EPOCHS - 1), st.integers(0, EXCHANGES - 1)
-)
-
-
-@given(HEADS)
-def test_a_head_fits_an_int32_and_comes_back(head):
-    assert 0 <= head.pack() < 2**31
-    assert Head.unpack(head.pack()) == head
-
-
-@given(HEADS, st.integers(0, 3), st.integers(0, 3))
-def test_numbers_beyond_the_room_for_them_begin_anew(head, epochs, turns):
-    later = head._replace(
-        epoch=head.epoch + epochs * EPOCHS, exchanges=head.exchanges + turns * EXCHANGES
-    )
-    assert later.pack() == head.pack()
-
-
-def test_scores_are_sent_bit_for_bit(monkeypatch):
+def test_heads_and_scores_are_sent_bit_for_bit(monkeypatch):
     def gather(told, message, group, async_op):
         for one in told:
             one.copy_(message)
@@ -88,12 +69,19 @@ def test_scores_are_sent_bit_for_bit(monkeypatch):
     monkeypatch.setattr(distributed, "all_gather", gather)
     exchange = Exchange(Group(0, 2, torch.device("cpu")), rows=6)
     scores = torch.tensor([1.5, -0.0, float("inf"), 1e-42, 2049.0])
-    statuses, shared = exchange.swap(
-        Head(Status.READY, 3, 7), [scores[:2], scores[2:].double().float()]
-    )
-    assert statuses == [Status.READY] * 2
+    head = Head(Status.READY, 3, 7, 2**31 + 5)  # an int32 holds 2^31 - 1, then it begins anew
+    heads, shared = exchange.swap(head, [scores[:2], scores[2:].double().float()])
+    assert heads == [Head(Status.READY, 3, 7, 5)] * 2
     for one in shared:
         assert one.view(torch.int32).tolist() == scores.view(torch.int32).tolist()
+
+
+@pytest.mark.usefixtures("lone_rank")
+def test_a_loader_that_was_built_before_the_group_does_not_begin_alone(monkeypatch):
+    door = select(DataLoader(Numbered(8), 4), sb.traditional())
+    monkeypatch.setattr(distributed, "get_world_size", lambda members: 2)
+    with pytest.raises(sb.ConfigurationError, match="before init_process_group"):
+        next(iter(door))
 
 
 def test_rows_of_any_number_are_gathered_in_pieces_of_bounded_size(monkeypatch):

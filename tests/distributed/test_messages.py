@@ -101,7 +101,7 @@ def test_a_batch_may_be_trained_on_while_messages_travel():
     class Post(Exchange):
         def send(self, head, scores):
             events.append(head.status.name)
-            return lambda: events.append("arrived") or ([head.status] * 2, [])
+            return lambda: events.append("arrived") or ([head] * 2, [])
 
     lockstep = LockstepBatches(Post(ALL, 0), None, overlaps=True)
     lockstep.alike = True
@@ -118,7 +118,7 @@ def test_a_batch_may_be_trained_on_while_messages_travel():
 def test_a_rank_that_ends_too_early_is_noticed():
     class Post(Exchange):
         def send(self, head, scores):
-            return lambda: ([head.status, Status.ENDED], [])
+            return lambda: ([head, head._replace(status=Status.ENDED)], [])
 
     lockstep = LockstepBatches(Post(ALL, 0), None, overlaps=True)
     lockstep.alike = True

@@ -2,6 +2,7 @@
 
 import re
 
+import fixture_rank_models
 import fixture_rank_tasks as tasks
 import pytest
 from fixture_ranks import started_ranks
@@ -47,6 +48,12 @@ def test_ranks_that_were_built_differently_are_refused_with_the_difference(pair,
         assert answer.kind == "ConfigurationError"
         assert re.search(message, answer.message)
         assert "on all ranks" in answer.message
+
+
+def test_ranks_with_schedules_of_different_lengths_are_refused(pair):
+    for answer in pair.run(fixture_rank_models.schedule_differently):
+        assert answer.kind == "ConfigurationError"
+        assert re.search("rank 1 .*steps of the schedule=10, rank 0 .*=8; ", answer.message)
 
 
 def test_ranks_at_different_epochs_are_refused(pair):

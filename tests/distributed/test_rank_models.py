@@ -34,6 +34,7 @@ def test_a_sharded_model_is_trained_as_a_replicated_one(pair):
         (sb.kath18(), {}, "schedule without"),
         (sb.stale_sb(1 / 2), {}, "all or none"),
         (SB, {"nonfinite": "skip"}, "'raise' or 'select'"),
+        (sb.selective_backprop(1 / 2, start=0.2), {"progress": float}, "pass epochs="),
         (
             sb.selective_backprop(1 / 2, scorer=tasks.OfACopy()),
             {},
@@ -59,9 +60,9 @@ def test_unequal_shards_are_refused_for_a_sharded_model_when_an_epoch_opens(pair
 def test_the_length_is_known_where_shards_are_equal_and_to_all_once_an_epoch_runs(pair):
     for said in pair.run(tasks.lengths, 41):
         # 21 examples each, of which two windows of 8 are full; then 41 and 40 of them.
-        assert said[:3] == [2, 2, 2]
-        assert "DistributedSampler" in said[3]
-        assert said[4:] == [5, 5]
+        assert said[:5] == [2, 5, 2, 2, 2]
+        assert "DistributedSampler" in said[5]
+        assert said[6:] == [said[5], 5, said[5], 5]
 
 
 def test_the_sampler_is_told_the_epoch_and_deals_out_anew(pair):
@@ -69,6 +70,30 @@ def test_the_sampler_is_told_the_epoch_and_deals_out_anew(pair):
         assert sorted(first + second) == list(range(32))
     first, second = pair.run(tasks.orders, 2)[0]
     assert first != second
+
+
+def test_a_warning_says_if_every_rank_draws_all_examples_and_remembers_them(pair):
+    said = pair.run(tasks.open_unsharded, sb.auto())
+    assert re.search("each of the 2 ranks draws all 32 .*DistributedSampler.* auto takes", said[0])
+    assert said[1] == ""  # rank 0 says it for all
+    assert pair.run(tasks.open_unsharded, SB) == ["", ""]  # each rank may have other data
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [sb.auto(), sb.infobatch(), sb.selective_backprop(1 / 3, draw="bernoulli")],
+    ids=lambda strategy: strategy.name,
+)
+def test_ranks_have_the_same_learning_rate_at_each_step_whatever_they_have_drawn(pair, strategy):
+    (seen, weights, resumed), other = pair.run(tasks.follow_a_schedule, strategy)
+    assert (seen, weights, resumed) == other
+    assert [come for *_, come in seen] == [round(done * 6 * 19) for _, done, come in seen]
+    assert resumed[0] == resumed[1] > 100
+
+
+def test_rates_are_the_same_if_messages_travel_while_a_batch_is_trained_on(pair):
+    at_once, late = (pair.run(tasks.follow_a_schedule, SB, overlap) for overlap in (False, True))
+    assert late == at_once
 
 
 def test_ranks_of_other_groups_are_not_waited_for(processes):
@@ -94,13 +119,14 @@ def test_steps_rank_against_the_scores_of_all_ranks(pair):
         assert sorted(answer["recent"]) == sorted(flat(scores)[-16:])
         assert answer["recent"] == answers[0]["recent"]
         # Once how they were built, then a message a step; a rank's rows are ranked within it.
-        assert answer["sent"][1:] == [4 * (max(sizes) + 2)] * 4
+        assert answer["sent"][1:] == [4 * (max(sizes) + 5)] * 4
         assert [len(rows) for rows in answer["kept"]] == [sizes[rank] // 2] * 4
 
 
-def test_a_step_that_fails_on_one_rank_fails_on_all(pair):
-    failing, other = pair.run(tasks.fail_to_step, 0)
-    assert failing.kind == "LossError"
+@pytest.mark.parametrize("kind", ["LossError", "BatchError"])
+def test_a_step_that_fails_on_one_rank_fails_on_all(pair, kind):
+    failing, other = pair.run(tasks.fail_to_step, 0, kind)
+    assert failing.kind == kind
     assert other.kind == "LoaderError"
     assert "rank 0 of 2" in other.message
 

@@ -22,6 +22,11 @@ RECORDED = sb.Strategy(
     sb.scorers.Recorded(max_age=2, highest_of=2, give_up=0.05),
     sb.selectors.Percentile(1.0),
 )
+RESCORED = sb.Strategy(
+    "rescored",
+    sb.scorers.Recorded(rescore=sb.scorers.Forward()),
+    sb.selectors.Percentile(1.0, "bernoulli"),
+)
 KINDS = ("scored", "recorded")
 TAIL = sb.tail_sft(max_age=2, schedule=sb.Schedule())
 STRATEGIES = [STALE, SPREAD, RECORDED, TAIL]
@@ -73,6 +78,18 @@ def test_what_any_rank_found_is_in_every_ledger_or_in_one_share_of_it(group, str
         assert part.selected == counts[share]
         assert part.classes == pytest.approx(classes[share], abs=0, nan_ok=True)
         assert part.batches == answers[rank].batches
+
+
+def test_what_all_ranks_recorded_is_in_the_ledger_when_an_epoch_ends(group):
+    answers = group.run(tasks.learn, RECORDED)
+    trained = set().union(*(seen for seen, _ in answers))
+    assert all(known == trained for _, known in answers)
+
+
+def test_what_an_epoch_leaves_out_is_scored_on_all_ranks_whoever_ended_it(group):
+    reports = group.run(tasks.leave_out, RESCORED, 6)
+    assert any(cut for report in reports for cut, _ in report)
+    assert all(not left for report in reports for _, left in report)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)

@@ -249,14 +249,14 @@ def test_ranks_share_a_history_of_any_type(processes, selector, kind):
 @pytest.mark.parametrize(
     ("case", "numbers"),
     [
-        (Case((30, 21), EXACT), 8 + 2),
-        (Case((30, 21), COINS), 12 + 2),
-        (Case((30, 21, 9, 33), EXACT, schedule=sb.Schedule(warmup_epochs=1)), 8 + 2),
-        (Case((30, 21), sb.selectors.Uniform(1 / 2), scorer=None), 2),
-        (Case((30, 21), sb.selectors.Everything(), scorer=None), 2),
+        (Case((30, 21), EXACT), 8 + 5),
+        (Case((30, 21), COINS), 12 + 5),
+        (Case((30, 21, 9, 33), EXACT, schedule=sb.Schedule(warmup_epochs=1)), 8 + 5),
+        (Case((30, 21), sb.selectors.Uniform(1 / 2), scorer=None), 5),
+        (Case((30, 21), sb.selectors.Everything(), scorer=None), 5),
     ],
 )
-def test_a_batch_costs_one_message_of_a_window_and_two_numbers_at_most(processes, case, numbers):
+def test_a_batch_costs_one_message_of_a_window_and_five_numbers_at_most(processes, case, numbers):
     for epochs in zip(*train(processes, case), strict=True):
         for report in epochs:
             assert report.sent == [4 * numbers] * len(report.turns)

@@ -207,13 +207,14 @@ def test_on_data_that_auto_gains_on_it_is_advised_with_the_lines_to_write(traits
     ("traits", "cost", "epochs", "words"),
     [
         (CLEAN, FAST, 20, "On such data plain training at the same cost"),
+        (replace(CLEAN, classes=2, effective_classes=1.1), FAST, 20, "On such data plain training"),
         (COPIED, FAST, 20, "find_copies"),
         (WRONG, FAST, 4, "4 epochs"),
         (replace(CLEAN, wrong_labels=None), FAST, 20, "could not be judged"),
         (SKEWED, replace(FAST, auto=12.0), None, "2.4 times as long"),
         (WRONG, replace(FAST, auto=12.0, kept=0.4), None, "3.0 times as long"),
     ],
-    ids=["clean", "copies", "short", "unknown", "slow", "slow though few are kept"],
+    ids=["clean", "two classes", "copies", "short", "unknown", "slow", "slow though few are kept"],
 )
 def test_elsewhere_the_advice_is_not_to_select_with_what_is_against_it(traits, cost, epochs, words):
     advice = judge(traits, cost, None, epochs)
@@ -245,6 +246,13 @@ def test_a_plain_cross_entropy_is_advised_to_smooth_labels(monkeypatch, loss_fn,
     assert (briefly is None) == (take == "loss_fn" and not loss_fn.label_smoothing)
 
 
+def test_where_labels_are_right_no_smoothing_is_advised(monkeypatch):
+    module = "selective_backprop.guide._advice.advise"
+    monkeypatch.setattr(f"{module}.data_traits", lambda *_, **__: SKEWED)
+    monkeypatch.setattr(f"{module}.measure_epochs", lambda *_, **__: FAST)
+    assert "smoothing" not in str(ask())
+
+
 def test_a_little_longer_may_be_the_clock_and_is_no_reason_against_it():
     assert judge(WRONG, replace(FAST, auto=11.0), None, 20).strategy == "auto"
 
@@ -261,7 +269,7 @@ def test_where_next_to_nothing_is_skipped_yet_an_epoch_need_not_be_cheaper():
         ({"model": nn.Flatten()}, ValueError, "empty parameter list"),
         ({"loss_fn": nn.CrossEntropyLoss}, sb.ConfigurationError, r"write CrossEntropyLoss\(\)"),
         ({"loss_fn": None}, sb.ConfigurationError, "scoring needs a loss function, got None"),
-        ({"loader": [1, 2]}, sb.LoaderError, "a torch.utils.data.DataLoader is needed, got list"),
+        ({"loader": [1, 2]}, sb.LoaderError, "DataLoader is needed, got list.*shuffle=True"),
         ({"loader": DataLoader(Deaf(), BATCH)}, sb.LoaderError, "the loader yielded nothing"),
         ({"seconds": 0}, sb.ConfigurationError, "seconds=0: a finite number above 0"),
         (

@@ -47,6 +47,8 @@ def test_later_looks_weigh_more():
 
 def test_a_ledger_is_read_in_the_order_of_its_epochs():
     ledger = sb.scorers.Ledger(2, depth=2)
+    with pytest.raises(sb.ConfigurationError, match="holds no losses yet"):
+        sb.guide.audit(ledger)
     indices = torch.arange(2)
     ledger.scored.file(indices, torch.tensor([0.0, 9.0]), 1)
     ledger.scored.file(indices, torch.tensor([9.0, 0.0]), 3)
@@ -247,6 +249,14 @@ def test_right_examples_of_a_rare_class_are_not_called_wrong():
     assert "wrong" not in of_rare
     found = [said[index] == "wrong" for index in wrong.nonzero().flatten().tolist()]
     assert np.mean(found) > 0.6
+
+
+def test_what_was_found_is_said_in_a_sentence():
+    found = sb.guide.audit(np.array([[0.1, 5.0, 3.0]] * 3))
+    said = "2 of 3 labels look wrong"
+    assert str(found) == repr(found) == f"{said}, first those of examples 1, 2"
+    assert str(sb.guide.audit(np.full((2, 2000), 3.0))).endswith(" 8, 9, …")
+    assert str(sb.guide.audit(np.array([0.1, 0.2]))) == "0 of 2 labels look wrong"
 
 
 def test_the_csv_names_the_most_suspicious_first(tmp_path):

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.guide import find_copies
+from selective_backprop.guide import data_traits, find_copies
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.data.datasets import load
 from selective_backprop_lab.data.loader import make_loader
@@ -75,6 +75,22 @@ def test_every_part_of_an_input_counts_however_they_are_nested():
     # what comes after the targets counts as they do
     masked = TensorDataset(torch.zeros(3, 2), torch.zeros(3), torch.tensor([0, 1, 0]))
     assert find_copies(masked).pairs.tolist() == [[0, 2]]
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 64])
+def test_the_position_of_an_example_is_no_part_of_it(batch_size):
+    images, own = pictures(20).repeat(2, 1, 1, 1), range(40)
+    examples = [
+        [(images[i], i % 20, i) for i in own],
+        [((images[i], i), i % 20) for i in own],
+        [{"image": images[i], "label": i % 20, "index": i} for i in own],
+    ]
+    for each in examples:
+        loader = DataLoader(Given(each), batch_size)
+        assert find_copies(loader).pairs.tolist() == [[i, 20 + i] for i in range(20)]
+        assert data_traits(loader).copies == 0.5
+    # numbers that come without anything else are what an example is
+    assert not len(find_copies(TensorDataset(torch.arange(40))).pairs)
 
 
 def test_near_copies_are_pictures_shifted_and_lit_otherwise_that_have_the_same_target():
@@ -170,7 +186,7 @@ def test_what_was_found_is_said_in_a_sentence():
         "1 have the inputs",
         "another target",
     ):
-        assert said in str(found)
+        assert said in str(found) == repr(found)
 
 
 class Augmented(Given):

@@ -80,6 +80,14 @@ def test_wrong_labels_of_digits_are_told_within_three_points(wrong, kind):
     assert found.wrong_labels_at_most >= wrong
 
 
+def test_copies_change_nothing_about_wrong_labels():
+    once = classified(1500, wrong=0.2)
+    thrice = TensorDataset(*(torch.cat([part] * 3) for part in once.tensors))
+    found, expected = map(sb.guide.data_traits, (thrice, once))
+    assert found.wrong_labels == pytest.approx(expected.wrong_labels, abs=0.01)
+    assert found.wrong_labels > 0.15
+
+
 def test_wrong_labels_are_told_where_classes_are_skewed():
     found = sb.guide.data_traits(classified(3000, wrong=0.15, shares=(0.7, 0.2, 0.06, 0.04)))
     assert found.wrong_labels == pytest.approx(0.15, abs=0.04)

@@ -1,5 +1,8 @@
 """A selective loader acts under Accelerate as a loader that Accelerate has prepared."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -12,6 +15,7 @@ from fixture_doors import Numbered, bits, flat, numbers
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop.integrations.accelerate import AcceleratedLoader
@@ -82,6 +86,15 @@ def test_accumulated_gradients_and_a_seedable_sampler_are_those_of_the_prepared_
     assert torch.equal(ended[0].weights, ended[1].weights)
 
 
+@pytest.mark.filterwarnings("ignore:'set_vital':UserWarning")
+def test_a_stateful_loader_whose_state_accelerate_has_asked_for_can_be_selected_from():
+    pytest.importorskip("torchdata")
+    configuration = DataLoaderConfiguration(use_stateful_dataloader=True)
+    training = Training(sb.selective_backprop(1 / 2), configuration=configuration)
+    training.run(epochs=2)
+    assert training.loader.stats.candidates == 200
+
+
 def test_accumulated_gradients_are_stepped_on_at_the_end_of_each_epoch():
     training = Training(sb.selective_backprop(rate=1 / 2, warmup_epochs=0), accumulated=4)
     training.run(epochs=2)
@@ -128,21 +141,58 @@ def test_a_pass_that_is_left_behind_gives_way_to_the_next():
 def test_a_checkpoint_without_selection_is_refused(tmp_path):
     Training(None).accelerator.save_state(str(tmp_path))
     accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+    training = Training(sb.traditional())
     with pytest.raises(sb.ConfigurationError, match="saved without selection"):
-        Training(sb.traditional()).accelerator.load_state(str(tmp_path))
+        training.accelerator.load_state(str(tmp_path))
 
 
-def test_two_loaders_of_one_accelerator_need_names_of_their_own():
-    accelerator = accelerate.Accelerator(cpu=True)
+def test_two_loaders_of_one_accelerator_need_names_of_their_own_while_both_are_used():
+    accelerator, model = accelerate.Accelerator(cpu=True), nn.Linear(1, 1)
 
-    def made(**options):
+    def made(model=None, **options):
         loader = DataLoader(Numbered(8), 4)
-        return AcceleratedLoader(accelerator, loader, None, None, sb.traditional(), **options)
+        return AcceleratedLoader(accelerator, loader, model, None, sb.traditional(), **options)
 
-    kept = made(), made(name="other")
-    with pytest.raises(sb.ConfigurationError, match=r"'selection'; pass name="):
+    kept = made(model), made(name="other")
+    with pytest.raises(sb.ConfigurationError, match=r"'selection'.* name= .*delete"):
         made()
-    del kept
+    gone = weakref.ref(model)
+    del kept, model
+    assert len(made()) == 2
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_schedule_for_the_prepared_loader_counts_candidates():
+    training = Training(sb.selective_backprop(1 / 2, warmup_epochs=0), epochs=2)
+    linear = torch.optim.lr_scheduler.LinearLR(training.optimizer, 1.0, 0.0, total_iters=26)
+    scheduler = sb.CandidateScheduler(linear, training.loader)
+    training.run(epochs=2)
+    scheduler.step()
+    assert scheduler.last_epoch == 26 > 2 * len(training.loader)
+
+
+def test_a_length_that_later_epochs_do_not_reach_is_warned_of():
+    training = Training(sb.selective_backprop(1 / 2, warmup_epochs=1))
+    with unhooked():  # which line asked
+        assert len(training.loader) == 13
+    with pytest.warns(sb.SelectionWarning, match="was 13 before training.*CandidateScheduler"):
+        training.run(epochs=2)
+
+
+@pytest.mark.parametrize("stop", [10, 13], ids=["within an epoch", "between epochs"])
+def test_the_order_of_a_seedable_sampler_goes_on_in_a_process_with_another_seed(
+    stop, monkeypatch, tmp_path
+):
+    configuration = DataLoaderConfiguration(use_seedable_sampler=True)
+    whole = Training(sb.traditional(), configuration=configuration)
+    whole.run(epochs=2, save=tmp_path, stop=stop)
+    monkeypatch.setattr("torch.random.initial_seed", lambda: 9)
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+    rest = Training(sb.traditional(), configuration=configuration)
+    rest.accelerator.load_state(str(tmp_path))
+    rest.run(epochs=2 - rest.loader.next_epoch)
+    assert torch.equal(rest.weights, whole.weights)
 
 
 def test_a_damaged_state_is_refused_and_changes_nothing():

@@ -5,6 +5,8 @@ import math
 
 import numpy as np
 import pytest
+import torch
+from fixture_adapters import Stream
 from fixture_keras import QUIET, digits, keras, make_model, same, values
 
 import selective_backprop as sb
@@ -43,11 +45,12 @@ def train(strategy, *args, model=None, options=None, **fit):
     "given",
     [
         {"class_weight": {3: 5.0, 7: 0.0}},
+        {"class_weight": {}},
         {"sample_weight": np.linspace(0, 2, 160, dtype="float32")},
         {"validation_split": 0.25},
         {"batch_size": 20, "validation_data": digits(40)},
     ],
-    ids=["class_weight", "sample_weight", "validation_split", "validation_data"],
+    ids=["class_weight", "no class_weight", "sample_weight", "validation_split", "validation_data"],
 )
 def test_arrays_are_taken_as_keras_takes_them(given):
     plain = make_model()
@@ -55,6 +58,16 @@ def test_arrays_are_taken_as_keras_takes_them(given):
     trainer, history, _ = train(sb.traditional(), *digits(), epochs=2, shuffle=False, **given)
     assert same(values(plain), values(trainer._model))
     assert {name: history[name] for name in expected} == expected
+
+
+def test_the_number_of_a_weighted_class_may_be_negative():
+    images, classes = digits()
+    fit = {"class_weight": {1: 9.0, -1: 2.0}, "epochs": 1, "shuffle": False}
+    targets = np.where(classes > 8, 1, -1)[:, None]
+    plain, model = make_model(loss="hinge", metrics=None), make_model(loss="hinge", metrics=None)
+    plain.fit(images, targets, verbose=0, **fit)
+    train(sb.traditional(), images, targets, model=model, **fit)
+    assert same(values(plain), values(model))
 
 
 def test_given_weights_multiply_those_of_the_strategy():
@@ -65,6 +78,18 @@ def test_given_weights_multiply_those_of_the_strategy():
     plain.fit(*digits(), verbose=0, **fit)
     trainer, _, _ = train(sb.infobatch(), *digits(), **fit)
     assert same(values(plain), values(trainer._model))
+
+
+def test_a_stream_of_whole_batches_is_selected_from_in_batches_as_large_as_the_first():
+    images, classes = map(torch.as_tensor, digits())
+    batches = Stream([(images[at : at + 8], classes[at : at + 8]) for at in range(0, 160, 8)])
+    loader = torch.utils.data.DataLoader(batches, batch_size=None)
+    trainer, _, steps = train(SB, loader, epochs=2)
+    assert trainer.loader.batch_size == 8
+    assert steps == [20, 6]
+    trainer, _, steps = train(sb.traditional(), loader, epochs=2)
+    assert trainer.loader.batch_size is None  # batches are passed on unchanged
+    assert steps == [20, 20]
 
 
 def test_an_epoch_has_as_many_steps_as_it_yields_whatever_the_first_one_had():
@@ -165,6 +190,7 @@ def test_predictions_of_the_first_epoch_tell_how_many_labels_are_wrong(monkeypat
         observe(self, outputs, targets, smoothing)
 
     monkeypatch.setattr(LabelNoise, "observe", noting)
+    monkeypatch.setattr("selective_backprop._memory.label_noise.LEAST_BATCHES", 1)
     images, classes = digits()
     loss, targets = "sparse_categorical_crossentropy", classes
     if smoothing:

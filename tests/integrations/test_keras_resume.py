@@ -5,6 +5,7 @@ import torch
 from fixture_keras import QUIET, digits, keras, make_loader, make_model, same, values
 
 import selective_backprop as sb
+from selective_backprop.integrations._keras._checks import first_batch
 from selective_backprop.integrations._keras._state import Backup
 from selective_backprop.integrations.keras import SelectiveFit
 
@@ -45,6 +46,23 @@ def test_dropout_of_torchs_own_stream_goes_on_as_well_and_so_does_the_history(tm
     assert rest.stats == whole.stats
     assert history == {name: numbers[2:] for name, numbers in expected.items()}
     assert not (tmp_path / "backup").exists()  # Keras clears it when training is over
+
+
+def test_the_generator_of_a_loader_goes_on_and_is_not_moved_before_training(tmp_path):
+    def train(*callbacks):
+        order = torch.Generator().manual_seed(0)
+        loader = make_loader(*digits(), shuffle=True, generator=order)
+        kept = order.get_state()
+        first_batch(loader)
+        assert torch.equal(order.get_state(), kept)
+        trainer = build(sb.easy_skip())
+        trainer.fit(loader, epochs=EPOCHS, verbose=0, callbacks=list(callbacks))
+        return values(trainer._model)
+
+    whole, backup = train(), keras.callbacks.BackupAndRestore(str(tmp_path / "backup"))
+    with pytest.raises(KeyboardInterrupt):
+        train(backup, Interrupt(2))
+    assert same(train(backup), whole)
 
 
 def test_steps_that_are_counted_go_on_in_the_middle_of_a_pass(tmp_path):

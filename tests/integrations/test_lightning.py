@@ -8,7 +8,9 @@ import selective_backprop as sb
 
 pytest.importorskip("lightning")
 
+from fixture_adapters import Stream
 from fixture_lightning import (
+    DATA,
     Digits,
     fit,
     loader_of,
@@ -18,6 +20,7 @@ from fixture_lightning import (
     same_weights,
 )
 from lightning.pytorch import LightningDataModule
+from torch.utils.data import DataLoader, Subset
 
 from selective_backprop.integrations.lightning import LightningLoader, selected_loss
 
@@ -88,6 +91,54 @@ def test_validation_comes_at_fractions_of_each_epoch_s_own_length():
         for part in range(1, count // (count // 2) + 1)
     ]
     assert module.validated == wanted
+
+
+@pytest.mark.parametrize("strategy", [SIZED["selective"], COINS], ids=["sb", "coins"])
+def test_validation_comes_after_a_number_of_batches_of_all_epochs_or_a_time(strategy):
+    module, _ = fit(strategy, val_check_interval=10, check_val_every_n_epoch=None)
+    assert module.validated == list(range(10, len(module.trained) + 1, 10))
+    module, _ = fit(strategy, val_check_interval="00:00:00:00")
+    assert module.validated == list(range(1, len(module.trained) + 1))
+
+
+def test_validation_comes_after_a_number_of_batches_of_an_epoch_if_all_are_trained_on():
+    module, _ = fit(SIZED["traditional"], val_check_interval=10, max_epochs=2)
+    assert module.validated == [10, 20, 35, 45]
+
+
+class Unnoted(Digits):
+    """Notes no indices, because a stream has none."""
+
+    def note(self, inputs):
+        self.trained.append([len(inputs)])
+        self.epochs.append(self.current_epoch)
+
+
+@pytest.mark.filterwarnings("ignore:.*IterableDataset:UserWarning")
+def test_an_epoch_of_a_stream_ends_after_the_length_that_it_states_as_without_selection():
+    class Stating(Stream):
+        def __len__(self):
+            return 80
+
+    class Streaming(Unnoted):
+        def train_dataloader(self):
+            loader = loader_of(Stating(Subset(DATA, range(100))), shuffle=False)
+            return LightningLoader(loader, self, self.loss_fn, self.strategy)
+
+    module, _ = fit(SIZED["traditional"], kind=Streaming)
+    assert module.batches_by_epoch() == [5, 5, 5]
+    assert module.validated == [5, 10, 15]
+
+
+def test_a_stream_of_whole_batches_is_selected_from_in_batches_of_the_given_size():
+    class Streaming(Unnoted):
+        def train_dataloader(self):
+            loader = DataLoader(Stream([DATA[at : at + 20] for at in (0, 20, 40)]), batch_size=None)
+            loss_fn, strategy = self.loss_fn, self.strategy
+            return LightningLoader(loader, self, loss_fn, strategy, batch_size=10)
+
+    module, _ = fit(sb.selective_backprop(rate=1 / 2, warmup_epochs=0), kind=Streaming)
+    assert module.trained == [[10]] * 9
 
 
 def test_gradients_are_accumulated_over_batches_and_left_none_at_an_epoch_s_end():
@@ -222,6 +273,26 @@ def test_fit_that_is_called_again_goes_on_with_what_was_learned():
     assert stats.batches == trainer.global_step
 
 
+@pytest.mark.parametrize(("name", "least"), [("selective", 8), ("easy-skip", 20)])
+def test_fit_that_is_called_again_after_a_failure_begins_the_epoch_again(name, least):
+    class Failing(Digits):
+        def training_step(self, batch, number):
+            if len(self.trained) == 30 and not self.validated[1:]:
+                self.validated.append(30)
+                raise RuntimeError
+            return super().training_step(batch, number)
+
+    module, trainer = Failing(SAME[name]), make_trainer(max_epochs=3)
+    torch.manual_seed(0)
+    with pytest.raises(RuntimeError):
+        trainer.fit(module)
+    trainer.fit(module)
+    _, second, third = module.batches_by_epoch()
+    assert second >= 5 + least
+    assert module.validated == [25, 30, 25 + second, 25 + second + third]
+    assert passes_of(trainer).loader.stats.epoch == 2
+
+
 def test_manual_optimisation_and_clipped_gradients_go_as_ever():
     class Manual(Digits):
         def __init__(self, strategy):
@@ -245,13 +316,13 @@ def test_manual_optimisation_and_clipped_gradients_go_as_ever():
     assert not same_weights(clipped, automatic)
 
 
-@pytest.mark.parametrize("accumulated", [1, 2])
+@pytest.mark.parametrize(("accumulated", "max_steps"), [(1, -1), (2, -1), (2, 39)])
 @pytest.mark.parametrize(
     "strategy",
     [sb.auto(), sb.infobatch(), sb.selective_backprop(1 / 3, warmup_epochs=1), COINS],
     ids=["auto", "infobatch", "warm-up", "coins"],
 )
-def test_a_schedule_for_all_candidates_comes_to_its_end(strategy, accumulated):
+def test_a_schedule_for_all_candidates_comes_to_its_end(strategy, accumulated, max_steps):
     class Scheduled(Digits):
         rates = ()
 
@@ -266,7 +337,8 @@ def test_a_schedule_for_all_candidates_comes_to_its_end(strategy, accumulated):
 
     module = Scheduled(strategy)
     torch.manual_seed(0)
-    trainer = make_trainer(limit_val_batches=0, accumulate_grad_batches=accumulated)
+    options = {"accumulate_grad_batches": accumulated, "max_steps": max_steps}
+    trainer = make_trainer(limit_val_batches=0, **options)
     trainer.fit(module)
     assert max(module.rates) > 0.09
     assert module.lr_schedulers().get_last_lr()[0] < 0.02
@@ -309,7 +381,8 @@ class Smoothed(Digits):
         return selected_loss(self, losses_fn(outputs, targets), targets, outputs)
 
 
-def test_with_outputs_a_smoothed_loss_is_read_as_by_the_loader_s_own_loss():
+def test_with_outputs_a_smoothed_loss_is_read_as_by_the_loader_s_own_loss(monkeypatch):
+    monkeypatch.setattr("selective_backprop._memory.label_noise.LEAST_BATCHES", 1)
     module, bare = Smoothed(sb.auto()), Smoothed(sb.auto())
     trainer = make_trainer(limit_val_batches=0)
     torch.manual_seed(0)

@@ -33,7 +33,9 @@ COINS = sb.selective_backprop(rate=1 / 3, draw="bernoulli")
         (SELECTIVE, {"overfit_batches": 2}, "overfit_batches=2.*Subset"),
         (SELECTIVE, {"reload_dataloaders_every_n_epochs": 2}, "every_n_epochs=2.*Leave this"),
         (SELECTIVE, {"max_epochs": 1}, "warmup_epochs=1"),
-        (COINS, {"val_check_interval": 0.5}, "val_check_interval=0.5.* int"),
+        (COINS, {"val_check_interval": 0.5}, "val_check_interval=0.5.* int.*every_n_epoch=None"),
+        (COINS, {"val_check_interval": 4}, "val_check_interval=4.* check_val_every_n_epoch=None"),
+        (SELECTIVE, {"val_check_interval": 4}, "fewer than 4.* check_val_every_n_epoch=None"),
         (COINS, {"limit_train_batches": 0.5}, "limit_train_batches=0.5.* int"),
         (
             sb.easy_skip(),
@@ -142,17 +144,29 @@ def test_a_loader_is_dealt_out_to_the_ranks_as_lightning_would(monkeypatch):
     monkeypatch.setenv("PL_GLOBAL_SEED", "7")
     monkeypatch.setenv("PL_SEED_WORKERS", "1")
     loader = loader_of(drop_last=True)
-    dealt = as_lightning_would(loader, trainer)
+    dealt = as_lightning_would(loader, trainer, sb.auto())
     expected = DistributedSampler(TRAIN, 2, 0, shuffle=True, seed=7)
     assert [index for batch in dealt.batch_sampler for index in batch] == list(expected)[:192]
     assert len(dealt) == 12
     assert (dealt.worker_init_fn is None, loader.worker_init_fn is None) == (False, True)
     assert len(loader) == 25
     own = DataLoader(TRAIN, 16, sampler=expected)
-    assert as_lightning_would(own, trainer).batch_sampler is own.batch_sampler
+    assert as_lightning_would(own, trainer, sb.auto()).batch_sampler is own.batch_sampler
     weighted = DataLoader(TRAIN, 16, sampler=WeightedRandomSampler(torch.ones(400), 400))
     with pytest.raises(sb.LoaderError, match=r"WeightedRandomSampler.*DistributedSampler"):
-        as_lightning_would(weighted, trainer)
+        as_lightning_would(weighted, trainer, sb.auto())
+
+
+def test_a_loader_that_is_not_to_be_dealt_out_is_taken_whole_if_nothing_is_remembered_by_index():
+    options = {"accelerator": "cpu", "strategy": "ddp", "devices": 2, "logger": False}
+    options |= {"enable_checkpointing": False, "use_distributed_sampler": False}
+    trainer, loader = Trainer(**options), loader_of()
+    own = as_lightning_would(loader, trainer, SELECTIVE)
+    assert own.batch_sampler is loader.batch_sampler
+    with pytest.raises(sb.ConfigurationError, match=r"use_distributed_sampler=False.* whole data"):
+        as_lightning_would(loader, trainer, sb.auto())
+    weighted = DataLoader(TRAIN, 16, sampler=WeightedRandomSampler(torch.ones(400), 400))
+    assert as_lightning_would(weighted, trainer, sb.auto()).sampler is weighted.sampler
 
 
 def test_losses_of_another_number_than_rows_are_refused():

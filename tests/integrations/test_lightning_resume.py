@@ -7,8 +7,18 @@ import selective_backprop as sb
 
 pytest.importorskip("lightning")
 
-from fixture_lightning import Digits, fit, make_trainer, passes_of, quietly, same_weights
-from lightning.pytorch.callbacks import ModelCheckpoint
+from fixture_lightning import (
+    Digits,
+    fit,
+    loader_of,
+    make_trainer,
+    passes_of,
+    quietly,
+    same_weights,
+)
+from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint
+
+from selective_backprop.integrations.lightning import LightningLoader
 
 pytestmark = quietly
 
@@ -21,6 +31,10 @@ MOMENTS = {
     "after the last validation": ({"save_on_train_epoch_end": False}, {}),
     "when an epoch is over": ({"save_on_train_epoch_end": True}, {}),
     "when a limited epoch is over": ({"save_on_train_epoch_end": True}, {"limit_train_batches": 6}),
+    "after the last batch of a limited epoch": (
+        {"every_n_train_steps": 6},
+        {"limit_train_batches": 6},
+    ),
     "by steps": ({"every_n_train_steps": 28}, {"max_steps": 35, "max_epochs": -1}),
 }
 
@@ -63,6 +77,36 @@ def test_training_goes_on_bit_for_bit_where_it_was_interrupted(name, moment, tmp
     assert same_weights(resumed, whole)
     assert passes_of(again).loader.stats == passes_of(trainer).loader.stats
     assert logged(again) == logged(trainer)
+
+
+@pytest.mark.filterwarnings("ignore:.*ckpt_path=:UserWarning")
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_batch_whose_step_failed_is_trained_on_again(name, tmp_path):
+    class FailingStep(Digits):
+        def training_step(self, batch, number):
+            if self.trainer.global_step == 29:
+                raise Failure
+            return super().training_step(batch, number)
+
+    whole, _ = fit(STRATEGIES[name])
+    with pytest.raises(Failure):
+        fit(STRATEGIES[name], OnExceptionCheckpoint(tmp_path), kind=FailingStep)
+    resumed, _ = fit(STRATEGIES[name], seed=99, ckpt=tmp_path / "on_exception.ckpt")
+    assert resumed.trained == whole.trained[29:]
+    assert same_weights(resumed, whole)
+    assert [29 + after for after in resumed.validated] == whole.validated[1:]
+
+
+def test_the_generator_of_a_loader_goes_on_from_an_epoch_s_end(tmp_path):
+    class Ordered(Digits):
+        def train_dataloader(self):
+            loader = loader_of(generator=torch.Generator().manual_seed(0))
+            return LightningLoader(loader, self, self.loss_fn, self.strategy)
+
+    keeping = ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1)
+    whole, _ = fit(sb.traditional(), keeping, kind=Ordered)
+    resumed, _ = fit(sb.traditional(), ckpt=tmp_path / "epoch=0.ckpt", kind=Ordered)
+    assert resumed.trained == whole.trained[25:]
 
 
 def test_a_checkpoint_is_read_without_running_code(tmp_path):

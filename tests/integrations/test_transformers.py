@@ -363,6 +363,7 @@ def test_predictions_of_the_first_epoch_tell_how_many_labels_are_wrong(
         observe(self, outputs, targets, smoothing)
 
     monkeypatch.setattr(LabelNoise, "observe", noting)
+    monkeypatch.setattr("selective_backprop._memory.label_noise.LEAST_BATCHES", 1)
     options = {"label_smoothing_factor": smoothing, "num_train_epochs": 2}
     made = text.trainer(tmp_path, sb.auto(), data=text.classified(48), **options)
     made.train()

@@ -7,14 +7,13 @@ from selective_backprop_lab.data.datasets import DATASETS, data_name
 from selective_backprop_lab.names import find_name
 from selective_backprop_lab.nets.models import MODELS, model_name
 from selective_backprop_lab.recipe import RECIPES, find_recipe
-from selective_backprop_lab.strategies import ALIASES, STRATEGIES, parse_strategies
+from selective_backprop_lab.strategies import STRATEGIES, parse_strategies
 
 
 @pytest.mark.parametrize(
     ("find", "typed", "meant"),
     [
         (parse_strategies, "selective_backprop, Stale_SB", ("selective-backprop", "stale-sb")),
-        (parse_strategies, "random_k,random-scored", ("random-scored",)),
         (data_name, "fashion_mnist:5-9", "fashion-mnist:5-9"),
         (data_name, "CIFAR-10", "cifar10"),
         (data_name, "my-data:Load_it", "my-data:Load_it"),
@@ -31,7 +30,7 @@ def test_a_recipe_bears_the_name_of_its_data_as_the_lab_writes_it():
     assert RECIPES.keys() == DATASETS.keys()
 
 
-@pytest.mark.parametrize("names", [(*STRATEGIES, *ALIASES), DATASETS, MODELS])
+@pytest.mark.parametrize("names", [STRATEGIES, DATASETS, MODELS])
 def test_no_two_names_are_taken_for_each_other(names):
     assert [find_name("name", name, names) for name in names] == list(names)
 

@@ -9,7 +9,6 @@ from torch import nn
 import selective_backprop as sb
 from selective_backprop_lab.preparation import Preparation
 from selective_backprop_lab.strategies import (
-    ALIASES,
     BOUNDS,
     STRATEGIES,
     StrategyOptions,
@@ -38,7 +37,7 @@ def strategy(name, chosen=CHOSEN):
 
 def test_every_strategy_of_the_library_can_be_compared():
     names = {name.replace("_", "-") for name in sb.strategies.__all__} - {"Strategy"}
-    elsewhere = {"drop-zero", "pruned", *ALIASES}  # for losses of 0; by the names of its scores
+    elsewhere = {"drop-zero", "pruned"}  # for losses of 0; by the names of its scores
     assert names - elsewhere <= set(STRATEGIES)
 
 
@@ -58,13 +57,9 @@ def test_what_predicts_crossings_does_so_of_the_rate():
     assert strategy("predicted-sb-crossing").scorer.predictor == sb.scorers.Crossing(1 / 4)
 
 
-def test_random_k_is_another_name_of_an_arm_that_is_run_once():
-    assert ALIASES == {"random-k": "random-scored"}
-    assert find_strategy("random-k") is find_strategy("random-scored")
-    assert parse_strategies("random-k,top-k,random-scored") == ("random-scored", "top-k")
-    exact = StrategyOptions(draw=sb.selectors.Draw.EXACT)
-    alike = replace(sb.random_k(exact.rate), name="random-scored")
-    assert strategy("random-scored", exact) == alike
+def test_an_arm_that_is_named_twice_is_run_once():
+    typed = "random_scored,top-k,random-scored"
+    assert parse_strategies(typed) == ("random-scored", "top-k")
 
 
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if name not in OWN_SCHEDULE])

@@ -1,5 +1,6 @@
 """It works with what people already have: any batch, precision, compiler, stream or loader."""
 
+import io
 from collections.abc import Iterator
 from typing import Any
 
@@ -156,3 +157,36 @@ def test_a_subclass_of_the_data_loader_iterates_in_its_own_way(strategy):
 def test_without_a_model_nothing_that_needs_one_is_asked_for():
     door = sb.SelectiveLoader(DataLoader(Numbered(20), 4), None, None, sb.random_backprop(1 / 2))
     assert [len(batch) for batch in numbers(door)] == [4, 4]
+
+
+class Described(Tensor):
+    """As images of MONAI and torchvision are."""
+
+
+def described(examples: list[Any]) -> list[Tensor]:
+    return [column.as_subclass(Described) for column in default_collate(examples)]
+
+
+@pytest.mark.parametrize("strategy", [selective(), sb.stale_sb(1 / 2), sb.auto()])
+def test_a_subclass_of_tensors_is_scored_joined_and_saved(strategy):
+    model, loss_fn = nn.Linear(2, 2), nn.CrossEntropyLoss()
+
+    def make() -> sb.SelectiveLoader:
+        loader = DataLoader(fixture_data(), 5, collate_fn=described)
+        options = {"batch_size": 7, "generator": torch.Generator()}
+        return sb.SelectiveLoader(loader, model, loss_fn, strategy, **options)
+
+    def train(loader: sb.SelectiveLoader) -> list[Any]:
+        weighing, found = loader.loss_fn, []
+        for inputs, targets in loader:
+            weighing(model(inputs), targets).backward()
+            found.append(inputs.tolist())
+        return found
+
+    whole, resumed = make(), make()
+    train(whole)
+    file = io.BytesIO()
+    torch.save(whole.state_dict(), file)
+    file.seek(0)
+    resumed.load_state_dict(torch.load(file, weights_only=True))
+    assert train(resumed) == train(whole)

@@ -14,7 +14,7 @@ from torch import nn
 
 import selective_backprop as sb
 
-NUMBERS = ("version", "built", "seed", "next_epoch", "stats", "parts")
+NUMBERS = ("version", "built", "seed", "next_epoch", "generators", "stats", "parts")
 KINDS = {
     **{
         name: STRATEGIES[name]

@@ -48,6 +48,7 @@ CASES = [
         *(sb.diet_sb(HALF, rate=1 / 2), {}),
         "selects 50% of 30 examples from epoch 2 · batches of 4 · about 4 of 8 steps",
     ),
+    (sb.auto().within(HALF), WEIGHTED, "selects among 30 examples from epoch 2 · batches of 4"),
     # of two training batches one is selected, from 12 candidates, and one takes 4 as they are
     (sb.selective_backprop(1 / 3, start=0.25), {"epochs": 8}, "33% later on · batches of 4"),
     (sb.kath18(), WEIGHTED, "selects 33% while that pays · batches of 4 · 5 to 15 steps"),

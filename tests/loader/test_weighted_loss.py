@@ -450,6 +450,70 @@ def test_rows_of_any_weight_count_as_in_the_given_loss_whatever_is_ignored(
             )
 
 
+def padded(outputs: Tensor, targets: Tensor, reduction: str = "mean", **options: Any) -> Tensor:
+    options = {"ignore_index": 0} | options
+    return functional.cross_entropy(outputs, targets, reduction=reduction, **options)
+
+
+def known_to_be_padded(
+    outputs: Tensor, targets: Tensor, reduction: str = "mean", ignore_index: int = 0
+) -> Tensor:
+    return padded(outputs, targets, reduction, ignore_index=ignore_index)
+
+
+class Noted(nn.Module):
+    """A loss with a state, which grows with its calls and draws random numbers."""
+
+    def __init__(self, reduction: str = "mean", generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(()))
+        self.reduction, self.calls, self.generator = reduction, 0, generator
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        self.calls += 1
+        self.rows += len(targets)
+        noise = self.calls * torch.rand(len(targets), generator=self.generator)
+        losses = noise * functional.cross_entropy(outputs, targets, reduction="none")
+        return losses.mean() if self.reduction == "mean" else losses
+
+
+def test_a_loss_that_does_not_reduce_the_losses_that_it_returns_is_refused():
+    logits, labels = torch.randn(8, 3, 5), torch.randint(3, (8, 5))
+    labels[0, 0] = 0
+
+    def weigh(loss_fn: Any) -> Tensor:
+        data = DataLoader(TensorDataset(logits, labels), 8)
+        loader = sb.SelectiveLoader(data, nn.Identity(), loss_fn, sb.recorded_sb(1 / 2))
+        weighing = loader.loss_fn
+        return next(weighing(*batch) for batch in loader)
+
+    with pytest.raises(sb.LossError, match=r"but the mean .*give it a parameter ignore_index="):
+        weigh(padded)
+    for loss_fn in (known_to_be_padded, functools.partial(padded, ignore_index=-1)):
+        torch.testing.assert_close(weigh(loss_fn), loss_fn(logits, labels))
+    labels[:] = 0
+    assert weigh(known_to_be_padded) == 0  # torch gives NaN
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_loss_with_a_state_of_its_own_counts_each_call_once_and_is_not_scored_with(own):
+    def train(strategy: sb.Strategy, *, plain: bool) -> tuple[list[float], Noted]:
+        loss_fn = Noted(generator=torch.Generator() if own else None)
+        loop = Loop(strategy, loss_fn)
+        torch.manual_seed(0)
+        weighing = loss_fn if plain else loop.loader.loss_fn
+        return [weighing(loop.model(x), y).item() for x, y in loop.loader], loss_fn
+
+    expected, theirs = train(sb.traditional(), plain=True)
+    found, ours = train(sb.recorded_sb(1 / 2), plain=False)
+    assert ours.calls == theirs.calls
+    assert ours.rows == theirs.rows
+    if not own:  # the comparison draws from a generator of the loss
+        assert found == pytest.approx(expected)
+    scored, ours = train(selective(), plain=True)
+    assert (ours.calls, float(ours.rows)) == (len(scored), 6.0 * len(scored))
+
+
 def test_positions_are_not_averaged_where_the_given_loss_does_not():
     logits, labels = torch.randn(8, 3, 5), torch.randint(3, (8, 5))
     for loss_fn in (nn.CrossEntropyLoss(reduction="none"), REDUCED["of rows"][0]):

@@ -88,6 +88,13 @@ def test_the_wrong_share_is_left_out_from_the_second_epoch_on():
     assert right > 1.3
 
 
+def test_the_wrong_share_is_left_out_whether_or_not_the_length_was_asked_for():
+    expected = Loop().epoch().epoch().model.state_dict()
+    loop = Loop().epoch()
+    assert len(loop.loader)
+    assert same_tensors(loop.epoch().model.state_dict(), expected)
+
+
 def test_nothing_is_left_out_by_a_share_where_all_labels_are_right_or_no_outputs_are_shown():
     loops = [Loop(0.0, strategy).epoch().epoch() for strategy in (TRIMS, sb.auto())]
     assert same_tensors(*(loop.model.state_dict() for loop in loops))

@@ -1,6 +1,5 @@
 """Candidate batches whose scores are all known are drawn from several at once, to the same end."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -14,7 +13,6 @@ from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 import selective_backprop as sb
 from selective_backprop._pipeline import epoch_draw
 from selective_backprop._pipeline import index_sampler as _draw
-from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 
 pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
 
@@ -205,62 +203,6 @@ def test_indices_that_come_up_and_are_passed_on_are_counted_as_they_come():
     steps = torch.tensor(progress).diff()
     assert bool((steps >= 0).all())
     assert float(steps.max()) <= 1 / 3 / 16 + 1e-6
-
-
-class Small:
-    """A training in windows of eight, of which three are gathered at a time."""
-
-    def __init__(self) -> None:
-        sampler = NotedSampler(400)
-        self.door = sb.SelectiveLoader(
-            DataLoader(Numbered(400), 4, sampler=sampler),
-            nn.Linear(2, 3),
-            nn.CrossEntropyLoss(),
-            sb.recorded_sb(1 / 2, schedule=WARM),
-            epochs=4,
-            with_selection=True,
-            generator=torch.Generator().manual_seed(3),
-        )
-        self.generator = sampler.generator
-
-    def batches(self) -> Iterator[list[int]]:
-        """Yield an epoch's indices, and record losses that they alone decide."""
-        for _, selection in self.door:
-            losses = (selection.indices * 7919 % 1000).float() / 100
-            self.door.record(selection, losses)
-            yield selection.indices.tolist()
-
-    def waits(self) -> tuple[list[int], list[int], int]:
-        """Return the keys that wait for a window and for a batch, and the windows drawn from."""
-        waits = self.door._parts.pipeline.cursor.buffer
-        waiting, chosen = (
-            [key for rows in queue for key in rows.batch.tolist()]
-            for queue in (waits.waiting, waits.chosen)
-        )
-        return waiting, chosen, waits.windows
-
-
-def test_windows_that_are_drawn_from_at_once_leave_the_state_as_one_by_one(monkeypatch):
-    def course(together: bool) -> list[object]:
-        small = Small()
-        if not together:
-            monkeypatch.setattr(small.door._parts.index_buffer, "_windows", None)
-        return [(batch, small.waits()) for _ in range(4) for batch in small.batches()]
-
-    drawn = []
-    original = SelectionBuffer._draw_windows
-    monkeypatch.setattr(
-        SelectionBuffer,
-        "_draw_windows",
-        lambda self, draw, window: (
-            drawn.append(self.state.candidates),
-            original(self, draw, window),
-        )[1],
-    )
-    one_by_one = course(together=False)
-    assert not drawn
-    assert course(together=True) == one_by_one
-    assert {candidates // 8 for candidates in drawn} >= {3}
 
 
 def test_what_is_drawn_ahead_keeps_its_own_weights():

@@ -12,6 +12,7 @@ from fixture_doors import (
     select,
     selective,
 )
+from fixture_training import STRATEGIES, Training
 from torch.utils.data import DataLoader, RandomSampler, SubsetRandomSampler
 
 import selective_backprop as sb
@@ -147,16 +148,18 @@ def test_the_length_of_an_epoch_that_is_to_go_on_is_that_of_its_beginning():
             _, selection = next(epoch)
             door.record(selection, torch.rand(len(selection.indices)) ** 6)
 
-    door = make()
+    door, saves = make(), []
     for _ in range(3):
         foreseen, epoch = len(door), iter(door)
+        saves.append((door.state_dict(), foreseen))
         train(door, foreseen)
         assert next(epoch, None) is None
     foreseen, epoch = len(door), iter(door)
     train(door, 5)
     again = make()
-    again.load_state_dict(door.state_dict())
-    assert len(again) == foreseen
+    for state, expected in ((door.state_dict(), foreseen), *saves, (door.state_dict(), foreseen)):
+        again.load_state_dict(state)
+        assert len(again) == expected
     epoch = iter(again)
     train(again, foreseen - 5)
     assert next(epoch, None) is None
@@ -164,6 +167,19 @@ def test_the_length_of_an_epoch_that_is_to_go_on_is_that_of_its_beginning():
     other.load_state_dict(door.state_dict())
     other.set_epoch(20)  # when every loss is too old
     assert len(other) == len(list(other)) != foreseen
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_asking_for_the_length_changes_nothing(name):
+    def make():
+        return Training(STRATEGIES[name], sampler=RandomSampler(range(40)), trains=2)
+
+    training = make()
+    expected = [training.epoch() for _ in range(5)]
+    training = make()
+    for batches in expected:
+        length(training.door)
+        assert training.epoch(after=lambda: length(training.door)) == batches
 
 
 def test_the_length_is_that_of_the_indices_a_sampler_is_given():

@@ -27,7 +27,7 @@ def test_what_is_no_data_loader_is_refused_with_how_to_make_it_one(thing):
 
 def test_a_wrapped_loader_is_not_wrapped_again():
     door = select(DataLoader(Numbered(8), 4), selective())
-    with unhooked(), pytest.raises(sb.LoaderError, match="already a SelectiveLoader"):
+    with unhooked(), pytest.raises(sb.LoaderError, match="is a SelectiveLoader"):
         select(door, selective())
 
 

@@ -236,7 +236,7 @@ def test_a_loop_with_the_lines_of_auto_skips_what_is_learned():
     assert stats.kept < 0.7 * stats.candidates
 
 
-def test_the_loop_of_progressive_resolution_halves_images_for_a_third_of_training():
+def test_the_loop_of_progressive_resolution_halves_images_for_two_thirds_of_the_epochs():
     (loop,) = examples_of("adds-up")
     data = torch.utils.data.TensorDataset(torch.randn(48, 1, 8, 8), torch.randint(0, 3, (48,)))
     model = torch.nn.Sequential(
@@ -261,7 +261,7 @@ def test_the_loop_of_progressive_resolution_halves_images_for_a_third_of_trainin
     }
     for _ in range(3):
         exec(loop, names)
-    assert sides == [4, 4, *[8] * 7]  # progress counts the batch that has arrived
+    assert sides == [*[4] * 5, *[8] * 4]  # progress counts the batch that has arrived
 
 
 def test_a_picture_is_the_same_each_time_with_its_words_as_text(tmp_path):

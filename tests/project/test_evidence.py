@@ -6,10 +6,12 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
+from statistics import median
 
 import pytest
 
-from reproductions.auto.results import judged
+from benchmarks.pages import made_by
+from reproductions.auto.results import Results, judged
 
 ROOT = Path(__file__).parents[2]
 spec = importlib.util.spec_from_file_location("evidence", ROOT / "docs" / "evidence.py")
@@ -30,6 +32,11 @@ def test_every_table_is_the_one_its_records_give(page):
 
 def test_pages_have_tables_of_records():
     assert {"README.md", "auto.md", "jobs.md", "measured.md"} <= {page.name for page in WITH_TABLES}
+
+
+def test_where_the_program_behind_a_table_is_gone_the_table_says_so():
+    assert made_by(["scripts/bench tokens"]) == "Made by `scripts/bench tokens`\n"
+    assert made_by(["benchmarks/gone.py"]) == "Made at that commit by `benchmarks/gone.py`\n"
 
 
 def test_the_readme_shows_the_lines_in_which_the_examples_differ():
@@ -89,6 +96,60 @@ def test_what_is_said_of_single_jobs_is_on_record():
     assert f"{hundred[0]} and {hundred[1]} points on CIFAR-100" in page
     assert f"gains {hundred[2]} and {hundred[3]} points on CIFAR-100, and {short}" in page
     assert {job.verdict for job in both if job.results is coloured} == {"level"}
+
+
+def test_what_is_said_of_cpu_time_is_on_record():
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    page = " ".join((ROOT / "docs" / "auto.md").read_text(encoding="utf-8").split())
+
+    def more(stage, arm, start=""):
+        jobs = judged(evidence.results_of(stage), arm, Results.gain_in_time)  # that can be timed
+        jobs = [job for job in jobs if job.title.startswith(start)]
+        pairs = ((job.results, job.length) for job in jobs)
+        times = [each.seconds(arm, at) / each.seconds("traditional", at) for each, at in pairs]
+        return jobs, times
+
+    halved, times = more("instead", evidence.SMALLER)
+    assert (f"{min(times):.1f}", f"{max(times):.1f}") == ("1.2", "1.6")
+    assert "took 1.2 to 1.6 times the CPU time" in readme
+    gain = [job for job in halved if job.verdict == "gains"]
+    assert len(gain) == 4
+    assert {job.results.workload.recipe.data for job in gain} == {"cifar100"}
+    low, high = min(-job.gain.mean for job in gain), max(-job.gain.mean for job in gain)
+    assert f"gains {low:.1f} to {high:.1f} points on CIFAR-100" in page
+    fashion, _ = more("instead", evidence.SMALLER, "Fashion")
+    assert {job.verdict for job in fashion} == {"loses"}
+    assert "loses {1} and {0} points".format(*(f"{j.gain.mean:.1f}" for j in fashion)) in page
+    _, coloured = more("instead", evidence.SMALLER, "CIFAR-10, 20 % wrong")
+    assert (f"{min(coloured):.1f}", f"{max(coloured):.1f}") == ("1.4", "1.5")  # docs/adds-up.md
+    for stage in ("confirm", "instead"):
+        assert f"{median(more(stage, 'auto')[1]):.1f}" == "1.1"
+    assert 1.2 < median(more("instead", "auto+smoothing-0.3")[1]) < 1.3
+    assert "a tenth more CPU time than plain training" in readme
+    assert "and with label smoothing a quarter more" in page
+
+
+def test_what_is_said_of_seeds_rates_and_estimates_is_on_record():
+    measured, page = (
+        " ".join((ROOT / "docs" / name).read_text(encoding="utf-8").split())
+        for name in ("measured.md", "auto.md")
+    )
+    found = evidence.results_of("instead")
+    jobs = [each.of("auto", length).seed.nunique() for each in found for length in each.lengths]
+    assert f"with five in the development and in {jobs.count(5)} of the [{len(jobs)}" in measured
+    for stage, words in (("instead", "one case of six"), ("confirm", "of nine in the")):
+        rates = [
+            tuned.rate / each.workload.recipe.learning_rate
+            for each in evidence.results_of(stage)
+            for tuned in each.rates.values()
+        ]
+        limits = sum(min(rate, 1 / rate) == 1 / 8 for rate in rates)
+        assert round(len(rates) / limits) == {"instead": 6, "confirm": 9}[stage]
+        assert words in measured
+    (hundred,) = (each for each in found if each.workload.title == "CIFAR-100, 20 % wrong")
+    shares = [meters.get("wrong_labels") for meters in hundred.runs.meters]
+    known = [share for share in shares if share is not None]
+    assert f"gives {100 * min(known):.0f} to {100 * max(known):.0f} %" in page
 
 
 def test_what_is_said_of_a_residual_net_is_on_record():

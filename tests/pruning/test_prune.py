@@ -1,5 +1,6 @@
 """Pruning a data set by its scores: what is kept, what is refused, and what is warned of."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -38,6 +39,8 @@ def test_the_subset_says_where_it_comes_from_and_what_it_cost():
     [
         ({"keep": 0.5, "labels": torch.tensor([0, 1])}, "of 3 .*torch.int64"),
         ({"keep": 0.5, "labels": torch.zeros(3)}, "got torch.float32"),
+        ({"keep": 0.5, "labels": ["cat", "dog", "cat"]}, "got list"),
+        ({"keep": 0.5, "labels": [[0], [1, 2], [3]]}, "got list"),
     ],
 )
 def test_an_option_that_cannot_be_followed_is_refused_and_none_is_ignored(options, message):
@@ -68,9 +71,10 @@ def test_the_highest_are_kept_and_at_least_one_of_any_numbers(scores, keep, kept
     assert sb.prune(torch.tensor(scores), keep).indices.tolist() == kept
 
 
-def test_classes_of_which_nothing_is_left_are_named_and_ten_at_most():
+@pytest.mark.parametrize("kind", [torch.tensor, np.array, list])
+def test_classes_of_which_nothing_is_left_are_named_and_ten_at_most(kind):
     scores = torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0])
-    labels = torch.tensor([7, 7, 3, 3, 8])
+    labels = kind([7, 7, 3, 3, 8])
     with pytest.warns(sb.SelectionWarning, match="class 3, 8 "):
         sb.prune(scores, 0.4, labels=labels)
     with pytest.warns(sb.SelectionWarning, match=r"class 1, 2, 3.*, 10 .*5"):

@@ -3,7 +3,6 @@
 import itertools
 from fractions import Fraction
 
-import numpy as np
 import pytest
 import reference
 import torch
@@ -14,12 +13,8 @@ import selective_backprop as sb
 from selective_backprop._sampling.draws import (
     _take_points,
     draw_coins,
-    draw_exactly_on_host,
     draw_uniformly,
-    draw_windows_on_host,
     tilt_on_device,
-    tilt_on_host,
-    tilt_windows_on_host,
     with_room,
 )
 
@@ -223,40 +218,3 @@ def test_what_a_device_does_is_what_the_host_does(window, seed):
 def test_the_reference_itself_solves_for_odds_that_sum_to_the_count():
     odds = reference.inclusion_odds([Fraction(part) for part in (50, 9, 4, 1, 0)], 3)
     assert odds == [1, 1, Fraction(4, 5), Fraction(1, 5), 0]
-
-
-@given(
-    st.integers(1, 40).flatmap(
-        lambda size: st.tuples(
-            st.lists(
-                st.lists(
-                    st.one_of(st.floats(0, 1), st.sampled_from([0.0, 1.0, 1e-17])),
-                    min_size=size,
-                    max_size=size,
-                ),
-                min_size=1,
-                max_size=5,
-            ),
-            st.integers(1, size),
-        )
-    ),
-    seeds,
-)
-def test_windows_that_are_drawn_together_are_drawn_as_one_by_one(case, seed):
-    probabilities, count = np.array(case[0]), case[1]
-    odds = tilt_windows_on_host(probabilities, count)
-    alone = np.stack([tilt_on_host(row, count) for row in probabilities])
-    assert odds.tobytes() == alone.tobytes()
-    numbers = range(len(odds))
-    rows = draw_windows_on_host(odds, count, [generator(seed + number) for number in numbers])
-    for number in numbers:
-        one = draw_exactly_on_host(odds[number], count, generator(seed + number))
-        assert rows[number].tolist() == one.tolist()
-
-
-def test_a_window_that_would_lose_or_gain_a_row_by_rounding_is_drawn_as_alone():
-    odds = np.full((40, 10), 0.25)  # their sum is two and a half
-    generators = [generator(seed) for seed in range(40)]
-    rows = draw_windows_on_host(odds, 3, generators)
-    alone = [draw_exactly_on_host(odds[0], 3, generator(seed)).tolist() for seed in range(40)]
-    assert rows.tolist() == alone

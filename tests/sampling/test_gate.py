@@ -44,10 +44,12 @@ def test_the_gain_is_the_papers_tau(scores):
         ([0.0, 0.0, 0.0, 3.0], 2.0),
         ([-5.0, -1.0, 0.0, 3.0], 2.0),
         ([math.inf, 0.0, 0.0, 3.0], 2.0),
+        ([1e155, 0.0, 0.0, 3.0], 2.0),
     ],
 )
 def test_scores_that_are_no_odds_count_as_none(scores, gain):
-    assert float(_gate.variance_gain(torch.tensor(scores))) == pytest.approx(gain)
+    scores = torch.tensor(scores, dtype=torch.float64)
+    assert float(_gate.variance_gain(scores)) == pytest.approx(gain)
 
 
 @given(st.lists(SCORES, max_size=30), st.sampled_from([0.0, 0.5, 0.9]))

@@ -11,6 +11,7 @@ from fixture_doors import cross_entropies as losses
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
+from unhooked import unhooked
 
 import selective_backprop as sb
 
@@ -116,6 +117,26 @@ def test_the_selection_pass_is_compiled_once_for_batches_of_one_size():
     for _ in range(4):
         running.score(BATCH, None)
         exact.score(BATCH, None)
+    assert counted["unique_graphs"] == before + 1
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # which the compiler reads
+@pytest.mark.parametrize("strategy", [sb.traditional(), sb.auto()], ids=lambda each: each.name)
+def test_a_step_is_compiled_once_whatever_the_loaders_loss_records(strategy):
+    model, counted = fresh_net(), torch._dynamo.utils.counters["stats"]
+    loader = sb.SelectiveLoader(
+        DataLoader(fixture_data(), 4), model, nn.CrossEntropyLoss(), strategy, quiet=True
+    )
+    loss_fn, before = loader.loss_fn, counted["unique_graphs"]
+
+    @compiled
+    def step(inputs: Tensor, targets: Tensor) -> None:
+        loss_fn(model(inputs), targets).backward()
+
+    with unhooked():
+        for _ in range(2):
+            for inputs, targets in loader:
+                step(inputs, targets)
     assert counted["unique_graphs"] == before + 1
 
 

@@ -91,6 +91,16 @@ def test_a_wrapped_model_is_scored_without_its_wrapper():
     assert torch.equal(scores, losses(model, BATCH).detach())
 
 
+@pytest.mark.usefixtures("lone_rank")
+def test_a_wrapper_inside_the_model_broadcasts_no_buffers_and_still_owes_them(monkeypatch):
+    wrapped, sent = DistributedDataParallel(net()), []
+    monkeypatch.setattr(wrapped, "_sync_buffers", lambda: sent.append(torch.is_grad_enabled()))
+    model = nn.Sequential(wrapped)
+    start(model).score(BATCH, INDICES)
+    model(BATCH[0])
+    assert sent == [True]
+
+
 def test_forward_hooks_run():
     model, seen = net(), []
     model.register_forward_hook(lambda *_: seen.append(torch.is_grad_enabled()))

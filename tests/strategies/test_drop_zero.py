@@ -73,7 +73,6 @@ def test_what_is_known_of_prompts_is_saved_and_resumed(epochs):
     for _ in range(epochs):
         whole.epoch(spread)
     resumed.door.load_state_dict(whole.door.state_dict())
-    resumed.sampler.generator.set_state(whole.sampler.generator.get_state())
     for _ in range(4):
         assert resumed.epoch(spread) == whole.epoch(spread)
 

@@ -6,6 +6,7 @@ import inspect
 import operator
 import types
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -13,9 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, nll_loss
+from torch.nn.functional import cross_entropy, logsigmoid, nll_loss
 
 from selective_backprop._core.errors import ConfigurationError, LossError, warn
+from selective_backprop._core.isolation import KeptBuffers, kept_random_streams
 from selective_backprop._core.types import Float, LossesOf, OutputsOf, Scores
 
 LossFunction = Callable[..., Any]
@@ -145,9 +147,9 @@ def excess_losses(
 
 
 def _excess_of_labels(
-    loss_fn: LossFunction, losses: Tensor, targets: Any
+    loss_fn: LossFunction | None, losses: Tensor, targets: Any
 ) -> Float[Tensor, "*position"]:
-    """Return what `excess_losses` returns for binary cross-entropies."""
+    """Return what `excess_losses` returns for binary cross-entropies; None is a plain one."""
     loss_fn = _uncompiled(loss_fn)
     bound = isinstance(loss_fn, functools.partial)
 
@@ -163,6 +165,7 @@ def _excess_of_labels(
     weight = option("weight")
     scale = (weight * total).clamp(min=torch.finfo(losses.dtype).tiny)
     excess = ((losses - weight * lowest) / scale).clamp(min=0.0)
+    excess = excess.where(total == total, losses)  # a target that is NaN may be masked
     return excess.sum(1) if excess.ndim == 2 else excess
 
 
@@ -218,35 +221,49 @@ def least_entropies(targets: Any, rows: int) -> Tensor | float:
     return -(torch.xlogy(yes, yes) + torch.xlogy(no, no)).mean(1)
 
 
-def warn_of_own_loss(loss_fn: LossFunction, losses: Any, outputs: Any, targets: Any) -> None:
-    """Warn if a loss that the user wrote is no cross-entropy of outputs and their classes.
+def examine_own_loss(loss_fn: LossFunction, losses: Any, outputs: Any, targets: Any) -> bool:
+    """Return whether a loss that the user wrote is a cross-entropy of yes-or-no labels.
 
-    This is checked by the numbers, if outputs are `[row, class, ...]`, targets are classes,
-    `[row, ...]`, and each target has its own loss. The CPU waits for the GPU.
+    Warn if it is no cross-entropy. This is checked by the numbers, if outputs and losses have the
+    shape of the labels, or if outputs are `[row, class, ...]`, targets are classes, `[row, ...]`,
+    and losses have the shape of either. The CPU waits for the GPU.
     """
     tensors = all(isinstance(each, Tensor) for each in (losses, outputs, targets))
-    known = _name_of(loss_fn)[0] in _OF_CLASSES | _OF_LABELS
-    if known or not tensors or outputs.ndim < 2 or outputs.shape[1] < 2:
-        return
-    if targets.is_floating_point() or not targets.shape == losses.shape == outputs[:, 0].shape:
-        return
-    classes = (targets >= 0) & (targets < outputs.shape[1])  # False for ignored positions
-    hit = targets.where(classes, 0).long().unsqueeze(1)
-    found, given = losses[classes].float(), outputs.float()
+    if not tensors or _name_of(loss_fn)[0] in _OF_CLASSES | _OF_LABELS:
+        return False
+    given, tiny = outputs.float(), torch.finfo(torch.float32).tiny
+    labels = losses.shape == outputs.shape == targets.shape
+    several = outputs.ndim > 1 and outputs.shape[1] > 1 and not targets.is_floating_point()
+    classes = several and targets.shape == outputs[:, 0].shape
+    # Outputs are logits or, if the model ends in a sigmoid or softmax, probabilities.
+    if labels:
+        yes, clamped = targets.float(), given.clamp(0.0, 1.0)
+        kept = ~yes.isnan()  # NaN for unknown labels
+        sure = logsigmoid(given), clamped.clamp(min=tiny).log()
+        unsure = logsigmoid(-given), (1.0 - clamped).clamp(min=tiny).log()
+        known = [-yes * one - (1.0 - yes) * other for one, other in zip(sure, unsure, strict=True)]
+    elif classes and losses.shape == targets.shape:
+        kept = (targets >= 0) & (targets < outputs.shape[1])  # False for ignored positions
+        hit = targets.where(kept, 0).long().unsqueeze(1)
+        likelies = given.log_softmax(1), given.clamp(min=tiny).log()
+        known = [-likely.gather(1, hit).squeeze(1) for likely in likelies]
+    elif classes and losses.shape == outputs.shape:
+        known = []
+    else:
+        return False
     rounding = max(1e-3, *(16 * torch.finfo(each.dtype).eps for each in (losses, outputs)))
-    # Outputs are logits or, if the model ends in a softmax, probabilities.
-    for likely in (given.log_softmax(1), given.clamp(min=torch.finfo(given.dtype).tiny).log()):
-        entropies = -likely.gather(1, hit).squeeze(1)[classes]
-        if torch.allclose(found, entropies, rtol=rounding, atol=rounding):
-            return
+    for entropies in known:
+        if torch.allclose(losses[kept].float(), entropies[kept], rtol=rounding, atol=rounding):
+            return labels
     warn(
-        "the loss function returns no cross-entropies of these outputs and classes, but the "
-        "strategy takes exp(-loss) for the probability of the class. If your loss adds label "
-        "smoothing or class weights, pass these to torch.nn.CrossEntropyLoss instead: what they "
-        "add is then not recorded. With another loss, pass with_selection=True to the loader, "
-        "train on (selection.weights * losses).mean(), and call "
+        "the loss function returns no cross-entropies of these outputs and targets, but the "
+        "strategy takes exp(-loss) for the probability of the targets. If your loss adds label "
+        "smoothing or weights, pass these to torch.nn.CrossEntropyLoss or BCEWithLogitsLoss "
+        "instead: what they add is then not recorded. With another loss, pass with_selection=True "
+        "to the loader, train on (selection.weights * losses).mean(), and call "
         "loader.record(selection, cross_entropies)"
     )
+    return False
 
 
 def class_weights(loss_fn: LossFunction) -> Tensor | None:
@@ -297,9 +314,10 @@ def check_losses(losses: Any, candidates: int | None) -> Tensor:
         raise LossError(f"a tensor of losses is needed, got {type(losses).__name__}. {ADVICE}")
     if losses.ndim == 0:
         raise LossError(
-            f"the loss is a scalar; one loss per example is needed. {ADVICE} If the loss compares "
-            "the examples of a batch, as a contrastive loss does, let losses= return the term that "
-            "each example adds to it: its row of the cross-entropy of similarities."
+            f"the loss is a scalar; one loss per example is needed. {ADVICE} If you wrote the loss "
+            "function, let it return one loss per example, and take the mean in your loop. If the "
+            "loss compares the examples of a batch, as a contrastive loss does, let losses= return "
+            "the term that each example adds to it: its row of the cross-entropy of similarities."
         )
     if losses.ndim > 1 or candidates not in (None, losses.shape[0]):
         examples = "" if candidates is None else f" for a batch of {candidates} examples"
@@ -314,6 +332,8 @@ def check_losses(losses: Any, candidates: int | None) -> Tensor:
             f"the losses have shape {tuple(losses.shape)}{examples}; one loss per example is "
             f"needed. {ADVICE}{several}"
         )
+    if type(losses) is not Tensor:  # so that states hold no subclass
+        losses = losses.as_subclass(Tensor)
     return losses if losses.is_floating_point() else losses.float()
 
 
@@ -358,14 +378,14 @@ def error_norms(outputs: Any, targets: Any) -> Scores:
 class UnreducedLoss:
     """A loss function that returns one loss per position, and what its reduction would do."""
 
-    loss_fn: LossFunction  # the user's, which may reduce
     function: LossFunction  # does not reduce if it is called with `options`
     options: dict[str, Any]
     reduction: str | None  # the user's `reduction`; None if there is none
     ignored: int | None  # `ignore_index`: the target that is left out
     weights: Tensor | None  # of classes
     shifted: bool  # whether the lowest loss may be above 0 if targets are classes
-    both: tuple[Any, Any]  # the given function and the unreduced one
+    given: Any  # the user's, not compiled
+    counts: bool  # whether a call may change it
     holders: Sequence[Mapping[str, Any]]  # where both keep their settings
     held: list[Any] | None  # their types and settings; None if changes cannot be seen
 
@@ -393,28 +413,34 @@ class UnreducedLoss:
         elif not isinstance(function, nn.Module) and "reduction" in parameters:
             options = {"reduction": "none"}
         weights = class_weights(function)
-        both = function, unreduced
+        counts = isinstance(function, nn.Module) or unreduced is not function
         compiled = getattr(loss_fn, "_modules", {})  # a compiled loss holds the function there
         holders = [compiled, *_holders(function), *_holders(unreduced)]
-        held = [*map(type, both), *chain.from_iterable(map(VALUES, holders))]
+        held = [type(function), type(unreduced), *chain.from_iterable(map(VALUES, holders))]
         return cls(
-            loss_fn,
             unreduced,
             options,
             option("reduction", str),
             option("ignore_index", int),
             weights,
             weights is not None or label_smoothing(function) > 0,
-            both,
+            function,
+            counts and not is_plainly_torchs(function),
             holders,
             held if _shows_changes(function) else None,
         )
 
     def of_positions(self, outputs: Any, targets: Any) -> Any:
-        """Return unreduced losses, `[candidate, ...]`, or whatever else the loss returns."""
+        """Return unreduced losses, `[candidate, ...]`, or whatever else the loss returns.
+
+        What the loss counts is kept if gradients are on, and forgotten if they are off.
+        """
         tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
+        trains = torch.is_grad_enabled()
+        scores = self.counts and not trains and isinstance(self.given, nn.Module)
         try:
-            losses = self.function(outputs, targets, **self.options)
+            with KeptBuffers(self.given).kept() if scores else nullcontext():
+                losses = self.function(outputs, targets, **self.options)
         except (RuntimeError, ValueError) as error:
             if tensors and outputs.ndim > 2 and outputs.shape[:-1] == targets.shape:
                 error.add_note(
@@ -425,10 +451,23 @@ class UnreducedLoss:
             elif tensors and outputs.shape == (len(targets), 1) and targets.ndim == 1:
                 error.add_note(f"If your loop squeezes the outputs, pass {SQUEEZED}")
             raise
+        if self.counts and trains and self.function is not self.given:
+            vars(self.given).update({**vars(self.function), "reduction": self.reduction})
         rows = tensors and isinstance(losses, Tensor) and losses.ndim
         if rows and losses.shape not in (targets.shape, outputs.shape):
             _refuse_crossed_rows(losses, outputs, targets)
         return losses
+
+    def probe(self, outputs: Any, targets: Any) -> Any:
+        """Return what the given loss returns, but leave no trace in it or in random streams."""
+        given = self.given if self.function is self.given else copy.copy(self.given)
+        # the function in a compiled one, which would be compiled again
+        given = getattr(given, "_torchdynamo_orig_callable", given)
+        device = outputs.device if isinstance(outputs, Tensor) else None
+        kept = KeptBuffers(given).kept() if isinstance(given, nn.Module) else nullcontext()
+        with kept_random_streams(device), kept:
+            found = given(outputs, targets)
+        return found.detach() if isinstance(found, Tensor) else found
 
     def reduce(self, losses: Tensor, targets: Any) -> Tensor:
         """Return the losses of positions, `[row, ...]`, reduced as the given loss reduces them.
@@ -504,6 +543,7 @@ class ExampleLosses:
     outputs: OutputsOf | None = None
     excess: bool = False
     _checked: bool = field(default=False, init=False, repr=False)
+    _labels: bool = field(default=False, init=False, repr=False)  # own loss of yes-or-no labels
     _latest: UnreducedLoss | None = field(default=None, init=False, repr=False)
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
@@ -521,8 +561,10 @@ class ExampleLosses:
                 self._checked = True
                 each = average_examples(losses, targets, loss.ignored)
                 check_own_entropies(self.loss_fn, each, targets)
-                warn_of_own_loss(self.loss_fn, losses, outputs, targets)
-            if loss.shifted or (isinstance(targets, Tensor) and targets.is_floating_point()):
+                self._labels = examine_own_loss(self.loss_fn, losses, outputs, targets)
+            if self._labels:
+                losses = _excess_of_labels(None, losses, targets)
+            elif loss.shifted or (isinstance(targets, Tensor) and targets.is_floating_point()):
                 losses = excess_losses(self.loss_fn, losses, outputs, targets)
         if isinstance(losses, Tensor) and losses.ndim == 1:
             return losses
@@ -533,7 +575,8 @@ class ExampleLosses:
         """The loss function as it is now, unreduced."""
         latest = self._latest
         if latest is not None and latest.held is not None:
-            held = [*map(type, latest.both), *chain.from_iterable(map(VALUES, latest.holders))]
+            types = type(latest.given), type(latest.function)
+            held = [*types, *chain.from_iterable(map(VALUES, latest.holders))]
             if len(held) == len(latest.held) and all(map(operator.is_, held, latest.held)):
                 return latest
         self._latest = latest = UnreducedLoss.of(self.loss_fn)

@@ -52,6 +52,8 @@ def pack_batch(batch: Any, path: str = "") -> Any:
         others |= getattr(batch, "__dict__", {})
         if isinstance(batch, UserDict):
             del others["data"]
+        if "_encodings" in others:  # of Transformers' BatchEncoding; they cannot be saved
+            others["_encodings"] = None
         parts = pack_all([("", dict(batch)), ("", others)])
         return "mapping", _type_name(path, kind), (), parts
     if isinstance(batch, type):  # such as the default factory of a defaultdict

@@ -74,7 +74,20 @@ class Structure:
         else:  # a shallow copy would share the items with the batch
             clone = copy.deepcopy(batch, {id(value): value for value in batch.values()})
         clone.update(named)
+        if hasattr(clone, "_encodings"):  # of the rows that Transformers' BatchEncoding had before
+            clone._encodings = None
         return clone
+
+    def derived(self, batch: Any) -> list[Any]:
+        """Return the fields of a batch's dataclasses that their `__init__` does not take."""
+        kind = self.kind
+        if kind is None:
+            return []
+        fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+        found = [getattr(batch, field.name, None) for field in fields if not field.init]
+        for part, value in zip(self.parts, _values(batch, self.keys), strict=True):
+            found += part.derived(value)
+        return found
 
     def flatten_alike(self, batch: Any, path: str = "") -> list[Any]:
         """Return the leaves of a batch whose containers differ at most in type and order."""
@@ -237,8 +250,9 @@ def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
                 )
             where = _name(first) if expected is None else "the list of indices that was loaded"
             raise BatchError(
-                f"{_name(path)} has {size} rows, but {where} has {count}. If it belongs "
-                f"to the batch as a whole, pass whole={{{path!r}}}."
+                f"{_name(path)} has {size} rows, but {where} has {count}. The collate function "
+                "must return one row for each example, on the first axis, and leave out no "
+                f"example. If the item has no rows, as a vocabulary, pass whole={{{path!r}}}."
             )
     return count
 
@@ -255,17 +269,23 @@ def check_layout(batch: Any, layout: Layout) -> None:
                 f"({type(batch).__name__}) are {', '.join(map(repr, found)) or 'none'}"
             )
     try:
-        again = list_leaves(structure.rebuild(batch, iter(leaves)))
+        rebuilt = structure.rebuild(batch, iter(leaves))
     except (TypeError, ValueError) as error:  # such as a dataclass with an `InitVar`
         raise BatchError(
             f"a batch of {type(batch).__name__} cannot be put together from its parts: {error}"
         ) from error
-    for path, leaf, new in zip(found, leaves, again, strict=True):
+    for path, leaf, new in zip(found, leaves, list_leaves(rebuilt), strict=True):
         if not _is_same(leaf, new):
             raise BatchError(
                 f"{_name(path)} changes when its dataclass is made again from its own fields, as "
                 "happens whenever rows are taken from a batch. Change it in the collate function "
                 "instead of in __post_init__"
+            )
+    for value, new in zip(structure.derived(batch), structure.derived(rebuilt), strict=True):
+        if isinstance(value, Tensor) and not (isinstance(new, Tensor) and _is_same(value, new)):
+            raise BatchError(
+                "a dataclass of the batch has a field with init=False whose tensor its __init__ "
+                "does not make, so it would be lost when rows are taken. Remove init=False"
             )
 
 
@@ -295,7 +315,7 @@ def join_rows(
 
     `rows` holds the positions of the wanted rows of each batch; None takes all rows, of one batch
     or of all. Only the wanted rows are copied, each once, into a tensor of the same memory format.
-    Leaves that belong to a batch as a whole are taken from the first batch.
+    Leaves that belong to a batch as a whole must be equal in all batches.
     """
     wanted = [None] * len(batches) if rows is None else list(rows)
     structure = flatten(batches[0], first := [])
@@ -307,7 +327,9 @@ def join_rows(
     joined = []
     for path, *pieces in zip(structure.paths, *columns, strict=True):
         whole = path in layout.whole
-        joined.append(pieces[0] if whole else _join_leaves(path, pieces, wanted, layout))
+        joined.append(
+            _join_wholes(path, pieces) if whole else _join_leaves(path, pieces, wanted, layout)
+        )
     return structure.rebuild(batches[0], iter(joined))
 
 
@@ -318,7 +340,7 @@ def _join_leaves(
         _agree(path, [_kind(leaf) for leaf in leaves])
         # not only the first leaf: it may be the empty list of a batch without rows
         if all(_length(path, leaf) is None for leaf in leaves):
-            return leaves[0]
+            return _join_wholes(path, leaves)
         if isinstance(leaves[0], (list, tuple)):
             joined: list[Any] = []
             for leaf, take in zip(leaves, rows, strict=True):
@@ -331,6 +353,30 @@ def _join_leaves(
     return np.concatenate(
         [leaf if take is None else leaf[take.numpy(force=True)] for leaf, take in arrays]
     )
+
+
+def _join_wholes(path: str, leaves: Sequence[Any]) -> Any:
+    """Return what belongs to each batch as a whole, if it is equal in all batches."""
+    first, *others = leaves
+    # Parts of one batch share the object. Only another object on a GPU makes the CPU wait.
+    if not all(leaf is first or _are_equal(first, leaf) for leaf in others):
+        raise BatchError(
+            f"rows of several batches are joined, but {_name(path)} has no rows, and differs "
+            "between the batches. Let the collate function return one row of it for each example, "
+            "or leave it out and compute it in your loop"
+        )
+    return first
+
+
+def _are_equal(leaf: Any, other: Any) -> bool:
+    if isinstance(leaf, Tensor) and isinstance(other, Tensor):
+        plain = leaf.layout is other.layout is torch.strided and not leaf.is_nested
+        return plain and _is_same(leaf, other)
+    if type(leaf) is not type(other) or isinstance(leaf, PackedSequence):
+        return False
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        return np.array_equal(leaf, other)
+    return (leaf == other) is True
 
 
 def _stack_at_once(leaves: Sequence[Any]) -> bool:
@@ -409,7 +455,8 @@ def _pad_to_equal(path: str, leaves: Sequence[Any], layout: Layout) -> Sequence[
 def _kind(leaf: Any) -> str:
     """Return a leaf's kind in words; only leaves of one kind can be joined."""
     if isinstance(leaf, (Tensor, np.ndarray)):
-        return f"a {type(leaf).__name__} {'with rows' if leaf.ndim else 'of one number'}"
+        kind = "Tensor" if isinstance(leaf, Tensor) else "ndarray"  # rows lose their subclass
+        return f"a {kind} {'with rows' if leaf.ndim else 'of one number'}"
     return "a list of rows" if isinstance(leaf, (list, tuple)) else "a single value"
 
 
@@ -436,7 +483,7 @@ def _length(path: str, leaf: Any) -> int | None:
     if isinstance(leaf, PackedSequence):
         raise BatchError(
             f"{_name(path)} is a PackedSequence, from which rows cannot be taken. Let the model "
-            f"pack its inputs, or pass whole={{{path!r}}}."
+            "pack its inputs."
         )
     if isinstance(leaf, (list, tuple)):
         return len(leaf) or None
@@ -444,8 +491,8 @@ def _length(path: str, leaf: Any) -> int | None:
         return None
     raise BatchError(
         f"{_name(path)} is a {type(leaf).__name__}, from which rows cannot be taken. Let the "
-        "collate function return tensors in tuples, lists or mappings, or pass "
-        f"whole={{{path!r}}}."
+        "collate function return tensors in tuples, lists or mappings. If it has no rows, or your "
+        f"strategy chooses examples before they are loaded, as auto does, pass whole={{{path!r}}}."
     )
 
 

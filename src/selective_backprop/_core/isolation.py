@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
-from selective_backprop._core.errors import warn
+from selective_backprop._core.errors import ConfigurationError, warn
 
 Modules: TypeAlias = Sequence[nn.Module]
 BUFFERS = attrgetter("_buffers")
@@ -188,6 +188,9 @@ class KeptBuffers:
     has ended; from then on, only those that a pass has changed. If a larger buffer first changes
     later, it keeps its new values, and a warning says so. A change through `.data` is seen only in
     saved buffers.
+
+    DDP inside the model broadcasts no buffers during the pass: the other ranks may run none, and
+    DDP would leave out its next broadcast.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -197,6 +200,11 @@ class KeptBuffers:
 
     def _find(self, modules: Modules) -> None:
         """Take note of the model's buffers."""
+        if any(isinstance(each, torch.jit.ScriptModule) for each in modules):
+            raise ConfigurationError(
+                "the buffers of a torch.jit.ScriptModule cannot be restored after a scoring pass. "
+                "Pass the module that it was made of, which has the same weights"
+            )
         self._places = _places(modules)
         # These also keep the buffers alive, so that no new one can get an old one's address.
         self._held = [_Held.of(module) for module in modules]
@@ -208,6 +216,7 @@ class KeptBuffers:
         ]
         slots = [_Slot.of(*place) for place in found if not is_lazy(place[-1])]
         self._lazy = len(slots) < len(found)
+        self._wrappers = [each for each in modules if isinstance(each, DistributedDataParallel)]
         plain = [slot for slot in slots if slot.original is not slot.buffer]
         self._buffers = [slot.buffer for slot in plain]
         self._originals = [slot.original for slot in plain]
@@ -233,6 +242,7 @@ class KeptBuffers:
         # Taken now, since a pass inside the body may replace them.
         places, held, buffers, originals = self._places, self._held, self._buffers, self._originals
         small, apart, known = self._small, self._apart, self._moving
+        due = [(each, each.require_forward_param_sync) for each in self._wrappers]
         attributes = [*map(dict.copy, map(vars, modules))]
         images = [torch.cat(pieces) for pieces in small.values()]
         versions = [_version(slot.buffer) for slot in apart]
@@ -244,9 +254,13 @@ class KeptBuffers:
         ]
         whole = False
         try:
+            for wrapper, _ in due:
+                wrapper.require_forward_param_sync = False
             yield
             whole = True
         finally:
+            for wrapper, flag in due:
+                wrapper.require_forward_param_sync = flag
             if _places(modules) != places:
                 for each, before in zip(held, attributes, strict=True):
                     each.put_back(before)
@@ -301,7 +315,10 @@ def _restore(pieces: list[Tensor], image: Tensor) -> None:
 
 
 def _is_plain(buffer: Tensor) -> bool:
-    return type(buffer) is Tensor and buffer.layout is torch.strided and not buffer.is_quantized
+    """Return whether a buffer's memory holds its values as they are."""
+    if type(buffer) is not Tensor or buffer.layout is not torch.strided or buffer.is_quantized:
+        return False
+    return not (buffer.is_conj() or buffer.is_neg())
 
 
 def _piece(buffer: Tensor) -> Tensor | None:

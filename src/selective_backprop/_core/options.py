@@ -125,7 +125,7 @@ def check_instance(
         # The message calls an AbstractScorer a "scorer", and other classes by their own names.
         _, _, interface = kind.__name__.partition("Abstract")
         noun = interface.lower() or kind.__name__
-        raise ConfigurationError(f"{name}={value!r} is no {noun}; pass one such as {example}")
+        raise ConfigurationError(f"{name}={value!r:.60} is no {noun}; pass one such as {example}")
 
 
 def settle(specification: object, check: Callable[..., Any], *names: str, **bounds: Any) -> None:

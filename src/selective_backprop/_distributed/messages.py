@@ -13,8 +13,7 @@ from torch import Tensor
 from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._distributed.group import Group
 
-HEAD = 2  # numbers that stand before the scores
-EPOCHS, EXCHANGES = 2**10, 2**19  # an int32 holds both and the status; then both restart at 0
+HEAD = 5  # numbers that stand before the scores: their count, and a `Head`
 
 
 class Status(IntEnum):
@@ -27,23 +26,12 @@ class Status(IntEnum):
 
 
 class Head(NamedTuple):
-    """How far a rank has come, in 31 bits."""
+    """How far a rank has come."""
 
     status: Status
-    epoch: int  # the running epoch's number, modulo 1,024
-    exchanges: int  # exchanges in this epoch before this one, modulo 524,288
-
-    def pack(self) -> int:
-        """Return the head as one number, at least 0."""
-        place = (self.exchanges % EXCHANGES) * EPOCHS + self.epoch % EPOCHS
-        return place * len(Status) + self.status
-
-    @classmethod
-    def unpack(cls, number: int) -> "Head":
-        """Return the head that `pack` turned into this number."""
-        number, status = divmod(number, len(Status))
-        exchanges, epoch = divmod(number, EPOCHS)
-        return cls(Status(status), epoch, exchanges)
+    epoch: int
+    exchanges: int  # exchanges in this epoch before this one
+    drawn: int = 0  # candidate batches since training began
 
     @property
     def place(self) -> tuple[bool, int, int]:
@@ -56,14 +44,14 @@ class Head(NamedTuple):
         return f"is at exchange {self.exchanges} of epoch {self.epoch}"
 
 
-Swapped: TypeAlias = tuple[list[Status], list[Tensor]]  # the statuses and scores of all ranks
+Swapped: TypeAlias = tuple[list[Head], list[Tensor]]  # the heads and scores of all ranks
 
 
 class Exchange:
     """One all-gather of one small message from each rank.
 
-    A message has `rows + 2` numbers of 4 bytes, however few scores there are: the head, the
-    number of scores, and their bits as float32. The host waits for the device once in each
+    A message has `rows + 5` numbers of 4 bytes, however few scores there are: the number of
+    scores, the head, and the scores' bits as float32. The host waits for the device once in each
     exchange, to read the heads. `rows` must be the same on all ranks.
     """
 
@@ -72,7 +60,7 @@ class Exchange:
         self.rows = rows
 
     def swap(self, head: Head, scores: Sequence[Tensor] = ()) -> Swapped:
-        """Send this rank's head and scores, and return all ranks' statuses and scores, in order.
+        """Send this rank's head and scores, and return all ranks' heads and scores, in order.
 
         The scores come in pieces, with at most `rows` scores in all.
         """
@@ -81,25 +69,26 @@ class Exchange:
     def send(self, head: Head, scores: Sequence[Tensor] = ()) -> Callable[[], Swapped]:
         """Begin a `swap`; return a function that waits for it and returns its result."""
         message = torch.zeros(HEAD + self.rows, dtype=torch.int32, device=self.group.device)
-        message[0].fill_(head.pack())
         count = 0
         for piece in scores:
             bits = piece.detach().to(torch.float32).contiguous().view(torch.int32)
             message[HEAD + count : HEAD + count + len(bits)] = bits
             count += len(bits)
-        message[1].fill_(count)
+        numbers = [number % 2**31 for number in (count, *head)]
+        # copied without waiting for the device
+        message[:HEAD].copy_(torch.tensor(numbers, dtype=torch.int32), non_blocking=True)
         return partial(self._read, self.group.send(message, str(head)))
 
     def _read(self, arrive: Callable[[], Tensor]) -> Swapped:
         gathered = arrive()
         numbers = gathered[:, :HEAD].tolist()
-        heads = [Head.unpack(number) for number, _ in numbers]
+        heads = [Head(Status(status), *rest) for _, status, *rest in numbers]
         self._check(heads)
         shared = [
             gathered[rank, HEAD : HEAD + count].view(torch.float32)
-            for rank, (_, count) in enumerate(numbers)
+            for rank, (count, *_) in enumerate(numbers)
         ]
-        return [each.status for each in heads], shared
+        return heads, shared
 
     def _check(self, heads: list[Head]) -> None:
         mine = heads[self.group.rank]

@@ -72,7 +72,8 @@ def assemble(
     shape, window = _sizes(source, strategy, options)
     ranks = find_ranks(options.process_group, options.device)
     skips = options.nonfinite is NonFinite.SKIP
-    collective_forward = has_collective_forward(strategy, options.model, skips, ranks)
+    measured = progress.measured is not None
+    collective_forward = has_collective_forward(strategy, options.model, skips, ranks, measured)
     context = _context(source, strategy, shape, options)
     selector = strategy.selector.start(context)
     scorer = None if strategy.scorer is None else start_scorer(strategy.scorer, context)
@@ -150,7 +151,7 @@ def assemble(
     )
     handshake = None
     if isinstance(ranks, Group) and lockstep is not None:
-        built = {
+        built: dict[str, object] = {
             "strategy": strategy,
             "batch_size": shape.batch_size,
             "window": shape.window,
@@ -172,6 +173,15 @@ def assemble(
             collective_forward=collective_forward,
         )
     return LoaderParts(shape, index_buffer, history, pipeline, length_planner, ranks, handshake)
+
+
+def refuse_if_late(options: LoaderOptions) -> None:
+    """Refuse to go on alone if a process group was formed after the loader was built."""
+    if isinstance(find_ranks(options.process_group, options.device), Group):
+        raise ConfigurationError(
+            "the loader was built before init_process_group(), so it does not know of the other "
+            "processes. Build it afterwards"
+        )
 
 
 def _sizes(source: Source, strategy: Strategy, options: LoaderOptions) -> tuple[Shape, int]:

@@ -4,7 +4,6 @@ from typing import Any
 
 from selective_backprop._core.errors import ConfigurationError, warn
 from selective_backprop._core.options import check_whole
-from selective_backprop._loader.selective_loader import SelectiveLoader
 
 ENDS = "total_steps", "T_max"  # torch's names for the number of steps of a schedule
 
@@ -31,7 +30,8 @@ class CandidateScheduler:
         scheduler: a scheduler of torch, or another object with `step()` and `last_epoch`. Make it
             for the number of batches that your data loader has in all epochs:
             `OneCycleLR(optimizer, 0.1, total_steps=epochs * len(train_loader))`.
-        loader: the `SelectiveLoader` that you train with. Its data loader must have a length.
+        loader: the `SelectiveLoader` or `AcceleratedLoader` that you train with. Its data loader
+            must have a length.
         accumulation: number of batches whose gradients you accumulate for one step, at least 1.
 
     Raises:
@@ -57,7 +57,7 @@ class CandidateScheduler:
         (2, 8)
     """
 
-    def __init__(self, scheduler: Any, loader: SelectiveLoader, *, accumulation: int = 1) -> None:
+    def __init__(self, scheduler: Any, loader: Any, *, accumulation: int = 1) -> None:
         self._accumulation = int(check_whole("accumulation", accumulation))
         name = type(scheduler).__name__
         if name == "ReduceLROnPlateau" or not isinstance(
@@ -81,14 +81,19 @@ class CandidateScheduler:
         self._warned = False
         loader._length_watch.stop()
         self._end = end_of(scheduler)
+        if (handshake := loader._parts.handshake) is not None:
+            handshake.built["steps of the schedule"] = self._end  # with others, ranks would differ
         if self._end is not None and loader.planned_batches is not None:
             planned = loader.planned_batches // self._accumulation
             # With accumulation, loops may take a step of fewer batches at each epoch's end.
             most = planned if self._accumulation == 1 else 2 * planned - 1
             if not planned <= self._end <= most:
+                batches = loader.planned_batches // max(1, self._end)  # for each of its steps
+                fits = batches and loader.planned_batches // batches == self._end
+                change = f"pass accumulation={batches}" if fits else "correct epochs="
                 raise ConfigurationError(
-                    f"{name} is made for {self._end} steps, but without selection the "
-                    f"loader's epochs= make {planned} steps: make it for {planned} steps"
+                    f"{name} is made for {self._end} steps, but without selection the loader's "
+                    f"epochs= make {planned} steps: make it for {planned} steps, or {change}"
                 )
 
     def step(self) -> None:

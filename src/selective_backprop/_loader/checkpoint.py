@@ -3,15 +3,17 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from selective_backprop._batches.serialization import on_device, pack_batch, unpacked
 from selective_backprop._core.saved_state import LAST_EPOCH, SEEDS, Saved, check_state, loaded
 from selective_backprop._core.stats import STATS_RANGES, Stats
 from selective_backprop._loader.assembly import LoaderParts
-from selective_backprop._pipeline.resume_point import EpochStart, MidEpochState
+from selective_backprop._pipeline.resume_point import EpochStart, MidEpochState, generators_of
 from selective_backprop._pipeline.rows import Waits
 from selective_backprop._pipeline.stages import PipelineState
 
-STATE_VERSION = 11
+STATE_VERSION = 12
 
 
 class LoaderState:
@@ -99,6 +101,7 @@ class LoaderState:
             "mid_epoch": None if mid_epoch is None else pack_batch(mid_epoch._replace(stream=None)),
             "stream": None if mid_epoch is None else mid_epoch.stream,
             "position": pack_batch(parts.pipeline.state),
+            "generators": [each.get_state() for each in self._generators],
             "stats": dict(self._tally),
             "parts": {name: part.state_dict() for name, part in self._stateful().items()},
         }
@@ -109,18 +112,20 @@ class LoaderState:
         `close` ends the running epoch. It is called once the whole state has been read.
         """
         check_state("loader", state, STATE_VERSION, self._built)
-        pipeline, draw = self._parts.pipeline, self._parts.pipeline.candidate_loader.draw
-        _, _, seed, epoch, begun, stream, position, stats, own = Saved(state).fields(
+        pipeline = self._parts.pipeline
+        _, _, seed, epoch, begun, stream, position, generators, stats, own = Saved(state).fields(
             *("version", "built", "seed", "next_epoch", "mid_epoch", "stream", "position"),
-            *("stats", "parts"),
+            *("generators", "stats", "parts"),
         )
         counted = stats.record(Stats, **STATS_RANGES)
         number, drawn_from = epoch.whole(0, LAST_EPOCH), seed.whole(0, SEEDS - 1)
         stands, mid_epoch = unpacked(position, PipelineState), None
         if begun.value is not None:
             mid_epoch = unpacked(begun, MidEpochState)._replace(stream=stream.value)
-            if draw is not None and mid_epoch.streams is not None:
-                mid_epoch.streams.check(draw.sampler)
+        held, drawn = self._generators, generators.items()
+        if len(held) != len(drawn):  # a sampler that makes its generator late also seeds it
+            held = drawn = []
+        streams = [each.random_state(one.device) for each, one in zip(drawn, held, strict=True)]
         stateful = self._stateful()
         states = dict(zip(stateful, own.fields(*stateful), strict=True))
         for name in ("history", "ledger"):  # both are on the device of the scores
@@ -132,11 +137,20 @@ class LoaderState:
             close()
         for buffer in (self._parts.index_buffer, pipeline.buffer):
             buffer.seed_with(drawn_from)
+        for generator, own_stream in zip(held, streams, strict=True):
+            generator.set_state(own_stream)
         pipeline.go_on(stands, counted)
-        if mid_epoch is not None and pipeline.memory is not None:
-            # Losses recorded in this epoch are used from the next one on.
-            pipeline.memory.reopen(mid_epoch.known, mid_epoch.exempt)
+        if pipeline.memory is not None:
+            pipeline.memory.close()
+            if mid_epoch is not None:
+                # Losses recorded in this epoch are used from the next one on.
+                pipeline.memory.reopen(mid_epoch.known, mid_epoch.exempt)
         self.next_epoch, self.mid_epoch = number, mid_epoch
+
+    @property
+    def _generators(self) -> list[torch.Generator]:
+        """The generators that the user's data loader draws from."""
+        return generators_of(self._parts.length_planner.source.loader)
 
     def _stateful(self) -> dict[str, Any]:
         """Return the parts that have a state, by name; the most expensive to load comes last."""

@@ -1,6 +1,5 @@
 """Begin an epoch on all ranks: compare how they were built, and share what they know."""
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple
@@ -58,7 +57,7 @@ class EpochHandshake:
     group: Group
     lockstep: LockstepBatches
     _: KW_ONLY
-    built: Mapping[str, object]  # must be the same on all ranks
+    built: dict[str, object]  # must be the same on all ranks
     buffers: tuple[SelectionBuffer, ...]  # all ranks seed their draws by rank 0's seed
     history: History | None
     memory: ScoreMemory | None
@@ -93,6 +92,13 @@ class EpochHandshake:
         if failure is not None:
             raise failure
         self._least = self._judge([EpochForecast(*each) for each in forecasts])
+
+    def close(self) -> None:
+        """Merge what ranks have learned in an epoch that has ended on all of them."""
+        if self.memory is not None:
+            noted = torch.tensor(self.memory.noted)
+            sizes = self.group.gather(noted, "ends an epoch").tolist()
+            self.memory.merge(self.group, [tuple(each) for each in sizes])
 
     @property
     def batches(self) -> int:

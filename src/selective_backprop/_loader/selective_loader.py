@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from selective_backprop._batches.losses import (
+    IGNORED,
     LossFunction,
     ignored_label,
     is_no_cross_entropy,
@@ -34,7 +35,7 @@ from selective_backprop._core.options import (
 from selective_backprop._core.stats import ScoreStats, Stats
 from selective_backprop._core.stopwatch import Stopwatch
 from selective_backprop._core.types import LossesOf, OutputsOf
-from selective_backprop._loader.assembly import assemble
+from selective_backprop._loader.assembly import assemble, refuse_if_late
 from selective_backprop._loader.checkpoint import LoaderState
 from selective_backprop._loader.epoch import Epoch
 from selective_backprop._loader.length_watch import LengthWatch
@@ -43,6 +44,7 @@ from selective_backprop._loader.validation import (
     check_fit,
     check_length,
     check_use,
+    warn_if_not_sharded,
     warn_of_loss,
 )
 from selective_backprop._loader.weighted_loss import WeighingLoss
@@ -51,6 +53,7 @@ from selective_backprop._memory.ledger import ClassVisits, Ledger
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.options import LoaderOptions
 from selective_backprop._pipeline.phases import Progress
+from selective_backprop._pipeline.resume_point import generators_of
 from selective_backprop._pipeline.rows import Leftovers, Rows
 from selective_backprop._pipeline.source import open_source
 from selective_backprop._sampling.draws import Selection
@@ -104,7 +107,8 @@ class SelectiveLoader:
         pad: maps the path of a tensor in the batch to the number that fills it up on the right, if
             its width differs between batches. A path consists of the keys, field names and
             positions that lead to the tensor, joined by dots.
-        whole: paths of the parts of a batch that are passed on whole, not row by row.
+        whole: paths of the parts of a batch that are passed on whole, not row by row. They must be
+            equal in all batches whose rows are joined.
         device: candidates are scored and yielded on this device; by default the model's.
         generator: its initial seed is used for the random draws; by default `torch.initial_seed()`.
             Drawing does not change the state of any generator.
@@ -115,7 +119,8 @@ class SelectiveLoader:
             train on equally many batches, and their scores are ranked together.
         overlap: let processes exchange scores while a batch is trained on. This has an effect only
             in epochs for which all processes know that they have equally many batches. It does not
-            change which examples are selected. If a process fails, the others notice a batch later.
+            change which examples are selected. If a process fails, the others train on one batch
+            more, or try to: with DDP they wait until that process or the group's timeout ends.
         quiet: print nothing. By default, rank 0 prints to standard error. A line at the first batch
             says what is selected and how many steps to expect. Later lines say if labels look wrong
             or hardly anything is skipped.
@@ -160,8 +165,6 @@ class SelectiveLoader:
         overlap: bool = False,
         quiet: bool = False,
     ) -> None:
-        if isinstance(loader, SelectiveLoader):
-            raise LoaderError("the loader is already a SelectiveLoader: pass the loader inside it")
         strategy = check_strategy(strategy)
         if isinstance(loss_fn, WeighingLoss):  # of an earlier loader: a cell was run again
             loss_fn = loss_fn.given
@@ -195,6 +198,8 @@ class SelectiveLoader:
         self._ignored = ignored_label(options.loss_fn)
         self._progress = Progress(source, epochs, progress)
         self._parts = assemble(source, strategy, self._progress, options)
+        if self._parts.ledger is not None:
+            warn_if_not_sharded(strategy, source, self._parts.ranks)
         built = {
             "strategy": repr(strategy),
             "batch_size": self._parts.shape.batch_size,
@@ -202,6 +207,7 @@ class SelectiveLoader:
             "rank": self._parts.ranks.rank,
             "ranks": self._parts.ranks.size,
             "leftovers": str(options.leftovers),
+            "generators": len(generators_of(source.loader)),
         }
         self._state = LoaderState(self._parts, built)
         self._live: weakref.ref[Epoch] | None = None
@@ -245,7 +251,8 @@ class SelectiveLoader:
         cross-entropies, the wrapped loss then divides the sum by the same number as your loss does:
         the number of targets that are not ignored, or the sum of their class weights. If all row
         weights are 1, value and gradient therefore equal those of your loss. One case differs: if
-        all targets of a batch are ignored, the result is 0 instead of NaN.
+        all targets of a batch are ignored, the result is 0 instead of NaN. The first call compares
+        the two if your loss is not a module of torch, and raises a `LossError` if they differ.
 
         The recorded loss of a row is the mean over its tokens or pixels. Some strategies, such as
         `auto`, compute from this loss how probable the model finds the label, so they refuse losses
@@ -285,6 +292,8 @@ class SelectiveLoader:
 
         If your data loader has no length, the fraction changes only between epochs.
         """
+        if self._parts.handshake is not None and self._source.batches:
+            return self._progress.at(0, self.candidate_batches or 0)
         cursor = self._parts.pipeline.cursor
         return self._progress.at(max(0, cursor.epoch), cursor.drawn)
 
@@ -292,10 +301,16 @@ class SelectiveLoader:
     def candidate_batches(self) -> int | None:
         """The number of batches that your data loader has offered since training began.
 
-        Past epochs count in full, even if left early. None if your data loader has no length.
+        Past epochs count in full, even if left early. None if your data loader has no length. With
+        several processes, all get the same number: that of the process that has come least far.
         """
-        cursor, batches = self._parts.pipeline.cursor, self._source.batches
-        return None if batches is None else max(0, cursor.epoch) * batches + cursor.drawn
+        if self._source.batches is None:
+            return None
+        lockstep = self._parts.pipeline.lockstep
+        if lockstep is None:
+            return self._parts.pipeline.drawn()
+        lockstep.settle()
+        return lockstep.drawn
 
     @property
     def planned_batches(self) -> int | None:
@@ -374,7 +389,7 @@ class SelectiveLoader:
             if handshake is None:
                 length = self._parts.length_planner.batches(state.begins)
             else:
-                running = state.runs is not None
+                running = state.start is not None
                 length = handshake.batches if running else handshake.foresee(state.begins)
         self._length_watch.note(length, sys._getframe(1))
         return length
@@ -389,8 +404,11 @@ class SelectiveLoader:
             TypeError: if the numbers cannot be known in advance.
         """
         epochs = check_whole("epochs", epochs, least=0)
+        handshake, start = self._parts.handshake, self._state.begins
         with self._naming_strategy():
-            return self._parts.length_planner.lengths(self._state.begins, epochs)
+            if handshake is not None:
+                handshake.foresee(start)
+            return self._parts.length_planner.lengths(start, epochs)
 
     def total_steps(self, epochs: int) -> int:
         """Return the total number of batches of `epochs` epochs, for schedules that count steps.
@@ -499,18 +517,18 @@ class SelectiveLoader:
                 "record needs the selection that the loader yields with with_selection=True, not a "
                 f"{type(selection).__name__}: for (inputs, targets), selection in loader"
             )
-        if smoothing is None:
-            smoothing = label_smoothing(self._options.loss_fn)
-        else:
+        epoch = max(0, pipeline.cursor.epoch)
+        if smoothing is not None:
             smoothing = check_number("smoothing", smoothing, least=0, below=1)
+        elif not epoch:  # later, no labels are judged
+            smoothing = label_smoothing(self._options.loss_fn)
         if self._loss is not None:
             self._loss.used = True
         if pipeline.memory is not None:
-            epoch = max(0, pipeline.cursor.epoch)
             if targets is None and outputs is not None:
                 targets = outputs[1]
             shown = outputs
-            if self._ignored >= 0:  # it might be taken for a class
+            if self._ignored != IGNORED:  # it might be taken for a class
                 targets = without_ignored(self._ignored, targets)
                 if shown is not None:
                     shown = shown[0], without_ignored(self._ignored, shown[1])
@@ -521,7 +539,7 @@ class SelectiveLoader:
                 epoch,
                 targets,
                 shown,
-                smoothing,
+                smoothing or 0.0,
             )
         if pipeline.feed is not None:
             pipeline.tally.count(observed=pipeline.feed.take(selection, losses, outputs))
@@ -552,7 +570,9 @@ class SelectiveLoader:
         number, mid_epoch = state.begin()
         self._warn_if_over(number)
         try:
-            if handshake is not None:
+            if handshake is None:
+                refuse_if_late(self._options)
+            else:
                 assert state.start is not None  # an epoch has begun
                 handshake.open(state.start, begun=mid_epoch is not None)
             for rows in pipeline.run(number, mid_epoch):
@@ -561,6 +581,8 @@ class SelectiveLoader:
                 yield self._hand_out(rows)
                 if self._loss is not None:
                     self._loss.refuse_if_unused()
+            if handshake is not None:
+                handshake.close()  # before anything that may fail on one rank alone
             if self._loss is not None:
                 self._loss.handed.wait()
             if handshake is not None:

@@ -19,7 +19,7 @@ def _selection(strategy: Strategy) -> str:
         return f"trains on {examples}"
     text = "selects" + (f" {terms.rate:.0%}" if terms.promises else "")
     if subset is not None:
-        text += f" of {examples}"
+        text += f" {'of' if terms.promises else 'among'} {examples}"
     if schedule.gate is not None:
         return f"{text} while that pays"
     if schedule.start:

@@ -8,6 +8,7 @@ from selective_backprop._batches.losses import (
     label_smoothing,
 )
 from selective_backprop._core.errors import ConfigurationError, LoaderError, warn
+from selective_backprop._distributed.group import Ranks
 from selective_backprop._pipeline.source import Source
 from selective_backprop.strategies import Strategy
 
@@ -58,6 +59,17 @@ def warn_of_loss(
             f"{strategy.name} takes exp(-loss) for the probability of the label, but the loss "
             f"{' and '.join(found)}, so learned examples may not look learned: {do}, or record "
             "plain cross-entropies"
+        )
+
+
+def warn_if_not_sharded(strategy: Strategy, source: Source, ranks: Ranks) -> None:
+    """Warn if each of several ranks draws its whole data set, and all remember the same indices."""
+    if ranks.size > 1 and ranks.rank == 0 and source.draws_all:
+        warn(
+            f"each of the {ranks.size} ranks draws all {source.examples:,} examples of its data "
+            "set. To divide the data, pass DataLoader(data, sampler=DistributedSampler(data)). If "
+            f"each rank has other data, join them in one data set: {strategy.name} takes examples "
+            "with the same index for the same example"
         )
 
 

@@ -13,10 +13,17 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.losses import ExampleLosses, LossFunction, check_losses
+from selective_backprop._batches.losses import (
+    ExampleLosses,
+    LossFunction,
+    UnreducedLoss,
+    check_losses,
+    is_plainly_torchs,
+)
 from selective_backprop._batches.structure import list_leaves, rows_of
 from selective_backprop._core.errors import LossError
 from selective_backprop._core.late_checks import LateChecks
+from selective_backprop._core.uncompiled import uncompiled
 from selective_backprop._pipeline.gate_feed import AHEAD
 from selective_backprop._sampling.draws import Selection
 
@@ -47,6 +54,7 @@ class WeighingLoss:
         self._losses = ExampleLosses(loss_fn, excess=confidence)
         self._record = record
         self._weighs = weighs
+        self._compared = is_plainly_torchs(loss_fn)  # whether its reduction is as expected
 
     @staticmethod
     def unwrapped(loss_fn: LossFunction) -> LossFunction:
@@ -73,6 +81,11 @@ class WeighingLoss:
         """Return the loss of a batch or of some of its rows, reduced as the user's loss is."""
         if self._record is None or not torch.is_grad_enabled():
             return self.given(outputs, targets)
+        return self._weigh(outputs, targets)
+
+    @uncompiled  # its state changes at each step, for which torch would compile it anew
+    def _weigh(self, outputs: Any, targets: Any) -> Any:
+        assert self._record is not None
         self.used = True
         known = self.handed.find(targets)
         if not self._weighs:
@@ -85,13 +98,38 @@ class WeighingLoss:
             raise LossError(self.handed.explain(targets))
         weights = known.selection.weights
         unreduced = self._losses.unreduced
+        compares = not self._compared and unreduced.reduction not in (None, "none")
+        # Computed first, so that both computations draw the same random numbers.
+        given = unreduced.probe(outputs, targets) if compares else None
         found = unreduced.of_positions(outputs, targets)
         plain = found.detach() if isinstance(found, Tensor) else found
         losses = self._losses.average(unreduced, plain, outputs, targets)
-        self._record(known.selection, check_losses(losses, len(weights)), (outputs, targets))
+        checked = check_losses(losses, len(weights))
+        if compares:
+            self._compared = True
+            self._compare(unreduced, plain, given, (outputs, targets))
+        self._record(known.selection, checked, (outputs, targets))
         if not known.even or found.dtype not in WIDE:
             found = found * weights.reshape(-1, *(1 for _ in found.shape[1:]))
         return unreduced.reduce(found, targets)
+
+    def _compare(self, unreduced: UnreducedLoss, losses: Tensor, given: Any, batch: Any) -> None:
+        """Refuse a loss that does not reduce as `reduce` does. The CPU waits for the GPU."""
+        ours, size = (unreduced.reduce(each, batch[1]) for each in (losses, losses.abs()))
+        if not isinstance(given, Tensor) or given.shape != ours.shape:
+            return
+        rounding = max(1e-3, 4 * torch.finfo(losses.dtype).eps) * size
+        # If the loss is NaN, nothing is known. One that draws numbers of its own is never twice
+        # the same.
+        if (given - ours).abs() > rounding and unreduced.probe(*batch) == given:
+            raise LossError(
+                f"your loss is {float(given):.4g}, but the {unreduced.reduction} of what it "
+                f'returns with reduction="none" is {float(ours):.4g}. loader.loss_fn weights and '
+                "reduces the latter, so both must be equal. If your loss ignores a class index, "
+                "give it a parameter ignore_index=. Otherwise pass with_selection=True to the "
+                "loader, multiply your losses by selection.weights, reduce them in your loop, and "
+                "call loader.record(selection, losses)"
+            )
 
 
 @dataclass(eq=False)

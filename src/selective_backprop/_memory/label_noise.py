@@ -19,9 +19,10 @@ from selective_backprop._core.saved_state import FINITE, Saved
 from selective_backprop._core.types import Float, Float64
 
 IMPROBABLE = 0.01  # a higher limit counts hard examples, a lower one leaves too few to count
-LEAST_WRONG = 0.025  # if all labels are right, estimates reach up to 0.02
+LEAST_WRONG = 0.025  # with right labels of classes that are easy to tell apart, few are above 0.02
 BLOCKS = 256  # of equally many batches, so the second half of the epoch is known to 1/256
 LEAST_ROWS = 200  # with fewer, the estimate is too rough
+LEAST_BATCHES = 12  # in the second half; with 8, estimates reached 0.11 with right labels
 LEAST_RANDOM = 0.01  # if a lower share of random labels is improbable, the model knows too little
 SHAPE = (3, 3)  # of the result of `_moments`
 _TWO_SIDED = 1.96  # standard errors of a 95 % interval
@@ -50,8 +51,9 @@ class WrongShare(NamedTuple):
 class LabelNoise:
     """Estimates the share of wrong labels in the second half of the first epoch.
 
-    In the first half, the model has learned too little. Wrong labels that the model finds plausible
-    are missed, such as those of a similar class. In a long epoch, the estimate uses at most 256
+    In the first half, the model has learned too little. If the second half has fewer than 12
+    batches, there is no estimate. Wrong labels that the model finds plausible are missed, such as
+    those of a similar class. In a long epoch, the estimate uses at most 256
     batches. The host does not wait for the device before the epoch ends.
     """
 
@@ -91,10 +93,10 @@ class LabelNoise:
         self._batches += 1
 
     def own(self) -> Float64[Tensor, "moment moment"]:
-        """Return the sums over the second half of this rank's observations, on the host."""
-        if self._sums is None:
-            return torch.zeros(SHAPE, dtype=torch.float64)
+        """Return the sums over the second half of this rank's batches; 0 if these are too few."""
         blocks = -(-self._batches // self._every)
+        if self._sums is None or blocks - blocks // 2 < LEAST_BATCHES:
+            return torch.zeros(SHAPE, dtype=torch.float64)
         return self._sums[blocks // 2 : blocks].sum(0).cpu()
 
     def end(self, totals: Float64[Tensor, "moment moment"]) -> None:
@@ -168,7 +170,8 @@ def probabilities(outputs: Any, targets: Any) -> tuple[Float[Tensor, "row class"
     """Return the probabilities of the classes, and the labels; None for other kinds of outputs."""
     if not (isinstance(outputs, Tensor) and isinstance(targets, Tensor)) or not outputs.ndim:
         return None
-    outputs, targets, rows = outputs.detach().float(), targets.detach(), len(outputs)
+    outputs, targets = (each.detach().as_subclass(Tensor) for each in (outputs, targets))
+    outputs, rows = outputs.float(), len(outputs)
     if outputs.ndim == 2 and outputs.shape[1] > 1:
         if targets.shape != (rows,) or targets.is_floating_point() or targets.is_complex():
             return None

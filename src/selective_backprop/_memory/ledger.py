@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from selective_backprop._batches.losses import IGNORED
 from selective_backprop._core.options import check_flag, check_whole
 from selective_backprop._core.saved_state import Saved, loaded
 from selective_backprop._core.types import Float32, Int32, Int64, RowIndices, RowMask
@@ -188,14 +189,8 @@ class Column:
 
     def observe(self) -> Observations:
         """Return the remembered scores and epochs, as a copy on the host. Waits for the device."""
-        scores = self._read()
-        if scores is None or self._epochs is None:
-            nothing = np.full(self._shape, np.nan, np.float32)
-            return Observations(nothing, np.full(self._shape, NEVER, np.int32))
-        return Observations(
-            scores.to("cpu", copy=True).numpy(),
-            self._epochs.to("cpu", torch.int32, copy=True).numpy(),
-        )
+        scores, epochs = self.on_host()
+        return Observations(scores.copy(), epochs.astype(np.int32))
 
     def on_host(self) -> Observations:
         """Return the same as `observe`, without a copy if scores are on the host. Read only.
@@ -390,7 +385,7 @@ class Ledger:
     def class_visits(self) -> ClassVisits | None:
         """How often each class was trained on; None if no class is known. Waits for the device."""
         known = self.classes.observe().scores[0]
-        noted = ~np.isnan(known)
+        noted = ~np.isnan(known) & (known != IGNORED)
         if not noted.any():
             return None
         classes, places = number_classes(known[noted])

@@ -38,7 +38,7 @@ class EpochDraw:
     """
 
     def __init__(self, selector: RunningSelector, buffer: SelectionBuffer, *, ranks: bool) -> None:
-        self._selector = selector
+        self.selector = selector
         self._buffer = buffer
         self._ranks = ranks
         self._latest: tuple[tuple[int, int], Known, Kept] | None = None
@@ -62,7 +62,7 @@ class EpochDraw:
         mask, weights = np.zeros(len(known), dtype=bool), None
         for start in range(0, len(known), MOST_AT_ONCE):
             part = known[start : start + MOST_AT_ONCE]
-            rows, weighing = self._selector.select(part, past, generator)
+            rows, weighing = self.selector.select(part, past, generator)
             mask[start : start + len(part)][rows.numpy()] = True
             if weighing is not None:
                 weights = torch.ones(len(known)) if weights is None else weights

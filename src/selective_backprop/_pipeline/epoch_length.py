@@ -107,6 +107,8 @@ class LengthPlanner:
             raise TypeError("rows of an earlier epoch wait to be scored or to fill a batch")
         known = memory.recall(start.epoch)
         assert known is not None  # all scores are known
+        if not memory.runs:
+            self.clock.pace(ahead.selector, start.epoch)
         kept = self.source.count_kept(ahead.kept(start.epoch, known).mask)
         if kept is None:
             raise TypeError(ORDER)

@@ -86,6 +86,7 @@ class IndexSampler:
         self._phase = Phase.PRESELECTED  # phase of the rows that the buffer is handing out
         self._passed: Cursor | None = None  # where the epoch was interrupted
         self.plans: deque[CandidateBatch] = deque()  # plans of batches not loaded yet
+        self.stops = False  # whether the epoch ends early: only what it has left out still comes
         self.unlisted = False  # whether the source yields single indices, treated as a stream
         self.streams: SamplerRngState | None = None  # random state that the order was drawn from
 
@@ -122,6 +123,7 @@ class IndexSampler:
         self.streams = None if mid_epoch is None else mid_epoch.streams
         self._phase = Phase.PLAIN if cursor.plain else Phase.PRESELECTED
         self.plans.clear()
+        self.stops = False
         self._gathered, self._together = [], 1
         if epoch_scores is not None and epoch_scores.complete:
             batches = count_items(self.sampler) or 0  # if unknown, draw from one batch at a time
@@ -153,6 +155,8 @@ class IndexSampler:
         # Unless the schedule uses fractions of training, an epoch has a single phase.
         whole = None if self._clock.by_fraction else self._clock.phase(self._epoch, 0)
         for indices in batches:
+            if self.stops:
+                break
             keys = list_keys(indices)
             if keys is None:  # a sampler of single indices: each is loaded as its own batch
                 yield self._pass_single(indices)
@@ -180,10 +184,12 @@ class IndexSampler:
                 for out in buffer.route(phase, rows):
                     self._plan(sent, out)
                     yield indices if out is rows else plain_list(out.batch)
-        yield from self._draw_gathered()
+        if not self.stops:
+            yield from self._draw_gathered()
         if buffer is not None:
-            yield from self._issue(Phase.SELECT, self._take_batches(1))
-            yield from self._issue(Phase.PRESELECTED, buffer.close(self._options.leftovers))
+            if not self.stops:
+                yield from self._issue(Phase.SELECT, self._take_batches(1))
+                yield from self._issue(Phase.PRESELECTED, buffer.close(self._options.leftovers))
             yield from self._rescore(buffer)
 
     def _pass_over(self, passed: Cursor, streams: SamplerRngState) -> Iterator[Any]:
@@ -193,8 +199,9 @@ class IndexSampler:
             for indices in islice(batches, passed.drawn):
                 keys = list_keys(indices)
                 if keys is not None:
+                    phase = self._clock.phase(self._epoch, self._drawn)
                     self._note(keys, len(keys))
-                    if self._epoch_scores is not None:
+                    if self._epoch_scores is not None and phase is Phase.SELECT:
                         self._epoch_scores.look_up(keys)
             # If nothing was drawn yet, one batch is drawn here so that the order comes from
             # the saved random state.

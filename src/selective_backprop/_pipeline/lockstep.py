@@ -5,13 +5,14 @@ its epoch has none left. Then it sends the others its status, in a message calle
 ranks are ready, each yields its batch. If any has ended, all end the epoch, and a rank that holds a
 batch keeps it. All ranks decide from the same gathered heads, so all decide the same.
 
-Ranks cannot deadlock. A rank sends and receives only when an epoch opens, and once per step. What
-it does there depends only on what all ranks have received before. Gathered heads decide whether a
-step or an opening comes next; gathered numbers decide how many messages an opening has and how long
-they are. By induction, every rank runs the same sequence of exchanges, whatever its shard, its
-draws and its workers do. The n-th exchange of one rank meets the n-th of all others. Between two
-exchanges a rank calls nothing that waits for another rank. If it fails to make a batch, it tells
-the others at the next exchange and then raises its error.
+Ranks cannot deadlock. A rank sends and receives only when an epoch opens, once per step, and when
+all ranks have ended an epoch. What it does there depends only on what all ranks have received
+before. Gathered heads decide whether a step, an end or an opening comes next; gathered numbers
+decide how many messages an end or an opening has and how long they are. By induction, every rank
+runs the same sequence of exchanges, whatever its shard, its draws and its workers do. The n-th
+exchange of one rank meets the n-th of all others. Between two exchanges a rank calls nothing that
+waits for another rank. If it fails to make a batch, it tells the others at the next exchange and
+then raises its error.
 
 This assumes three things. First, all ranks iterate the same loaders in the same order and break off
 after the same batches, as the training's own collectives require. Second, reading, collating and
@@ -23,7 +24,8 @@ steps, so it is noticed if ranks broke off after different batches.
 With `overlaps`, if all ranks know that they have equally many batches in an epoch, a rank yields
 its batch at once. It receives the others' heads and scores when it is asked for the next batch. The
 scores are filed before the next draw, so the choices are the same. If another rank fails, this is
-known one batch later.
+known one batch later. If the training step waits for all ranks, as with DDP, it waits until the
+failed process or the process group's timeout ends.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -51,6 +53,9 @@ class LockstepBatches:
         self.alike = False  # whether all ranks know that they have equally many batches
         self._arriving: Callable[[], list[Status]] | None = None
         self._epoch = self._exchanged = 0
+        # How many candidate batches this rank has drawn; 0 until the pipeline sets it.
+        self.position: Callable[[], int] = int
+        self.drawn = 0  # how many every rank had drawn at the last exchange
         self.held: Rows | None = None  # ready when another rank ended the epoch
         self.cut = False  # whether another rank ended the last epoch before this one was done
 
@@ -64,11 +69,17 @@ class LockstepBatches:
         if met:
             self._swap(Status.OPENING)
 
-    def take(self, begin: Callable[[], None], batches: Generator[Rows]) -> Iterator[Rows]:
+    def take(
+        self,
+        begin: Callable[[], None],
+        batches: Generator[Rows],
+        finish: Callable[[], None] | None = None,
+    ) -> Iterator[Rows]:
         """Call `begin`, then yield this rank's batches while every rank has one.
 
-        A held batch goes first. If `begin` or `batches` raises an error, the other ranks are told
-        before it is raised unchanged.
+        A held batch goes first. Either all ranks pass `finish` or none does. It is called if
+        another rank ends the epoch, while `batches` is still open. If `begin`, `batches` or
+        `finish` raises an error, the other ranks are told before it is raised unchanged.
         """
         with closing(batches):
             self._attempt(begin)
@@ -90,6 +101,10 @@ class LockstepBatches:
                     self.cut = rows is not None
                     if rows is not None:  # a saved state does not keep `plain` either
                         self.held = rows._replace(plain=False)
+                    if finish is not None:
+                        if self.cut:
+                            self._attempt(finish)
+                        self._swap(Status.ENDED)
                     return
                 self.held = None
                 yield rows
@@ -120,14 +135,15 @@ class LockstepBatches:
 
     def _send(self, status: Status) -> Callable[[], list[Status]]:
         own = [] if self._history is None else self._history.retract()
-        head = Head(status, self._epoch, self._exchanged)
+        head = Head(status, self._epoch, self._exchanged, self.position())
         self._exchanged += 1
         arrive = self._exchange.send(head, own)
 
         def receive() -> list[Status]:
-            statuses, scores = arrive()
+            heads, scores = arrive()
+            self.drawn = min(head.drawn for head in heads)
             if self._history is not None and status is not Status.FAILED:
                 self._history.file_all(scores)
-            return statuses
+            return [head.status for head in heads]
 
         return receive

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from selective_backprop._pipeline.source import Source
 from selective_backprop._sampling.gate import RunningGate
 from selective_backprop._sampling.schedule import Phase, Schedule
+from selective_backprop.selectors import Paced, RunningSelector
 
 SCORED = (Phase.SELECT, Phase.RESCORE)
 
@@ -58,6 +59,11 @@ class PhasePlanner:
         """Return the phase of the batch after `drawn` others, when its indices are drawn."""
         done = self.progress.at(epoch, drawn) if self.by_fraction else None
         return Phase.SELECT if self.schedule.selects(epoch, done) else Phase.PLAIN
+
+    def pace(self, selector: RunningSelector, epoch: int) -> None:
+        """Tell a paced selector how far training is when an epoch begins."""
+        if isinstance(selector, Paced):
+            selector.begin(self.progress.at(epoch, 0) or 0.0)
 
     def on_arrival(self, phase: Phase) -> Phase:
         """Return the phase of a loaded batch; while the gate is shut, nothing is selected.

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 
-from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.isolation import kept_random_streams
 from selective_backprop._pipeline.rows import BufferState, Waits
 from selective_backprop._pipeline.score_memory import Known
 
@@ -64,32 +65,40 @@ class SamplerRngState(NamedTuple):
     @contextmanager
     def again(self, sampler: Any) -> Generator[None]:
         """Let the sampler draw from these states in the body; its generators are not reset."""
-        for generator, state in zip(generators_of(sampler), self.own, strict=True):
-            generator.set_state(state)
+        held = generators_of(sampler)
+        if len(held) == len(self.own):  # a sampler that makes its generator late also seeds it
+            for generator, state in zip(held, self.own, strict=True):
+                generator.set_state(state)
         with torch.random.fork_rng(devices=[]):
             torch.set_rng_state(self.stream)
             yield
 
-    def check(self, sampler: Any) -> None:
-        """Refuse states of a sampler that draws from other generators than this one."""
-        count = len(generators_of(sampler))
-        if count != len(self.own):
-            raise ConfigurationError(
-                f"when the state was saved, the sampler had {len(self.own)} generators of its own, "
-                f"but now it has {count}. Build the loader as it was then."
-            )
 
-
-def generators_of(sampler: Any) -> list[torch.Generator]:
-    """Return the generators that a sampler holds, or that the samplers inside it hold."""
+def generators_of(*parts: Any) -> list[torch.Generator]:
+    """Return the generators that loaders or samplers hold, or that the samplers inside hold."""
     found: list[torch.Generator] = []
-    while sampler is not None:
-        held = vars(sampler).values() if hasattr(sampler, "__dict__") else ()
-        for value in held:
-            if isinstance(value, torch.Generator) and not any(value is each for each in found):
-                found.append(value)
-        sampler = getattr(sampler, "sampler", None)
+    for part in parts:
+        while part is not None:
+            held = vars(part).values() if hasattr(part, "__dict__") else ()
+            for value in held:
+                if isinstance(value, torch.Generator) and not any(value is each for each in found):
+                    found.append(value)
+            batches = getattr(part, "batch_sampler", None)
+            part = getattr(part, "sampler", None) if batches is None else batches
     return found
+
+
+@contextmanager
+def kept_streams(loader: DataLoader[Any], device: torch.device | None) -> Generator[None]:
+    """Run the body, then restore every random stream that loading or training draws from."""
+    held = generators_of(loader, loader.dataset)
+    states: list[Tensor] = [each.get_state() for each in held]
+    try:
+        with kept_random_streams(device):
+            yield
+    finally:
+        for generator, state in zip(held, states, strict=True):
+            generator.set_state(state)
 
 
 class MidEpochState(NamedTuple):

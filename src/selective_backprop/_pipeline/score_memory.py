@@ -38,7 +38,7 @@ def class_indices(targets: object, rows: int) -> Tensor | None:
         return None
     if targets.is_complex():
         return None
-    targets = targets.detach().reshape(rows)
+    targets = targets.detach().as_subclass(Tensor).reshape(rows)
     return (targets > 0.5).long() if targets.is_floating_point() else targets
 
 
@@ -77,7 +77,7 @@ class ScoreMemory:
         self._unseen = confident  # until a batch was recorded
         self._known: Known | None = None
         self._asked: tuple[int, int] | None = None
-        self._runs = False
+        self.runs = False  # whether an epoch runs or is to be continued
         self._asks_classes = needs.classes  # until an epoch begins with all classes known
         self.epoch_scores: EpochScores | None = None  # of the latest epoch
 
@@ -89,18 +89,16 @@ class ScoreMemory:
                 "take the loss from the loader, loss_fn = loader.loss_fn, or call "
                 "loader.record(selection, losses) with one loss per row for each batch"
             )
-        self._runs = False
-        if epoch > 0 and self.pending is None and not self.ledger.label_noise.over:
-            self.ledger.label_noise.end(self.ledger.label_noise.own())
+        self.runs = False
         known = self.recall(epoch)
-        self._runs = True
+        self.runs = True
         self._asks_classes = self.needs.classes and not self.ledger.classes.complete
         self.epoch_scores = EpochScores(known, self.examples, self.needs.rescores)
         return self.epoch_scores
 
     def reopen(self, known: Known | None, exempt: Tensor) -> "EpochScores":
         """Return what was known when a continued epoch began; `exempt` examples stay exempt."""
-        self._known, self._asked, self._runs = known, None, True
+        self._known, self._asked, self.runs = known, None, True
         self._asks_classes = self.needs.classes and not self.ledger.classes.complete
         self.epoch_scores = EpochScores(known, self.examples, self.needs.rescores)
         self.epoch_scores.keep(exempt)
@@ -154,14 +152,18 @@ class ScoreMemory:
         """How many scores, losses, classes and counts wait to be merged with other ranks'."""
         return (0, 0, 0, 0) if self.pending is None else self.pending.sizes
 
-    def merge(self, group: Group, sizes: Sequence[Sizes], epoch: int) -> Exception | None:
-        """File the pending updates of all ranks, and gather the scores that each knows.
+    def merge(
+        self, group: Group, sizes: Sequence[Sizes], epoch: int | None = None
+    ) -> Exception | None:
+        """File the pending updates of all ranks; if `epoch` begins, gather the scores each knows.
 
         Every rank must call this; `sizes` holds the `noted` of each. Return this rank's error, to
         be raised once the others know of it; None if there was none.
         """
         assert self.pending is not None  # each of several ranks has one
         merge(self.pending, self.ledger, self._shard, group, sizes)
+        if epoch is None:
+            return None
         noise = self.ledger.label_noise
         if self.needs.classes and epoch > 0 and not noise.over:
             noise.end(group.gather(noise.own(), "shares how many labels look wrong").sum(0).cpu())
@@ -185,16 +187,19 @@ class ScoreMemory:
 
     def close(self) -> None:
         """End the epoch: scores filed during it are used from now on."""
-        self._runs = False
+        self.runs = False
 
     def recall(self, epoch: int) -> Known | None:
         """Return the scores known at the start of the running or the next epoch."""
         asked = epoch, self.ledger.changes
-        if asked != self._asked and not self._runs:
+        if asked != self._asked and not self.runs:
             self._known, self._asked = self._ask(epoch), asked
         return self._known
 
     def _ask(self, epoch: int) -> Known | None:
+        noise = self.ledger.label_noise
+        if epoch > 0 and self.pending is None and not noise.over:
+            noise.end(noise.own())
         newest = self.ledger.recorded.newest
         if self._confident and newest is not None:  # check before examples are left out by these
             check_entropies(newest, None)

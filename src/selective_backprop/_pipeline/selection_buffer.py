@@ -25,7 +25,6 @@ from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Choice
 from selective_backprop._sampling.schedule import Phase
 from selective_backprop.selectors import RunningSelector
-from selective_backprop.selectors._abstract import Stateless
 
 BATCH, INDICES = attrgetter("batch"), attrgetter("indices")
 
@@ -74,9 +73,6 @@ class SelectionBuffer:
         # not `history or History(1)`: an empty history is falsy
         self._history = History(1) if history is None else history
         self._layout = Layout() if layout is None else layout
-        # If nothing is filed between two windows, all full windows can be drawn from at once.
-        together = history is None and filing is None and isinstance(selector, Stateless)
-        self._windows = selector.windows if together else None
         self.seed = seed
         self._epoch = 0
         self.state = BufferState()
@@ -145,49 +141,19 @@ class SelectionBuffer:
         while True:
             if pieces:
                 rows = self._draw(pieces)
-            yield from self._fill(rows)
+            count = 0 if rows is None else rows.count
+            full = self.shape.batch_size or count
+            if rows is not None and 0 < count == full and not self.state.chosen:
+                yield rows
+            else:
+                if rows is not None:
+                    self.adopt(rows.scored(None))
+                while self.state.rows >= full > 0:
+                    yield self._take_chosen(full)
             if window is None or self.state.candidates < window:
-                return
-            if self._windows is not None and self.state.candidates >= 2 * window:
-                yield from self._draw_windows(self._windows, window)
                 return
             pieces, rest = self._split(self.state.waiting, window)
             self.state = self.state._replace(waiting=rest)
-
-    def _draw_windows(self, draw: Callable[..., Tensor], window: int) -> Iterator[Rows]:
-        """Draw from all full windows at once, and yield the training batches that are full.
-
-        At each batch, the state is the same as if windows had been drawn from one by one.
-        """
-        rows = self._join(self.state.waiting, scored=True)
-        assert rows.scores is not None
-        count, done = rows.count // window, self.state.windows
-        scores = rows.scores[: count * window].view(count, window)
-        generators = [self._generator(done + place, scores.device) for place in range(count)]
-        chosen = draw(scores, self._history, generators)
-        keys = rows.batch[: count * window].view(count, window).gather(1, chosen)
-        for place, batch in enumerate(keys.unbind(), start=1):
-            rest = rows.cut(place * window, rows.count, self._layout)
-            waiting = (rest,) if rest.count else ()
-            self.state = self.state._replace(waiting=waiting, windows=done + place)
-            yield from self._fill(Rows(batch, batch.shape[0]))
-
-    def _fill(self, rows: Rows | None) -> Iterator[Rows]:
-        """Yield the training batches that are full, after adding chosen rows, if any."""
-        count = 0 if rows is None else rows.count
-        full = self.shape.batch_size or count
-        if rows is not None and 0 < count == full and not self.state.chosen:
-            yield rows
-            return
-        if rows is not None:
-            self.adopt(rows.scored(None))
-        while self.state.rows >= full > 0:
-            yield self._take_chosen(full)
-
-    def _generator(self, window: int, device: torch.device) -> torch.Generator:
-        """Return the random generator for one of the epoch's windows."""
-        generator = torch.Generator(device)
-        return generator.manual_seed(mix_seeds(*self.seed, self._epoch, window))
 
     def _take_chosen(self, count: int) -> Rows:
         pieces, rest = self._split(self.state.chosen, count)
@@ -220,7 +186,8 @@ class SelectionBuffer:
         if self._filing is not None:
             self._filing.file(scores)
         windows = self.state.windows
-        generator = self._generator(windows, scores.device)
+        generator = torch.Generator(scores.device)
+        generator.manual_seed(mix_seeds(*self.seed, self._epoch, windows))
         self.state = self.state._replace(windows=windows + 1)
         return self._take(pieces, self._selector.select(scores, self._history, generator))
 
@@ -245,13 +212,12 @@ class SelectionBuffer:
         indices = _join_column([*map(INDICES, pieces)], parts)
         return Rows(batch, rows.shape[0], indices, weights=weights)
 
-    def _join(self, pieces: tuple[Rows, ...], *, scored: bool = False) -> Rows:
-        """Join pieces; scores are left out, unless all are `scored`."""
+    def _join(self, pieces: tuple[Rows, ...]) -> Rows:
+        """Join pieces; scores are left out."""
         if len(pieces) == 1:
             return pieces[0]
         if self._selector is None:
             return Rows(None, sum(map(COUNT, pieces)))
-        scores = [piece.scores for piece in pieces if piece.scores is not None]
         weights = [piece.weights for piece in pieces if piece.weights is not None]
         if 0 < len(weights) < len(pieces):  # rows without weights weigh 1
             weights = [
@@ -263,7 +229,6 @@ class SelectionBuffer:
             torch.cat(batches) if _joins_keys(batches) else join_rows(batches, self._layout),
             sum(map(COUNT, pieces)),
             _join_column([*map(INDICES, pieces)]),
-            torch.cat(scores) if scored else None,
             weights=torch.cat(weights) if weights else None,
         )
 

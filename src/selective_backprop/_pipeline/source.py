@@ -99,6 +99,14 @@ class Source:
             return None  # the order decides which candidates are not drawn
         return int(np.count_nonzero(kept))
 
+    @property
+    def draws_all(self) -> bool:
+        """Whether torch's own samplers draw each example of the data set once."""
+        sampler = getattr(self._indices, "sampler", None)
+        own = type(sampler) in (RandomSampler, SequentialSampler)
+        own = own and not getattr(sampler, "replacement", False)
+        return own and count_items(sampler) == self.examples
+
     def is_shared_by(self, ranks: int) -> bool:
         """Return whether torch's `DistributedSampler` gives each rank an equal shard."""
         sampler = getattr(self._indices, "sampler", self._indices)
@@ -121,8 +129,7 @@ class Source:
     def copy_with(self, indices: Iterable[Any] | None) -> DataLoader[Any]:
         """Return a copy of the user's loader that takes its indices from elsewhere."""
         # a shallow copy: a loader rebuilt from its options would lose what a subclass adds
-        clone = copy.copy(gathers(self.loader))
-        object.__setattr__(clone, "_iterator", None)
+        clone = unstarted(gathers(self.loader))
         if self.attribute is not None:
             object.__setattr__(clone, self.attribute, indices)
         return clone
@@ -228,6 +235,15 @@ def _as_indices(indices: Any, examples: int) -> Tensor:
     return keys.long()
 
 
+def unstarted(loader: DataLoader[Any]) -> DataLoader[Any]:
+    """Return a shallow copy of a loader that shares no iterator, and so no workers, with it."""
+    clone = copy.copy(loader)
+    object.__setattr__(clone, "_iterator", None)
+    if hasattr(clone, "_initial_iter_for_state_dict"):  # torchdata's: whether an iterator waits
+        object.__setattr__(clone, "_initial_iter_for_state_dict", False)
+    return clone
+
+
 def open_source(loader: Any) -> Source:
     """Return what is known about a torch `DataLoader`; refuse other loaders and empty ones."""
     if type(loader).__module__.partition(".")[0] == "accelerate":
@@ -241,8 +257,9 @@ def open_source(loader: Any) -> Source:
         raise LoaderError("the loader is a SelectiveLoader: pass the data loader that it wraps")
     if not isinstance(loader, DataLoader):
         raise LoaderError(
-            f"a torch.utils.data.DataLoader is needed, got {type(loader).__name__}. If it yields "
-            "batches, write DataLoader(iterable_data_set, batch_size=None)."
+            f"a torch.utils.data.DataLoader is needed, got {type(loader).__name__}. Around a data "
+            "set of examples, write DataLoader(data_set, batch_size=32, shuffle=True). Around one "
+            "that yields batches, write DataLoader(iterable_data_set, batch_size=None)."
         )
     dataset = loader.dataset
     stream = isinstance(dataset, IterableDataset)

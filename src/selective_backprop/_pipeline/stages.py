@@ -32,7 +32,7 @@ from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.schedule import Phase
 from selective_backprop.scorers import Needs, RunningScorer
 from selective_backprop.scorers._abstract import checks, learns
-from selective_backprop.selectors import Paced, RunningSelector
+from selective_backprop.selectors import RunningSelector
 
 Waiting: TypeAlias = Callable[[], Scores] | None
 
@@ -45,6 +45,7 @@ class PipelineState(NamedTuple):
     plain: bool  # whether the full batches in it are made without a draw
     held: Rows | None  # a batch kept when another rank ended an epoch; it goes first
     skipped: int  # rows skipped so far because their losses were not finite
+    drawn: int  # candidate batches that every rank has drawn; 0 for a single process
 
 
 @dataclass(eq=False)
@@ -75,16 +76,19 @@ class Pipeline:
         self.checks = self.scorer is not None and checks(self.scorer)
         self.scoring = charged(self.options.stopwatch, "score")
         self.selecting = charged(self.options.stopwatch, "select")
+        if self.lockstep is not None:
+            self.lockstep.position = self.drawn
 
     def run(self, epoch: int, mid_epoch: MidEpochState | None = None) -> Iterator[Rows]:
         """Yield the training batches of one epoch; continue it if `mid_epoch` says how it began."""
         begin, batches = partial(self._open, epoch, mid_epoch), self._fill()
         lockstep, memory = self.lockstep, self.memory
+        finish = partial(self._finish, batches) if self.needs.rescores else None
         teaches = self.scorer is not None and learns(self.scorer)
         try:
             if lockstep is None:
                 begin()
-            for rows in batches if lockstep is None else lockstep.take(begin, batches):
+            for rows in batches if lockstep is None else lockstep.take(begin, batches, finish):
                 if teaches:
                     with self.scoring:
                         self.scorer.learn(rows.batch)
@@ -103,13 +107,21 @@ class Pipeline:
             waits = self.cursor.buffer.after_epoch(leftovers)
             self.cursor = self.cursor._replace(buffer=waits, unscored=NO_INDICES)
 
+    def drawn(self) -> int:
+        """Return how many candidate batches this rank has drawn since training began."""
+        batches = self.clock.progress.source.batches or 0
+        return max(0, self.cursor.epoch) * batches + self.cursor.drawn
+
     @property
     def state(self) -> PipelineState:
         """The consumer's position and the waiting rows."""
-        held = None if self.lockstep is None else self.lockstep.held
+        held, drawn = None, 0
+        if self.lockstep is not None:
+            held, drawn = self.lockstep.held, self.lockstep.drawn
         self.buffer.sift()  # an error may have prevented the draw
         cursor = self.cursor._replace(exempt=0)  # `mid_epoch` joins what this counts
-        return PipelineState(cursor, self.buffer.state, self.plain, held, self.finite.skipped)
+        skipped = self.finite.skipped
+        return PipelineState(cursor, self.buffer.state, self.plain, held, skipped, drawn)
 
     def go_on(self, state: PipelineState, counted: Stats) -> None:
         """Continue from a state that was saved with these counts."""
@@ -121,6 +133,7 @@ class Pipeline:
         self.finite.skipped = state.skipped
         if self.lockstep is not None:
             self.lockstep.held = held if held is None or device is None else held.on_device(device)
+            self.lockstep.drawn = state.drawn
 
     def mid_epoch(self, start: EpochStart, counted: dict[str, Any]) -> MidEpochState:
         """Return how the running epoch began, as far as resuming at the cursor needs it."""
@@ -149,8 +162,8 @@ class Pipeline:
             self.cursor = self.cursor.opening(epoch)
             self.plain = False
         # A paced selector is told the progress only when an epoch begins; states restore it.
-        if mid_epoch is None and isinstance(self.selector, Paced):
-            self.selector.begin(self.clock.progress.at(epoch, 0) or 0.0)
+        if mid_epoch is None:
+            self.clock.pace(self.selector, epoch)
         self.candidate_loader.open(self.cursor, epoch_scores, mid_epoch)
         self.buffer.open(epoch, anew=mid_epoch is None)
 
@@ -165,6 +178,11 @@ class Pipeline:
             if by_index and not met:
                 warn_of_mixtures(rows.batch)
             met = True
+            if self._is_cut:
+                if planned is Phase.RESCORE:
+                    tally["loaded"] += rows.count
+                    self._judge(rows, begun)
+                continue
             tally["candidates"] += cursor.candidates - self.cursor.candidates
             tally["loaded"] += rows.count
             self.cursor = cursor
@@ -188,11 +206,25 @@ class Pipeline:
                 self.plain = phase is Phase.PLAIN and self.feed is not None
                 yield from self._hand_out(self.buffer.route(phase, rows))
         self.plain = False
+        if self._is_cut:
+            return
         end = self.candidate_loader.end
         tally["candidates"] += end.candidates - self.cursor.candidates
         self.cursor = end
         yield from self._hand_out(self.buffer.close(self.options.leftovers))
         self.finite.wait()
+
+    @property
+    def _is_cut(self) -> bool:
+        """Whether another rank has ended the epoch, so that nothing is handed out any more."""
+        return self.lockstep is not None and self.lockstep.cut
+
+    def _finish(self, batches: Generator[Rows]) -> None:
+        """Score what an epoch has left out that another rank has ended."""
+        if (draw := self.candidate_loader.draw) is not None:
+            draw.stops = True
+        for _ in batches:
+            pass
 
     def _judge(self, rows: Rows, begun: Waiting) -> Rows:
         """Return rows with their scores, if candidates are scored; remember the scores."""
@@ -215,7 +247,7 @@ class Pipeline:
         checked = scorer.checked if self.checks else 0
         with self.scoring:
             scores = scorer.score(rows.batch, rows.indices) if begun is None else begun()
-            column = isinstance(scores, Tensor) and scores.shape == (rows.count,)
+            column = type(scores) is Tensor and scores.shape == (rows.count,)
             if not column or not scores.is_floating_point():
                 scores = check_losses(scores, rows.count)  # raises, or turns counts into floats
             scores = scores.detach()
@@ -230,7 +262,7 @@ class Pipeline:
         return scores
 
     def _hand_out(self, batches: Iterator[Rows]) -> Iterator[Rows]:
-        while True:
+        while not self._is_cut:
             with self.selecting:
                 rows = next(batches, None)
             if rows is None:

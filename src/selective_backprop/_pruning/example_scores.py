@@ -55,6 +55,11 @@ class ExampleScores:
     cost: float
     uncharged: bool
 
+    def __repr__(self) -> str:
+        """Return what the scores are, in a sentence."""
+        lowest, highest = self.scores.aminmax()
+        return f"{len(self.scores):,} scores from {lowest:.4g} to {highest:.4g} ({self.source})"
+
 
 def el2n_scores(
     loader: Any,
@@ -221,7 +226,7 @@ def _score(
             "new, untrained model each time: make_model=lambda: Net()"
         )
     source = open_in_order(loader)
-    sample = load_twice(source)
+    sample = load_twice(source)[:1]
 
     # One tensor can serve for both, as neither is written in place.
     mean = squares = torch.zeros(source.examples or 0, dtype=torch.float64)
@@ -242,7 +247,7 @@ def _score(
         lazy = any(is_lazy(tensor) for tensor in chain(model.parameters(), model.buffers()))
         if seed == 0 and not lazy:  # training determines the shapes of lazy parameters
             # Scored before any time goes into training, so that errors come early.
-            _measure(name, measure, model, [sample])
+            _measure(name, measure, model, sample)
         hint = "return the cost in epochs of plain training, or None if it is unknown"
         spent.append(check_number("train()", train(model, seed), hint, optional=True))
         scores = _measure(name, measure, model, load_all(source))
@@ -333,8 +338,8 @@ def load_all(source: Source) -> Iterator[tuple[Any, int]]:
     yield from zip(_private(source), source.sizes() or (), strict=True)
 
 
-def load_twice(source: Source) -> tuple[Any, int]:
-    """Return a batch of the first examples and its size; refuse examples that differ each time."""
+def load_twice(source: Source) -> list[tuple[Any, int]]:
+    """Return batches of the first 16 examples and their sizes; refuse examples that change."""
     rows = min(source.examples or 1, 16)
     size = min(source.batch_size or 1, rows)
     groups = [list(range(start, min(start + size, rows))) for start in range(0, rows, size)]
@@ -349,7 +354,7 @@ def load_twice(source: Source) -> tuple[Any, int]:
             "them. Pass the same examples without augmentation, so that results do not depend on "
             "chance."
         )
-    return one[0], size
+    return [*zip(one, map(len, groups), strict=True)]
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

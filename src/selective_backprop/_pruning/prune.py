@@ -1,5 +1,11 @@
 """Keep a part of a data set, chosen once by the examples' scores."""
 
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import torch
 from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError, warn
@@ -13,7 +19,7 @@ def prune(
     scores: ExampleScores | Num[Tensor, " example"],
     keep: float,
     *,
-    labels: Int[Tensor, " example"] | None = None,
+    labels: Int[Tensor, " example"] | np.ndarray | Sequence[Any] | None = None,
 ) -> Subset:
     """Keep the highest-scoring part of a data set.
 
@@ -62,8 +68,11 @@ def prune(
     return subset
 
 
-def _warn_of_lost_classes(labels: Tensor, subset: Subset) -> None:
-    if labels.is_floating_point() or tuple(labels.shape) != (subset.examples,):
+def _warn_of_lost_classes(labels: object, subset: Subset) -> None:
+    with suppress(TypeError, ValueError, RuntimeError):  # refused below
+        labels = torch.as_tensor(labels if isinstance(labels, Tensor) else np.asarray(labels))
+    shape = (subset.examples,)
+    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.shape != shape:
         raise ConfigurationError(
             f"labels must be one whole number for each of {subset.examples} examples, got "
             f"{_found(labels)}"

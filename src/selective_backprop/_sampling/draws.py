@@ -1,6 +1,5 @@
 """The rows and weights that selectors return, and how an exact number of rows is drawn."""
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -126,17 +125,6 @@ def tilt_on_host(probabilities: np.ndarray, count: int) -> np.ndarray:
     return probabilities * (1.0 + tilt - tilt * probabilities)
 
 
-def tilt_windows_on_host(probabilities: np.ndarray, count: int) -> np.ndarray:
-    """Do what `tilt_on_host` does, bit for bit, with each row of `[window, candidate]`."""
-    totals = np.add.reduce(probabilities, axis=1)
-    # Row by row: a matrix product would sum in another order, and so round differently.
-    rooms = totals - [row @ row for row in probabilities]
-    if (np.abs(count - totals) > rooms).any() or (rooms <= 0.0).any():
-        return np.stack([tilt_on_host(row, count) for row in probabilities])
-    tilts = ((count - totals) / rooms)[:, None]
-    return probabilities * (1.0 + tilts - tilts * probabilities)
-
-
 def with_room(probabilities: Odds) -> Float64[Tensor, "2 candidate"]:
     """Return the probabilities `p` and their `p * (1 - p)`, stacked."""
     return torch.stack([probabilities, probabilities * (1.0 - probabilities)])
@@ -193,39 +181,6 @@ def draw_exactly_on_host(odds: np.ndarray, count: int, generator: torch.Generato
         return rows
     # The float64 sum can miss the count by about 1e-13, which may lose or add a point.
     return _take_points(torch.from_numpy(odds), order, offset, count).numpy()
-
-
-def draw_windows_on_host(
-    odds: np.ndarray, count: int, generators: Sequence[torch.Generator]
-) -> np.ndarray:
-    """Do what `draw_exactly_on_host` does with each row of `[window, candidate]`."""
-    size = odds.shape[1]
-    # Each window has its own generator, so that each draw is the same as one by itself.
-    drawn = [
-        (
-            torch.randperm(size, generator=generator).numpy(),
-            torch.rand(1, generator=generator, dtype=torch.float64).item(),
-        )
-        for generator in generators
-    ]
-    places = np.stack([order for order, _ in drawn])
-    offsets = np.array([[offset] for _, offset in drawn])
-    shuffled = np.take_along_axis(odds, places, axis=1)
-    ends = shuffled.cumsum(axis=1) - offsets
-    taken = np.empty(odds.shape, dtype=bool)
-    np.put_along_axis(taken, places, np.floor(ends) > ends - shuffled, axis=1)
-    if (np.add.reduce(taken, axis=1) == count).all():
-        return taken.nonzero()[1].reshape(len(odds), count)
-    return np.stack(
-        [
-            row.nonzero()[0]
-            if np.count_nonzero(row) == count
-            else _take_points(
-                *map(torch.from_numpy, (each, order)), torch.tensor([o], dtype=torch.float64), count
-            ).numpy()
-            for row, each, (order, o) in zip(taken, odds, drawn, strict=True)
-        ]
-    )
 
 
 def _take_points(odds: Odds, order: Tensor, offset: Tensor, count: int) -> RowIndices:

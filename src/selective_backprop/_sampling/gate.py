@@ -176,11 +176,11 @@ class _RunningVarianceGate(RunningGate):
 def variance_gain(scores: Scores) -> Tensor:
     """Return tau: an example drawn in proportion to the scores is worth tau drawn uniformly.
 
-    Tau is `sqrt(mean(s ** 2)) / mean(s)`, or 1 if all scores are 0. Negative and infinite scores
-    count as 0.
+    Tau is `sqrt(mean(s ** 2)) / mean(s)`, or 1 if all scores are 0. Negative scores, and scores
+    of 1e150 or more, count as 0.
     """
     scores = scores.double().clamp(min=0.0)  # squares of float16 scores would overflow
-    scores = scores.where(scores.isfinite(), 0.0)
+    scores = scores.where(scores < 1e150, 0.0)  # squares of higher ones would be infinite
     mean = scores.mean()
     # 0 / 0 if all scores are 0. Then all examples are alike, so drawing by score gains nothing.
     return (scores.square().mean().sqrt() / mean).where(mean > 0.0, 1.0)

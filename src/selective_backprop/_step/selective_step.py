@@ -159,11 +159,11 @@ class SelectiveStep:
             BatchError: if the batch cannot be divided into rows.
             LossError: if there is not one finite loss per row.
         """
-        candidates = count_rows(batch, self._layout)
-        if not self._stats.steps:
-            check_layout(batch, self._layout)
-        self._open_history(candidates)
         with nullcontext() if self._joint is None else self._joint.sharing_failure():
+            candidates = count_rows(batch, self._layout)
+            if not self._stats.steps:
+                check_layout(batch, self._layout)
+            self._open_history(candidates)
             scores = self._score(batch, candidates)
             chosen = self._select(batch, candidates, scores)
         if self._scorer is not None:
@@ -324,7 +324,8 @@ class JointHistory:
         try:
             yield
         except Exception:
-            if self._steps == steps:
+            # Before the first step, ranks do not know yet how long their messages are.
+            if self._steps == steps and self._exchange is not None:
                 with suppress(LoaderError):  # show the body's error, not the exchange's
                     self._swap(Status.FAILED, torch.empty(0))
             raise

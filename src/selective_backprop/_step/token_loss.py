@@ -1,8 +1,6 @@
 """`TokenLoss`: a language model's head and loss, computed on chosen tokens."""
 
-from collections.abc import Callable
-from functools import wraps
-from typing import ParamSpec, TypeVar, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +8,7 @@ from torch.nn import functional
 
 from selective_backprop._core.errors import ConfigurationError, LossError
 from selective_backprop._core.options import check_flag, check_instance, check_whole
+from selective_backprop._core.uncompiled import uncompiled
 from selective_backprop._step.head import (
     HeadLoss,
     Known,
@@ -21,23 +20,6 @@ from selective_backprop._step.head import (
 )
 from selective_backprop._step.latest import Latest, places_of
 from selective_backprop._step.tokens import SelectedTokens, TokenSelection
-
-_Given = ParamSpec("_Given")
-_Returned = TypeVar("_Returned")
-
-
-def _uncompiled(function: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
-    """Keep `torch.compile` out of a function and all that it calls.
-
-    `torch.compiler.disable` does this, but imports the compiler, which takes longer than importing
-    torch. So it is called when the function is called, not when the function is defined.
-    """
-
-    @wraps(function)
-    def call(*args: _Given.args, **kwargs: _Given.kwargs) -> _Returned:
-        return torch.compiler.disable(function)(*args, **kwargs)
-
-    return call
 
 
 @final
@@ -115,7 +97,7 @@ class TokenLoss:
         """The model's head."""
         return self._head
 
-    @_uncompiled
+    @uncompiled
     def __call__(
         self,
         hidden: Tensor,
@@ -187,7 +169,7 @@ class TokenLoss:
             losses.view(labels.shape),
         )
 
-    @_uncompiled
+    @uncompiled
     def losses(self, hidden: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of every token that counts, without gradients, to use as a reference.
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -14,11 +13,17 @@ from selective_backprop._batches.structure import list_leaves
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._core.options import check_number
 from selective_backprop._core.types import Bool, Float, Int64
+from selective_backprop._pipeline.resume_point import kept_streams
 from selective_backprop._pruning.example_scores import load_all, load_twice, open_in_order
 from selective_backprop._pruning.near_images import link_images, shrink_images
 from selective_backprop._sampling.subset import Subset
-from selective_backprop.guide._advice.row_contents import hash_rows, is_image
-from selective_backprop.guide._advice.training_copy import kept_streams
+from selective_backprop.guide._advice.row_contents import (
+    find_numbering,
+    first_equal,
+    hash_rows,
+    is_image,
+    without,
+)
 from selective_backprop.guide._advice.traits import split_batch, tensors_of
 
 AT_ONCE = 256  # examples per batch, if a data set comes without a loader
@@ -68,7 +73,7 @@ class Copies:
         counts = self.first.bincount(minlength=len(self.first))
         return counts * (len(self.subset) / len(self.first))
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         """Return what was found, in a sentence."""
         copies, examples = len(self.pairs), len(self.first)
         return (
@@ -82,7 +87,8 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
     """Find examples that repeat an earlier one, so that training can leave them out.
 
     No model is needed. Two examples are exact copies if their input tensors have the same bytes.
-    Zeros at the end, as in padded texts, are ignored. Two images are near copies if their
+    Zeros at the end, as in padded texts, are ignored. So is an integer of each example that is its
+    index in the data set. Two images are near copies if their
     correlation is at least `near`, after one is shifted by up to a twelfth of its side to fit the
     other. Brightness and contrast do not matter. Images of more than 32 pixels a side are compared
     at 32, so scaling and compression hardly matter either.
@@ -100,8 +106,8 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
 
     Args:
         data: a loader or data set. Its examples are tuples `(inputs, targets, …)`, mappings with a
-            key `labels`, `label`, `targets`, `target` or `y`, or inputs alone. A loader must go
-            through the whole data set in order.
+            key `labels`, `label`, `targets`, `target` or `y`, or inputs alone. Give pictures of PIL
+            the transform `ToTensor()`. A loader must go through the whole data set in order.
         near: the least correlation of near copies, above 0, at most 1; at 0.99 two images share
             98 % of their variance. None finds exact copies only.
 
@@ -125,18 +131,24 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
     )
     given: Any = data
     source = open_in_order(DataLoader(given, AT_ONCE) if hasattr(given, "__getitem__") else given)
-    load_twice(source)
+    first = load_twice(source)
+    positions = list(range(sum(rows for _, rows in first)))
+    of_inputs, of_targets = (
+        find_numbering(part, positions)
+        for part in zip(*(_tensors(each) for each, _ in first), strict=True)
+    )
     inputs, targets, images, spectra = [], [], [], []
     with kept_streams(source.loader, None):
         for batch, _ in load_all(source):
             shown, aims = _tensors(batch)
+            shown, aims = without(shown, of_inputs), without(aims, of_targets)
             inputs += hash_rows(shown)
             targets += hash_rows(aims) if aims else [0] * len(shown[0])
             if near is not None and len(shown) == 1 and is_image(shown[0]):
                 small, spectrum = shrink_images(shown[0])
                 images.append(small)
                 spectra.append(spectrum)
-    same = alike = _first_equal(torch.tensor(inputs))
+    same = alike = first_equal(torch.tensor(inputs))
     if near is not None and images:
         if len({each.shape[1:] for each in images}) > 1:
             raise LoaderError("images differ in size or channels. Pass near=None, or resize them")
@@ -144,7 +156,7 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
         # Each list is emptied as soon as it is joined, so that at most two copies are in memory.
         pixels, amplitudes = (_taken(parts, once) for parts in (images, spectra))
         alike = once[link_images(pixels, amplitudes, near)][place]
-    return _group(same, alike, _first_equal(torch.tensor(targets)))
+    return _group(same, alike, first_equal(torch.tensor(targets)))
 
 
 def _taken(parts: list[Tensor], rows: Int64[Tensor, " row"]) -> Tensor:
@@ -156,9 +168,7 @@ def _taken(parts: list[Tensor], rows: Int64[Tensor, " row"]) -> Tensor:
 
 def _tensors(batch: Any) -> tuple[list[Tensor], list[Tensor]]:
     """Return the tensors of a batch's inputs and of its targets; refuse anything else."""
-    paired = isinstance(batch, (tuple, list)) and len(batch) > 1
-    inputs, targets = (batch[0], batch[1:]) if paired else split_batch(batch)
-    parts = [inputs] if targets is None else [inputs, targets]
+    parts = [part for part in split_batch(batch) if part is not None]
     shown, *aims = found = [tensors_of(part) for part in parts]
     leaves = [leaf for part in parts for leaf in list_leaves(part)]
     lengths = {len(tensor) for part in found for tensor in part}
@@ -172,12 +182,6 @@ def _tensors(batch: Any) -> tuple[list[Tensor], list[Tensor]]:
     return shown, aims[0] if aims else []
 
 
-def _first_equal(values: Int64[Tensor, " example"]) -> Int64[Tensor, " example"]:
-    """Return, for each value, the index of the first equal value."""
-    _, first, place = np.unique(values.numpy(), return_index=True, return_inverse=True)
-    return torch.from_numpy(first[place])
-
-
 def _group(
     same: Int64[Tensor, " example"],
     alike: Int64[Tensor, " example"],
@@ -185,7 +189,7 @@ def _group(
 ) -> Copies:
     """Return the copies, from the first example with equal inputs, similar inputs, equal target."""
     own = torch.arange(len(same))
-    first = _first_equal(alike * len(same) + targets)
+    first = first_equal(alike * len(same) + targets)
     exact = (first != own) & (same == same[first])
     # `alike` names an earlier example, but that one has another target, so both are kept.
     apart = (first == own) & (alike != own)

@@ -1,6 +1,5 @@
 """Copy data loaders with another sampler, for one rank's examples or for documents."""
 
-import copy
 from typing import Any
 
 from torch.utils.data import (
@@ -12,6 +11,7 @@ from torch.utils.data import (
 )
 
 from selective_backprop._core.errors import LoaderError
+from selective_backprop._pipeline.source import unstarted
 
 
 def drawing(loader: DataLoader[Any], sampler: Any, batches: BatchSampler, **more: Any) -> Any:
@@ -20,9 +20,9 @@ def drawing(loader: DataLoader[Any], sampler: Any, batches: BatchSampler, **more
     A loader refuses a new sampler, and a new loader would lose what subclasses add. So the copy's
     attributes are set without the loader's check, and so are the attributes in `more`.
     """
-    clone = copy.copy(loader)
+    clone = unstarted(loader)
     grouped = BatchSampler(sampler, batches.batch_size, batches.drop_last)
-    changed = {"_iterator": None, "sampler": sampler, "batch_sampler": grouped, **more}
+    changed = {"sampler": sampler, "batch_sampler": grouped, **more}
     for name, value in changed.items():
         object.__setattr__(clone, name, value)
     return clone

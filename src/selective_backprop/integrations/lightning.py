@@ -1,22 +1,18 @@
 """Selection under Lightning: a loader for `train_dataloader()`, and a callback.
 
-    from selective_backprop.integrations.lightning import (
-        LightningLoader, SelectionCallback, strategies
-    )
+import selective_backprop as sb
+from selective_backprop.integrations.lightning import LightningLoader, SelectionCallback
 
-    class Digits(LightningModule):
-        def train_dataloader(self):
-            loader = DataLoader(...)
-            strategy = strategies.selective_backprop(rate=1 / 3)
-            return LightningLoader(loader, self, self.loss_fn, strategy)
+class Digits(LightningModule):
+    def train_dataloader(self):
+        loader = DataLoader(...)
+        strategy = sb.selective_backprop(rate=1 / 3)
+        return LightningLoader(loader, self, self.loss_fn, strategy)
 
-    Trainer(max_epochs=8, callbacks=[SelectionCallback()]).fit(Digits())
-
-`strategies` is `selective_backprop.strategies`, repeated here to save you an import.
+Trainer(max_epochs=8, callbacks=[SelectionCallback()]).fit(Digits())
 """
 
-from selective_backprop import strategies
 from selective_backprop.integrations._lightning._callback import SelectionCallback
 from selective_backprop.integrations._lightning._loader import LightningLoader, selected_loss
 
-__all__ = ["LightningLoader", "SelectionCallback", "selected_loss", "strategies"]
+__all__ = ["LightningLoader", "SelectionCallback", "selected_loss"]

@@ -52,7 +52,8 @@ class RunningScorer(ABC):
 
         Returns:
             Scores on the CPU; None if all would be NaN. An example with a score of NaN is loaded
-            and scored. An example with a score of infinity is trained on.
+            and scored. An example with a score of infinity is trained on as soon as the selector's
+            rate allows.
         """
         return None
 

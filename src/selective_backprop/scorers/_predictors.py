@@ -111,9 +111,10 @@ class GaussianProcess(AbstractPredictor):
 
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
         """Return the score expected in `epoch`, or the last score where none can be predicted."""
-        scores, epochs = observed.scores[: self.depth], observed.epochs[: self.depth]
+        depth = int(self.depth)
+        scores, epochs = observed.scores[:depth], observed.epochs[:depth]
         predicted = scores[0].copy()
-        pairs = _pick_pairs(scores, self.depth, self.points)
+        pairs = _pick_pairs(scores, depth, self.points)
         if not len(pairs):
             return predicted
         from sklearn.exceptions import ConvergenceWarning
@@ -190,9 +191,10 @@ class Crossing(AbstractPredictor):
 
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
         """Return the probabilities; if nothing is learned, the shares of lower last scores."""
-        scores, epochs = observed.scores[: self.depth], observed.epochs[: self.depth]
+        depth = int(self.depth)
+        scores, epochs = observed.scores[:depth], observed.epochs[:depth]
         shares = np.stack([_shares_of_lower(lag) for lag in scores])
-        pairs = _pick_pairs(scores, self.depth, self.points)
+        pairs = _pick_pairs(scores, depth, self.points)
         crossed = shares[0, pairs] >= 1.0 - self.rate
         if crossed.all() or not crossed.any():
             return shares[0].astype(np.float32)

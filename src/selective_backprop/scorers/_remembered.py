@@ -172,8 +172,8 @@ class Recorded(AbstractScorer):
 
     Losses are recorded by `SelectiveLoader.loss_fn`, or by your calls of `SelectiveLoader.record`.
     Examples are selected before they are loaded. An example without a known loss scores infinity,
-    so it is trained on. A known loss may be old: it dates from the last time that the example was
-    trained on, and comes from the model in training mode.
+    so it is trained on as soon as the selector's rate allows. A known loss may be old: it dates
+    from the last time that the example was trained on, and comes from the model in training mode.
 
     `give_up`, `fades`, `prior` and `trim` need cross-entropies without label smoothing or class
     weights. Classes are known if the recorded targets are class indices, or floats of 0 and 1.
@@ -181,7 +181,7 @@ class Recorded(AbstractScorer):
 
     Args:
         max_age: for how many epochs a loss counts after the epoch that recorded it, at least 1.
-            Then the example is trained on again. With None, losses count for ever.
+            Then the example scores infinity again. With None, losses count for ever.
         rescore: a scorer, such as `Forward()`, that scores the skipped examples at the end of each
             epoch, which takes time. With None, skipped examples keep their old loss.
         highest_of: how many of an example's last recorded losses count, at least 1. The highest of

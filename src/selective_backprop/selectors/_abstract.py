@@ -1,12 +1,11 @@
 """The interface of selectors, which choose the candidates to train on."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_rate, check_whole, settle
@@ -128,13 +127,9 @@ class Stateless(RunningSelector):
 
     Args:
         rule: `(scores, history, generator) -> Choice`, as in `RunningSelector.select`.
-        windows: `(scores, history, generators) -> rows` draws from several windows at once, on the
-            CPU; None if this is not faster. It takes scores `[window, candidate]` and a generator
-            for each window, and returns the rows `[window, row]` that `rule` would draw.
     """
 
     rule: Callable[[Scores, History, torch.Generator], Choice]
-    windows: Callable[[Tensor, History, Sequence[torch.Generator]], Tensor] | None = None
 
     def select(self, scores: Scores, history: History, generator: torch.Generator) -> Choice:
         return self.rule(scores, history, generator)

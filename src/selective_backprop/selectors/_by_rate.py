@@ -1,6 +1,5 @@
 """Selectors that keep a given share of the candidates, at random or by score."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -19,10 +18,8 @@ from selective_backprop._sampling.draws import (
     draw_exactly,
     draw_exactly_on_host,
     draw_uniformly,
-    draw_windows_on_host,
     tilt_on_device,
     tilt_on_host,
-    tilt_windows_on_host,
     with_room,
 )
 from selective_backprop.selectors._abstract import (
@@ -212,19 +209,10 @@ class Percentile(AbstractSelector):
                 table[:] = shares, with_room(shares.pow(self.beta))
             return table[1].index_select(1, places)
 
-        def windows(
-            scores: Tensor, history: History, generators: Sequence[torch.Generator]
-        ) -> Tensor:
-            count = context.quota(scores.shape[1])
-            wanted = history.percentiles_on_host(scores.flatten()).reshape(scores.shape)
-            odds = tilt_windows_on_host(wanted**self.beta, count)
-            return torch.from_numpy(draw_windows_on_host(odds, count, generators))
-
         def bernoulli(scores: Scores, history: History, generator: torch.Generator) -> Choice:
             return Choice(draw_coins(history.percentiles(scores).pow(self.beta), generator))
 
-        exactly = self.draw is Draw.EXACT
-        return Stateless(exact, windows) if exactly else Stateless(bernoulli)
+        return Stateless(exact if self.draw is Draw.EXACT else bernoulli)
 
 
 def selection_probability(

@@ -38,12 +38,17 @@ def check_loss(strategy: Strategy, name: str | None) -> None:
 
 
 def has_collective_forward(
-    strategy: Strategy, model: nn.Module | None, skips_rows: bool, ranks: Ranks
+    strategy: Strategy,
+    model: nn.Module | None,
+    skips_rows: bool,
+    ranks: Ranks,
+    measured: bool = False,
 ) -> bool:
     """Return whether all ranks must score equally many candidates between two training steps.
 
     They must if the scoring forward pass waits for every rank, as each forward pass with FSDP does.
-    A strategy that then cannot ensure equal numbers of candidates is refused.
+    A strategy that then cannot ensure equal numbers of candidates is refused. `measured` says that
+    each rank asks a function of the user's how far training is.
     """
     needs = strategy.needs
     if isinstance(ranks, Alone) or needs is None or not strategy.scores:
@@ -62,6 +67,9 @@ def has_collective_forward(
         "scores only examples without a remembered score; use a strategy that scores all or "
         "none": needs.remembers,
         "leaves out rows because of nonfinite='skip'; use 'raise' or 'select'": skips_rows,
+        "selects by progress=, which may differ from rank to rank; pass epochs= instead": (
+            measured and (strategy.schedule.uses_fractions or strategy.selector.terms.paced)
+        ),
         "does not score by one forward pass of the whole model (Needs(plain_forward=True)); use "
         "Forward()": not needs.plain_forward,
     }

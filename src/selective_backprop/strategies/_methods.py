@@ -67,28 +67,21 @@ def random_backprop(
 
 
 def random_scored(
-    rate: float, *, draw: Draw | DrawName = Draw.EXACT, schedule: Schedule = Schedule()
+    rate: float,
+    *,
+    draw: Draw | DrawName = Draw.EXACT,
+    scorer: AbstractScorer = Forward(),
+    schedule: Schedule = Schedule(),
 ) -> Strategy:
     """Score every example but select at random: the control for strategies that score examples.
 
     Args:
         rate: share of the examples to train on, in (0, 1].
         draw: as for `random_backprop`.
+        scorer: computes the scores, which are then ignored.
         schedule: when to select; by default always.
     """
-    return Strategy("random-scored", Forward(), Uniform(rate, draw), schedule)
-
-
-def random_k(rate: float, *, scorer: AbstractScorer = Forward()) -> Strategy:
-    """Score every example but select at random: the control for `top_k` and `low_k`.
-
-    This is `random_scored` with `draw="exact"` and a scorer of your choice.
-
-    Args:
-        rate: share of the examples to train on, in (0, 1].
-        scorer: computes the scores, which are then ignored.
-    """
-    return Strategy("random-k", scorer, Uniform(rate))
+    return Strategy("random-scored", scorer, Uniform(rate, draw), schedule)
 
 
 def top_k(
@@ -264,8 +257,9 @@ def recorded_sb(
 
     Args:
         rate: share of the examples to train on, in (0, 1].
-        max_age: number of epochs for which an example's loss is used. After these, the example is
-            trained on again. None sets no limit.
+        max_age: number of epochs for which an example's loss is used. After these, the example
+            gets the highest score, so it is trained on as soon as `rate` allows. None sets no
+            limit.
         draw: as for `random_backprop`.
         schedule: when to select; by default from the second epoch on.
     """
@@ -459,7 +453,8 @@ def tail_sft(
         rate: share of each window to train on, in (0, 1].
         initial: the losses before training, `[example]`; `example_losses` computes them. With
             None, each example's first training loss is used.
-        max_age: the most epochs in a row for which an example is skipped; None sets no limit.
+        max_age: after how many skipped epochs in a row an example gets the highest score, so that
+            it is trained on as soon as `rate` allows. None sets no limit.
         schedule: when to skip; by default from the second epoch on, since the first epoch records
             the losses.
 

@@ -10,6 +10,8 @@ from selective_backprop._sampling.subset import Subset
 from selective_backprop.scorers import AbstractScorer, Needs
 from selective_backprop.selectors import AbstractSelector
 
+SUBSET = "sb.Subset(torch.tensor(indices), len(data)) or sb.prune(scores, keep=0.5)"
+
 
 @dataclass(frozen=True)
 class Strategy:
@@ -37,7 +39,7 @@ class Strategy:
         check_instance("scorer", self.scorer, AbstractScorer, "Forward()", optional=True)
         check_instance("selector", self.selector, AbstractSelector, "Percentile(beta=2)")
         check_instance("schedule", self.schedule, Schedule, "Schedule(warmup_epochs=1)")
-        check_instance("subset", self.subset, Subset, "prune(scores, keep=0.5)", optional=True)
+        check_instance("subset", self.subset, Subset, SUBSET, optional=True)
         if self.scorer is None and self.selector.terms.needs_scores:
             raise ConfigurationError(
                 f"{self.selector!r} chooses by score, so it needs a scorer, such as Forward()"
@@ -72,5 +74,5 @@ class Strategy:
         Raises:
             ConfigurationError: if `subset` is not a `Subset`.
         """
-        check_instance("subset", subset, Subset, "prune(scores, keep=0.5)")
+        check_instance("subset", subset, Subset, SUBSET)
         return replace(self, subset=subset)

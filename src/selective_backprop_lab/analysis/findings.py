@@ -110,6 +110,8 @@ def conclusion(comparison: pd.DataFrame) -> Conclusion:
             said = "Every strategy loses" if pays == "No" else "No strategy gains"
             said += f"; the nearest is {best.arm}, which ends at {ends}."
     text = f"On {data_words(comparison)}, plain training {_of_plain(best, plain)}. {said}"
+    if apart := [each.label for each in judged if each.rival.empty]:
+        text += f" Left out: {_some(apart)}, because no plain training cost as much."
     return Conclusion(pays, text, todo or _next_step(known, best, plain))
 
 

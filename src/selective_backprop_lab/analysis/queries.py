@@ -16,7 +16,7 @@ from selective_backprop_lab.analysis.estimates import Estimate, estimate
 
 BASELINE = "traditional"
 BY_SEED = "seed"
-_SAME_COST = 0.03
+_SAME_COST, _SAME_BUDGET = 0.03, 0.1
 
 
 def counted(evaluations: pd.DataFrame) -> pd.DataFrame:
@@ -189,11 +189,14 @@ def cost_of(runs: pd.DataFrame) -> float:
 
 
 def cost_as_much(one: pd.DataFrame, other: pd.DataFrame) -> bool:
-    """Whether the costs of two arms differ by at most 3 %: runs end only after a whole batch.
+    """Whether the costs of two arms differ by at most 3 %, or 10 % if their budgets are equal.
 
-    Arms with the same budget in seconds cost the same, however many passes they made.
+    Runs end only after a whole batch, which exceeds a budget for few examples by more. Arms with
+    the same budget in seconds cost the same, however many passes they made.
     """
     lengths = {*zip([*one.length, *other.length], [*one.unit, *other.unit], strict=True)}
-    if len(lengths) == 1 and lengths.pop()[1] == "seconds":
+    unit = lengths.pop()[1] if len(lengths) == 1 else None
+    if unit == "seconds":
         return True
-    return abs(cost_of(one) / cost_of(other) - 1.0) <= _SAME_COST
+    most = _SAME_BUDGET if unit == "cost" else _SAME_COST
+    return abs(cost_of(one) / cost_of(other) - 1.0) <= most

@@ -46,6 +46,10 @@ def read_own_splits(name: str) -> Splits:
             f"{name} has {examples:,} examples with labels up to {highest}: {_LABELS}, of at least "
             "two classes"
         )
+    if lowest := int(min(train[1].min(), test[1].min())):
+        raise sb.DataError(
+            f"{name} has labels from {lowest} to {highest}: {_LABELS}. Subtract {lowest}"
+        )
     return Splits(*train, *test, tuple(str(number) for number in range(highest + 1)))
 
 

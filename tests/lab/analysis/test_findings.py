@@ -106,6 +106,16 @@ def test_without_traditional_training_of_its_cost_an_arm_has_no_verdict():
         assert "--budget" in found.todo
 
 
+def test_with_equal_budgets_a_tenth_more_is_an_equal_cost_and_what_cost_more_is_named():
+    plain = of_length("traditional", [5.0, 5.1, 4.9], 4.0)
+    near = of_length("near", [4.0, 4.1, 3.8], 4.3, budget=4.0)
+    far = of_length("far", [4.0, 4.1, 3.8], 4.6, budget=4.0)
+    assert verdicts(plain, near, far) == {"near": "gains", "far": ""}
+    assert said(plain, near, far).text.endswith(
+        " Left out: far, because no plain training cost as much."
+    )
+
+
 def test_the_same_seconds_are_an_equal_cost_whatever_was_done_in_them():
     length = {"budget": 60, "budget_unit": "seconds"}
     found = said(

@@ -154,6 +154,7 @@ REFUSED = {
     "named each": (listed(FEATURES, list("catdogcat")), "train, example 0 has the label 'c'"),
     "one class": (both(FEATURES, 0 * LABELS), "9 examples with labels up to 0"),
     "not numbered": (both(FEATURES, 1000 * LABELS), "9 examples with labels up to 2000"),
+    "numbered from 1": (both(FEATURES, LABELS + 1), "has labels from 1 to 3: .*Subtract 1"),
     "normalised": (both(NORMALISED), "train has images of floats from -2 to 2: return them as by"),
     "normalised each": (listed(NORMALISED), "train, example 0 has images of floats"),
     "oblong": (both(LEVELS[:, :, :3]), r"train has inputs of shape \(3, 3, 4\) and torch.uint8"),

@@ -31,7 +31,7 @@ def test_treatments_are_added_to_any_strategy_by_name():
     both = find_strategy(typed)
     assert (both.make, both.smoothing) == (find_strategy("auto").make, 0.1)
     assert both.halved == pytest.approx(1 / 3)
-    assert parse_strategies("random-k+trimming") == ("random-scored+trimming",)
+    assert parse_strategies("random_scored+trimming") == ("random-scored+trimming",)
     with pytest.raises(sb.ConfigurationError, match=r"smoothing-0\.1"):
         parse_strategies("auto+smothing-0.1")
 

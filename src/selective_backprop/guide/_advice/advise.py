@@ -19,9 +19,10 @@ from selective_backprop._core.errors import LossError, SelectionWarning
 from selective_backprop._core.options import check_number, check_whole, find_device
 from selective_backprop._core.types import LossesOf, OutputsOf
 from selective_backprop._loader.weighted_loss import WeighingLoss
+from selective_backprop._pipeline.resume_point import kept_streams
 from selective_backprop._pipeline.source import open_source
 from selective_backprop.guide._advice.epoch_cost import EpochCost, measure_epochs
-from selective_backprop.guide._advice.training_copy import TrainingCopy, copy_training, kept_streams
+from selective_backprop.guide._advice.training_copy import TrainingCopy, copy_training
 from selective_backprop.guide._advice.traits import DataTraits, data_traits
 
 LOOKING = 0.25  # share of `seconds` that is spent on looking at the data
@@ -29,7 +30,8 @@ SHORT = 4  # epochs; with wrong labels and no smoothing, `auto` did worse in 4: 
 SKIPPED = 0.5  # share of examples; an epoch that skips this many must be faster than a plain one
 SLOWER = 1.15  # times a plain epoch; a smaller difference may be timing noise
 LOADER = "loader = sb.SelectiveLoader(loader, model, {}, sb.auto())"
-SMOOTHED = "nn.CrossEntropyLoss(label_smoothing=0.3)"  # `auto` can gain more with it: docs/auto.md
+# With wrong labels `auto` can gain more with it. Elsewhere it only spoils the log-loss.
+SMOOTHED = "nn.CrossEntropyLoss(label_smoothing=0.3)"
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,9 @@ def advise(
             except LossError as error:
                 barrier = f"auto needs the loss of each example: {error}"
     smooths = label_smoothing(loss_fn) > 0
-    take = SMOOTHED if _is_as_made(loss_fn) and not smooths else "loss_fn"
-    return judge(traits, cost, barrier, epochs, take, smooths=smooths or take == SMOOTHED)
+    suggested = traits.mislabelled and _is_as_made(loss_fn) and not smooths
+    take = SMOOTHED if suggested else "loss_fn"
+    return judge(traits, cost, barrier, epochs, take, smooths=smooths or suggested)
 
 
 def _is_as_made(loss_fn: LossFunction | None) -> bool:
@@ -154,7 +157,8 @@ def judge(
         return answer("No verdict: a copy of the model diverged within a few epochs.", lower)
     kinds = {
         "labels look wrong": traits.mislabelled and (smooths or epochs is None or epochs > SHORT),
-        "some classes are rare": traits.skewed,
+        # With two classes, it never gained: docs/auto.md.
+        "some classes are rare": traits.skewed and (traits.classes or 0) > 2,
     }
     found = [kind for kind, holds in kinds.items() if holds]
     if not found:

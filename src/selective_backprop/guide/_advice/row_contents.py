@@ -1,9 +1,12 @@
 """Turn the rows of a batch into hashes, and into numbers."""
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from torch import Tensor
 
-from selective_backprop._core.types import Float
+from selective_backprop._core.types import Float, Int64
 from selective_backprop._pruning.near_images import pool
 
 LEAST_SIDE = 8  # pixels; smaller inputs count as tables
@@ -15,6 +18,32 @@ def hash_rows(leaves: list[Tensor]) -> list[int]:
     """Return a hash of each row of several tensors. Zeros at a row's end do not change it."""
     parts = [leaf.contiguous().view(torch.uint8).reshape(len(leaf), -1).numpy() for leaf in leaves]
     return [hash(tuple(r.tobytes().rstrip(b"\0") for r in row)) for row in zip(*parts, strict=True)]
+
+
+def first_equal(values: Int64[Tensor, " example"]) -> Int64[Tensor, " example"]:
+    """Return, for each value, the index of the first equal value."""
+    _, first, place = np.unique(values.numpy(), return_index=True, return_inverse=True)
+    return torch.from_numpy(first[place])
+
+
+def find_numbering(sample: Sequence[list[Tensor]], positions: list[int]) -> set[int]:
+    """Return which of the tensors only hold the position of each example in the data set.
+
+    `sample` has the tensors of a few batches, and `positions` those of all their examples. Such
+    tensors say nothing about an example. But if all tensors are like that, the first one counts.
+    """
+    found = {
+        place
+        for place, parts in enumerate(zip(*sample, strict=True))
+        if not any(part.is_floating_point() or part.numel() > len(part) for part in parts)
+        and torch.cat([part.flatten() for part in parts]).tolist() == positions
+    }
+    return found if len(found) < len(sample[0]) else found - {0}
+
+
+def without(leaves: list[Tensor], places: set[int]) -> list[Tensor]:
+    """Return the tensors except those at some places."""
+    return [leaf for place, leaf in enumerate(leaves) if place not in places]
 
 
 def is_image(leaf: Tensor) -> bool:

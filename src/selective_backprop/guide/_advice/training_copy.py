@@ -1,22 +1,18 @@
-"""Copy a training to experiment on, and keep the random streams of the original unchanged."""
+"""Copy a training to experiment on."""
 
 import copy
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader
 
 from selective_backprop._batches.losses import check_losses
 from selective_backprop._batches.structure import move_batch
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.isolation import kept_random_streams, unwrapped
+from selective_backprop._core.isolation import unwrapped
 from selective_backprop._core.types import LossesOf, Scores
-from selective_backprop._pipeline.resume_point import generators_of
 
 FAR = 10.0  # times the first step's mean loss, or 10.0 if that mean is below 1
 
@@ -97,18 +93,3 @@ def copy_training(model: nn.Module, optimizer: Optimizer | None) -> tuple[nn.Mod
         other = torch.optim.SGD(twin.parameters(), lr=0.01, momentum=0.9)
     twin.zero_grad(set_to_none=True)
     return twin, other
-
-
-@contextmanager
-def kept_streams(loader: DataLoader[Any], device: torch.device | None) -> Generator[None]:
-    """Run the body, then restore every random stream that loading or training draws from."""
-    held: list[torch.Generator] = []
-    for part in (loader, loader.batch_sampler, loader.dataset):
-        held += [each for each in generators_of(part) if not any(each is one for one in held)]
-    states: list[Tensor] = [each.get_state() for each in held]
-    try:
-        with kept_random_streams(device):
-            yield
-    finally:
-        for generator, state in zip(held, states, strict=True):
-            generator.set_state(state)

@@ -1,7 +1,7 @@
 """Measure copies, classes and wrong labels in training data."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -16,13 +16,21 @@ from selective_backprop._batches.structure import list_leaves
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._core.options import check_number
 from selective_backprop._core.types import Int64
+from selective_backprop._pipeline.resume_point import kept_streams
 from selective_backprop._pipeline.source import Source, open_source
 from selective_backprop._pruning.near_images import standardised
-from selective_backprop.guide._advice.row_contents import as_numbers, hash_rows, is_image
-from selective_backprop.guide._advice.training_copy import kept_streams
+from selective_backprop.guide._advice.row_contents import (
+    as_numbers,
+    find_numbering,
+    first_equal,
+    hash_rows,
+    is_image,
+    without,
+)
 from selective_backprop.guide._advice.wrong_labels import estimate_wrong_labels
 
 MOST, CLASSIFIED = 100_000, 10_000  # most examples to search for copies, and for wrong labels
+LOOKED_AT = 16  # examples at least, to find out which numbers are positions in the data set
 READING = 0.5  # share of `seconds` that reading may take
 TARGETS = ("labels", "label", "targets", "target", "y")
 MANY = 0.03  # share of copies or wrong labels; in data without any, less than this is found
@@ -91,8 +99,9 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
     reading changes something in your data set, such as a counter, it stays changed.
 
     Copies are counted within the sample, so their share of the whole data set may be larger. Only
-    `find_copies` finds near copies. The estimate of wrong labels assumes that easy examples are
-    mislabelled as often as hard ones, and that copies of an example do not share its wrong label.
+    `find_copies` finds near copies. An integer of each example that is its index in the data set is
+    ignored. The estimate of wrong labels takes exact copies once. It assumes that easy examples are
+    mislabelled as often as hard ones, and that near copies do not share a wrong label.
 
     Args:
         data: the training loader or data set. Its batches or examples are `(inputs, targets)`, or
@@ -110,9 +119,13 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
     hashes, numbers, labels = [], [], []
     rows, pictures, copies, wrong = 0, False, None, None
     with kept_streams(source.loader, None):
-        batches, random = _draw(source)
+        batches, random, numbering = _draw(source)
         for batch in batches:
-            inputs, targets = map(tensors_of, split_batch(batch))
+            inputs, targets = split_batch(batch)
+            inputs, targets = (
+                without(tensors_of(inputs), numbering),
+                tensors_of(targets and targets[:1]),
+            )
             count = len(next(iter(inputs or targets), " "))
             rows += count
             labels.append(targets[0] if [each.shape for each in targets] == [(count,)] else None)
@@ -132,8 +145,11 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
     if counts is None:
         return DataTraits(rows, copies, None, None, None, None, None)
     if table is not None:
+        # The prediction of an example that has a copy among the others would repeat its label.
+        once = first_equal(torch.tensor(hashes[: len(table)])).unique()
+        table = table[once]
         centred = table - table.mean(0) if pictures else standardised(table)
-        wrong = estimate_wrong_labels(centred, torch.cat(labels)[: len(table)])
+        wrong = estimate_wrong_labels(centred, torch.cat(labels)[once])
     shares = counts.double() / counts.sum()
     effective = float(shares.pow(-shares).prod())
     return DataTraits(rows, copies, len(counts), effective, *(wrong or (None, None, None)))
@@ -155,13 +171,14 @@ def _count_classes(parts: list[Tensor | None]) -> Int64[Tensor, " class"] | None
     return None if int(labels.min()) < 0 or 2 * len(counts) > len(labels) else counts
 
 
-def split_batch(batch: Any) -> tuple[Any, Any]:
-    """Return a batch's inputs and its targets, or None if it has no targets."""
+def split_batch(batch: Any) -> tuple[Any, Sequence[Any] | None]:
+    """Return a batch's inputs, and its targets: in a tuple, all that follows the inputs."""
     if isinstance(batch, Mapping):
         name = next((each for each in TARGETS if each in batch), None)
-        return {key: part for key, part in batch.items() if key != name}, batch.get(name)
+        rest = {key: part for key, part in batch.items() if key != name}
+        return rest, None if name is None else [batch[name]]
     if isinstance(batch, (tuple, list)) and len(batch) > 1:
-        return batch[0], batch[1]
+        return batch[0], batch[1:]
     return batch, None
 
 
@@ -177,17 +194,26 @@ def tensors_of(part: Any) -> list[Tensor]:
     return [leaf for leaf in found if len(leaf) == len(found[0])]
 
 
-def _draw(source: Source) -> tuple[Iterable[Any], bool]:
-    """Return batches, in random order if possible, and whether loading changes examples."""
+def _draw(source: Source) -> tuple[Iterable[Any], bool, set[int]]:
+    """Return batches, in random order if possible, whether loading changes examples, and more.
+
+    The last part says which tensors of the inputs hold the positions of the examples.
+    """
     batches, keys = source.loader.batch_sampler, None
     if source.attribute == "batch_sampler" and type(batches) is BatchSampler:
         keys = list_keys(list(islice(batches.sampler, 10 * MOST)))
     if not isinstance(keys, Tensor):
         # The keys are not numbers, or this is a stream, or a custom sampler forms the batches.
-        return source.copy_with(source.indices()), False
+        return source.copy_with(source.indices()), False, set()
     keys = keys.unique()
     keys = keys[torch.randperm(len(keys), generator=torch.Generator().manual_seed(0))]
-    drawn = [part.tolist() for part in keys.split(source.batch_size or 1)]
-    twice = [tensors_of(split_batch(batch)[0]) for batch in source.copy_with([drawn[0]] * 2)]
-    same = [torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(*twice, strict=True)]
-    return source.copy_with(drawn), not all(same)
+    size = source.batch_size or 1
+    drawn = [part.tolist() for part in keys.split(size)]
+    first = drawn[: -(-LOOKED_AT // size)]
+    loaded = source.copy_with([*first, drawn[0]])
+    *once, again = [tensors_of(split_batch(batch)[0]) for batch in loaded]
+    same = [
+        torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(once[0], again, strict=True)
+    ]
+    numbering = find_numbering(once, [key for keys in first for key in keys])
+    return source.copy_with(drawn), not all(same), numbering

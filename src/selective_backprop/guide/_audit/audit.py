@@ -50,7 +50,13 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
     if isinstance(evidence, Doubts):
         return rank_doubts(evidence.on_host())
     if isinstance(evidence, Ledger):
-        return _of_losses(_in_order(evidence))
+        losses = _in_order(evidence)
+        if np.isnan(losses).all():
+            raise ConfigurationError(
+                "the ledger holds no losses yet. Training fills it; with several processes, it is "
+                "filled when an epoch ends"
+            )
+        return _of_losses(losses)
     if isinstance(evidence, Tensor):
         return _of_losses(evidence.detach().cpu().double().numpy())
     if isinstance(evidence, np.ndarray):

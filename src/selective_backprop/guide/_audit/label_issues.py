@@ -21,8 +21,8 @@ from selective_backprop._core.isolation import KeptBuffers, eval_mode, unwrapped
 from selective_backprop._core.options import find_device
 from selective_backprop._core.types import Float, Int64, OutputsOf
 from selective_backprop._loader.weighted_loss import WeighingLoss
+from selective_backprop._pipeline.resume_point import kept_streams
 from selective_backprop._pipeline.source import Source, open_source
-from selective_backprop.guide._advice.training_copy import kept_streams
 from selective_backprop.guide._audit.audit import rank_doubts
 from selective_backprop.guide._audit.label_doubts import Doubts, look_at
 from selective_backprop.guide._audit.ranked_examples import Suspects

@@ -14,6 +14,7 @@ from selective_backprop._core.types import Bool, Float, Float64, Int, Int64
 from selective_backprop._sampling.subset import Subset
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
+SHOWN = 10  # suspects whose indices `print` shows
 RARE = 0.5  # of the mean number of examples per class; a class with fewer is rare
 
 
@@ -110,6 +111,14 @@ class Suspects:
     def __len__(self) -> int:
         """Return the number of ranked examples: those that the model saw."""
         return len(self.indices)
+
+    def __repr__(self) -> str:
+        """Return how many labels look wrong, and the first indices, in a sentence."""
+        said = f"{self.suspicious:,} of {len(self):,} labels look wrong"
+        if not self.suspicious:
+            return said
+        first = ", ".join(map(str, self.top()[:SHOWN].tolist()))
+        return f"{said}, first those of examples {first}{', …' * (self.suspicious > SHOWN)}"
 
     @property
     def suspicious(self) -> int:

@@ -1,7 +1,9 @@
 """A selecting loader that acts like one that Accelerate has prepared."""
 
+import sys
 import weakref
 from collections.abc import Generator, Iterator
+from functools import partial
 from typing import Any
 
 from accelerate import Accelerator
@@ -13,16 +15,18 @@ from selective_backprop._batches.losses import LossFunction
 from selective_backprop._batches.serialization import pack_batch, unpack_batch
 from selective_backprop._batches.structure import move_batch
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.saved_state import Saved
+from selective_backprop._core.saved_state import SEEDS, Saved
+from selective_backprop._loader.length_watch import LengthWatch
 from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._loader.weighted_loss import WeighingLoss
 from selective_backprop._sampling.draws import Selection
-from selective_backprop.integrations._accelerate._shard import own_shard
+from selective_backprop.integrations._accelerate._shard import own_shard, seed_name
 from selective_backprop.integrations._saved import load_state, rank_file, save_state
 from selective_backprop.strategies import Strategy
 
 END = object()
-_taken: "weakref.WeakKeyDictionary[Accelerator, set[str]]" = weakref.WeakKeyDictionary()
+Loaders = weakref.WeakValueDictionary[str, "AcceleratedLoader"]
+_loaders: weakref.WeakKeyDictionary[Accelerator, Loaders] = weakref.WeakKeyDictionary()
 
 
 class AcceleratedLoader(DataLoaderStateMixin):
@@ -64,12 +68,13 @@ class AcceleratedLoader(DataLoaderStateMixin):
         self._loader = SelectiveLoader(
             own_shard(accelerator, loader), model, loss_fn, strategy, **options
         )
-        names = _taken.setdefault(accelerator, set())
-        if name in names:
+        loaders = _loaders_of(accelerator)
+        if name in loaders:
             raise ConfigurationError(
-                f"another loader of this accelerator saves its state as {name!r}; pass name="
+                f"another loader of this accelerator saves its state as {name!r}. Pass name= or, "
+                "if you no longer need that loader, delete it first (del)"
             )
-        names.add(name)
+        loaders[name] = self
         self.gradient_state = GradientState()
         self._accelerator = accelerator
         self._name = name
@@ -77,9 +82,6 @@ class AcceleratedLoader(DataLoaderStateMixin):
         self._ahead: Any = END
         self._over = 0  # batches of this or the next epoch that the inner loader does not count
         self._live: weakref.ref[Generator[Any]] | None = None
-        # register_for_checkpointing would write only the first process's state.
-        accelerator.register_save_state_pre_hook(self._save)
-        accelerator.register_load_state_pre_hook(self._load)
 
     @property
     def loss_fn(self) -> WeighingLoss:
@@ -99,9 +101,15 @@ class AcceleratedLoader(DataLoaderStateMixin):
             raise AttributeError(name)
         return getattr(self._loader, name)
 
+    @property
+    def _length_watch(self) -> LengthWatch:
+        return self._loader._length_watch
+
     def __len__(self) -> int:
         """Return the number of batches of the running or next epoch; TypeError if unknown."""
-        return len(self._loader) + self._over
+        length = len(self._loader) + self._over
+        self._length_watch.note(length, sys._getframe(1))
+        return length
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the next epoch; close one that still runs."""
@@ -132,8 +140,10 @@ class AcceleratedLoader(DataLoaderStateMixin):
         """Return the state of the loader, with the batch that the loop gets next."""
         waits = self._ahead is not END
         selection = self._loss.handed.selection_of(self._ahead) if waits and self._loss else None
+        sampler, seed = self._loader.sampler, seed_name(self._loader.sampler)
         return {
             "loader": self._loader.state_dict(),
+            "seed": None if seed is None else getattr(sampler, seed),
             "over": self._over if waits else 0,
             "ahead": [pack_batch(self._ahead)] if waits else None,
             "selection": None if selection is None else pack_batch(selection),
@@ -146,14 +156,20 @@ class AcceleratedLoader(DataLoaderStateMixin):
             ConfigurationError: if the state is damaged, or of a loader that was built differently.
                 In this case nothing is changed.
         """
-        loader, over, ahead, chosen = Saved(state).fields("loader", "over", "ahead", "selection")
+        loader, seed, over, ahead, chosen = Saved(state).fields(
+            "loader", "seed", "over", "ahead", "selection"
+        )
         waits = [] if ahead.value is None else [self._unpack(each) for each in ahead.items(1)]
         selection, more = chosen.maybe(self._unpack), over.whole(0, 1)
         if selection is not None and not (waits and isinstance(selection, Selection)):
             raise chosen.refuse("the selection of the batch that waits")
+        drawn_from = seed.maybe(lambda saved: saved.whole(-SEEDS, SEEDS))
         loss = None if selection is None else self.loss_fn
         with loader.inside():
             self._loader.load_state_dict(loader.value)
+        name = seed_name(self._loader.sampler)
+        if name is not None and drawn_from is not None:
+            setattr(self._loader.sampler, name, drawn_from)
         self._over, self._ahead = more, waits[0] if waits else END
         if loss is not None and selection is not None:
             loss.hand_out(self._ahead, selection)
@@ -166,8 +182,26 @@ class AcceleratedLoader(DataLoaderStateMixin):
         accelerator = self._accelerator
         return rank_file(folder, self._name, accelerator.process_index, accelerator.num_processes)
 
-    def _save(self, models: Any, weights: Any, folder: str) -> None:
-        save_state(self.state_dict(), self._path(folder))
 
-    def _load(self, models: Any, folder: str) -> None:
-        self.load_state_dict(load_state(self._path(folder)))
+def _loaders_of(accelerator: Accelerator) -> Loaders:
+    """Return the loaders whose states an accelerator saves and loads, by name.
+
+    References to them are weak, so that a loader and its model leave memory after training.
+    """
+    loaders = _loaders.get(accelerator)
+    if loaders is None:
+        loaders = _loaders[accelerator] = weakref.WeakValueDictionary()
+        # register_for_checkpointing would write only the first process's state.
+        accelerator.register_save_state_pre_hook(partial(_save, loaders))
+        accelerator.register_load_state_pre_hook(partial(_load, loaders))
+    return loaders
+
+
+def _save(loaders: Loaders, models: Any, weights: Any, folder: str) -> None:
+    for loader in loaders.values():
+        save_state(loader.state_dict(), loader._path(folder))
+
+
+def _load(loaders: Loaders, models: Any, folder: str) -> None:
+    for loader in loaders.values():
+        loader.load_state_dict(load_state(loader._path(folder)))

@@ -123,6 +123,13 @@ def _seeded(loader: DataLoader[Any]) -> DataLoader[Any]:
     return drawing(loader, sampler, batches)
 
 
+def seed_name(sampler: Any) -> str | None:
+    """Return the name of the attribute by which a sampler seeds every order; None without one."""
+    if type(sampler) is SeedableRandomSampler:
+        return "initial_seed"
+    return "seed" if type(sampler) is DistributedSampler else None
+
+
 def _agreed_seed(sampler: Any) -> int:
     """Return the first process's seed, so that all processes draw the same order."""
     seed = getattr(sampler, "initial_seed", None)

@@ -1,6 +1,5 @@
 """Checks of model, strategy and data before `fit` begins."""
 
-import copy
 from typing import Any
 
 import torch
@@ -10,6 +9,8 @@ from selective_backprop._batches.losses import check_losses
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.isolation import eval_mode, kept_random_streams
 from selective_backprop._core.types import LossesOf
+from selective_backprop._pipeline.resume_point import kept_streams
+from selective_backprop._pipeline.source import open_source, unstarted
 from selective_backprop.integrations._keras._backend import keras
 from selective_backprop.integrations._keras._feed import Recording
 from selective_backprop.integrations._keras._losses import CompiledLoss, apply
@@ -86,10 +87,17 @@ def find_recording(
 
 def first_batch(source: DataLoader[Any]) -> Any:
     """Return a batch as the loader yields it; loader and random streams are unchanged."""
-    apart = copy.copy(source)
-    object.__setattr__(apart, "_iterator", None)  # do not share the loader's persistent workers
-    with kept_random_streams(None):
+    apart = unstarted(source)
+    with kept_streams(source, None):
         return next(iter(apart))
+
+
+def choose_batch_size(source: DataLoader[Any], first: Any, strategy: Strategy) -> int | None:
+    """Return the first batch's size if the loader has none but the strategy needs one."""
+    fills = strategy.subset is not None or not strategy.selector.terms.keeps_everything
+    if not fills or open_source(source).batch_size is not None:
+        return None
+    return len(keras.tree.flatten(first)[0])
 
 
 def build(model: Any, batch: Any) -> None:

@@ -120,10 +120,8 @@ def weigh_classes(y: Any, class_weight: Mapping[int, float]) -> Tensor:
     if classes.ndim > 1:
         classes = classes.squeeze(-1) if classes.shape[-1] == 1 else classes.argmax(-1)
     classes = classes.round().long() if classes.is_floating_point() else classes.long()
-    weights = torch.ones(max(int(classes.max()), *class_weight) + 1)
-    for number, weight in class_weight.items():
-        weights[number] = weight
-    return weights[classes]
+    found, places = classes.unique(return_inverse=True)
+    return torch.tensor([float(class_weight.get(each, 1.0)) for each in found.tolist()])[places]
 
 
 def split_off(parts: tuple[Any, ...], share: float) -> tuple[Any, Any]:

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, distributed
 
+from selective_backprop._batches.structure import move_batch
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.stats import Stats
@@ -45,7 +47,7 @@ class SelectionCallback(Callback):
         self._trainer: Trainer | None = None
         self._loader: Any = None
         self._passes: Passes | None = None
-        self._restored: Saved | None = None
+        self._restored: tuple[Saved, Saved | None] | None = None
         self._put_streams: Callable[[], None] | None = None
         self._announced: int | None = None
 
@@ -59,9 +61,16 @@ class SelectionCallback(Callback):
         if self._passes is None:
             passes = make()
             if self._restored is not None:
-                with self._restored.inside():
-                    passes.load_state_dict(self._restored.value)
+                state, streams = self._restored
+                with state.inside():
+                    passes.load_state_dict(state.value)
+                if streams is not None:
+                    device = trainer.strategy.root_device
+                    self._put_streams = read_streams(streams, device)
                 self._restored = None
+                done = trainer.fit_loop.epoch_loop.batch_progress
+                if done.is_last_batch and done.total.completed < done.total.processed:
+                    passes.end_pass(resumable=False)  # Lightning goes on with the next epoch
                 self._restore_streams()  # Lightning may fetch a batch at once
             else:
                 passes.loader.set_epoch(trainer.fit_loop.epoch_progress.current.processed)
@@ -78,8 +87,11 @@ class SelectionCallback(Callback):
         if stage != "fit":
             return
         check_trainer(trainer, pl_module)
-        goes_on = self._passes is not None and trainer is self._trainer
-        self._restored = Saved(self._passes.state_dict()) if goes_on else None
+        self._restored = None
+        if self._passes is not None and trainer is self._trainer:  # fit is called again
+            self._passes.end_pass(resumable=False)  # Lightning begins an epoch
+            self._passes.loader.set_epoch(trainer.fit_loop.epoch_progress.current.processed)
+            self._restored = Saved(self._passes.state_dict()), None
         self._trainer, self._passes, self._loader, self._put_streams = trainer, None, None, None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -108,6 +120,13 @@ class SelectionCallback(Callback):
         """Note that training on the next batch starts."""
         if self._passes is not None:
             self._passes.take()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Note that training on the batch has ended."""
+        if self._passes is not None:
+            self._passes.current = None
 
     def on_before_backward(
         self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
@@ -148,7 +167,10 @@ class SelectionCallback(Callback):
         if trainer is None or passes is None:
             return {}
         streams = save_streams(trainer.strategy.root_device)
-        own = {"passes": passes.state_dict(), "streams": streams}
+        done = trainer.fit_loop.epoch_loop.batch_progress.current
+        passing = passes.state_dict(repeats=done.ready > done.processed)
+        # On the CPU, or rank 0 would unpickle each rank's tensors on that rank's GPU.
+        own = move_batch({"passes": passing, "streams": streams}, torch.device("cpu"))
         if trainer.world_size == 1:
             return {"ranks": [own]}
         ranks = [None] * trainer.world_size if trainer.global_rank == 0 else None
@@ -173,8 +195,7 @@ class SelectionCallback(Callback):
                 "training from its weights."
             )
         passes, streams = ranks[trainer.global_rank].fields("passes", "streams")
-        self._put_streams = read_streams(streams, trainer.strategy.root_device)
-        self._restored = passes
+        self._restored = passes, streams
 
     def _go_by_candidates(self, trainer: Trainer) -> None:
         """Step step-based schedules by candidates, if they were made for all candidates."""

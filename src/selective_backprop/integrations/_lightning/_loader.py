@@ -26,7 +26,7 @@ from selective_backprop.integrations._lightning._passes import Passes
 from selective_backprop.integrations._lightning._seen import AsTrained, transfer_hooks
 from selective_backprop.integrations._lightning._shards import as_lightning_would
 from selective_backprop.integrations._lightning._trainer import (
-    check_fractions,
+    check_intervals,
     knows_lengths,
     length_of_training,
 )
@@ -55,6 +55,7 @@ class LightningLoader:
         net: the part of the module that maps a batch's inputs to the outputs that `loss_fn`
             takes; by default the module itself.
         losses: as for `SelectiveLoader`, but `net` is passed as the model.
+        batch_size: as for `SelectiveLoader`; needed if `loader` has no batch size.
         pad: as for `SelectiveLoader`.
         nonfinite: as for `SelectiveLoader`.
 
@@ -73,6 +74,7 @@ class LightningLoader:
         *,
         net: nn.Module | None = None,
         losses: LossesOf | None = None,
+        batch_size: int | None = None,
         pad: Mapping[str, float] | None = None,
         nonfinite: NonFinite | str = NonFinite.RAISE,
     ) -> None:
@@ -84,7 +86,7 @@ class LightningLoader:
         self._nonfinite = choose("nonfinite", nonfinite, NonFinite)
         _check_module(module, self._strategy, net, losses)
         self._loader, self._module, self._net = loader, module, net
-        self._loss_fn, self._losses = loss_fn, losses
+        self._loss_fn, self._losses, self._batch_size = loss_fn, losses, batch_size
         self._pad = check_pad(pad)
 
     @property
@@ -136,15 +138,17 @@ class LightningLoader:
         if self._loss_fn is not None or self._losses is not None:
             excess = self._strategy.selector.terms.confidence
             losses = seen(find_losses(self._loss_fn, self._losses, None, excess=excess))
-        epochs, progress = length_of_training(trainer, self._strategy)
+        own = as_lightning_would(self._loader, trainer, self._strategy)
+        epochs, progress = length_of_training(trainer, self._strategy, open_source(own).batches)
         device = trainer.strategy.root_device
         loader = SelectiveLoader(
-            as_lightning_would(self._loader, trainer),
+            own,
             self._module if self._net is None else self._net,
             None,  # `Passes` records the losses
             self._strategy,
             losses=losses,
             outputs=None if outputs is None else seen(outputs),
+            batch_size=self._batch_size,
             epochs=epochs,
             progress=progress,
             pad=self._pad,
@@ -155,8 +159,7 @@ class LightningLoader:
         sized = _knows_length(loader) and knows_lengths(
             self._strategy, self._nonfinite, by_steps=progress is not None
         )
-        if not sized:
-            check_fractions(trainer, self._strategy)
+        check_intervals(trainer, self._strategy, sized=sized)
         return Passes(loader, device, self._loss_fn, sized=sized)
 
 

@@ -49,6 +49,7 @@ class Passes:
         sized: whether the length of every epoch is known before it begins.
 
     Attributes:
+        current: the batch that is trained on; None between two steps.
         selection: the selection of the current training batch; None before the first batch.
         filed: whether the current training batch's losses went through `loss`.
         idle: whether no batch was fetched from the loader yet.
@@ -67,6 +68,7 @@ class Passes:
         self._loss_fn = loss_fn
         self._warned = False
         self.sized = sized
+        self.current: Fetched | None = None
         self.selection: Selection | None = None
         self.filed = False
         self.idle = True
@@ -117,7 +119,8 @@ class Passes:
                 "Lightning trains on a batch that the LightningLoader did not yield. Return only "
                 "the LightningLoader from train_dataloader(), not with others or inside another."
             )
-        self.selection, self.filed = self._ahead.popleft().selection, False
+        self.current = self._ahead.popleft()
+        self.selection, self.filed = self.current.selection, False
         self._taken += 1
 
     def loss(self, losses: Tensor, targets: Tensor | None, outputs: Tensor | None) -> Tensor:
@@ -209,6 +212,8 @@ class Passes:
 
     def _finish(self) -> None:
         if self._fetch() is not None:
+            if not self.loader._source.indexed:  # of a stream, torch only estimates the length
+                return self._break_off()
             raise LoaderError(
                 f"an epoch of {self._length} batches continues after its last batch. This is a "
                 "bug in selective_backprop: please report it, with the loader and the strategy."
@@ -216,27 +221,32 @@ class Passes:
         self._reset()
 
     def _break_off(self) -> None:
-        if self._running is None:
-            self._open()  # the pass was saved, and not resumed yet
-        assert self._running is not None
-        self._running.close()
+        if self._running is None:  # the pass was saved, and not resumed yet
+            self.loader.set_epoch(self.loader.next_epoch + 1)
+        else:
+            self._running.close()
         self._reset()
 
     def _reset(self) -> None:
         self._running, self._length, self._taken, self._ended = None, None, 0, False
         self._ahead.clear()
+        self.current = None
         self.before = self.loader.stats
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, *, repeats: bool = False) -> dict[str, Any]:
         """Return the state of training, with the batches that were fetched ahead.
+
+        Args:
+            repeats: whether Lightning will train again on a batch in the middle of a step.
 
         Raises:
             BatchError: if a batch that was fetched ahead cannot be saved.
         """
+        again = [self.current] if repeats and self.current is not None else []
         return {
             "loader": self.loader.state_dict(),
-            "ahead": [pack_batch(tuple(fetched)) for fetched in self._ahead],
-            "taken": self._taken,
+            "ahead": [pack_batch(tuple(fetched)) for fetched in (*again, *self._ahead)],
+            "taken": self._taken - len(again),
             "length": self._length,
             "ended": self._ended,
             "before": asdict(self.before),

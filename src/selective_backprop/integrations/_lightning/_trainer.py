@@ -1,6 +1,7 @@
 """Check a trainer's options, and find the length of training that they set."""
 
 import inspect
+import math
 from collections.abc import Callable
 
 from lightning.pytorch import LightningModule, Trainer
@@ -40,31 +41,54 @@ def check_trainer(trainer: Trainer, module: LightningModule) -> None:
         )
 
 
-def check_fractions(trainer: Trainer, strategy: Strategy) -> None:
-    """Refuse options that are fractions of an epoch of unknown length."""
-    for name in ("limit_train_batches", "val_check_interval"):
-        value = getattr(trainer, name)
-        if isinstance(value, float) and value != 1.0:
+def check_intervals(trainer: Trainer, strategy: Strategy, *, sized: bool) -> None:
+    """Refuse options that rely on an epoch's length if it changes, or is unknown (not `sized`)."""
+    every = getattr(trainer, "val_check_interval", 1.0)  # a length of time is stored elsewhere
+    for name, value, instead in (
+        ("limit_train_batches", trainer.limit_train_batches, ""),
+        ("val_check_interval", every, ", and check_val_every_n_epoch=None"),
+    ):
+        if not sized and isinstance(value, float) and value != 1.0:
             raise ConfigurationError(
                 f"Trainer({name}={value}) is a fraction of an epoch, but {strategy.name} does not "
-                "know in advance how many batches an epoch has. Give a number of batches, an int."
+                f"know in advance how many batches an epoch has. Give a number, an int{instead}."
             )
+    within = trainer.check_val_every_n_epoch is not None
+    if within and isinstance(every, int) and not strategy.selector.terms.keeps_everything:
+        raise ConfigurationError(
+            f"Trainer(val_check_interval={every}) counts the batches of one epoch. With "
+            f"{strategy.name} an epoch may have fewer than {every}, and would not be validated. "
+            "Add check_val_every_n_epoch=None, to count the batches of all epochs."
+        )
 
 
 def length_of_training(
-    trainer: Trainer, strategy: Strategy
+    trainer: Trainer, strategy: Strategy, batches: int | None
 ) -> tuple[float | None, Callable[[], float] | None]:
     """Return the length of training: `epochs` or `progress`, as `SelectiveLoader` takes them.
 
     If `max_steps` may end training, `progress` returns the fraction of the steps or of the epochs
     that is done, whichever is larger. Otherwise `epochs` is `max_epochs`, or None if unlimited.
 
+    Args:
+        trainer: the trainer.
+        strategy: what to select and when.
+        batches: number of the data loader's batches in an epoch; None if unknown.
+
     Raises:
         ConfigurationError: if the length is unknown but the strategy needs it.
     """
     epochs, steps = trainer.max_epochs, trainer.max_steps
     bounded = epochs is not None and epochs > 0
-    if steps > 0:
+    most = math.inf  # steps in all epochs; optimised by hand, a batch may be several
+    if (
+        epochs
+        and bounded
+        and batches is not None
+        and trainer.lightning_module.automatic_optimization
+    ):
+        most = epochs * math.ceil(batches / trainer.accumulate_grad_batches)
+    if 0 < steps < most:
 
         def progress() -> float:
             by_epochs = trainer.current_epoch / epochs if epochs and bounded else 0.0

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.utils.data import DataLoader
 from transformers import TrainerCallback, optimization
 from transformers.trainer_utils import get_last_checkpoint
 

@@ -64,7 +64,7 @@ class Updates:
 
     @property
     def dataset(self) -> Any:
-        """The data set of the loader inside, for callbacks: the Trainer hands this object to them."""
+        """The loader's data set, for callbacks: the Trainer hands this object to them."""
         return self.loader.dataset
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
