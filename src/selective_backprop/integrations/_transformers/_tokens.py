@@ -20,8 +20,8 @@ class TokenLossTrainer(Trainer):
     """Train a causal language model on a share of each batch's tokens, with logits in chunks.
 
     It takes the Trainer's arguments and the options below. To use it with another Trainer, derive
-    from both: `class Mine(TokenLossTrainer, SFTTrainer)`. TRL's training metrics that need all
-    tokens (entropy, accuracy) are then left out.
+    from both: `class Mine(TokenLossTrainer, SFTTrainer)`. TRL's training metrics (entropy,
+    accuracy, number of tokens) are then left out.
 
     With a rate of 1, the loss equals the Trainer's up to rounding. With a lower rate, it is the
     mean of the kept tokens' losses. A batch's weight in an update is proportional to its number of

@@ -24,10 +24,11 @@ class SelectiveTrainer(Trainer):
 
     `num_train_epochs` counts passes over the data set, so training takes fewer steps than without
     selection. While training runs, `args.max_steps` is this smaller number of steps, and the
-    learning rate decays over it. Strategies such as `auto` do not know this number in advance. With
-    them, `args.max_steps` is the number of steps without selection, the learning rate decays with
-    the number of examples seen, and training ends after the last epoch. An update always has
-    `gradient_accumulation_steps` full batches; batches left over come first in the next epoch.
+    learning rate decays over it. With strategies such as `auto`, or data sets of packed rows, this
+    number is not known in advance. `args.max_steps` is then the number of steps without selection,
+    the learning rate decays with the number of examples seen, and training ends after the last
+    epoch. An update always has `gradient_accumulation_steps` full batches; batches left over come
+    first in the next epoch.
 
     Checkpoints hold the state of selection, and `train(resume_from_checkpoint=…)` resumes from it.
     Logs count the examples that were loaded, scored and trained on since training began. They also
