@@ -34,8 +34,8 @@ class Log:
       (`SelectiveLoader.class_visits`);
     - `wrong_labels`, once an epoch: the share of labels that look wrong
       (`SelectiveLoader.wrong_labels`);
-    - `score_mean` and `score_p10` to `score_p90`: mean and deciles of the scores that candidates
-      are ranked against, if there are any.
+    - `score_mean` and `score_p10` to `score_p90`: mean and deciles of the recent scores that
+      candidates are compared with, if the strategy keeps such scores.
 
     The step of an entry is the number of training batches so far. With several processes only rank
     0 writes, and its entries cover its own share of the data. For each entry, the CPU waits for

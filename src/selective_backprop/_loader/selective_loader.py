@@ -301,8 +301,9 @@ class SelectiveLoader:
     def candidate_batches(self) -> int | None:
         """The number of batches that your data loader has offered since training began.
 
-        Past epochs count in full, even if left early. None if your data loader has no length. With
-        several processes, all get the same number: that of the process that has come least far.
+        A past epoch counts with all its batches, even if your loop left it early. None if your data
+        loader has no length. With several processes, all get the same number: that of the process
+        that has come least far.
         """
         if self._source.batches is None:
             return None

@@ -46,7 +46,7 @@ class ExampleScores:
         source: where the scores come from, in a few words.
         cost: the cost of scoring, plus the costs that your `train` function returned. The unit is
             an epoch of plain training, which counts as three forward passes per example.
-        uncharged: whether `cost` leaves out the training of at least one model.
+        uncharged: True if `train` returned no cost for a model, so that `cost` lacks its training.
     """
 
     scores: Float64[Tensor, " example"]

@@ -36,8 +36,9 @@ class NonzeroRows:
 
     By default, you get each batch without its zero rows, and a `selection`. The gradient of
     `(selection.weights * losses).mean()` is that of the whole batch's mean loss, up to rounding,
-    and the values are equal, too, if zero rows have a loss of 0. If all rows are zero, one is kept:
-    your optimiser takes a step with a gradient of zero, and under DDP each rank takes every step.
+    and the values are equal, too, if zero rows have a loss of 0. If all rows are zero, one is
+    kept, so your optimiser still takes a step, with a gradient of zero. Under DDP, no rank skips a
+    step that the others take.
 
     With `backfill`, rows that are not zero wait until they fill a batch of `backfill` rows. You
     take fewer steps, each on the mean loss of a full batch. With several ranks, a rank gets a batch

@@ -198,8 +198,8 @@ class TokenLoss:
     ) -> Tensor:
         """Choose tokens before the model runs, by scores that are known, such as earlier losses.
 
-        Pass the returned mask to `rows_only` around the model's last layers, and as `kept` when you
-        call this object.
+        Use the returned mask twice: give it to `rows_only`, which you wrap around the model's last
+        layers, and pass it as `kept` when you call this object.
 
         Args:
             labels: token ids `[row, token]`; the selection's `ignored` marks tokens that do not

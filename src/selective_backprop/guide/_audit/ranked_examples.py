@@ -78,9 +78,9 @@ class Suspects:
     ) -> "Suspects":
         """Rank the examples of a data set; the arguments are in the data set's order.
 
-        `audit` says what looks and doubts are. One made-up look with a doubt of −1 is added to each
-        example's looks. The suspicion is the mean doubt over all of these looks. The fewer looks an
-        example has, the more the made-up look lowers its suspicion.
+        See `audit` for the terms *look* and *doubt*. One made-up look with a doubt of −1 is added
+        to each example's looks. The suspicion is the mean doubt over all of these looks. The fewer
+        looks an example has, the more the made-up look lowers its suspicion.
 
         Args:
             doubts: each example's mean doubt over all looks, in [−1, 1]. Examples without looks or
