@@ -4,7 +4,7 @@ import functools
 import gc
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from typing import Any
 
@@ -336,11 +336,22 @@ def test_a_column_of_a_batchs_tensor_will_do():
     assert loader.ledger.recorded.observe().scores.shape[1] == 24
 
 
+@dataclass(slots=True)
+class Slotted:
+    """A loss without a `__dict__`."""
+
+    reduction: str = "mean"
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return functional.cross_entropy(outputs, targets, reduction=self.reduction)
+
+
 REDUCED = {
     "mean": (nn.CrossEntropyLoss(), Tensor.mean),
     "sum": (nn.CrossEntropyLoss(reduction="sum"), Tensor.sum),
     "none": (nn.CrossEntropyLoss(reduction="none"), lambda losses: losses),
     "function": (functional.cross_entropy, Tensor.mean),
+    "slots": (Slotted(), Tensor.mean),
     "of rows": (lambda x, y: functional.cross_entropy(x, y, reduction="none"), lambda x: x),
 }
 

@@ -385,7 +385,7 @@ class UnreducedLoss:
     weights: Tensor | None  # of classes
     shifted: bool  # whether the lowest loss may be above 0 if targets are classes
     given: Any  # the user's, not compiled
-    counts: bool  # whether a call may change it
+    counts: bool  # whether a call may change it, as far as can be seen
     holders: Sequence[Mapping[str, Any]]  # where both keep their settings
     held: list[Any] | None  # their types and settings; None if changes cannot be seen
 
@@ -414,6 +414,8 @@ class UnreducedLoss:
             options = {"reduction": "none"}
         weights = class_weights(function)
         counts = isinstance(function, nn.Module) or unreduced is not function
+        if isinstance(function, torch.jit.ScriptModule) or not hasattr(function, "__dict__"):
+            counts = False  # what it changes cannot be found
         compiled = getattr(loss_fn, "_modules", {})  # a compiled loss holds the function there
         holders = [compiled, *_holders(function), *_holders(unreduced)]
         held = [type(function), type(unreduced), *chain.from_iterable(map(VALUES, holders))]
@@ -460,11 +462,12 @@ class UnreducedLoss:
 
     def probe(self, outputs: Any, targets: Any) -> Any:
         """Return what the given loss returns, but leave no trace in it or in random streams."""
-        given = self.given if self.function is self.given else copy.copy(self.given)
+        given, module = self.given, self.counts and isinstance(self.given, nn.Module)
+        kept = KeptBuffers(given).kept() if module else nullcontext()
+        given = given if self.function is given else copy.copy(given)
         # the function in a compiled one, which would be compiled again
         given = getattr(given, "_torchdynamo_orig_callable", given)
         device = outputs.device if isinstance(outputs, Tensor) else None
-        kept = KeptBuffers(given).kept() if isinstance(given, nn.Module) else nullcontext()
         with kept_random_streams(device), kept:
             found = given(outputs, targets)
         return found.detach() if isinstance(found, Tensor) else found

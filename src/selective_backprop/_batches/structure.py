@@ -7,6 +7,7 @@ A batch is flattened into a list of its leaves (tensors, arrays, lists of rows, 
 import copy
 import dataclasses
 import operator
+from collections import UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -74,8 +75,8 @@ class Structure:
         else:  # a shallow copy would share the items with the batch
             clone = copy.deepcopy(batch, {id(value): value for value in batch.values()})
         clone.update(named)
-        if hasattr(clone, "_encodings"):  # of the rows that Transformers' BatchEncoding had before
-            clone._encodings = None
+        if issubclass(kind, UserDict) and "_encodings" in vars(clone):
+            clone._encodings = None  # of the rows that Transformers' BatchEncoding had before
         return clone
 
     def derived(self, batch: Any) -> list[Any]:
