@@ -92,6 +92,11 @@ def test_what_an_epoch_leaves_out_is_scored_on_all_ranks_whoever_ended_it(group)
     assert all(not left for report in reports for _, left in report)
 
 
+def test_a_rank_that_fails_when_others_have_ended_the_epoch_is_heard_of(processes):
+    answers = processes.form(2).run(tasks.fail_to_score_what_is_left, RESCORED)
+    assert sorted(each.kind for each in answers) == ["LoaderError", "OSError"]
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.name)
 def test_a_saved_rank_goes_on_where_it_stood(processes, strategy):
     for went_on, resumed in processes.form(2).run(tasks.resume, strategy, 2):

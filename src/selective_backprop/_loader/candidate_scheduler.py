@@ -24,7 +24,9 @@ class CandidateScheduler:
     `scheduler.step()` after each training step, as you would without the wrapper.
 
     All other attributes, such as `state_dict`, are those of the scheduler that you pass. If all
-    examples of training's last batches are skipped, the schedule's last steps are not taken.
+    examples of training's last batches are skipped, the schedule's last steps are not taken. With
+    several processes, all take the steps of the one whose data loader has come least far. So make
+    the schedule for the same number of steps on all: that of the shortest data loader.
 
     Args:
         scheduler: a scheduler of torch, or another object with `step()` and `last_epoch`. Make it
@@ -81,10 +83,13 @@ class CandidateScheduler:
         self._warned = False
         loader._length_watch.stop()
         self._end = end_of(scheduler)
-        if (handshake := loader._parts.handshake) is not None:
+        handshake, batches = loader._parts.handshake, loader.planned_batches
+        if handshake is not None:
             handshake.built["steps of the schedule"] = self._end  # with others, ranks would differ
-        if self._end is not None and loader.planned_batches is not None:
-            planned = loader.planned_batches // self._accumulation
+            if not loader._source.is_shared_by(handshake.group.size):
+                batches = None  # another rank's data loader may be shorter
+        if self._end is not None and batches is not None:
+            planned = batches // self._accumulation
             # With accumulation, loops may take a step of fewer batches at each epoch's end.
             most = planned if self._accumulation == 1 else 2 * planned - 1
             if not planned <= self._end <= most:
