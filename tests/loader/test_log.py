@@ -225,9 +225,12 @@ def group(tmp_path):
 @pytest.mark.parametrize(("rank", "steps"), [(0, [12, 24]), (1, [])])
 def test_only_the_first_rank_writes(loader, group, rank, steps):
     pytest.importorskip("torch.testing._internal.distributed.fake_pg")
-    group(rank)
     entries = Entries()
-    train(loader, sb.Log(entries, every=12))
+    log, batches = sb.Log(entries, every=12), iter(loader)
+    next(batches)
+    group(rank)  # a loader that was built without it would not begin another epoch
+    for _ in batches:
+        log(loader)
     assert entries.steps == steps
     if rank:
         sb.Log(None)(loader)  # what other ranks have for a writer

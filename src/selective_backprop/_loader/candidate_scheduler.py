@@ -81,12 +81,13 @@ class CandidateScheduler:
         self.scheduler = scheduler
         self._loader = loader
         self._warned = False
-        loader._length_watch.stop()
+        inner: Any = getattr(loader, "_loader", loader)  # of an AcceleratedLoader
+        inner._length_watch.stop()
         self._end = end_of(scheduler)
-        handshake, batches = loader._parts.handshake, loader.planned_batches
+        handshake, batches = inner._parts.handshake, inner.planned_batches
         if handshake is not None:
             handshake.built["steps of the schedule"] = self._end  # with others, ranks would differ
-            if not loader._source.is_shared_by(handshake.group.size):
+            if not inner._source.is_shared_by(handshake.group.size):
                 batches = None  # another rank's data loader may be shorter
         if self._end is not None and batches is not None:
             planned = batches // self._accumulation

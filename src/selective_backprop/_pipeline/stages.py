@@ -71,6 +71,8 @@ class Pipeline:
     # Whether a gate observes the batches that the row buffer is handing out.
     plain: bool = field(default=False, init=False)
     tally: Tally = field(default_factory=Tally, init=False)  # the counts so far
+    # Whether another rank has ended the epoch, so that nothing is handed out any more.
+    _finishing: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self.checks = self.scorer is not None and checks(self.scorer)
@@ -149,6 +151,7 @@ class Pipeline:
 
     def _open(self, epoch: int, mid_epoch: MidEpochState | None) -> None:
         """Begin an epoch, or continue it, in all stages."""
+        self._finishing = False
         epoch_scores = None
         if self.memory is not None:
             with self.selecting:
@@ -178,7 +181,7 @@ class Pipeline:
             if by_index and not met:
                 warn_of_mixtures(rows.batch)
             met = True
-            if self._is_cut:
+            if self._finishing:
                 if planned is Phase.RESCORE:
                     tally["loaded"] += rows.count
                     self._judge(rows, begun)
@@ -206,7 +209,7 @@ class Pipeline:
                 self.plain = phase is Phase.PLAIN and self.feed is not None
                 yield from self._hand_out(self.buffer.route(phase, rows))
         self.plain = False
-        if self._is_cut:
+        if self._finishing:
             return
         end = self.candidate_loader.end
         tally["candidates"] += end.candidates - self.cursor.candidates
@@ -214,13 +217,9 @@ class Pipeline:
         yield from self._hand_out(self.buffer.close(self.options.leftovers))
         self.finite.wait()
 
-    @property
-    def _is_cut(self) -> bool:
-        """Whether another rank has ended the epoch, so that nothing is handed out any more."""
-        return self.lockstep is not None and self.lockstep.cut
-
     def _finish(self, batches: Generator[Rows]) -> None:
         """Score what an epoch has left out that another rank has ended."""
+        self._finishing = True
         if (draw := self.candidate_loader.draw) is not None:
             draw.stops = True
         for _ in batches:
@@ -262,7 +261,7 @@ class Pipeline:
         return scores
 
     def _hand_out(self, batches: Iterator[Rows]) -> Iterator[Rows]:
-        while not self._is_cut:
+        while not self._finishing:
             with self.selecting:
                 rows = next(batches, None)
             if rows is None:
