@@ -179,7 +179,7 @@ def check_paths(option: str, paths: Collection[str]) -> frozenset[str]:
 
 
 class Padding(dict[str, float]):
-    """The padding value of each path: those that the user gave, and usual ones.
+    """The padding value of each path, given by the user or usual.
 
     A batch may lack the usual paths.
 

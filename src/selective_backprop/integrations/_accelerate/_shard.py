@@ -124,7 +124,7 @@ def _seeded(loader: DataLoader[Any]) -> DataLoader[Any]:
 
 
 def seed_name(sampler: Any) -> str | None:
-    """Return the name of the attribute by which a sampler seeds every order; None without one."""
+    """Return the name of the attribute that seeds a sampler's orders; None if there is none."""
     if type(sampler) is SeedableRandomSampler:
         return "initial_seed"
     return "seed" if type(sampler) is DistributedSampler else None

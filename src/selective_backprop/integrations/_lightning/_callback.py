@@ -47,7 +47,7 @@ class SelectionCallback(Callback):
         self._trainer: Trainer | None = None
         self._loader: Any = None
         self._passes: Passes | None = None
-        self._restored: tuple[Saved, Saved | None] | None = None
+        self._restored: Saved | None = None
         self._put_streams: Callable[[], None] | None = None
         self._announced: int | None = None
 
@@ -61,12 +61,8 @@ class SelectionCallback(Callback):
         if self._passes is None:
             passes = make()
             if self._restored is not None:
-                state, streams = self._restored
-                with state.inside():
-                    passes.load_state_dict(state.value)
-                if streams is not None:
-                    device = trainer.strategy.root_device
-                    self._put_streams = read_streams(streams, device)
+                with self._restored.inside():
+                    passes.load_state_dict(self._restored.value)
                 self._restored = None
                 done = trainer.fit_loop.epoch_loop.batch_progress
                 if done.is_last_batch and done.total.completed < done.total.processed:
@@ -91,7 +87,7 @@ class SelectionCallback(Callback):
         if self._passes is not None and trainer is self._trainer:  # fit is called again
             self._passes.end_pass(resumable=False)  # Lightning begins an epoch
             self._passes.loader.set_epoch(trainer.fit_loop.epoch_progress.current.processed)
-            self._restored = Saved(self._passes.state_dict()), None
+            self._restored = Saved(self._passes.state_dict())
         self._trainer, self._passes, self._loader, self._put_streams = trainer, None, None, None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -195,7 +191,8 @@ class SelectionCallback(Callback):
                 "training from its weights."
             )
         passes, streams = ranks[trainer.global_rank].fields("passes", "streams")
-        self._restored = passes, streams
+        self._put_streams = read_streams(streams, trainer.strategy.root_device)
+        self._restored = passes
 
     def _go_by_candidates(self, trainer: Trainer) -> None:
         """Step step-based schedules by candidates, if they were made for all candidates."""
