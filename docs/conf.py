@@ -28,6 +28,7 @@ html_copy_source = False
 exclude_patterns = ["pictures/**"]  # pages that others include
 
 myst_enable_extensions = ["deflist"]
+myst_disable_syntax = ["myst_line_comment"]  # a line of prose may begin with "% "
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
