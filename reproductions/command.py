@@ -50,9 +50,9 @@ ScaleOption = Annotated[
         "|".join(ScaleName),
         "What figures train. small: small nets on parts of the data, about two hours on two "
         "cores for all figures. cifar10: a few figures on all of CIFAR-10, also about two hours. "
-        "nets: MobileNetV2 from inside, also about two hours. saturated: a few figures on all of "
-        "MNIST and Fashion-MNIST. gpu: a few figures with ResNet-18 in bf16, half an hour on a "
-        "GPU. gpu-wide: the same with Wide-ResNet, hours. "
+        "saturated: a few figures on all of MNIST and Fashion-MNIST. nets: a few figures with "
+        "MobileNetV2 and ResNet-20, minutes on a GPU. gpu: a few with ResNet-18 in bf16, half an "
+        "hour on a GPU. gpu-wide: the same with Wide-ResNet, hours. "
         "full: the papers' own nets, data and lengths, days on a GPU.",
     ),
 ]

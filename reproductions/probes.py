@@ -179,7 +179,8 @@ class _RunningSelections(_Running):
         super().__init__(self._counted, {"counts": counts})
 
     def selected(self, indices: Tensor) -> None:
-        self._memory["counts"].index_add_(0, indices, torch.ones_like(indices))
+        rows = indices.cpu()
+        self._memory["counts"].index_add_(0, rows, torch.ones_like(rows))
 
     def _counted(self, progress: float) -> Seen:
         return {"counts": pack(self._memory["counts"])} if progress == 1.0 else None
