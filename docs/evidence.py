@@ -183,15 +183,15 @@ def draw_pages(folder: Path) -> None:
 
     What shows images or classes of a data set is drawn where that is at hand, and copied elsewhere.
     """
-    for scale in ("small", "cifar10", "saturated", "gpu"):
+    for scale in ("small", "cifar10", "saturated", "nets", "gpu"):
         source, target = ROOT / "records/papers" / scale, folder / "papers" / scale
         pages = shutil.ignore_patterns("runs")
         shutil.copytree(source, target, ignore=pages, dirs_exist_ok=True)
         order = committed(source)
         for figure in figures_at(order.scale):
             try:
-                if figure.draw is not None:
-                    drawn = figure.draw(gather(figure, order, {}))
+                drawn = figure.draw(gather(figure, order, {}))
+                if drawn is not None:
                     save(drawn, target / figure.name, svg=False)
             except sb.DataError:
                 continue

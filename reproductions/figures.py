@@ -23,7 +23,7 @@ class Figure:
     reported: Reported
     claims: Sequence[Claim]
     panels: Callable[[Scale], Sequence[Panel]]
-    draw: Callable[[Evidence], Drawing] | None = None
+    draw: Callable[[Evidence], Drawing | None] = lambda evidence: None
     tables: Callable[[Evidence], Sequence[Table]] = lambda evidence: ()
     timings: Callable[[Scale], Sequence[StepTiming]] = lambda scale: ()
 

@@ -219,13 +219,17 @@ def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) ->
             console.print(f"{name}: nothing is on record")
             continue
         tables, judged = figure.tables(evidence), order.judge(figure, evidence)
-        drawn[figure.name] = section(figure, evidence, tables, judged)
+        drawing = figure.draw(evidence)
+        pictured = drawing is not None
+        drawn[figure.name] = section(figure, evidence, tables, judged, pictured=pictured)
         text = "\n".join(table.to_text() for table in tables)
         (order.out / f"{figure.name}.txt").write_text(text, encoding="utf-8")
         (order.out / f"{figure.name}.md").write_text(drawn[figure.name], encoding="utf-8")
         console.print(f"{name}: {tally(finding for _, finding in judged) or 'no claim'}")
-        if figure.draw is not None:
-            save(figure.draw(evidence), order.out / figure.name)
+        for picture in (order.out / f"{figure.name}.{kind}" for kind in ("png", "svg")):
+            picture.unlink(missing_ok=True)
+        if drawing is not None:
+            save(drawing, order.out / figure.name)
         else:
             console.print(text, soft_wrap=True)
     page = write_index(order.out, list(FIGURES), drawn)
@@ -294,7 +298,12 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evid
 
 
 def section(
-    figure: Figure, evidence: Evidence, tables: Sequence[Table], judged: Sequence[Judged]
+    figure: Figure,
+    evidence: Evidence,
+    tables: Sequence[Table],
+    judged: Sequence[Judged],
+    *,
+    pictured: bool,
 ) -> str:
     """Return what is written of a figure, in Markdown.
 
@@ -319,7 +328,7 @@ def section(
         other = "" if quote.source is said.source else f"{quote.source.title}, "
         lines.append(f"- *{name}* ({other}{quote.section}): “{escaped(quote.text)}”")
     lines += ["", *(f"{note}\n" for note in said.notes)] if said.quotes else []
-    if figure.draw is not None:
+    if pictured:
         lines += [f"![{figure.title}]({figure.name}.png)", ""]
     for table in tables:
         lines += [table.to_markdown(), ""]

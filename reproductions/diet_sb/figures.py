@@ -24,6 +24,7 @@ from reproductions.measures import (
     over_seeds,
     paired,
     phase_seconds,
+    together,
 )
 from reproductions.probes import El2nRanks, Selections
 from reproductions.quotes import read_reported
@@ -132,8 +133,10 @@ def preparing(runs: pd.DataFrame) -> pd.Series:
     return phase_seconds(last(runs)).reindex(columns=["prepare"], fill_value=0.0).prepare
 
 
-def ratio(panel: Panel, mine: pd.DataFrame, theirs: pd.DataFrame) -> Estimate:
-    """Return the time per epoch as a share of another's, seed by seed."""
+def ratio(panel: Panel, mine: pd.DataFrame, theirs: pd.DataFrame) -> Estimate | None:
+    """Return the time per epoch as a share of another's, seed by seed; None: not to be compared."""
+    if not together(pd.concat([mine, theirs])):
+        return None
     epochs = panel.setting.recipe.epochs
     return paired(per_epoch(mine, epochs) / per_epoch(theirs, epochs))
 
@@ -141,7 +144,8 @@ def ratio(panel: Panel, mine: pd.DataFrame, theirs: pd.DataFrame) -> Estimate:
 def _ratios(panel: Panel) -> dict[str, Estimate]:
     """Return the time per epoch of each method as a share of the baseline's, by key."""
     base = panel[BASELINE]
-    return {arm.key: ratio(panel, panel[arm.key], base) for arm in panel.arms if len(base)}
+    found = {arm.key: ratio(panel, panel[arm.key], base) for arm in panel.arms if len(base)}
+    return {key: each for key, each in found.items() if each is not None}
 
 
 def _reported(key: str) -> float:
@@ -164,13 +168,15 @@ def times_table(panel: Panel) -> Table:
         key = _key(runs)
         return "all" if key.startswith((BASELINE, "el2n")) else percent(options[key].rate)
 
+    def prepared(runs: pd.DataFrame) -> str:
+        return prunes(runs, f"{preparing(runs).mean():.2f}")
+
+    timed = _per_epoch(panel)
     columns: dict[str, Callable[[pd.DataFrame], str]] = {
         "pruned first": lambda runs: prunes(runs, percent(1 - options[_key(runs)].keep)),
         "of the rest, trained on": trained,
-        **_per_epoch(panel),
-        f"preparing once, {_unit(panel)}": lambda runs: prunes(
-            runs, f"{preparing(runs).mean():.2f}"
-        ),
+        **timed,
+        **({f"preparing once, {_unit(panel)}": prepared} if timed else {}),
         "the poster: s per epoch": lambda runs: f"{SECONDS[_key(runs)]:.2f}",
         "its ratio": lambda runs: f"{_reported(_key(runs)):.2f}",
     }
@@ -182,7 +188,9 @@ def _unit(panel: Panel) -> str:
 
 
 def _per_epoch(panel: Panel) -> dict[str, Callable[[pd.DataFrame], str]]:
-    """Return the columns of epochs' times and of ratios to the baseline."""
+    """Return the columns of epochs' times and of ratios to the baseline, where seconds compare."""
+    if not together(panel.runs):
+        return {}
     ratios, epochs = _ratios(panel), panel.setting.recipe.epochs
     return {
         f"{_unit(panel)} per epoch": lambda runs: with_interval(
@@ -192,8 +200,10 @@ def _per_epoch(panel: Panel) -> dict[str, Callable[[pd.DataFrame], str]]:
     }
 
 
-def draw_runtime(evidence: Evidence) -> Drawing:
-    """Draw the seconds per epoch of each row, beside the poster's."""
+def draw_runtime(evidence: Evidence) -> Drawing | None:
+    """Draw the seconds per epoch of each row, beside the poster's, where seconds compare."""
+    if not any(map(_ratios, evidence.panels)):
+        return None
     words = f"Preparation and warm-up are not included. {_SETUP}"
     return drawing.side_by_side(evidence, _draw_times, words, 3.2)
 
@@ -460,7 +470,7 @@ def _gain(case: Case) -> Estimate:
     return final_difference(case.theirs, case.mine)
 
 
-def _ratio(case: Case) -> Estimate:
+def _ratio(case: Case) -> Estimate | None:
     return ratio(case.panel, case.mine, case.theirs)
 
 

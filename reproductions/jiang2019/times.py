@@ -87,8 +87,8 @@ def _titled(panel: Panel, factor: float, words: str) -> str:
     return f"{panel.title}: runs {apart}, whose seconds cannot be compared"
 
 
-def draw_bars(evidence: Evidence, *, factor: float) -> Drawing:
-    """Take apart the time to a multiple of Traditional's final error."""
+def draw_bars(evidence: Evidence, *, factor: float) -> Drawing | None:
+    """Take apart the time to a multiple of Traditional's final error, where seconds compare."""
     on_wall = clock(evidence.runs) == "seconds"
     words = "Means over the seeds that reached the target."
     if not on_wall:
@@ -103,8 +103,9 @@ def draw_bars(evidence: Evidence, *, factor: float) -> Drawing:
             cells.append(partial(_draw_bars, panel=panel, factor=factor))
         else:
             words += f" Not drawn: {_titled(panel, factor, '')}."
-    words = f"{words} {caption(evidence, timed=on_wall)}"
-    return sheet(in_pairs(cells) or [[None]], words, height=2.1 if cells else 0.5)
+    if not cells:
+        return None
+    return sheet(in_pairs(cells), f"{words} {caption(evidence, timed=on_wall)}", height=2.1)
 
 
 def _draw_bars(axes: Axes, panel: Panel, factor: float) -> None:

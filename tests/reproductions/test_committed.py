@@ -20,7 +20,8 @@ def test_a_page_of_the_papers_says_what_its_records_say(scale, one_thread):
         evidence = gather(figure, order, {})
         try:
             judged = order.judge(figure, evidence)
-            text = section(figure, evidence, figure.tables(evidence), judged)
+            pictured = f"]({figure.name}.png)" in page
+            text = section(figure, evidence, figure.tables(evidence), judged, pictured=pictured)
         except sb.DataError:
             assert figure.name in NEED_DATA
             assert (order.out / f"{figure.name}.png").exists()

@@ -55,7 +55,7 @@ def test_what_has_no_sentence_has_no_verdict():
     figure = FIGURES["fig-6"]
     evidence = Evidence(SCALES[ScaleName.SMALL])
     finding = Finding("SB is blue", Verdict.HOLDS, "very")
-    text = section(figure, evidence, [], [("nearly-all", finding)])
+    text = section(figure, evidence, [], [("nearly-all", finding)], pictured=False)
     assert "| *nearly-all* | SB is blue | **agrees** | very |" in text
     with pytest.raises(KeyError, match="unsaid"):
-        section(figure, evidence, [], [("unsaid", finding)])
+        section(figure, evidence, [], [("unsaid", finding)], pictured=False)
