@@ -188,7 +188,7 @@ def _draw_quantiles(
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set(ylim=(0, 103), xlabel="cross-entropy loss", ylabel=label)
-        drawing.framed(axes, panel.title, legend="upper left")
+        drawing.framed(axes, panel.title, legend="lower right")
 
     return drawing.side_by_side(evidence, draw, words)
 

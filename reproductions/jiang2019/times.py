@@ -134,7 +134,8 @@ def bars_table(panel: Panel, *, factor: float) -> Table:
     rows = []
     for label, seeds, parts in _bars(panel, factor):
         cells = map(duration, parts.assign(all=parts.sum(axis=1)).mean())
-        rows.append((label, *cells, f"{len(parts)} of {seeds}"))
+        there = f"{len(parts)} of {seeds}" if _compares(panel, factor) else "–"
+        rows.append((label, *cells, there))
     head = ("strategy", *(f"{part}, s" for part in PARTS), "all, s", "seeds that reach it")
     return Table(head, rows, _titled(panel, factor, ", to {:.2f} %"))
 
