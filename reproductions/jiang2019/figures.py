@@ -83,15 +83,24 @@ def _tuning(scale: Scale) -> Sequence[Panel]:
     """
 
     def tried(setting: Setting) -> Iterable[Arm]:
-        low, high = min(scale.tuned, default=0.0), max(scale.tuned, default=0.0)
         for key in scale.lineup:
             best = TUNED.get(setting.recipe.data, {}).get(key)
-            beyond = {low: (low / 2,), high: (2 * high,)}.get(best, ())
-            for rate in sorted((*scale.tuned, *beyond)):
+            for rate in widened(scale.tuned, best):
                 one = replace(setting, learning_rates={key: rate})
                 yield replace(make_arm(key, one), key=f"{key} {rate:g}", seeds=TUNING_SEEDS)
 
     return _on(_at("main"), tried)(scale)
+
+
+def widened(rates: Sequence[float], best: float | None) -> list[float]:
+    """Return a grid of learning rates, doubled and halved until the best is not at its edge."""
+    grid = sorted(rates)
+    if best is not None:
+        while best <= grid[0]:
+            grid.insert(0, grid[0] / 2)
+        while best >= grid[-1]:
+            grid.append(2 * grid[-1])
+    return grid
 
 
 def _rated(scale: Scale) -> Sequence[Setting]:

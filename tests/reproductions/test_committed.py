@@ -36,3 +36,5 @@ def test_the_learning_rates_of_the_saturated_scale_are_the_best_of_its_tuning():
         found = found[found.groupby("key").rate.transform("nunique") > 1]  # more than one tried
         best = found.loc[found.groupby("key").error.idxmin()].set_index("key").rate
         assert best.to_dict() == TUNED[panel.setting.recipe.data]
+        tried = found.groupby("key").rate
+        assert (tried.min() < best).all() and (best < tried.max()).all()

@@ -9,6 +9,7 @@ from fixture_papers import Screen, fixture_order, fixture_scale, fixture_setting
 
 import selective_backprop as sb
 from reproductions import training
+from reproductions.jiang2019.figures import widened
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.papers import (
     FIGURES,
@@ -226,3 +227,13 @@ def test_scales_for_a_gpu_train_in_bf16_what_the_paper_compares(name, tmp_path):
 
 def test_figures_come_once_in_the_order_asked_for():
     assert [figure.name for figure in named("fig-7", "fig-1", "fig-7")] == ["fig-7", "fig-1"]
+
+
+@pytest.mark.parametrize(
+    ("best", "below", "above"),
+    [(None, 0, 0), (0.1, 0, 0), (0.05, 1, 0), (0.025, 2, 0), (0.2, 0, 1), (0.8, 0, 3)],
+)
+def test_a_grid_of_learning_rates_is_widened_until_the_best_is_not_at_its_edge(best, below, above):
+    lower = [0.05 / 2**step for step in range(below, 0, -1)]
+    higher = [0.2 * 2**step for step in range(1, above + 1)]
+    assert widened((0.05, 0.1, 0.2), best) == [*lower, 0.05, 0.1, 0.2, *higher]
