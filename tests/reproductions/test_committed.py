@@ -37,4 +37,5 @@ def test_the_learning_rates_of_the_saturated_scale_are_the_best_of_its_tuning():
         best = found.loc[found.groupby("key").error.idxmin()].set_index("key").rate
         assert best.to_dict() == TUNED[panel.setting.recipe.data]
         tried = found.groupby("key").rate
-        assert (tried.min() < best).all() and (best < tried.max()).all()
+        assert (tried.min() < best).all()
+        assert (best < tried.max()).all()
