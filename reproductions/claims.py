@@ -38,8 +38,8 @@ Judged = tuple[str, Finding]
 Compared = tuple[Any, ...]
 """What tells one comparison from another: what is measured, of which runs, and the limit."""
 # Why a verdict does not count.
-SAME = "is Traditional here"
 UNTESTED = "not tested"
+TUNED = "at tuned rates"
 CERTAIN = "by construction"
 
 
@@ -89,7 +89,7 @@ class Claim:
     unit: str = ""  # in place of the measure's
     remark: str = ""  # after the numbers; {limit} is the limit
     axes: Sequence[str] = ("cost",)  # judged along each; "seconds" are those of the runs' clock
-    data: str = ""  # of the source, whose panels it is about; "" for all
+    data: str = ""  # of the source, whose panels it is about; "each" for all by name; "" for all
     certain: bool = False  # whether it cannot fail, by how the arms are made
     only: str = ""  # what is found in the panel's title and the arm's label: a regular expression
     across: bool = False  # about an arm of the first panel, and one of the last
@@ -127,10 +127,11 @@ def judge(
     before = {key: f"counted at {name}" for key, name in (elsewhere or {}).items()}
     for one in _comparisons(claims, evidence.panels):
         for name, finding in _judged(*one, evidence.panels[0]):
-            key = _compared(*one)
+            keys = _compared(*one), _numbers(*one, finding)
             if not finding.aside:
-                finding = replace(finding, aside=before.get(key, ""))
-                before.setdefault(key, "counted above")
+                aside = next((before[key] for key in keys if key in before), "")
+                finding = replace(finding, aside=aside)
+                before = dict.fromkeys(keys, "counted above") | before
             yield name, finding
 
 
@@ -152,7 +153,8 @@ def _comparisons(
         every = [panels] if len(panels) > 1 else []
     for these in every:
         for arms, block in groupby(claims, key=lambda claim: claim.arms):
-            rows = [row for row in block if row.data in ("", these[0].setting.published.data)]
+            name = these[0].setting.published.data
+            rows = [row for row in block if row.data in ("", "each", name)]
             for pair in _pairs(arms, these[0].arms, these[-1].arms):
                 for axis in dict.fromkeys(axis for row in rows for axis in row.axes):
                     for row in (row for row in rows if axis in row.axes):
@@ -167,10 +169,22 @@ def _compared(claim: Claim, panels: Sequence[Panel], arms: Sequence[Arm], axis: 
     return claim.measure.of, *sorted(claim.options.items()), *limit, axis, *runs
 
 
+def _numbers(
+    claim: Claim, panels: Sequence[Panel], arms: Sequence[Arm], axis: str, finding: Finding
+) -> Compared:
+    """Return what was measured of runs: a mean over one target is the number of that target."""
+    runs = _compared(replace(claim, options={}), panels, arms, axis)[5:]
+    how = "times" if "×" in finding.measured else claim.measure.of
+    found = re.findall(r"[\d.]+(?=×| ±)|(?<=± )[\d.]+|(?<=\()[\d.]+ to [\d.]+", finding.measured)
+    return how, *runs, *found, len(found) or finding
+
+
 def _untested(claim: Claim, panels: Sequence[Panel]) -> str:
     """Return why a claim is not judged in panels, whatever was measured; "" where it is."""
     if claim.certain:
         return CERTAIN
+    if panels[0].setting.learning_rates:
+        return TUNED
     return UNTESTED if claim.data and not panels[0].setting.real else ""
 
 
@@ -208,7 +222,7 @@ def _judged(
     answer = claim.measure.of(case, **claim.options)
     if answer is None:
         return
-    aside = SAME if any(each.is_traditional(key) for each, key in sides) else ""
+    aside = next(filter(None, (each.gate_shut(key) for each, key in sides)), "")
     method, _, share = labels[0].partition(" ")
     names = {"axis": AXIS_WORDS[axis], "method": method, "share": share, "panels": panels}
     title = "" if claim.across else f"{panel.title}: "
@@ -242,7 +256,7 @@ def _finding(
     return Finding(text, Verdict.OPEN, words, verdict)
 
 
-def _is_within(found: Estimate, limit: float) -> Verdict:
+def is_within(found: Estimate, limit: float) -> Verdict:
     """Judge whether a quantity lies between both signs of a limit."""
     sides = {is_below(found, limit), is_above(found, -limit)}
     if Verdict.FAILS in sides:
@@ -250,7 +264,7 @@ def _is_within(found: Estimate, limit: float) -> Verdict:
     return Verdict.HOLDS if sides == {Verdict.HOLDS} else Verdict.OPEN
 
 
-_SIDES = {"above": is_above, "below": is_below, "within": _is_within}
+_SIDES = {"above": is_above, "below": is_below, "within": is_within}
 
 
 def _on_the_way(case: Case) -> Estimate:

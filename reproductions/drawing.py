@@ -157,10 +157,15 @@ def draw_images(panel: Axes, data: LabData, indices: Sequence[int], title: str) 
     entitled(panel, title)
 
 
-def caption(evidence: Evidence, *, curves: bool = False, timed: bool = False) -> str:
+def caption(evidence: Evidence, *, lines: Sequence[int] = (), timed: bool = False) -> str:
     """Say what a figure shows: data, nets, lengths, seeds, machine and code.
 
-    Where lines are shown the spread as well, and where wall seconds are what they depend on.
+    Where there are curves the spread as well, and where wall seconds are what they depend on.
+
+    Args:
+        evidence: what is drawn.
+        lines: how many curves each panel has.
+        timed: whether wall seconds are drawn.
     """
     seeds = sorted(set(evidence.runs.seed))
     parts = []
@@ -168,11 +173,13 @@ def caption(evidence: Evidence, *, curves: bool = False, timed: bool = False) ->
         parts = ["; ".join(dict.fromkeys(map(describe, evidence.panels))) + "."]
     if seeds:
         parts.append(f"Seed{'s' if len(seeds) > 1 else ''} {seeds_of(seeds)}.")
-    if curves and len(seeds) < 2:
+    if lines and len(seeds) < 2:
         parts.append("One seed, so the spread over seeds is unknown.")
-    elif curves:
-        few = max(len(panel.arms) for panel in evidence.panels) <= FEW
-        spread = "bands are 95 % t-intervals" if few else "the table has their intervals"
+    elif lines:
+        bands, table = "bands are 95 % t-intervals", "the table has their intervals"
+        spread = bands if max(lines) <= FEW else table
+        if min(lines) <= FEW < max(lines):
+            spread = f"{bands}, and for panels without bands {table}"
         parts.append(f"Lines are means over seeds; {spread}.")
     if timed and share_gpu(evidence.runs):
         parts.append("Runs shared a GPU, so their seconds cannot be compared.")
@@ -206,4 +213,8 @@ def _origins(evidence: Evidence) -> Iterable[str]:
     if machines:  # several versions of the code of runs are named below
         code = "" if runs.code.nunique() > 1 else f"; code {listed(codes)}"
         yield f"{listed(machines)}{code}."
-    yield from origins(runs)
+    apart = [line for panel in evidence.panels for line in origins(panel.runs)]
+    if apart or len(evidence.panels) < 2:
+        yield from origins(runs)
+    elif runs.machine.nunique() > 1 or runs.code.nunique() > 1:
+        yield f"Panels differ in machine or code ({listed(codes)}): compare seconds within one."

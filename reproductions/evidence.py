@@ -16,6 +16,8 @@ from selective_backprop_lab.records.frame import frame_of
 from selective_backprop_lab.runner.run_store import load_data
 
 _NO_RUNS = frame_of(()).assign(key="")
+SAME = "is Traditional here"
+"""Said of an arm whose gate never opened."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,21 @@ class Panel:
         """Return whether an arm has finished runs."""
         return key in self._by_key
 
-    def is_traditional(self, key: str) -> bool:
-        """Return whether an arm's gate never opened, so that it trained on all it was given."""
-        if not key.startswith("kath18"):
-            return False
+    def gate_shut(self, key: str) -> str:
+        """Return that an arm's gate never opened with most seeds, so that it trained on all."""
         ends = last(self[key])
-        return len(ends) > 0 and bool((ends.trained == ends.candidates).all())
+        if not key.startswith("kath18") or ends.empty:
+            return ""
+        shut, seeds = int((ends.trained == ends.candidates).sum()), len(ends)
+        if 2 * shut <= seeds:
+            return ""
+        return SAME if shut == seeds else f"is Traditional with {shut} of {seeds} seeds"
+
+    def repeats_traditional(self, key: str) -> bool:
+        """Return whether an arm is traditional training once more, error by error."""
+        if self.gate_shut(key) != SAME or "traditional" not in self:
+            return False
+        return [*self[key].error] == [*self["traditional"].error]
 
     @property
     def timed(self) -> "Panel":

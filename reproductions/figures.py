@@ -12,6 +12,7 @@ from reproductions.evidence import Evidence, Panel
 from reproductions.quotes import Reported, read_reported
 from reproductions.settings import Scale
 from reproductions.timing import StepTiming
+from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import Table
 
 
@@ -45,10 +46,19 @@ class Figure:
 
     def changes(self, scale: Scale) -> dict[str, Mapping[str, str]]:
         """Return what differs from the source's settings, ours for theirs, by our setting."""
-        found = {panel.setting.title: panel.setting.changes for panel in self.panels(scale)}
+        found: dict[str, dict[str, str]] = {
+            panel.setting.title: panel.setting.changes for panel in self.panels(scale)
+        }
         timed = [timing.recipe.model for timing in self.timings(scale)]
-        if timed and self.reported.model not in timed:
-            found["Timed"] = {"net": f"{', '.join(timed)} instead of {self.reported.model}"}
+        if timed:
+            found["Timed"] = {}
+            if self.reported.model not in timed:
+                found["Timed"]["net"] = f"{', '.join(timed)} instead of {self.reported.model}"
+            sizes = sorted({timing.recipe.batch_size for timing in self.timings(scale)} - {128})
+            if sizes:
+                found["Timed"]["batch size"] = (
+                    f"batches of {listed(map(str, sizes))} instead of 128"
+                )
         return {title: words for title, words in found.items() if words}
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 import selective_backprop as sb
 from reproductions import training
-from reproductions.claims import SAME, Compared, Judged, compared, judge
+from reproductions.claims import Compared, Judged, compared, judge
 from reproductions.diet_sb.figures import FIGURES as DIET_SB
 from reproductions.drawing import caption, save
 from reproductions.evidence import Evidence, Panel
@@ -47,9 +47,10 @@ verdict is *cannot say*. A measurement without a sentence of the source is not j
 
 Some claims are not counted. *By construction*: the claim cannot fail. *Not tested*: it is about \
 a data set that was replaced by another. *Is Traditional here*: Kath18 never began to select, so \
-its runs are those of traditional training. *Counted above* or *at* another item: the same runs \
-were compared there. Seconds are shown only for runs of the same day, machine and code that \
-shared no GPU. Otherwise cost is shown.
+it trained as Traditional does. *At tuned rates*: each strategy has its own learning rate, where \
+the paper has one for all. *Counted above* or *at* another item: the same runs were compared \
+there. Seconds are shown only for runs of the same day, machine and code that shared no GPU. \
+Otherwise cost is shown.
 
 Captions name the runs that are left out. To train those of an item, use `scripts/reproduce ITEM \
 --scale SCALE --root FOLDER --out records/papers/SCALE`.
@@ -272,7 +273,9 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evid
         runs = pd.concat(every, ignore_index=True) if every else panel.runs
         found = replace(panel, runs=runs, root=order.root)
         arms = [
-            replace(arm, label=f"{arm.label} ({SAME})") if found.is_traditional(arm.key) else arm
+            replace(arm, label=f"{arm.label} ({shut})")
+            if (shut := found.gate_shut(arm.key))
+            else arm
             for arm in panel.arms
             if arm.key in found
         ]

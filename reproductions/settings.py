@@ -10,7 +10,7 @@ from selective_backprop_lab.analysis.tables import percent
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.meter import cost_of
-from selective_backprop_lab.recipe import Rates, Recipe
+from selective_backprop_lab.recipe import Precision, Rates, Recipe
 from selective_backprop_lab.report.styles import Style, strategy_colours
 from selective_backprop_lab.strategies import StrategyOptions
 from selective_backprop_lab.training.lr_schedule import ScheduleBasis
@@ -66,6 +66,8 @@ class Published:
     batch_size: int | None = None
     examples: int | None = None
     cutout: int = 0
+    rates: Rates | None = None  # None: those of the recipe
+    nesterov: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,13 @@ class Setting:
                 found[name] = words.format(mine, theirs)
         if source.cutout and not recipe.augmentation.cutout:
             found["cutout"] = f"no cutout instead of {source.cutout} pixels"
+        if source.rates not in (None, recipe.rates):
+            found["schedule"] = f"a learning rate that falls instead of a {source.rates} one"
+        if source.nesterov not in (None, recipe.nesterov):
+            names = {True: "Nesterov's momentum", False: "plain momentum"}
+            found["momentum"] = f"{names[recipe.nesterov]} instead of {names[source.nesterov]}"
+        if recipe.precision is not Precision.FP32:
+            found["precision"] = f"{recipe.precision} instead of {Precision.FP32}"
         return found
 
 

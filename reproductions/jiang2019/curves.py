@@ -13,8 +13,8 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FuncFormatter
 
 from reproductions import drawing, measures
-from reproductions.claims import SAME, Answer, Case, Measure, beyond_the_first
-from reproductions.evidence import Evidence, Panel
+from reproductions.claims import Answer, Case, Measure, beyond_the_first
+from reproductions.evidence import SAME, Evidence, Panel
 from reproductions.measures import clock, last, over_seeds, paired
 from reproductions.settings import SHORTENED, USUAL, Arm
 from selective_backprop_lab.analysis import queries
@@ -28,6 +28,7 @@ from selective_backprop_lab.report.styles import span, strategy_colours
 TIME = ("seconds", "cost")  # the seconds of the runs' own clock
 _CROWD = 8
 _MARKED = 5.0  # inches of a panel with long names
+_CUT = 4  # times the highest error at the end: what is above is not drawn
 
 
 def draw_errors(evidence: Evidence, *, axes: Sequence[str], marked: bool = False) -> Drawing:
@@ -40,7 +41,8 @@ def draw_errors(evidence: Evidence, *, axes: Sequence[str], marked: bool = False
         axes: names of columns of the evaluations.
         marked: whether selectivity and final error stand beside each line, as in figures 6 and 7.
     """
-    words = drawing.caption(evidence, curves=True, timed=clock(evidence.runs) == "seconds")
+    lines = [len(_drawn(panel)[0]) for panel in evidence.panels]
+    words = drawing.caption(evidence, lines=lines, timed=clock(evidence.runs) == "seconds")
     if any(len(panel.timed.arms) > len(panel.arms) / 2 for panel in evidence.panels):
         axes = [clock(evidence.runs) if axis == "seconds" else axis for axis in axes]
     along = [axis for axis in axes if axis != "seconds"]
@@ -87,9 +89,7 @@ def _draw(
 
     What is Traditional once more is named with it.
     """
-    arms = [arm for arm in panel.arms if len(panel.arms) <= _CROWD or arm.key in USUAL]
-    same = [arm for arm in arms if "traditional" in panel and panel.is_traditional(arm.key)]
-    arms = [arm for arm in arms if arm not in same]
+    arms, same = _drawn(panel)
 
     def name(arm: Arm) -> str:
         also = [each.label.removesuffix(f" ({SAME})") for each in same]
@@ -108,8 +108,18 @@ def _draw(
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(FuncFormatter(drawing.thousands))
     axes.locator_params(axis="x", nbins=5)
-    scale_error(axes, span([error for *_, line in lines for error in line.mean]))
+    # What lies far above all ends would leave these no room.
+    most = _CUT * max((line.mean[-1] for *_, line in lines), default=math.inf)
+    shown = [error for *_, line in lines for error in line.mean if error <= most]
+    scale_error(axes, span(shown))
     drawing.name_lines(axes, lines)
+
+
+def _drawn(panel: Panel) -> tuple[list[Arm], list[Arm]]:
+    """Return the arms that have a line, and those that are Traditional once more."""
+    arms = [arm for arm in panel.arms if len(panel.arms) <= _CROWD or arm.key in USUAL]
+    same = [arm for arm in arms if panel.repeats_traditional(arm.key)]
+    return [arm for arm in arms if arm not in same], same
 
 
 def draw_poster(evidence: Evidence) -> Drawing:
@@ -129,7 +139,8 @@ def draw_poster(evidence: Evidence) -> Drawing:
         [partial(draw_error, panel=panel), partial(draw_loss, panel=panel)]
         for panel in evidence.panels
     ]
-    return drawing.sheet(rows, drawing.caption(evidence, curves=True), width=_MARKED)
+    lines = [len(_drawn(panel)[0]) for panel in evidence.panels]
+    return drawing.sheet(rows, drawing.caption(evidence, lines=lines), width=_MARKED)
 
 
 def filtered_named(evidence: Evidence) -> Evidence:
@@ -151,8 +162,8 @@ def _filtered(runs: pd.DataFrame) -> float:
     return 1 - ends.trained.sum() / ends.candidates.sum()
 
 
-def ends_table(panel: Panel) -> Table:
-    """Return where each arm ended, and what it took."""
+def ends_table(panel: Panel, *, timed: bool = True) -> Table:
+    """Return where each arm ended, and what it took; `timed` adds seconds."""
     error, train_error = "final error %", "training error %"
     beside = {arm.key for arm in panel.timed.arms}
 
@@ -167,9 +178,10 @@ def ends_table(panel: Panel) -> Table:
         "backpropagated": lambda runs: count(last(runs).trained.mean()),
         "forwards": lambda runs: count(last(runs).forwards.mean()),
         "cost": lambda runs: duration(last(runs).cost.mean()),
-        "wall s": partial(seconds, column="seconds"),
-        "CPU s": partial(seconds, column="cpu_seconds"),
     }
+    if timed:
+        columns["wall s"] = partial(seconds, column="seconds")
+        columns["CPU s"] = partial(seconds, column="cpu_seconds")
     if any("train_error" in meters for meters in panel.runs.meters):  # in old records it is not
         columns[train_error] = lambda runs: with_interval(
             over_seeds(queries.metered(runs, "train_error"))
@@ -268,17 +280,25 @@ def share_of_budgets(places: pd.DataFrame, families: Sequence[str]) -> float:
 
 
 def _compared(panel: Panel) -> Panel:
-    """Return a panel without the configurations that are traditional training once more."""
-    arms = tuple(arm for arm in panel.arms if not panel.is_traditional(arm.key))
+    """Return a panel without the configurations that trained as Traditional does."""
+    arms = tuple(arm for arm in panel.arms if panel.gate_shut(arm.key) != SAME)
     return replace(panel, arms=arms, runs=panel.runs[panel.runs.key.isin([a.key for a in arms])])
 
 
 def _by_seed(panel: Panel, axis: str, of: Callable[[pd.DataFrame], float]) -> Estimate:
     """Return what is made of the places of each seed that every configuration has."""
     runs = _compared(panel).runs
-    places = runs.assign(time=runs[axis], family=runs.key.str.split(" ").str[0])
+    places = of_its_own(runs.assign(time=runs[axis], family=runs.key.str.split(" ").str[0]))
     complete = places.groupby("seed").key.nunique() == places.key.nunique()
     return estimate([of(own) for seed, own in places.groupby("seed") if complete[seed]])
+
+
+def of_its_own(places: pd.DataFrame) -> pd.DataFrame:
+    """Return places without those of Kath18 before its gate opened, which Traditional has, too."""
+    known = [name for name in ("seed", "time", "error") if name in places]
+    usual = pd.MultiIndex.from_frame(places.loc[places.family == "traditional", known])
+    there = pd.MultiIndex.from_frame(places[known]).isin(usual)
+    return places[~(there & (places.family == "kath18"))]
 
 
 def draw_front(evidence: Evidence) -> Drawing:
@@ -302,8 +322,10 @@ def _draw_front(axes: Axes, panel: Panel, axis: str) -> None:
         ],
         columns=["family", "time", "error"],
     )
+    places = of_its_own(places)
     kept = front(places)
-    for key, (name, arm, marker) in FAMILIES.items():
+    # Where places are equal, the smaller mark lies on the larger one.
+    for size, (key, (name, arm, marker)) in zip((9, 7.5, 6, 4.5), FAMILIES.items(), strict=True):
         style: dict[str, Any] = {"marker": marker, "color": strategy_colours([arm])[arm]}
         style["linestyle"] = ""
         own = places[places.family == key]
@@ -311,7 +333,7 @@ def _draw_front(axes: Axes, panel: Panel, axis: str) -> None:
             continue
         rest, top = own.drop(kept.index, errors="ignore"), own[own.index.isin(kept.index)]
         axes.plot(rest.time, rest.error, **style, markersize=3.5, alpha=0.3, fillstyle="none")
-        style |= {"markersize": 6, "markeredgecolor": "white", "zorder": 3}
+        style |= {"markersize": size, "markeredgecolor": "white", "zorder": 3}
         axes.plot(top.time, top.error, **style, label=name)
     axes.step(kept.time, kept.error, where="post", color="#444444", linewidth=0.8, zorder=2)
     axes.set_xlabel(AXIS_LABELS[axis])

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from reproductions import drawing, observations
-from reproductions.claims import Case, Measure
+from reproductions.claims import CERTAIN, Answer, Case, Measure
 from reproductions.evidence import Evidence, Panel
 from reproductions.measures import over_seeds, paired
 from reproductions.observations import observed, over_training, picked
@@ -32,6 +32,7 @@ from reproductions.probes import (
 from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import Table, percent, with_interval
+from selective_backprop_lab.analysis.verdict import in_words
 from selective_backprop_lab.report.panels import draw_curve
 from selective_backprop_lab.report.styles import Style
 from selective_backprop_lab.training.probes import Probe
@@ -184,7 +185,7 @@ def _draw_quantiles(
             draw_curve(axes, curve, style, width=0.75, label=name)
         axes.set_xscale("log")
         # Losses span about a decade: powers of ten alone would be one label, or none.
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set(ylim=(0, 103), xlabel="cross-entropy loss", ylabel=label)
@@ -429,8 +430,12 @@ def _of_percentiles(runs: pd.DataFrame, key: str, part: slice | int) -> pd.Serie
     )
 
 
-def _more(case: Case, key: str, part: slice | int) -> Estimate:
-    return paired(_of_percentiles(case.mine, key, part) - _of_percentiles(case.theirs, key, part))
+def _more(case: Case, key: str, part: slice | int) -> Answer:
+    mine, theirs = (_of_percentiles(runs, key, part) for runs in (case.mine, case.theirs))
+    found = paired(mine - theirs)
+    if key == "accuracy" and min(mine.min(), theirs.min()) == 100:
+        return CERTAIN, in_words(found, "points of accuracy")  # neither can be better
+    return found
 
 
 # Of ours, beside them: bands of equally many test examples, over the whole run
@@ -564,6 +569,7 @@ MEASURES: dict[str, Any] = {
     "confidence of the easier": _percentiles("confidence", _EASIER),
     "accuracy of the hardest": _percentiles("accuracy", _HARDEST),
     "accuracy of the easier": _percentiles("accuracy", _EASIER),
+    "accuracy of the tenth": _percentiles("accuracy", _TENTH),
     "accuracy of the twentieth": _percentiles("accuracy", _TWENTIETH),
     "accuracy of all": _percentiles("accuracy", _ALL),
     "ranks of losses and gradients": Measure(

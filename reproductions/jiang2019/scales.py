@@ -331,11 +331,13 @@ SCALES: Mapping[ScaleName, Scale] = {
     ),
     ScaleName.SATURATED: replace(
         _few("saturated", *_SATURATED, more=("fig-1", "fig-11", "fig-14", "tuned", "tuning")),
-        redundant=replace(_SATURATED[1], learning_rates=TUNED["fashion-mnist"]),
-        # One schedule and one selectivity.
-        swept=tuple(
-            replace(each, falls=(), learning_rates=TUNED[each.recipe.data]) for each in _SATURATED
+        redundant=replace(
+            _SATURATED[1],
+            published=published("SVHN", EXPERIMENTS["svhn"]),
+            learning_rates=TUNED["fashion-mnist"],
         ),
+        # One schedule and one selectivity.
+        swept=tuple(replace(each, falls=()) for each in _SATURATED),
         sweep=(1 / 3,),
         lineup=(*USUAL, "stale-2", *list(SHORTENED)[1:]),
         # At one rate for all, nothing is chosen by the runs of a seed that rates are tried with.
@@ -345,7 +347,6 @@ SCALES: Mapping[ScaleName, Scale] = {
     # The net that the paper looked into, and that of the poster's remark.
     ScaleName.NETS: replace(
         _few("nets", _INSIDE),
-        nets=(replace(_INSIDE, published=_NETS["mobilenet_v2"].published),),
         remarked=_unknown(
             _few_images("resnet20", epochs=30, evaluations=4), "CIFAR-10", "resnet20"
         ),

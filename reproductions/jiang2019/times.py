@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from reproductions import measures
-from reproductions.claims import Answer, Case, Claim, Measure, times_as_fast
+from reproductions.claims import Answer, Case, Claim, Measure, is_within, times_as_fast
 from reproductions.drawing import Cell, caption, in_pairs, sheet
 from reproductions.evidence import Evidence, Panel
 from reproductions.measures import at_target, clock, last, phase_seconds
@@ -20,7 +20,7 @@ from reproductions.quotes import read_reported
 from reproductions.timing import PHASES, StepTimes
 from selective_backprop_lab.analysis import queries
 from selective_backprop_lab.analysis.curves import AXIS_WORDS
-from selective_backprop_lab.analysis.estimates import Estimate
+from selective_backprop_lab.analysis.estimates import Estimate, estimate
 from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import Table, duration, percent, with_interval
 from selective_backprop_lab.analysis.verdict import Verdict, is_above
@@ -67,11 +67,11 @@ def _compares(panel: Panel, factor: float) -> bool:
 
 def _bars(panel: Panel, factor: float) -> Iterator[tuple[str, int, pd.DataFrame]]:
     """Yield the name of each bar, its seeds, and the parts of those that reached the target."""
-    target = target_of(panel, factor) if _compares(panel, factor) else None
+    target = target_of(panel, factor)
+    assert target is not None
     for arm in (arm for arm in panel.arms if arm.key in _KEYS):
         runs = panel[arm.key]
-        reached = at_target(runs, -math.inf if target is None else target)
-        yield arm.label, runs.seed.nunique(), parts_of(reached)
+        yield arm.label, runs.seed.nunique(), parts_of(at_target(runs, target))
 
 
 def _titled(panel: Panel, factor: float, words: str) -> str:
@@ -129,13 +129,16 @@ def _draw_bars(axes: Axes, panel: Panel, factor: float) -> None:
     entitle(axes, title, list(PARTS), room=_ROOM)
 
 
-def bars_table(panel: Panel, *, factor: float) -> Table:
-    """Return the seconds of each part."""
+def bars_tables(evidence: Evidence, *, factor: float) -> Sequence[Table]:
+    """List the seconds of each part, in panels whose seconds compare."""
+    return [_bars_table(panel, factor) for panel in evidence.panels if _compares(panel, factor)]
+
+
+def _bars_table(panel: Panel, factor: float) -> Table:
     rows = []
     for label, seeds, parts in _bars(panel, factor):
         cells = map(duration, parts.assign(all=parts.sum(axis=1)).mean())
-        there = f"{len(parts)} of {seeds}" if _compares(panel, factor) else "–"
-        rows.append((label, *cells, there))
+        rows.append((label, *cells, f"{len(parts)} of {seeds}"))
     head = ("strategy", *(f"{part}, s" for part in PARTS), "all, s", "seeds that reach it")
     return Table(head, rows, _titled(panel, factor, ", to {:.2f} %"))
 
@@ -159,13 +162,25 @@ def _less(case: Case, target: float, of: str) -> Estimate | None:
     return measures.paired(100 * (mine / theirs - 1))
 
 
-def reaches_sooner(case: Case, target: float) -> tuple[Verdict, str]:
+def reaches_sooner(case: Case, target: float) -> tuple[Verdict | str, str]:
     """Judge whether an arm reaches an error, in percent, before another does."""
     ratios = measures.log_ratios(case.mine, case.theirs, target, case.axis)
     if never := int((ratios == -math.inf).sum()):
         words = f"never reached {target:.2f} % with {never} of {len(ratios)} seeds"
         return (Verdict.FAILS if never == len(ratios) >= _LEAST else Verdict.OPEN), words
-    return times_as_fast(ratios, f"to {target:.2f} % error, in {AXIS_WORDS[case.axis]}")
+    verdict, words = times_as_fast(ratios, f"to {target:.2f} % error, in {AXIS_WORDS[case.axis]}")
+    gated = case.mine.arm.iloc[0].startswith("kath18")
+    same = gated and len(ratios) > 0 and bool((ratios == 0).all())
+    return ("is Traditional up to there" if same else verdict), words
+
+
+def _as_fast(case: Case, target: float) -> tuple[Verdict | str, str]:
+    """Judge whether an arm reaches an error as soon as another does, within a tenth."""
+    verdict, words = reaches_sooner(case, target)
+    ratios = measures.log_ratios(case.mine, case.theirs, target, case.axis)
+    if not isinstance(verdict, Verdict) or (ratios == -math.inf).any():
+        return verdict, words
+    return is_within(estimate([*ratios]), math.log(1.1)), words
 
 
 def _alone(of: Callable[..., Answer]) -> Callable[..., Answer]:
@@ -242,16 +257,17 @@ def _in_the_paper(factor: float | None) -> str:
 
 
 def _speedup(runs: pd.DataFrame, base: pd.DataFrame, target: float, axis: str) -> str:
-    """Return the ratio of medians over the seeds of both; one that never got there is infinite."""
-    both = [queries.reached(each, target, axis) for each in (runs, base)]
-    times, other = both[0].align(both[1], join="inner")
-    if times.empty:
+    """Return the mean ratio over the seeds with which both get there, and how many these are."""
+    ratios = measures.log_ratios(runs, base, target, axis)
+    there = ratios[ratios > -math.inf]
+    if ratios.empty:
         return "–"
-    there, median, reference = int((times < math.inf).sum()), times.median(), other.median()
-    partly = f" ({there} of {len(times)})" if 0 < there < len(times) else ""
-    if 0 < median < math.inf and reference < math.inf:
-        return f"{reference / median:.2f}×{partly}"
-    return "–" if 2 * there > len(times) else f"never{partly}"
+    partly = f" ({len(there)} of {len(ratios)})" if 0 < len(there) < len(ratios) else ""
+    return (
+        f"{math.exp(there.mean()):.2f}×{partly}"
+        if 2 * len(there) > len(ratios)
+        else f"never{partly}"
+    )
 
 
 def speedup_claims() -> Iterator[Claim]:
@@ -261,15 +277,18 @@ def speedup_claims() -> Iterator[Claim]:
         for factor, reported in zip(FACTORS, reported_speedups(data, key), strict=True):
             words, guessed, measure = "is not reached", "is not reached", "never reached"
             if reported is not None:
-                words = f"is {'' if reported > 1 else 'no '}faster ({reported:.1f}×)"
-                guessed, measure = f"is {reported:.1f}× as fast", "sooner at"
+                words = f"is {'no ' if reported < 1 else ''}faster ({reported:.1f}×)"
+                if reported == 1:
+                    words = "is as fast (1.0×), within a tenth (our limit)"
+                guessed = f"is {reported:.1f}× as fast"
+                measure = "as soon at" if reported == 1 else "sooner at"
             claim = Claim(
                 row,
                 f"{{0}} to {factor:g}× {words}",
                 MEASURES[measure],
                 (key, "traditional"),
                 {"factor": factor},
-                side="above" if reported is None or reported > 1.0 else "below",
+                side="below" if reported is not None and reported < 1 else "above",
                 axes=("seconds",),
                 data=data,
             )
@@ -410,6 +429,7 @@ _TIME: Callable[..., Measure] = partial(Measure, signed=False)
 MEASURES = {
     "spent until": Measure(_until(_less)),
     "sooner at": Measure(_until(reaches_sooner)),
+    "as soon at": Measure(_until(_as_fast)),
     "never reached": Measure(_until(_never)),
     "time selecting": _TIME(_until(_alone(_selecting)), "% of the time"),
     "time in forward passes": _TIME(_until(_alone(_forward_share)), "% of the time of a whole run"),

@@ -151,11 +151,39 @@ def test_what_cannot_fail_and_what_is_of_other_data_does_not_count():
     assert marks(replace(ENDS, data="digits"), real)[0] == "agrees"
 
 
-@pytest.mark.parametrize(("filtered", "mark"), [(0, "is Traditional here"), (1, "agrees")])
-def test_an_arm_whose_gate_never_opened_has_no_verdict(filtered, mark):
+@pytest.mark.parametrize(
+    ("opened", "mark"),
+    [
+        (0, "is Traditional here"),
+        (1, "is Traditional with 2 of 3 seeds"),
+        (2, "agrees"),
+        (3, "agrees"),
+    ],
+)
+def test_an_arm_whose_gate_never_opened_with_most_seeds_has_no_verdict(opened, mark):
     shown = panel(traditional=ENDING["traditional"], kath18=ENDING["sb"])
-    shown.runs.trained = shown.runs.candidates - filtered
+    shown.runs.trained = shown.runs.candidates - (shown.runs.seed < opened)
     assert marks(replace(ENDS, arms=("kath18", "traditional")), shown)[0] == mark
+
+
+def test_two_claims_of_one_number_are_one_comparison():
+    shown = panel(**ENDING)
+    limited = replace(ENDS, limit=1.0)
+    found = judge([ENDS, limited], Evidence(None, (shown,)))
+    assert [finding.word for _, finding in found] == ["agrees", "counted above"]
+
+
+def test_what_is_at_tuned_rates_does_not_count():
+    setting = replace(SETTING, learning_rates={"sb": 0.2})
+    shown = panel(setting, **ENDING)
+    assert marks(ENDS, shown) == ["at tuned rates"] * 2
+    assert not compared([ENDS], [shown])
+
+
+def test_a_sentence_that_names_its_data_sets_is_tested_on_these_alone():
+    named = replace(ENDS, data="each")
+    assert marks(named, panel(**ENDING))[0] == "not tested"  # digits, in place of CIFAR-10
+    assert marks(named, panel(fixture_setting("digits"), **ENDING))[0] == "agrees"
 
 
 @pytest.mark.parametrize(

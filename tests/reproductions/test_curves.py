@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 from fixture_cases import share_of_cases
@@ -7,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reproductions.evidence import Evidence, Panel
-from reproductions.jiang2019.curves import draw_errors, draw_front, front, share, share_of_budgets
+from reproductions.jiang2019.curves import (
+    draw_errors,
+    draw_front,
+    front,
+    of_its_own,
+    share,
+    share_of_budgets,
+)
 from reproductions.settings import make_arm
 
 PLACES = st.lists(
@@ -50,6 +59,13 @@ def test_equal_places_and_equal_errors_are_shared_whoever_is_listed_first():
         assert share_of_budgets(framed(each), ["sb"]) == pytest.approx(50, abs=0.5)
 
 
+def test_where_kath18_has_not_begun_to_select_its_places_are_traditional_training_s():
+    places = [("traditional", 1, 9), ("traditional", 2, 5), ("kath18", 1, 9), ("kath18", 2, 4)]
+    own = of_its_own(framed([*places, ("sb", 1, 9)]))
+    assert [*own.family] == ["traditional", "traditional", "kath18", "sb"]
+    assert share(own, ["kath18"]) == 50
+
+
 def shown(*keys, code=None):
     """A panel of strategies of which Kath18 trained on all that it was given."""
     setting = fixture_setting()
@@ -70,6 +86,10 @@ def test_what_trained_as_traditional_did_is_named_with_it_and_not_drawn_again():
     panel = shown("traditional", "sb", "kath18")
     (names,) = words_of(draw_errors(Evidence(None, (panel,)), axes=["updates"], marked=True))
     assert names == {"Traditional = Kath18, Err 11.0 %", "SB, S 33 %, Err 11.0 %"}
+    apart = replace(panel, runs=panel.runs.copy())
+    apart.runs.loc[apart.runs.key == "kath18", "error"] += 1.0
+    (names,) = words_of(draw_errors(Evidence(None, (apart,)), axes=["updates"]))
+    assert names == {"Traditional", "SB", "Kath18"}
     (axes,) = draw_front(Evidence(None, (panel,))).axes[:1]
     assert [text.get_text() for text in axes.get_legend().texts] == ["Traditional", "SB"]
 

@@ -237,3 +237,4 @@ def test_a_grid_of_learning_rates_is_widened_until_the_best_is_not_at_its_edge(b
     lower = [0.05 / 2**step for step in range(below, 0, -1)]
     higher = [0.2 * 2**step for step in range(1, above + 1)]
     assert widened((0.05, 0.1, 0.2), best) == [*lower, 0.05, 0.1, 0.2, *higher]
+    assert widened((), best) == []

@@ -73,7 +73,8 @@ def scale_error(axes: Axes, shown: Span | None, *, sideways: bool = False) -> No
     if shown.wide:
         (axes.set_xscale if sideways else axes.set_yscale)("log")
         limit(*shown.log)
-        axis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
+        narrow = shown.high < 10 * shown.low  # where few of these numbers lie
+        axis.set_major_locator(LogLocator(base=10, subs=(1, 2, 3, 4, 6) if narrow else (1, 2, 5)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())
     else:
