@@ -184,7 +184,7 @@ def ends_table(panel: Panel, *, timed: bool = True) -> Table:
         columns["CPU s"] = partial(seconds, column="cpu_seconds")
     if any("train_error" in meters for meters in panel.runs.meters):  # in old records it is not
         columns[train_error] = lambda runs: with_interval(
-            over_seeds(queries.metered(runs, "train_error"))
+            over_seeds(queries.metered(runs, "train_error").dropna())
         )
     return panel.table(columns)
 

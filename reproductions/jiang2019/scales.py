@@ -30,8 +30,9 @@ from selective_backprop_lab.recipe import Precision, find_recipe
 # By data set and rate: what the item "tuning" found; `times.tuned` lists it.
 _FOUND: Mapping[str, Mapping[float, str]] = {
     "mnist": {
-        0.05: "scored sb stale stale-2 kath18 third",
-        0.1: "traditional random shortened half quarter",
+        0.025: "released kath18",
+        0.05: "random scored sb stale stale-2 half third quarter",
+        0.1: "traditional shortened",
     },
     "fashion-mnist": {
         0.05: "random kath18 shortened half",

@@ -342,7 +342,9 @@ def tuned(panel: Panel) -> pd.DataFrame:
             "key": arm.key.split(" ")[0],
             "rate": arm.plan.recipe.learning_rate,
             "error": queries.final(panel[arm.key]).mean(),
-            "train_error": measures.over_seeds(queries.metered(panel[arm.key], "train_error")),
+            "train_error": measures.over_seeds(
+                queries.metered(panel[arm.key], "train_error").dropna()
+            ),
         }
         for arm in panel.arms
     )
