@@ -45,6 +45,8 @@ def draw_errors(evidence: Evidence, *, axes: Sequence[str], marked: bool = False
     words = drawing.caption(evidence, lines=lines, timed=clock(evidence.runs) == "seconds")
     if any(len(panel.timed.arms) > len(panel.arms) / 2 for panel in evidence.panels):
         axes = [clock(evidence.runs) if axis == "seconds" else axis for axis in axes]
+        if any(len(panel.timed.arms) < len(panel.arms) for panel in evidence.panels):
+            words = f"Seconds are shown of strategies that were timed side by side. {words}"
     along = [axis for axis in axes if axis != "seconds"]
     if any(len(panel.arms) > _CROWD for panel in evidence.panels):
         words = f"Only the table has all lengths of Traditional and all ages of losses. {words}"
