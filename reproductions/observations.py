@@ -5,13 +5,13 @@ from typing import Any
 
 import pandas as pd
 import torch
-from jaxtyping import Float64, Int64, Shaped
 from torch import Tensor
 
 from reproductions.drawing import curve_at
 from reproductions.probes import unpack
 from selective_backprop_lab.analysis.curves import Curve
 from selective_backprop_lab.records.frame import each_run
+from selective_backprop_lab.shapes import Float64, Int64, Shaped
 from selective_backprop_lab.training.probes import Probe
 
 Pick = Callable[[Any], float]

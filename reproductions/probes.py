@@ -7,12 +7,12 @@ from typing import Any, final
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64, Shaped
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.loader import InMemoryDataset, make_loader, make_test_loader
+from selective_backprop_lab.shapes import Float, Int64, Shaped
 from selective_backprop_lab.training.probes import Probe, ProbeContext, RunningProbe
 
 MANY = 50_000
