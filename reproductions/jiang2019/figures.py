@@ -79,7 +79,7 @@ def _everyone(scale: Scale) -> Sequence[Panel]:
 
 
 def _gated(scale: Scale) -> Sequence[Panel]:
-    return _on(_at("gated"), _of("traditional", *_OTHERS))(scale)
+    return _on(_at("gated"), _of("traditional", *_OTHERS, "released"))(scale)
 
 
 def _nets(scale: Scale) -> Sequence[Panel]:
