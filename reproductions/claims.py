@@ -89,7 +89,7 @@ class Claim:
     unit: str = ""  # in place of the measure's
     remark: str = ""  # after the numbers; {limit} is the limit
     axes: Sequence[str] = ("cost",)  # judged along each; "seconds" are those of the runs' clock
-    data: str = ""  # of the source, whose panels it is about; "each" for all by name; "" for all
+    data: str = ""  # of the source, whose panels it is about; "each" if it names all; "" for any
     certain: bool = False  # whether it cannot fail, by how the arms are made
     only: str = ""  # what is found in the panel's title and the arm's label: a regular expression
     across: bool = False  # about an arm of the first panel, and one of the last
