@@ -43,7 +43,8 @@ def draw_errors(evidence: Evidence, *, axes: Sequence[str], marked: bool = False
     """
     lines = [len(_drawn(panel)[0]) for panel in evidence.panels]
     words = drawing.caption(evidence, lines=lines, timed=clock(evidence.runs) == "seconds")
-    if any(len(panel.timed.arms) > len(panel.arms) / 2 for panel in evidence.panels):
+    mostly = any(len(panel.timed.arms) > len(panel.arms) / 2 for panel in evidence.panels)
+    if mostly and "seconds" in axes:
         axes = [clock(evidence.runs) if axis == "seconds" else axis for axis in axes]
         if any(len(panel.timed.arms) < len(panel.arms) for panel in evidence.panels):
             words = f"Seconds are shown of strategies that were timed side by side. {words}"
