@@ -172,7 +172,10 @@ def _compared(claim: Claim, panels: Sequence[Panel], arms: Sequence[Arm], axis: 
 def _numbers(
     claim: Claim, panels: Sequence[Panel], arms: Sequence[Arm], axis: str, finding: Finding
 ) -> Compared:
-    """Return what was measured of runs: a mean over one target is the number of that target."""
+    """Return which numbers were measured of which runs.
+
+    Two claims can share them, such as a speed-up to one target and the mean over that one target.
+    """
     runs = _compared(replace(claim, options={}), panels, arms, axis)[5:]
     how = "times" if "×" in finding.measured else claim.measure.of
     found = re.findall(r"[\d.]+(?=×| ±)|(?<=± )[\d.]+|(?<=\()[\d.]+ to [\d.]+", finding.measured)

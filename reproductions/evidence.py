@@ -49,7 +49,7 @@ class Panel:
         return key in self._by_key
 
     def gate_shut(self, key: str) -> str:
-        """Return that an arm's gate never opened with most seeds, so that it trained on all."""
+        """Say that an arm trained on everything, its gate shut, with all or most seeds; or ""."""
         ends = last(self[key])
         if not key.startswith("kath18") or ends.empty:
             return ""
@@ -59,7 +59,7 @@ class Panel:
         return SAME if shut == seeds else f"is Traditional with {shut} of {seeds} seeds"
 
     def repeats_traditional(self, key: str) -> bool:
-        """Return whether an arm is traditional training once more, error by error."""
+        """Return whether an arm has the errors of traditional training at every evaluation."""
         if self.gate_shut(key) != SAME or "traditional" not in self:
             return False
         return [*self[key].error] == [*self["traditional"].error]

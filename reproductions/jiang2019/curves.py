@@ -28,7 +28,7 @@ from selective_backprop_lab.report.styles import span, strategy_colours
 TIME = ("seconds", "cost")  # the seconds of the runs' own clock
 _CROWD = 8
 _MARKED = 5.0  # inches of a panel with long names
-_CUT = 4  # times the highest error at the end: what is above is not drawn
+_CUT = 4  # an axis of errors ends at so many times the highest final error
 
 
 def draw_errors(evidence: Evidence, *, axes: Sequence[str], marked: bool = False) -> Drawing:
@@ -41,8 +41,9 @@ def draw_errors(evidence: Evidence, *, axes: Sequence[str], marked: bool = False
         axes: names of columns of the evaluations.
         marked: whether selectivity and final error stand beside each line, as in figures 6 and 7.
     """
-    lines = [len(_drawn(panel)[0]) for panel in evidence.panels]
-    words = drawing.caption(evidence, lines=lines, timed=clock(evidence.runs) == "seconds")
+    words = drawing.caption(
+        evidence, lines=_lines(evidence), timed=clock(evidence.runs) == "seconds"
+    )
     mostly = any(len(panel.timed.arms) > len(panel.arms) / 2 for panel in evidence.panels)
     if mostly and "seconds" in axes:
         axes = [clock(evidence.runs) if axis == "seconds" else axis for axis in axes]
@@ -111,7 +112,7 @@ def _draw(
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(FuncFormatter(drawing.thousands))
     axes.locator_params(axis="x", nbins=5)
-    # What lies far above all ends would leave these no room.
+    # High errors early in training would leave the ends of the lines no room.
     most = _CUT * max((line.mean[-1] for *_, line in lines), default=math.inf)
     shown = [error for *_, line in lines for error in line.mean if error <= most]
     scale_error(axes, span(shown))
@@ -119,10 +120,15 @@ def _draw(
 
 
 def _drawn(panel: Panel) -> tuple[list[Arm], list[Arm]]:
-    """Return the arms that have a line, and those that are Traditional once more."""
+    """Return the arms with a line of their own, and those that share the line of Traditional."""
     arms = [arm for arm in panel.arms if len(panel.arms) <= _CROWD or arm.key in USUAL]
     same = [arm for arm in arms if panel.repeats_traditional(arm.key)]
     return [arm for arm in arms if arm not in same], same
+
+
+def _lines(evidence: Evidence) -> list[int]:
+    """Return how many lines each panel has."""
+    return [len(_drawn(panel)[0]) for panel in evidence.panels]
 
 
 def draw_poster(evidence: Evidence) -> Drawing:
@@ -142,8 +148,7 @@ def draw_poster(evidence: Evidence) -> Drawing:
         [partial(draw_error, panel=panel), partial(draw_loss, panel=panel)]
         for panel in evidence.panels
     ]
-    lines = [len(_drawn(panel)[0]) for panel in evidence.panels]
-    return drawing.sheet(rows, drawing.caption(evidence, lines=lines), width=_MARKED)
+    return drawing.sheet(rows, drawing.caption(evidence, lines=_lines(evidence)), width=_MARKED)
 
 
 def filtered_named(evidence: Evidence) -> Evidence:

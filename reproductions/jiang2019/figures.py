@@ -287,7 +287,7 @@ FIGURES = figures_of(
         "fig-9": _percentiles("accuracy"),
         "fig-10": _until(1.4, _rated),
         "fig-11": _along(_on(_at("main"), _staleness), "forwards"),
-        # The panels of these were timed one after the other, so their seconds are not listed.
+        # Panels were trained one after the other, so their seconds do not compare.
         "fig-12": _along(_flipped)
         | {"tables": lambda evidence: [curves.ends_table(p, timed=False) for p in evidence.panels]},
         "fig-13": _along(_selectivities),

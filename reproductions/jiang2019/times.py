@@ -257,17 +257,15 @@ def _in_the_paper(factor: float | None) -> str:
 
 
 def _speedup(runs: pd.DataFrame, base: pd.DataFrame, target: float, axis: str) -> str:
-    """Return the mean ratio over the seeds with which both get there, and how many these are."""
+    """Return the mean ratio over the seeds with which both get there; how many, if not all."""
     ratios = measures.log_ratios(runs, base, target, axis)
     there = ratios[ratios > -math.inf]
     if ratios.empty:
         return "–"
     partly = f" ({len(there)} of {len(ratios)})" if 0 < len(there) < len(ratios) else ""
-    return (
-        f"{math.exp(there.mean()):.2f}×{partly}"
-        if 2 * len(there) > len(ratios)
-        else f"never{partly}"
-    )
+    if 2 * len(there) <= len(ratios):
+        return f"never{partly}"
+    return f"{math.exp(there.mean()):.2f}×{partly}"
 
 
 def speedup_claims() -> Iterator[Claim]:
