@@ -191,10 +191,6 @@ def _brief(given: StrategyOptions) -> sb.Strategy:
     return replace(usual, name="auto-brief", scorer=replace(usual.scorer, fades=1.5))
 
 
-def _crossing(rate: float, **more: Any) -> sb.Strategy:
-    return sb.predicted_sb(rate, predictor=sb.scorers.Crossing(rate), **more)
-
-
 def _rho_loss(given: StrategyOptions, preparation: Preparation) -> sb.Strategy:
     assert preparation.reference is not None
     return sb.rho_loss(preparation.reference, given.rate, schedule=given.schedule)
@@ -256,7 +252,6 @@ STRATEGIES: Mapping[str, LabStrategy] = {
     ),
     "predicted-sb": _remembering(sb.predicted_sb),
     "predicted-sb-gp": _remembering(sb.predicted_sb, predictor=sb.scorers.GaussianProcess()),
-    "predicted-sb-crossing": _remembering(_crossing),
     "recorded-sb": _simple(_recorded, "rate", "draw", "warmup"),
     "proxy-sb": LabStrategy(
         _proxy, _RANKED, lambda setup, given: prepare_proxy(setup), classifies=True

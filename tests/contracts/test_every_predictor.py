@@ -14,11 +14,6 @@ import selective_backprop as sb
 
 PREDICTORS = {
     sb.scorers.Average: [sb.scorers.Average(), sb.scorers.Average(decay=0, depth=1)],
-    sb.scorers.Crossing: [
-        sb.scorers.Crossing(),
-        sb.scorers.Crossing(1 / 4, depth=2, points=8),
-        sb.scorers.Crossing(1),
-    ],
     sb.scorers.GaussianProcess: [
         sb.scorers.GaussianProcess(),
         sb.scorers.GaussianProcess(points=8, depth=2),

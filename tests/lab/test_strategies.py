@@ -53,10 +53,6 @@ def test_what_pruning_leaves_is_what_the_pruned_arms_train_on_and_no_other(name)
     assert strategy(name).subset == (FITTED.subset if name in KEPT else None)
 
 
-def test_what_predicts_crossings_does_so_of_the_rate():
-    assert strategy("predicted-sb-crossing").scorer.predictor == sb.scorers.Crossing(1 / 4)
-
-
 def test_an_arm_that_is_named_twice_is_run_once():
     typed = "random_scored,top-k,random-scored"
     assert parse_strategies(typed) == ("random-scored", "top-k")
@@ -110,7 +106,7 @@ def test_a_rate_of_everything_makes_every_arm_but_those_that_draw_from_more_than
 
 
 BY_LOSS = {name for name in STRATEGIES if name not in UNWARMED | OWN_SCHEDULE}
-STALE = {"stale-sb", "stale-sb-spread", "predicted-sb", "predicted-sb-gp", "predicted-sb-crossing"}
+STALE = {"stale-sb", "stale-sb-spread", "predicted-sb", "predicted-sb-gp"}
 WARMED = STALE | {"selective-backprop", "diet-sb", "proxy-sb"}
 STALE, RANKED = (each | {"stale-sb-released"} for each in (STALE, WARMED))
 DRAWN = WARMED | {"random-backprop", "random-scored", "recorded-sb", "el2n-random"}

@@ -13,7 +13,6 @@ from selective_backprop.scorers._forward import Forward, Measure
 from selective_backprop.scorers._predictors import (
     AbstractPredictor,
     Average,
-    Crossing,
     GaussianProcess,
 )
 from selective_backprop.scorers._remembered import Predicted, Recorded, Stale
@@ -26,7 +25,6 @@ __all__ = [
     "Average",
     "ClassVisits",
     "Context",
-    "Crossing",
     "Delegating",
     "Excess",
     "Forward",

@@ -107,7 +107,12 @@ class GaussianProcess(AbstractPredictor):
     def __post_init__(self) -> None:
         settle(self, check_whole, "points", least=_FEWEST)
         settle(self, check_whole, "depth", least=2)
-        _check_installed("GaussianProcess")
+        # looked for, not imported: only predicting needs it
+        if importlib.util.find_spec("sklearn") is None:
+            raise ConfigurationError(
+                "GaussianProcess() needs scikit-learn, which is not installed; run "
+                f"{installing('predict')}"
+            )
 
     def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
         """Return the score expected in `epoch`, or the last score where none can be predicted."""
@@ -147,77 +152,6 @@ def _flatten(
 ) -> Float64[np.ndarray, "lag example"]:
     # close to a logarithm for scores well above the unit, but defined for 0 and below, too
     return np.arcsinh(scores.astype(np.float64) / unit)
-
-
-@final
-@dataclass(frozen=True)
-class Crossing(AbstractPredictor):
-    """Predict the probability that an example's next score is among the highest.
-
-    When an epoch starts, a logistic regression learns to predict whether an example's newest score
-    is among the highest. Its inputs are the ranks of the example's earlier scores, and the numbers
-    of epochs between scores. If an example has fewer than `depth - 1` scores, each missing input is
-    set to the average of this input over the examples that were learned from.
-
-    Nothing can be learned if fewer than 8 examples have `depth` scores, or if all or none of these
-    examples have a newest score among the highest. An example's prediction is then the share of
-    examples with a lower last score.
-
-    In each epoch, ranking takes `O(examples * log(examples))` operations, and learning `O(points)`.
-
-    Needs scikit-learn: `pip install 'selective-backprop[predict]'`.
-
-    Args:
-        rate: the share of the scores that counts as the highest, in (0, 1]. Use the share that
-            your strategy keeps.
-        depth: number of scores that are remembered of each example, at least 2. In learning, the
-            newest score is the target.
-        points: the largest number of examples to learn from, at least 8. If more examples have
-            `depth` scores, `points` of them are picked, spread evenly from low to high scores.
-
-    Raises:
-        ConfigurationError: if a value is out of its range or scikit-learn is not installed.
-    """
-
-    rate: float = 1 / 3
-    depth: int = 3
-    points: int = 4096
-
-    def __post_init__(self) -> None:
-        settle(self, check_number, "rate", above=0, most=1)
-        settle(self, check_whole, "depth", least=2)
-        settle(self, check_whole, "points", least=_FEWEST)
-        _check_installed("Crossing")
-
-    def predict(self, observed: Observations, epoch: int) -> Float32[np.ndarray, " example"]:
-        """Return the probabilities; if nothing is learned, the shares of lower last scores."""
-        depth = int(self.depth)
-        scores, epochs = observed.scores[:depth], observed.epochs[:depth]
-        shares = np.stack([_shares_of_lower(lag) for lag in scores])
-        pairs = _pick_pairs(scores, depth, self.points)
-        crossed = shares[0, pairs] >= 1.0 - self.rate
-        if crossed.all() or not crossed.any():
-            return shares[0].astype(np.float32)
-        from sklearn.linear_model import LogisticRegression
-
-        past = _look_back(shares[1:, pairs], epochs[1:, pairs], epochs[0, pairs])
-        scaled = _scaling(past)
-        learned = LogisticRegression().fit(scaled(past), crossed)
-        predicted = np.empty_like(scores[0])
-        for examples in _chunks(len(predicted)):
-            now = _look_back(shares[:-1, examples], epochs[:-1, examples], epoch)
-            now = np.nan_to_num(scaled(now))  # 0 is the average of the examples learned from
-            predicted[examples] = learned.predict_proba(now)[:, 1]
-        predicted[np.isnan(scores[0])] = np.nan
-        return predicted
-
-
-def _shares_of_lower(scores: Float32[np.ndarray, " example"]) -> Float64[np.ndarray, " example"]:
-    """Return the share of the known scores that each score exceeds; NaN for unknown scores."""
-    known = ~np.isnan(scores)
-    ascending = np.sort(scores[known])
-    lower = np.searchsorted(ascending, scores) / max(1, len(ascending))
-    return np.where(known, lower, np.nan)
 
 
 def _scaling(features: _Features) -> Callable[[_Features], _Features]:
@@ -266,11 +200,3 @@ def _pick_pairs(
 def _chunks(examples: int) -> Iterator[slice]:
     for start in range(0, examples, _CHUNK):
         yield slice(start, start + _CHUNK)
-
-
-def _check_installed(predictor: str) -> None:
-    """Refuse a predictor if scikit-learn is missing; do not import it yet."""
-    if importlib.util.find_spec("sklearn") is None:
-        raise ConfigurationError(
-            f"{predictor}() needs scikit-learn, which is not installed; run {installing('predict')}"
-        )

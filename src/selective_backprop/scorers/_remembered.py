@@ -127,7 +127,7 @@ class Predicted(AbstractScorer):
 
     Args:
         scorer: computes the scores, such as `Forward()`.
-        predictor: `Average()`, `GaussianProcess()` or `Crossing()`.
+        predictor: `Average()` or `GaussianProcess()`.
         epochs: number of epochs from one scoring of an example to the next, at least 2. In
             between, the example's score is predicted.
 

@@ -232,7 +232,7 @@ def predicted_sb(
     Args:
         rate: share of the examples to train on, in (0, 1].
         predictor: predicts an example's next score from its last scores: `Average()` or, with
-            scikit-learn installed, `GaussianProcess()` or `Crossing(rate)`.
+            scikit-learn installed, `GaussianProcess()`.
         epochs: number of epochs after which an example is scored again; at least 2.
         draw: as for `random_backprop`.
         history: number of recent losses that a new loss is ranked against.

@@ -146,7 +146,7 @@ def test_on_a_terminal_there_are_bars_of_all_and_of_each_run_under_way(width):
     last = [line for line in lines if line][-2:]
     assert last[0].split()[0] == "all"
     assert "1 of 2 runs, about 2 s left" in last[0]
-    assert last[1].startswith("predicted-sb-crossing, ")
+    assert last[1].startswith(f"{max(STRATEGIES, key=len)}, ")
     assert "error 20.00 %, cost 1.20" in last[1]
     assert all("━" in line and len(line) <= width for line in last)
     assert any(line.startswith("low-k, seed 0: error 5.25 %") for line in lines)
