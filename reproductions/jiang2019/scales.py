@@ -35,9 +35,8 @@ _FOUND: Mapping[str, Mapping[float, str]] = {
         0.1: "traditional shortened",
     },
     "fashion-mnist": {
-        0.05: "random kath18 shortened half",
-        0.1: "scored third quarter",
-        0.2: "traditional sb stale stale-2",
+        0.05: "stale released",
+        0.1: "traditional shortened random scored sb kath18 stale-2 half third quarter",
     },
 }
 TUNED: Mapping[str, Mapping[str, float]] = {

@@ -4,7 +4,6 @@ import pytest
 from fixture_records import RECORDS
 
 import selective_backprop as sb
-from reproductions.jiang2019.figures import TUNING_SEEDS
 from reproductions.jiang2019.scales import TUNED
 from reproductions.jiang2019.times import tuned
 from reproductions.papers import FIGURES, committed, figures_at, gather, section
@@ -34,11 +33,8 @@ def test_the_learning_rates_of_the_saturated_scale_are_the_best_of_its_tuning():
     evidence = gather(FIGURES["tuning"], committed(RECORDS / "papers" / "saturated"), {})
     for panel in evidence.panels:
         found = tuned(panel)
-        found = found[found.groupby("key").rate.transform("nunique") > 1]  # more than one tried
         best = found.loc[found.groupby("key").error.idxmin()].set_index("key").rate
         assert best.to_dict() == TUNED[panel.setting.recipe.data]
-        if panel.runs.seed.nunique() < len(TUNING_SEEDS):
-            continue  # the best rate, and so the edge, may still change
         tried = found.groupby("key").rate
         assert (tried.min() < best).all()
         assert (best < tried.max()).all()
