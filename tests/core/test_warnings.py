@@ -56,6 +56,13 @@ def examine_own_loss():
     for inputs, targets in loader:
         loss_fn(MODEL(inputs), targets)  # here
 
+def _weigh():
+    loader = wrap(sb.infobatch(), data=TensorDataset(DATA[:][0], *DATA[:][1:] * 2), epochs=3)
+    loss_fn = loader.loss_fn
+    for inputs, targets, others in loader:
+        loss_fn(MODEL(inputs), targets)
+        loss_fn(MODEL(inputs), others)  # here
+
 def _sizes():
     wrap(sb.selective_backprop(0.3), batch=4)
 

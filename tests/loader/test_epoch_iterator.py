@@ -126,6 +126,7 @@ def wrapped(strategy: sb.Strategy) -> tuple[nn.Module, sb.SelectiveLoader]:
         strategy,
         epochs=3,
         generator=torch.Generator().manual_seed(1),
+        with_selection=True,
         quiet=True,
     )
     return model, loader
@@ -134,13 +135,14 @@ def wrapped(strategy: sb.Strategy) -> tuple[nn.Module, sb.SelectiveLoader]:
 def trained(strategy: sb.Strategy, read: Callable[[Any], Iterable[Any]]) -> dict[str, Tensor]:
     """The weights after three epochs of batches that are read in some manner."""
     model, loader = wrapped(strategy)
-    loss_fn = loader.loss_fn
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     torch.manual_seed(3)
     for _ in range(3):
-        for inputs, targets in read(loader):
+        for (inputs, targets), selection in read(loader):
+            losses = nn.functional.cross_entropy(model(inputs), targets, reduction="none")
+            loader.record(selection, losses)
             optimizer.zero_grad()
-            loss_fn(model(inputs), targets).backward()
+            (selection.weights * losses).mean().backward()
             optimizer.step()
     return model.state_dict()
 

@@ -1,11 +1,8 @@
 """The loader's loss weighs and records by the way, so that the loop stays as it was."""
 
 import functools
-import gc
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
 from typing import Any
 
 import pytest
@@ -26,7 +23,6 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
-from selective_backprop._loader import weighted_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
 
@@ -129,57 +125,6 @@ def test_where_nothing_is_weighed_or_recorded_it_is_the_plain_loss(name):
     assert same_tensors(ours.model.state_dict(), theirs.model.state_dict())
 
 
-def test_casts_are_told_apart_although_the_batches_that_were_fetched_ahead_are_gone():
-    inputs, targets = torch.arange(16.0)[:, None], torch.zeros(16, 1, dtype=torch.int64)
-    loss_fn, model = nn.BCEWithLogitsLoss(), nn.Linear(1, 1)
-    loader = sb.SelectiveLoader(
-        DataLoader(TensorDataset(inputs, targets), 2), model, loss_fn, sb.recorded_sb(1 / 2)
-    )
-    weighing, batches = loader.loss_fn, iter(loader)
-    while ahead := [(each, labels.float()) for each, labels in islice(batches, 4)]:
-        for each, labels in ahead:
-            weighing(model(each), labels)
-    expected = functional.binary_cross_entropy_with_logits(
-        model(inputs), targets.float(), reduction="none"
-    )
-    recorded = torch.from_numpy(loader.ledger.recorded.observe().scores[0])
-    torch.testing.assert_close(recorded, expected[:, 0].detach())
-
-
-def test_a_cast_is_recognised_if_some_targets_are_unknown():
-    def masked(outputs: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-        losses = functional.mse_loss(outputs, targets.nan_to_num(), reduction="none")
-        losses = losses * ~targets.isnan()
-        return losses if reduction == "none" else losses.mean()
-
-    targets = torch.rand(8, 2, dtype=torch.float64)
-    targets[3, 1] = torch.nan
-    data, model = TensorDataset(torch.randn(8, 3), targets), nn.Linear(3, 2)
-    loader = sb.SelectiveLoader(DataLoader(data, 4), model, masked, sb.recorded_sb(1 / 2))
-    loss_fn = loader.loss_fn
-    for inputs, labels in loader:
-        outputs = model(inputs)
-        torch.testing.assert_close(
-            loss_fn(outputs, labels.float()), masked(outputs, labels.float())
-        )
-        with pytest.raises(sb.LossError, match="not rows of a recent batch"):
-            loss_fn(outputs, labels.float().nan_to_num())  # is no cast
-        break
-
-
-def test_a_loop_may_fetch_batches_ahead():
-    def losses(batches: Iterable[Any]) -> Iterator[Tensor]:
-        for (inputs, targets), _ in pairwise([*batches, None]):  # a whole epoch ahead
-            yield loss_fn(ours.model(inputs), targets)
-
-    ours, theirs = Loop(sb.recorded_sb(1 / 2)), Loop(sb.recorded_sb(1 / 2))
-    loss_fn = ours.loader.loss_fn
-    ours.train(losses)
-    theirs.as_it_was()
-    assert ours.memory == theirs.memory
-    assert same_tensors(ours.model.state_dict(), theirs.model.state_dict())
-
-
 @pytest.mark.parametrize("part", [lambda x: x.chunk(2), lambda x: (x[:1], x[1:], x[:0])])
 def test_parts_of_a_batch_are_known_by_their_place_in_it(part):
     loop = Loop(sb.infobatch(), with_selection=True)
@@ -238,7 +183,7 @@ CHANGED = {  # labels as the loader yields them, and what the loop makes of them
 
 
 def train_on(
-    targets: Tensor, change: Any, strategy: sb.Strategy, *, ahead: bool = False, calls: int = 1
+    targets: Tensor, change: Any, strategy: sb.Strategy, *, calls: int = 1
 ) -> tuple[Any, Any]:
     """Train on targets that the loop changes; return the weights and what was remembered."""
     torch.manual_seed(3)
@@ -256,8 +201,7 @@ def train_on(
     loss_fn = loader.loss_fn
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(4):
-        batches = [*loader] if ahead else loader
-        for inputs, labels in batches:
+        for inputs, labels in loader:
             labels = change(labels)
             outputs = model(inputs).to(labels.dtype if not classes else torch.float32)
             outputs = outputs.squeeze(1) if not classes and len(shape) == 1 else outputs
@@ -278,50 +222,11 @@ def test_targets_that_the_loop_casts_or_squeezes_train_as_those_that_come_so(nam
     assert ours[1] == theirs[1]
 
 
-@pytest.mark.parametrize("targets", [LABELS.long(), torch.zeros(40, dtype=torch.int64)])
-def test_batches_that_are_fetched_ahead_may_be_cast_in_their_turn(targets):
-    ours = train_on(targets, lambda y: y.float(), sb.infobatch(), ahead=True)
-    theirs = train_on(targets.float(), lambda y: y, sb.infobatch(), ahead=True)
-    assert same_tensors(ours[0], theirs[0])
-    assert ours[1] == theirs[1]
-
-
 def test_a_batch_may_be_cast_for_several_losses():
     ours = train_on(LABELS, lambda y: y.float(), sb.infobatch(), calls=2)
     theirs = train_on(LABELS.float(), lambda y: y, sb.infobatch(), calls=2)
     assert same_tensors(ours[0], theirs[0])
     assert ours[1] == theirs[1]
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        (lambda y: y.clone(), r"int64 \(6,\).*copies"),
-        (lambda y: y.flip(0), "mixed"),
-        (lambda y: functional.one_hot(y, 3), r"int64 \(6, 3\).*one-hot"),
-        (lambda y: y.float() + 1, r"float32 \(6,\).*int64"),
-        (lambda y: y[:4].float(), r"\(4,\)"),
-        (lambda y: y[::2], r"\(3,\).*consecutive"),
-        (lambda y: y.unsqueeze(0), r"\(1, 6\)"),
-        (lambda y: y[0], r"int64 \(\)"),
-        (lambda y: torch.zeros(9), r"\(9,\).*no_grad"),
-        (lambda y: [y.clone()], "list"),
-    ],
-)
-def test_other_targets_are_refused(change, named):
-    loop = Loop(sb.auto())
-    loss_fn = loop.loader.loss_fn
-    inputs, targets = next(iter(loop.loader))
-    with pytest.raises(sb.LossError, match=named) as refused:
-        loss_fn(loop.model(inputs), change(targets))
-    assert len(str(refused.value).split()) < 90
-
-
-def test_before_a_batch_is_handed_out_the_refusal_says_when_to_take_the_loss():
-    loop = Loop(sb.auto(), with_selection=True)
-    (inputs, targets), _ = next(iter(loop.loader))
-    with pytest.raises(sb.LossError, match="before the loop"):
-        loop.loader.loss_fn(loop.model(inputs), targets)
 
 
 def test_a_column_of_a_batchs_tensor_will_do():
@@ -579,24 +484,6 @@ def test_a_loss_that_is_one_number_is_refused():
     inputs, targets = next(iter(loop.loader))
     with pytest.raises(sb.LossError, match="scalar"):
         loss_fn(loop.model(inputs), targets)
-
-
-def test_a_trained_batch_is_not_kept_alive_nor_are_large_inputs(monkeypatch):
-    monkeypatch.setattr(weighted_loss, "MOST_HELD", 100)
-    data = TensorDataset(torch.randn(12, 8), torch.arange(12) % 2)  # 128 and 32 bytes a batch
-    model = nn.Linear(8, 2)
-    loader = sb.SelectiveLoader(DataLoader(data, 4), model, nn.CrossEntropyLoss(), sb.auto())
-    loss_fn = loader.loss_fn
-    assert loader.loss_fn is loss_fn
-    batches = iter(loader)
-    first, second = next(batches), next(batches)
-    refs = [weakref.ref(tensor) for tensor in (*first, *second)]
-    loss_fn(model(first[0]), first[1])
-    del first, second
-    next(batches)
-    gc.collect()
-    # The second batch was not trained on, so its targets may still be cast.
-    assert [ref() is None for ref in refs] == [True, True, True, False]
 
 
 def test_without_a_loss_there_is_none_to_take():

@@ -205,22 +205,16 @@ def test_recorded_losses_stay_on_the_device_and_select(strategy):
     assert kept == [EXAMPLES, EXAMPLES // 3, EXAMPLES // 3]
 
 
-def test_targets_that_are_cast_on_the_device_are_compared_without_waiting():
+def test_the_loss_of_cast_targets_makes_the_host_wait_for_nothing():
     model = nn.Linear(6, 1).cuda()
     door = sb.SelectiveLoader(
         DataLoader(examples(), BATCH), model, nn.L1Loss(), sb.recorded_sb(1 / 3), quiet=True
     )
     loss_fn = door.loss_fn
-
-    def train_on(shift: float) -> None:
-        for inputs, targets in door:
-            with no_waiting():
-                loss_fn(model(inputs).squeeze(1), targets.float() + shift)
-
-    train_on(0.0)
+    for inputs, targets in door:
+        with no_waiting():
+            loss_fn(model(inputs).squeeze(1), targets.float())
     assert door.ledger.recorded.complete
-    with pytest.raises(sb.LossError, match="not rows of a recent batch"):
-        train_on(1.0)
 
 
 def test_a_stale_epoch_makes_the_host_wait_at_its_start_alone():

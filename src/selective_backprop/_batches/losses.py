@@ -432,7 +432,7 @@ class UnreducedLoss:
             held if _shows_changes(function) else None,
         )
 
-    def of_positions(self, outputs: Any, targets: Any) -> Any:
+    def of_positions(self, outputs: Any, targets: Any, *more: Any, **named: Any) -> Any:
         """Return unreduced losses, `[candidate, ...]`, or whatever else the loss returns.
 
         What the loss counts is kept if gradients are on, and forgotten if they are off.
@@ -442,7 +442,7 @@ class UnreducedLoss:
         scores = self.counts and not trains and isinstance(self.given, nn.Module)
         try:
             with KeptBuffers(self.given).kept() if scores else nullcontext():
-                losses = self.function(outputs, targets, **self.options)
+                losses = self.function(outputs, targets, *more, **self.options, **named)
         except (RuntimeError, ValueError) as error:
             if tensors and outputs.ndim > 2 and outputs.shape[:-1] == targets.shape:
                 error.add_note(
@@ -460,7 +460,7 @@ class UnreducedLoss:
             _refuse_crossed_rows(losses, outputs, targets)
         return losses
 
-    def probe(self, outputs: Any, targets: Any) -> Any:
+    def probe(self, outputs: Any, targets: Any, *more: Any, **named: Any) -> Any:
         """Return what the given loss returns, but leave no trace in it or in random streams."""
         given, module = self.given, self.counts and isinstance(self.given, nn.Module)
         kept = KeptBuffers(given).kept() if module else nullcontext()
@@ -469,7 +469,7 @@ class UnreducedLoss:
         given = getattr(given, "_torchdynamo_orig_callable", given)
         device = outputs.device if isinstance(outputs, Tensor) else None
         with kept_random_streams(device), kept:
-            found = given(outputs, targets)
+            found = given(outputs, targets, *more, **named)
         return found.detach() if isinstance(found, Tensor) else found
 
     def reduce(self, losses: Tensor, targets: Any) -> Tensor:
@@ -496,6 +496,30 @@ class UnreducedLoss:
                     f"the loss has reduction={other!r}, which is not known here, so rows cannot be "
                     'weighted. Use "mean", "sum", "batchmean" or "none"'
                 )
+
+    def refuse_other_reduction(
+        self, losses: Tensor, given: Any, args: Sequence[Any], named: Mapping[str, Any]
+    ) -> None:
+        """Refuse a loss that does not reduce as `reduce` does. The CPU waits for the GPU.
+
+        `losses` are those of positions, and `given` is what the given loss returned for `args`, of
+        which the second are the targets, and for `named`.
+        """
+        ours, size = (self.reduce(each, args[1]) for each in (losses, losses.abs()))
+        if not isinstance(given, Tensor) or given.shape != ours.shape:
+            return
+        rounding = max(1e-3, 4 * torch.finfo(losses.dtype).eps) * size
+        # If the loss is NaN, nothing is known. One that draws numbers of its own is never twice
+        # the same.
+        if (given - ours).abs() > rounding and self.probe(*args, **named) == given:
+            raise LossError(
+                f"your loss is {float(given):.4g}, but the {self.reduction} of what it returns "
+                f'with reduction="none" is {float(ours):.4g}. loader.loss_fn weights and reduces '
+                "the latter, so both must be equal. If your loss ignores a class index, give it a "
+                "parameter ignore_index=. Otherwise pass with_selection=True to the loader, "
+                "multiply your losses by selection.weights, reduce them in your loop, and call "
+                "loader.record(selection, losses)"
+            )
 
     def _divisor(self, losses: Tensor, targets: Any) -> Tensor | None:
         """Return what a mean divides the sum by; None for the number of positions."""

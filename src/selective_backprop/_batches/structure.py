@@ -560,16 +560,21 @@ def share_memory(part: Tensor, whole: Tensor) -> bool:
 
 
 def rows_of(part: Tensor, whole: Tensor) -> slice | None:
-    """Return the rows of `whole` that `part` is a view of; None if it is not a view of rows."""
+    """Return the rows of `whole` that `part` is a view of, flattened or not; None if it is none."""
     if part is whole:
         return slice(0, len(whole)) if whole.ndim else None
     if not part.ndim or not whole.ndim or not share_memory(part, whole):
         return None
     stride = whole.stride(0) if len(whole) > 1 else whole.numel()
+    offset, count = part.storage_offset() - whole.storage_offset(), len(part)
     if (len(part) > 1 and part.stride(0) != stride) or _span(part) > _span(whole):
-        return None
-    start = (part.storage_offset() - whole.storage_offset()) // max(stride, 1)
-    return slice(start, start + len(part)) if 0 <= start <= len(whole) - len(part) else None
+        if not part.is_contiguous() or not whole.is_contiguous() or stride < 1:
+            return None
+        if part.numel() % stride or offset % stride:
+            return None
+        count = part.numel() // stride
+    start = offset // max(stride, 1)
+    return slice(start, start + count) if 0 <= start <= len(whole) - count else None
 
 
 def _span(tensor: Tensor) -> int:

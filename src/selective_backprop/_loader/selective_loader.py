@@ -241,11 +241,14 @@ class SelectiveLoader:
     def loss_fn(self) -> Callable[[Any, Any], Any]:
         """Your loss, wrapped so that it also weights and records losses; call it in your loop.
 
-        Read this attribute before the loop: the wrapped loss recognises only batches that are
-        yielded afterwards. It recognises them by their targets. Pass the targets of one of the last
-        eight batches: all of them, or those of consecutive rows. You may also cast the targets of a
-        whole batch to another type, and squeeze or unsqueeze them. For other targets the wrapped
-        loss raises a `LossError` that names the likeliest cause.
+        A loss belongs to the batch that the loader handed out last, row by row, in order. So read
+        this attribute before the loop, and compute the loss of a batch before you take the next.
+        Your loop may change the targets, for example cast them or make them one-hot. If you compute
+        the loss in parts, pass slices of the batch's own targets, which say which rows they are;
+        changed targets must come in order, and all of them. Targets may be flattened, as in
+        `loss_fn(logits.view(-1, classes), labels.view(-1))`. If a loss may belong to other
+        examples, a `LossError` says so. If your loop takes batches ahead, pass `with_selection` to
+        the loader, and weight and record losses yourself.
 
         The wrapped loss multiplies each loss by the weight of its row. If your loss is a mean of
         cross-entropies, the wrapped loss then divides the sum by the same number as your loss does:
@@ -259,9 +262,10 @@ class SelectiveLoader:
         other than cross-entropies. For these strategies, the effect of label smoothing, class
         weights and soft targets is removed: a loss as low as possible is recorded as 0.
 
-        With gradients off, your loss is called unchanged, and nothing is recorded. If the strategy
-        neither weights nor remembers rows, your loss is also called unchanged. In that case losses
-        are recorded only if the strategy has a gate, the part that decides when to select.
+        With gradients off, or with the model in eval mode, your loss is called unchanged, and
+        nothing is recorded: evaluate that way. If the strategy neither weights nor remembers rows,
+        your loss is also called unchanged. In that case losses are recorded only if the strategy
+        has a gate, the part that decides when to select.
 
         Raises:
             ConfigurationError: if the loader was built without a loss.
@@ -276,6 +280,7 @@ class SelectiveLoader:
             self._loss = WeighingLoss(
                 self._options.loss_fn,
                 self.record if works else None,
+                self._options.model,
                 weighs=weighs,
                 confidence=self._strategy.selector.terms.confidence,
             )
@@ -570,6 +575,8 @@ class SelectiveLoader:
         state, handshake, pipeline = self._state, self._parts.handshake, self._parts.pipeline
         number, mid_epoch = state.begin()
         self._warn_if_over(number)
+        if self._loss is not None:
+            self._loss.close()
         try:
             if handshake is None:
                 refuse_if_late(self._options)
@@ -585,7 +592,7 @@ class SelectiveLoader:
             if handshake is not None:
                 handshake.close()  # before anything that may fail on one rank alone
             if self._loss is not None:
-                self._loss.handed.wait()
+                self._loss.close()
             if handshake is not None:
                 pipeline.tally.count(beyond=handshake.beyond(state.candidates_seen))
             state.note_ties()

@@ -88,7 +88,8 @@ class AcceleratedLoader(DataLoaderStateMixin):
         """The loss function to call in your loop, like `SelectiveLoader.loss_fn`."""
         loss = self._loader.loss_fn
         assert isinstance(loss, WeighingLoss)
-        self._loss = loss
+        if self._loss is None:
+            self._loss, loss.ahead = loss, True
         return loss
 
     def __getattr__(self, name: str) -> Any:
@@ -130,16 +131,28 @@ class AcceleratedLoader(DataLoaderStateMixin):
             while self._ahead is not END:
                 batch, self._ahead = self._ahead, next(batches, END)
                 self.end_of_dataloader = self._ahead is END
+                self._open()
                 yield batch
+            if self._loss is not None:
+                self._loss.close()
         finally:
             # If the loop stopped early, the batch fetched ahead comes first in the next epoch.
             self._over = int(self._ahead is not END)
             self.end()
 
+    def _open(self) -> None:
+        """Let losses belong to the batch that the loop gets now, not to the one fetched ahead."""
+        loss = self._loss
+        if loss is not None and len(loss.waiting) > (self._ahead is not END):
+            loss.open_next()
+        elif loss is not None:  # `loss_fn` was taken too late for this batch
+            loss.close()
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the loader, with the batch that the loop gets next."""
         waits = self._ahead is not END
-        selection = self._loss.handed.selection_of(self._ahead) if waits and self._loss else None
+        waiting = self._loss.waiting if waits and self._loss is not None else ()
+        selection = waiting[-1].selection if waiting else None
         sampler, seed = self._loader.sampler, seed_name(self._loader.sampler)
         return {
             "loader": self._loader.state_dict(),

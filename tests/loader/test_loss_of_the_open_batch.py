@@ -1,0 +1,421 @@
+"""A loss belongs to the batch that was handed out last, row by row: to no other examples, ever."""
+
+import gc
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, ctc_loss, gaussian_nll_loss, one_hot
+from torch.utils.data import DataLoader, TensorDataset
+
+import selective_backprop as sb
+
+pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
+
+EXAMPLES, BATCH, POSITIONS = 40, 8, 3
+
+
+class Given(nn.Module):
+    """A loss that returns the outputs, so that a row's loss says which example it is of."""
+
+    reduction = "mean"
+
+    def forward(self, outputs: Tensor, targets: Any) -> Tensor:
+        losses = outputs if outputs.ndim == 1 else outputs.mean(-1)
+        return losses if self.reduction == "none" else losses.mean()
+
+
+LABELS = {  # as the loader yields them
+    "classes": torch.zeros(EXAMPLES, dtype=torch.int64),  # all equal: no value tells a batch
+    "bytes": (torch.arange(EXAMPLES) % 3).byte(),
+    "yes or no": torch.arange(EXAMPLES) % 2 == 0,
+    "numbers": torch.zeros(EXAMPLES),
+    "a column": torch.zeros(EXAMPLES, 1, dtype=torch.int64),
+    "tokens": torch.zeros(EXAMPLES, POSITIONS, dtype=torch.int64),
+}
+CHANGES: dict[str, Callable[[Tensor], Tensor]] = {  # what a loop makes of them
+    "as they are": lambda y: y,
+    "float": lambda y: y.float(),
+    "long": lambda y: y.long(),
+    "float column": lambda y: y.float().reshape(len(y), -1, 1),
+    "squeezed": lambda y: y.squeeze(),
+    "one-hot": lambda y: one_hot(y.long(), 4),
+    "mixed": lambda y: 0.9 * one_hot(y.long(), 4) + 0.025,
+    "copied": lambda y: y.clone(),
+    "shuffled": lambda y: y[torch.randperm(len(y))],
+    "flattened": lambda y: y.view(-1),
+    "flattened and cast": lambda y: y.double().view(-1),
+}
+ACTS = [
+    "train",
+    "train",
+    "train",
+    "leave out",
+    "fail",
+    "halves",
+    "thirds",
+    "cast halves",
+    "drop a row",
+]
+ACTS += [
+    "twice",
+    "validate",
+    "validate without no_grad",
+    "validate in train mode",
+    "validate a few",
+]
+
+
+@dataclass
+class Loop:
+    """A training that does to its batches what it is told to."""
+
+    strategy: sb.Strategy
+    labels: Tensor
+    change: Callable[[Tensor], Tensor]
+    model: nn.Module = field(default_factory=nn.Identity)
+
+    def __post_init__(self) -> None:
+        names = torch.arange(1.0, EXAMPLES + 1)
+        self.loader: Any = sb.SelectiveLoader(
+            DataLoader(TensorDataset(names, self.labels), BATCH, shuffle=True),
+            self.model,
+            Given(),
+            self.strategy,
+            epochs=9,
+            generator=torch.Generator().manual_seed(1),
+            with_selection=True,  # to look at; the loop goes without
+            quiet=True,
+        )
+        self.loss_fn = self.loader.loss_fn
+
+    def epoch(self, acts: Iterator[str], *, ahead: int, most: int) -> None:
+        batches = iter(self.loader)
+        while waiting := [(x, self.change(y), y, s) for (x, y), s in islice(batches, ahead + 1)]:
+            while waiting:
+                x, y, own, selection = waiting.pop(0)
+                act = next(acts)
+                if act == "leave out":
+                    continue
+                try:
+                    self.act(act, x.requires_grad_(), y, own, selection)
+                except MemoryError:
+                    continue
+            most -= 1
+            if most == 0:
+                break
+
+    def act(self, act: str, x: Tensor, y: Tensor, own: Tensor, selection: sb.Selection) -> None:
+        weighed = selection.weights * x
+        parts = {"halves": BATCH // 2, "cast halves": BATCH // 2, "thirds": 3}.get(act, BATCH)
+        if act == "drop a row":
+            kept = torch.arange(len(own)) != 2
+            self.compute(x[kept], y[kept] if len(y) == len(own) else y, weighed[kept])
+            return
+        if act == "fail":
+            raise MemoryError
+        for piece, rows, cut in zip(
+            *(each.split(parts) for each in (x, own, weighed)), strict=True
+        ):
+            whole = act != "cast halves" and parts == BATCH
+            self.compute(piece, y if whole else self.change(rows), cut)
+        if act == "twice":
+            self.compute(x, y, weighed)
+        few = 3 if act == "validate a few" else len(own)
+        other, outputs = torch.zeros_like(own)[:few], torch.full((few,), 1e6, requires_grad=True)
+        if act == "validate":
+            with torch.no_grad():
+                self.loss_fn(outputs, self.change(other))
+        elif act == "validate without no_grad":
+            self.model.eval()
+            self.loss_fn(outputs, self.change(other))
+            self.model.train()
+        elif act.startswith("validate"):
+            self.loss_fn(outputs, other)
+
+    def compute(self, x: Tensor, y: Tensor, weighed: Tensor) -> None:
+        """Compute a loss; the targets' flattened positions all have the row's loss."""
+        flat = y.ndim == 1 and len(x) and len(y) == len(x) * POSITIONS
+        outputs = x.repeat_interleave(POSITIONS) if flat else x
+        loss = self.loss_fn(outputs, y)
+        torch.testing.assert_close(loss, weighed.mean(), msg="other rows' weights")
+
+    def check(self) -> int:
+        """Return how many losses were recorded; each must be that of its own example."""
+        ledger = self.loader.ledger.recorded
+        scores = torch.as_tensor(ledger.observe().scores[0]) if not ledger.empty else torch.zeros(0)
+        known = ~scores.isnan()
+        expected = torch.arange(1.0, EXAMPLES + 1)[: len(scores)]
+        torch.testing.assert_close(scores[known], expected[known])
+        return int(known.sum())
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    strategy=st.sampled_from(
+        [sb.recorded_sb(1 / 2), sb.infobatch(), sb.stale_sb(1 / 3, spread=True, recorded=True)]
+    ),
+    labels=st.sampled_from(sorted(LABELS)),
+    change=st.sampled_from(sorted(CHANGES)),
+    acts=st.lists(st.sampled_from(ACTS), min_size=1, max_size=6),
+    ahead=st.sampled_from([0, 0, 0, 1, 3, EXAMPLES]),
+    most=st.sampled_from([9, 9, 2]),
+    peek=st.booleans(),
+)
+def test_every_recorded_loss_is_that_of_its_own_example_or_an_error_is_raised(
+    strategy, labels, change, acts, ahead, most, peek
+):
+    torch.manual_seed(0)
+    loop = Loop(strategy, LABELS[labels], CHANGES[change])
+    acts = iter(acts * 99)
+    try:
+        for _ in range(3):
+            held = next(iter(loop.loader)) if peek else None
+            loop.epoch(acts, ahead=ahead, most=most)
+            del held
+            loop.check()
+    except (sb.LossError, sb.ConfigurationError):
+        pass
+
+
+RIGHT = [  # labels, what the loop makes of them, what it does with each batch
+    *(("classes", change, "train") for change in ("float", "float column", "one-hot", "mixed")),
+    *(("bytes", change, "train") for change in ("float", "long", "one-hot")),
+    *(("yes or no", "float", act) for act in ("halves", "cast halves", "twice", "validate")),
+    *(("numbers", "as they are", act) for act in ("halves", "thirds", "twice", "validate")),
+    *(("a column", change, "train") for change in ("squeezed", "float", "long")),
+    *(("tokens", change, "train") for change in ("as they are", "flattened", "flattened and cast")),
+    ("tokens", "flattened", "halves"),
+    ("yes or no", "float", "validate without no_grad"),
+]
+
+
+@pytest.mark.parametrize(("labels", "change", "act"), RIGHT)
+@pytest.mark.parametrize("strategy", [sb.recorded_sb(1 / 2), sb.infobatch()], ids=lambda s: s.name)
+def test_what_a_loop_may_do_with_targets_records_every_loss(strategy, labels, change, act):
+    loop = Loop(strategy, LABELS[labels], CHANGES[change])
+    for _ in range(3):
+        loop.epoch(iter([act] * EXAMPLES), ahead=0, most=9)
+        assert loop.check() == EXAMPLES
+
+
+@pytest.mark.parametrize("left_out", ["leave out", "fail"])
+@pytest.mark.parametrize("change", ["as they are", "float"])
+def test_a_batch_that_is_left_out_keeps_what_was_known_of_it(change, left_out):
+    loop = Loop(sb.recorded_sb(1 / 2), LABELS["yes or no"], CHANGES[change])
+    loop.epoch(iter(["train", left_out, "train", "train", "train"]), ahead=0, most=9)
+    assert loop.check() == EXAMPLES - BATCH
+    held = next(iter(loop.loader))  # a look at a batch, which stays in memory
+    loop.epoch(iter(["train"] * EXAMPLES), ahead=0, most=9)
+    assert loop.check() > EXAMPLES - BATCH
+    del held
+
+
+def taken(targets: Tensor, loss_fn: Any = None, **options: Any) -> tuple[Any, list[Any]]:
+    """Return a loader and its first two batches of six rows."""
+    data, options = TensorDataset(torch.randn(24, 3), targets), {"quiet": True} | options
+    loss_fn = Given() if loss_fn is None else loss_fn
+    loader = sb.SelectiveLoader(
+        DataLoader(data, 6), nn.Identity(), loss_fn, sb.recorded_sb(1 / 2), **options
+    )
+    assert loader.loss_fn
+    return loader, iter(loader)
+
+
+WHOLE, TOKENS = torch.zeros(24, dtype=torch.int64), torch.zeros(24, 4, dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    ("targets", "change", "count", "named"),
+    [
+        (WHOLE, lambda y: y.clone(), 6, r"int64 \(6,\).*other rows"),
+        (WHOLE, lambda y: y.flip(0), 6, "other rows"),
+        (WHOLE, lambda y: y[[1, 3]], 2, r"int64 \(2,\).*other rows"),
+        (WHOLE, lambda y: y[::2], 3, r"\(3,\).*consecutive"),
+        (WHOLE, lambda y: y[0], 1, r"int64 \(\).*consecutive"),
+        (WHOLE, lambda y: y.unsqueeze(0), 1, "1 numbers for 6 rows"),
+        (WHOLE, lambda y: [y.clone()], 6, "other rows"),
+        (WHOLE, lambda y: torch.zeros(9), 9, "9 numbers for 6 rows"),
+        (WHOLE, lambda y: y[:4], 2, "2 numbers for 4 rows"),
+        (TOKENS, lambda y: y[:, 1:].flatten(), 18, r"int64 \(18,\).*with_selection"),
+        (TOKENS, lambda y: y[:2, 1:].flatten(), 6, r"int64 \(6,\).*with_selection"),
+        (TOKENS, lambda y: y[:1].float().flatten(), 4, r"float32 \(4,\)"),
+        (TOKENS, lambda y: y.t().flatten(), 24, r"int64 \(24,\).*other rows"),
+    ],
+)
+def test_targets_that_may_be_of_other_rows_are_refused(targets, change, count, named):
+    loader, batches = taken(targets)
+    _, own = next(batches)
+    with pytest.raises(sb.LossError, match=named) as refused:
+        loader.loss_fn(torch.zeros(count, requires_grad=True), change(own))
+    assert "loader.record(selection, losses)" in str(refused.value)
+    assert len(str(refused.value).split()) < 90
+    assert loader.ledger.recorded.empty
+
+
+@pytest.mark.parametrize("change", [lambda y: y, lambda y: y[:3], lambda y: y.float()])
+def test_a_loop_that_takes_batches_ahead_is_pointed_to_its_selections(change):
+    loader, batches = taken(WHOLE)
+    (x, first), _ = next(batches), next(batches)
+    outputs = torch.zeros(len(change(first)), requires_grad=True)
+    with pytest.raises(sb.LossError, match=r"ahead, pass with_selection=True"):
+        loader.loss_fn(outputs, change(first))
+    assert len(x)
+
+
+def test_after_an_epoch_no_batch_is_open():
+    loader, batches = taken(WHOLE)
+    *_, (x, last) = batches
+    with pytest.raises(sb.LossError, match=r"epoch is over.*no_grad"):
+        loader.loss_fn(x[:, 0].requires_grad_(), last)
+
+
+def test_a_loss_taken_within_the_loop_says_when_to_take_it():
+    data = TensorDataset(torch.randn(24, 3), WHOLE)
+    loader = sb.SelectiveLoader(
+        DataLoader(data, 6), nn.Identity(), Given(), sb.infobatch(), epochs=2, with_selection=True
+    )
+    (x, y), _ = next(iter(loader))
+    with pytest.raises(sb.LossError, match="before the loop"):
+        loader.loss_fn(x[:, 0].requires_grad_(), y)
+
+
+def test_rows_that_get_no_loss_are_refused_where_the_others_do_not_say_which_they_are():
+    loader, batches = taken(WHOLE)
+    _, own = next(batches)
+    loader.loss_fn(torch.zeros(4, requires_grad=True), own[own >= 0][:4].float())
+    with pytest.raises(sb.LossError, match="only 4 of the 6 rows"):
+        next(batches)
+
+
+def test_no_batch_is_kept_alive():
+    loader, batches = taken(WHOLE)
+    batch = next(batches)
+    refs = [weakref.ref(tensor) for tensor in batch]
+    loader.loss_fn(batch[0][:, 0].requires_grad_(), batch[1].float())
+    next(batches)
+    del batch
+    gc.collect()
+    assert [ref() for ref in refs] == [None, None]
+
+
+def test_a_second_loss_with_other_targets_warns_once():
+    loader, batches = taken(torch.zeros(24, 2))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for x, y in batches:
+            for column in y.unbind(1):
+                loader.loss_fn(x[:, 0].requires_grad_(), column)
+    assert ["different targets" in str(each.message) for each in said] == [True]
+    for _ in range(2):  # as a second evaluation of the same does not
+        for x, y in loader:
+            loader.loss_fn(x[:, 0].requires_grad_(), y[:, 0])
+            loader.loss_fn(x[:, 0].requires_grad_(), y[:, 0])
+
+
+CLASSES, COSTS = torch.arange(24) % 3, torch.tensor([0.1, 3.0, 20.0])
+CALLS: dict[str, tuple[Any, Tensor, Callable[..., Tensor], Callable[..., Tensor]]] = {
+    # the loss, the targets, a call of it, and the losses of positions that are to be weighted
+    "a variance": (
+        *(nn.GaussianNLLLoss(), torch.rand(24, 3)),
+        lambda loss, x, y: loss(x, y, torch.full_like(x, 2.0)),
+        lambda x, y: gaussian_nll_loss(x, y, torch.full_like(x, 2.0), reduction="none"),
+    ),
+    "names": (
+        *(nn.CrossEntropyLoss(), CLASSES),
+        lambda loss, x, y: loss(target=y, input=x),
+        lambda x, y: cross_entropy(x, y, reduction="none"),
+    ),
+    "names of a function of one's own": (
+        *(lambda scores, labels: cross_entropy(scores, labels, reduction="none"), CLASSES),
+        lambda loss, x, y: loss(scores=x, labels=y).mean(),
+        lambda x, y: cross_entropy(x, y, reduction="none"),
+    ),
+    "class weights": (
+        *(cross_entropy, CLASSES),
+        lambda loss, x, y: loss(x, y, weight=COSTS),
+        lambda x, y: cross_entropy(x, y, COSTS, reduction="none") * len(y) / COSTS[y].sum(),
+    ),
+    "a sum": (
+        *(cross_entropy, CLASSES),
+        lambda loss, x, y: loss(x, y, reduction="sum"),
+        lambda x, y: cross_entropy(x, y, reduction="none") * len(y),
+    ),
+    "lengths": (
+        *(nn.CTCLoss(reduction="sum"), CLASSES.view(24, 1).clamp(min=1)),
+        lambda loss, x, y: loss(spoken(x), y, (2,) * len(x), (1,) * len(x)),
+        lambda x, y: (
+            len(x) * ctc_loss(*(spoken(x), y, (2,) * len(x), (1,) * len(x)), reduction="none")
+        ),
+    ),
+}
+
+
+def spoken(scores: Tensor) -> Tensor:
+    """Log-probabilities of two time steps, `[time, row, class]`."""
+    return scores.log_softmax(1).repeat(2, 1, 1)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_loss_takes_what_the_users_takes(name):
+    loss_fn, targets, call, positions = CALLS[name]
+    torch.manual_seed(0)
+    loader: Any = sb.SelectiveLoader(
+        DataLoader(TensorDataset(torch.randn(24, 3), targets), 6),
+        *(nn.Identity(), loss_fn, sb.infobatch()),
+        epochs=4,
+        with_selection=True,
+        quiet=True,
+    )
+    weighing, weights = loader.loss_fn, set()
+    for _ in range(3):
+        for (x, y), selection in loader:
+            losses = positions(x, y)
+            losses = losses.reshape(len(x), -1).mean(1)
+            torch.testing.assert_close(call(weighing, x, y), (selection.weights * losses).mean())
+            weights |= set(selection.weights.tolist())
+    assert len(weights) > 1
+
+
+def test_a_loss_whose_mean_is_none_of_its_losses_is_refused():
+    loader, batches = taken(CLASSES.view(24, 1).clamp(min=1).repeat(1, 2), nn.CTCLoss())
+    x, y = next(batches)
+    with pytest.raises(sb.LossError, match="but the mean of what it returns"):
+        loader.loss_fn(x.log_softmax(1).repeat(5, 1, 1), y, (5,) * 6, (2,) * 6)
+
+
+def test_the_line_of_language_models_weights_and_records_rows():
+    torch.manual_seed(0)
+    logits, labels = torch.randn(24, 4, 5), torch.randint(5, (24, 4))
+    labels[torch.rand(24, 4) < 0.3] = -100
+    found = []
+    for by_hand in (False, True):
+        loader: Any = sb.SelectiveLoader(
+            DataLoader(TensorDataset(logits, labels), 6),
+            *(nn.Identity(), nn.CrossEntropyLoss(), sb.infobatch()),
+            epochs=4,
+            with_selection=True,
+            quiet=True,
+            generator=torch.Generator().manual_seed(0),
+        )
+        loss_fn, losses = loader.loss_fn, []
+        for _ in range(3):
+            for (x, y), selection in loader:
+                if by_hand:
+                    each = cross_entropy(x.transpose(1, 2), y, reduction="none")
+                    kept = y != -100
+                    losses += [(each * selection.weights[:, None]).sum() / kept.sum()]
+                    rows = each.sum(1) / kept.sum(1).clamp(min=1)
+                    loader.record(selection, rows)
+                else:
+                    losses += [loss_fn(x.view(-1, 5), y.view(-1))]
+        found.append((torch.stack(losses), loader.ledger.recorded.observe().scores))
+    torch.testing.assert_close(found[0], found[1])
