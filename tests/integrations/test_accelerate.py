@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from functools import partial
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ import accelerate
 from accelerate.utils import DataLoaderConfiguration
 from fixture_damage import refuse_all
 from fixture_doors import Numbered, bits, flat, numbers
+from fixture_open_batch import TRAININGS, train_as_told
+from hypothesis import given, settings
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -73,6 +76,14 @@ class Training:
     @property
     def weights(self):
         return torch.cat([value.detach().flatten() for value in self.model.parameters()])
+
+
+@pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
+@settings(max_examples=100, deadline=None)
+@given(TRAININGS)
+def test_although_a_batch_is_fetched_ahead_losses_are_those_of_the_batch_the_loop_has(told):
+    accelerator = accelerate.Accelerator(cpu=True)
+    train_as_told(told, partial(AcceleratedLoader, accelerator))
 
 
 def test_accumulated_gradients_and_a_seedable_sampler_are_those_of_the_prepared_loader():

@@ -82,6 +82,21 @@ def test_steps_are_on_full_batches_and_no_candidate_is_lost(driver, strategy, tm
 
 
 @every_adapter
+@pytest.mark.parametrize("strategy", [sb.infobatch(), sb.auto(), sb.recorded_sb(1 / 2)])
+def test_each_steps_losses_are_recorded_for_the_examples_of_that_step(
+    driver, strategy, tmp_path, monkeypatch
+):
+    recorded, record = [], sb.SelectiveLoader.record
+
+    def note(loader, selection, losses, *args, **named):
+        recorded.append(selection.indices.tolist())
+        return record(loader, selection, losses, *args, **named)
+
+    monkeypatch.setattr(sb.SelectiveLoader, "record", note)
+    assert recorded == driver.train(strategy, tmp_path).batches != []
+
+
+@every_adapter
 @pytest.mark.parametrize("name", ["random", "exact", "stale", "weighed", "auto"])
 def test_training_goes_on_with_the_same_examples_and_weights(driver, name, tmp_path):
     strategy = STRATEGIES[name]

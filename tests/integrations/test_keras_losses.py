@@ -8,6 +8,7 @@ from fixture_keras import QUIET, digits, keras, make_model, values
 from torch import nn
 
 import selective_backprop as sb
+from selective_backprop.integrations._keras._feed import Feed
 from selective_backprop.integrations._keras._losses import CompiledLoss
 from selective_backprop.integrations._keras._untouched import Untouched
 from selective_backprop.integrations.keras import SelectiveFit
@@ -284,3 +285,21 @@ def test_no_hook_stays_on_the_model():
     model = make_model()
     SelectiveFit(model, sb.recorded_sb(rate=1 / 2)).fit(*digits(), epochs=2, verbose=0)
     assert not model._forward_hooks
+
+
+@pytest.mark.parametrize("strategy", [sb.infobatch(), sb.auto()], ids=lambda each: each.name)
+def test_a_keras_that_took_batches_ahead_would_be_refused(strategy, monkeypatch):
+    batches = Feed.batches
+
+    def ahead(feed):
+        ours = batches(feed)
+        held = next(ours)
+        for batch in ours:
+            yield held
+            held = batch
+        yield held
+
+    monkeypatch.setattr(Feed, "batches", ahead)
+    trainer = SelectiveFit(make_model(), strategy)
+    with pytest.raises(sb.LoaderError, match="had trained on"):
+        trainer.fit(*digits(64), batch_size=8, epochs=2, verbose=0)

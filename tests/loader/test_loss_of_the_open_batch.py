@@ -3,187 +3,35 @@
 import gc
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from fixture_open_batch import (
+    BATCH,
+    CHANGES,
+    EXAMPLES,
+    LABELS,
+    TRAININGS,
+    Given,
+    Loop,
+    train_as_told,
+)
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, ctc_loss, gaussian_nll_loss, one_hot
+from torch.nn.functional import cross_entropy, ctc_loss, gaussian_nll_loss
 from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
 
 pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
 
-EXAMPLES, BATCH, POSITIONS = 40, 8, 3
-
-
-class Given(nn.Module):
-    """A loss that returns the outputs, so that a row's loss says which example it is of."""
-
-    reduction = "mean"
-
-    def forward(self, outputs: Tensor, targets: Any) -> Tensor:
-        losses = outputs if outputs.ndim == 1 else outputs.mean(-1)
-        return losses if self.reduction == "none" else losses.mean()
-
-
-LABELS = {  # as the loader yields them
-    "classes": torch.zeros(EXAMPLES, dtype=torch.int64),  # all equal: no value tells a batch
-    "bytes": (torch.arange(EXAMPLES) % 3).byte(),
-    "yes or no": torch.arange(EXAMPLES) % 2 == 0,
-    "numbers": torch.zeros(EXAMPLES),
-    "a column": torch.zeros(EXAMPLES, 1, dtype=torch.int64),
-    "tokens": torch.zeros(EXAMPLES, POSITIONS, dtype=torch.int64),
-}
-CHANGES: dict[str, Callable[[Tensor], Tensor]] = {  # what a loop makes of them
-    "as they are": lambda y: y,
-    "float": lambda y: y.float(),
-    "long": lambda y: y.long(),
-    "float column": lambda y: y.float().reshape(len(y), -1, 1),
-    "squeezed": lambda y: y.squeeze(),
-    "one-hot": lambda y: one_hot(y.long(), 4),
-    "mixed": lambda y: 0.9 * one_hot(y.long(), 4) + 0.025,
-    "copied": lambda y: y.clone(),
-    "shuffled": lambda y: y[torch.randperm(len(y))],
-    "flattened": lambda y: y.view(-1),
-    "flattened and cast": lambda y: y.double().view(-1),
-}
-ACTS = [
-    "train",
-    "train",
-    "train",
-    "leave out",
-    "fail",
-    "halves",
-    "thirds",
-    "cast halves",
-    "drop a row",
-]
-ACTS += [
-    "twice",
-    "validate",
-    "validate without no_grad",
-    "validate in train mode",
-    "validate a few",
-]
-
-
-@dataclass
-class Loop:
-    """A training that does to its batches what it is told to."""
-
-    strategy: sb.Strategy
-    labels: Tensor
-    change: Callable[[Tensor], Tensor]
-    model: nn.Module = field(default_factory=nn.Identity)
-
-    def __post_init__(self) -> None:
-        names = torch.arange(1.0, EXAMPLES + 1)
-        self.loader: Any = sb.SelectiveLoader(
-            DataLoader(TensorDataset(names, self.labels), BATCH, shuffle=True),
-            self.model,
-            Given(),
-            self.strategy,
-            epochs=9,
-            generator=torch.Generator().manual_seed(1),
-            with_selection=True,  # to look at; the loop goes without
-            quiet=True,
-        )
-        self.loss_fn = self.loader.loss_fn
-
-    def epoch(self, acts: Iterator[str], *, ahead: int, most: int) -> None:
-        batches = iter(self.loader)
-        while waiting := [(x, self.change(y), y, s) for (x, y), s in islice(batches, ahead + 1)]:
-            while waiting:
-                x, y, own, selection = waiting.pop(0)
-                act = next(acts)
-                if act == "leave out":
-                    continue
-                try:
-                    self.act(act, x.requires_grad_(), y, own, selection)
-                except MemoryError:
-                    continue
-            most -= 1
-            if most == 0:
-                break
-
-    def act(self, act: str, x: Tensor, y: Tensor, own: Tensor, selection: sb.Selection) -> None:
-        weighed = selection.weights * x
-        parts = {"halves": BATCH // 2, "cast halves": BATCH // 2, "thirds": 3}.get(act, BATCH)
-        if act == "drop a row":
-            kept = torch.arange(len(own)) != 2
-            self.compute(x[kept], y[kept] if len(y) == len(own) else y, weighed[kept])
-            return
-        if act == "fail":
-            raise MemoryError
-        for piece, rows, cut in zip(
-            *(each.split(parts) for each in (x, own, weighed)), strict=True
-        ):
-            whole = act != "cast halves" and parts == BATCH
-            self.compute(piece, y if whole else self.change(rows), cut)
-        if act == "twice":
-            self.compute(x, y, weighed)
-        few = 3 if act == "validate a few" else len(own)
-        other, outputs = torch.zeros_like(own)[:few], torch.full((few,), 1e6, requires_grad=True)
-        if act == "validate":
-            with torch.no_grad():
-                self.loss_fn(outputs, self.change(other))
-        elif act == "validate without no_grad":
-            self.model.eval()
-            self.loss_fn(outputs, self.change(other))
-            self.model.train()
-        elif act.startswith("validate"):
-            self.loss_fn(outputs, other)
-
-    def compute(self, x: Tensor, y: Tensor, weighed: Tensor) -> None:
-        """Compute a loss; the targets' flattened positions all have the row's loss."""
-        flat = y.ndim == 1 and len(x) and len(y) == len(x) * POSITIONS
-        outputs = x.repeat_interleave(POSITIONS) if flat else x
-        loss = self.loss_fn(outputs, y)
-        torch.testing.assert_close(loss, weighed.mean(), msg="other rows' weights")
-
-    def check(self) -> int:
-        """Return how many losses were recorded; each must be that of its own example."""
-        ledger = self.loader.ledger.recorded
-        scores = torch.as_tensor(ledger.observe().scores[0]) if not ledger.empty else torch.zeros(0)
-        known = ~scores.isnan()
-        expected = torch.arange(1.0, EXAMPLES + 1)[: len(scores)]
-        torch.testing.assert_close(scores[known], expected[known])
-        return int(known.sum())
-
 
 @settings(max_examples=300, deadline=None)
-@given(
-    strategy=st.sampled_from(
-        [sb.recorded_sb(1 / 2), sb.infobatch(), sb.stale_sb(1 / 3, spread=True, recorded=True)]
-    ),
-    labels=st.sampled_from(sorted(LABELS)),
-    change=st.sampled_from(sorted(CHANGES)),
-    acts=st.lists(st.sampled_from(ACTS), min_size=1, max_size=6),
-    ahead=st.sampled_from([0, 0, 0, 1, 3, EXAMPLES]),
-    most=st.sampled_from([9, 9, 2]),
-    peek=st.booleans(),
-)
-def test_every_recorded_loss_is_that_of_its_own_example_or_an_error_is_raised(
-    strategy, labels, change, acts, ahead, most, peek
-):
-    torch.manual_seed(0)
-    loop = Loop(strategy, LABELS[labels], CHANGES[change])
-    acts = iter(acts * 99)
-    try:
-        for _ in range(3):
-            held = next(iter(loop.loader)) if peek else None
-            loop.epoch(acts, ahead=ahead, most=most)
-            del held
-            loop.check()
-    except (sb.LossError, sb.ConfigurationError):
-        pass
+@given(TRAININGS)
+def test_every_recorded_loss_is_that_of_its_own_example_or_an_error_is_raised(told):
+    train_as_told(told)
 
 
 RIGHT = [  # labels, what the loop makes of them, what it does with each batch

@@ -25,11 +25,13 @@ class HandedBatch:
         selection: weights and indices of its rows.
         even: whether all of its rows weigh 1.
         used: whether the loss of some of its rows was computed.
+        parts: what is recorded once all rows had a loss, if it is known only then whose they are.
     """
 
     def __init__(self, batch: Any, selection: Selection, *, even: bool) -> None:
         self.selection, self.even, self.used = selection, even, False
         self.size = len(selection.weights)
+        self.parts: list[tuple[Selection, Tensor, tuple[Any, Any]]] = []
         self._refs = [weakref.ref(tensor) for tensor in _tensors_in(batch)]
         pair = isinstance(batch, (tuple, list)) and len(batch) > 1 and isinstance(batch[0], Tensor)
         self._inputs = int(pair)  # how many of these tensors are no targets
@@ -72,9 +74,14 @@ class HandedBatch:
         self._done = rows.stop % self.size
         return place
 
+    @property
+    def partial(self) -> bool:
+        """Whether only some rows had a loss, of targets that do not say which rows they are."""
+        return self._done > 0
+
     def refuse_if_partial(self) -> None:
-        """Refuse losses in parts that were no views, if some rows had none: which is unknown."""
-        if self._done:
+        """Refuse losses of a part of the rows if it is not known of which."""
+        if self.partial:
             raise LossError(
                 f"only {self._done} of the {self.size} rows of the last batch had a loss. If your "
                 "loop leaves out rows or parts, pass views of the batch's own targets, such as "

@@ -111,7 +111,8 @@ class WeighingLoss:
 
     @uncompiled  # its state changes at each step, for which torch would compile it anew
     def _call(self, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        names = () if len(given) > 1 else _parameters(self.given)[len(given) :]
+        forward = getattr(self.given, "forward", self.given)
+        names = () if len(given) > 1 else [*inspect.signature(forward).parameters][len(given) : 2]
         pair = *given, *(named[name] for name in names if name in named)
         if (self._model is not None and not unwrapped(self._model).training) or len(pair) < 2:
             return self.given(*given, **named)  # which says what is missing
@@ -155,21 +156,18 @@ class WeighingLoss:
         indices, weights = batch.selection
         if rows.stop - rows.start < batch.size:
             indices, weights = None if indices is None else indices[rows], weights[rows]
-        pair = outputs, targets
-        if positions > 1:  # from [row * position, ...]
-            plain, *pair = (_unflatten(each, len(weights), positions) for each in (plain, *pair))
-        each = check_losses(losses.average(loss, plain, *pair), len(weights))
-        assert self._record is not None
-        self._record(Selection(indices, weights), each, (pair[0], pair[1]))
+        seen = plain, outputs, targets
+        if positions > 1:
+            seen = tuple(_unflatten(each, len(weights), positions) for each in seen)
+        each = check_losses(losses.average(loss, *seen), len(weights))
+        batch.parts.append((Selection(indices, weights), each, (seen[1], seen[2])))
+        while batch.parts and not batch.partial:
+            assert self._record is not None
+            self._record(*batch.parts.pop(0))
         if batch.even and found.dtype in WIDE:
             return loss.reduce(found, targets)
         weights = weights.repeat_interleave(positions) if positions > 1 else weights
         return loss.reduce(found * weights.reshape(-1, *(1 for _ in found.shape[1:])), targets)
-
-
-def _parameters(loss_fn: LossFunction) -> list[str]:
-    """Return the names of a loss's outputs and targets."""
-    return list(inspect.signature(getattr(loss_fn, "forward", loss_fn)).parameters)[:2]
 
 
 def _unflatten(tensor: Any, rows: int, positions: int) -> Any:

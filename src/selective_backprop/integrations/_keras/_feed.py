@@ -140,9 +140,19 @@ class Recording:
         self._expected, self._outputs = (batch, selection), None
 
     def record(self, loader: SelectiveLoader) -> None:
-        """Record the losses of the expected batch, if it was trained on."""
-        if self._expected is None or self._outputs is None:
+        """Record the losses of the expected batch.
+
+        Raises:
+            LoaderError: if it was not trained on, since its losses may come later.
+        """
+        if self._expected is None:
             return
+        if self._outputs is None:
+            raise LoaderError(
+                f"Keras {keras.__version__} took a batch before it had trained on the last one, so "
+                "it is not known whose the next losses are. Use another version of Keras, or a "
+                "strategy that uses no losses of training, such as selective_backprop"
+            )
         (batch, selection), outputs = self._expected, self._outputs
         self._expected = self._outputs = None
         _, targets, weights = keras.utils.unpack_x_y_sample_weight(batch)
