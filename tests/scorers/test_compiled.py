@@ -8,6 +8,7 @@ import pytest
 import torch
 from fixture_doors import NotedSampler, fixture_data, fresh_net, same_tensors
 from fixture_doors import cross_entropies as losses
+from fixture_open_batch import CHANGES, EXAMPLES, LABELS, Loop
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
@@ -138,6 +139,21 @@ def test_a_step_is_compiled_once_whatever_the_loaders_loss_records(strategy):
             for inputs, targets in loader:
                 step(inputs, targets)
     assert counted["unique_graphs"] == before + 1
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+@pytest.mark.parametrize("change", ["as they are", "float", "one-hot", "copied"])
+def test_a_compiled_step_records_each_loss_for_its_own_example_or_is_refused(change):
+    loop = Loop(sb.recorded_sb(1 / 2), LABELS["bytes"], CHANGES[change])
+
+    @compiled
+    def step(names: Tensor, labels: Tensor) -> None:
+        loop.loss_fn(loop.model(2.0 * names) / 2.0, CHANGES[change](labels))
+
+    with unhooked(), pytest.raises(sb.LossError) if change == "copied" else nullcontext():
+        for (names, labels), _ in loop.loader:
+            step(names, labels)
+    assert loop.check() == (0 if change == "copied" else EXAMPLES)
 
 
 @pytest.mark.parametrize("fails", [False, True])
