@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fixture_batches import Example, Pair, same
+from fixture_batches import Example, Image, Pair, Scan, Table, same
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from selective_backprop import BatchError
+from selective_backprop import BatchError, SelectionWarning
 from selective_backprop._batches.structure import (
     Layout,
     check_layout,
@@ -364,3 +364,42 @@ def test_a_list_of_single_numbers_is_a_list_of_rows():
     assert isinstance(found["pair"], tuple)
     assert all(number.is_meta for number in move_batch(batch, torch.device("meta"))["y"])
     assert map_tensors(lambda tensor: tensor + 1, batch)["y"] == [1, 2, 3]
+
+
+def test_a_mapping_that_iterates_over_its_rows_is_read_by_its_keys():
+    batch = (Table(x=torch.arange(4), y=torch.ones(4)), torch.ones(4))
+    assert count_rows(batch, PLAIN) == 4
+    check_layout(batch, PLAIN, takes=False)
+    assert type(map_tensors(lambda tensor: tensor + 1, batch)[0]) is Table
+    for use in (check_layout, lambda *each: join_rows([batch], PLAIN, [torch.tensor([1])])):
+        with pytest.raises(BatchError, match=r"Table with other rows .*is fixed.*a dict"):
+            use(batch, PLAIN)
+
+
+@pytest.mark.parametrize("kind", [Image, Scan])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint16])
+def test_rows_of_a_subclass_of_tensors_keep_it(kind, dtype):
+    values = torch.arange(6).reshape(3, 2).to(dtype)
+    batch = [values.as_subclass(kind), torch.ones(3)]
+    check_layout(batch, PLAIN)
+    part = cut_rows(batch, PLAIN, 1, 3)
+    for pieces in ([batch, part], [[values, torch.ones(3)], part]):  # the state had plain tensors
+        for rows in ([torch.tensor([2, 0]), None], None):
+            found = join_rows(pieces, PLAIN, rows)[0]
+            assert type(found) is kind
+            plain = [values[[2, 0]] if rows else values, values[1:]]
+            assert found.tolist() == torch.cat([each.int() for each in plain]).tolist()
+    wide = torch.zeros(1, 3, dtype=dtype).as_subclass(kind)
+    assert type(join_rows([batch[0], wide], Layout(pad={"": 0}))) is kind
+
+
+def test_a_tensor_that_holds_more_than_values_loses_it_with_a_warning():
+    scan = torch.arange(6.0).reshape(3, 2).as_subclass(Scan)
+    check_layout([scan], PLAIN)
+    scan.place = "left"
+    for leaf in (scan, np.ma.array([1, 2, 3], mask=[True, False, False])):
+        with pytest.warns(SelectionWarning, match=r"'0' is a (Scan|MaskedArray), .*plain"):
+            check_layout([leaf, torch.ones(3)], PLAIN)
+    check_layout([scan, torch.ones(3)], PLAIN, takes=False)
+    check_layout([scan, torch.ones(3)], Layout(whole=frozenset({"0"})))
+    assert type(join_rows([scan, scan], PLAIN)) is torch.Tensor

@@ -179,6 +179,7 @@ def test_a_subclass_of_tensors_is_scored_joined_and_saved(strategy):
     def train(loader: sb.SelectiveLoader) -> list[Any]:
         weighing, found = loader.loss_fn, []
         for inputs, targets in loader:
+            assert type(inputs) is type(targets) is Described
             weighing(model(inputs), targets).backward()
             found.append(inputs.tolist())
         return found

@@ -110,7 +110,7 @@ def collate_ragged(examples: list[Any]) -> tuple[Tensor, Tensor, Tensor]:
     ],
     ids=["no tensors", "lengths", "object"],
 )
-@pytest.mark.parametrize("strategy", [WARM, sb.random_backprop(1 / 2)])
+@pytest.mark.parametrize("strategy", [WARM, sb.stale_sb(1 / 2)])
 def test_a_batch_whose_rows_cannot_be_told_apart_is_refused(collate, message, strategy):
     with pytest.raises(sb.BatchError, match=message):
         first_batch(strategy, collate)

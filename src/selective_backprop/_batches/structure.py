@@ -9,6 +9,7 @@ import dataclasses
 import operator
 from collections import UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -17,13 +18,17 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from selective_backprop._core.errors import BatchError
+from selective_backprop._core.errors import BatchError, warn
 from selective_backprop._core.options import Padding
 
 PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None)})
 # torch does little with unsigned integers of more than 8 bits, but moves rows of signed ones.
 SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+BEFORE_LOADING = (
+    "Strategies that choose examples before they are loaded, such as auto and random_backprop, "
+    "need no rows of the batch."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +79,13 @@ class Structure:
             clone = copy.copy(batch)
         else:  # a shallow copy would share the items with the batch
             clone = copy.deepcopy(batch, {id(value): value for value in batch.values()})
-        clone.update(named)
+        try:
+            clone.update(named)
+        except RuntimeError as error:  # a TensorDict, whose number of rows is fixed
+            raise BatchError(
+                f"a {kind.__name__} with other rows cannot be made from that of a batch ({error}). "
+                f"Let the collate function return a dict. {BEFORE_LOADING}"
+            ) from error
         if issubclass(kind, UserDict) and "_encodings" in vars(clone):
             clone._encodings = None  # of the rows that Transformers' BatchEncoding had before
         return clone
@@ -95,7 +106,7 @@ class Structure:
         if self.kind is None:
             return [batch]
         if _container(self.kind) is Mapping:
-            found = set(batch) if isinstance(batch, Mapping) else type(batch)
+            found = set(batch.keys()) if isinstance(batch, Mapping) else type(batch)
             _agree(path, [set(self.keys), found])
         elif issubclass(self.kind, (list, tuple)):
             _agree(path, [len(self.keys), len(batch) if isinstance(batch, (list, tuple)) else -1])
@@ -121,7 +132,8 @@ def flatten(batch: Any, leaves: list[Any]) -> Structure:
     if container is None:
         leaves.append(batch)
         return LEAF
-    keys = tuple(batch) if container is Mapping else container
+    # Not `tuple(batch)`: a TensorDict iterates over its rows.
+    keys = tuple(batch.keys()) if container is Mapping else container
     values = batch if isinstance(batch, (list, tuple)) else _values(batch, keys)
     parts = []
     for value in values:
@@ -213,11 +225,14 @@ def _move(leaf: Any, device: torch.device) -> Any:
     return leaf.to(device, non_blocking=tensor.is_pinned())
 
 
-def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
+def count_rows(
+    batch: Any, layout: Layout, expected: int | None = None, *, every: bool = True
+) -> int:
     """Return how many rows a batch has, and check that all of its leaves agree.
 
     Each leaf must have as many rows as the first tensor or, if given, `expected` rows: the number
-    of indices that were loaded.
+    of indices that were loaded. If not `every` leaf must, one is enough, and a batch may have none
+    whose rows can be counted.
     """
     if expected is not None and not layout.whole and type(batch) in (list, tuple) and batch:
         for leaf in batch:
@@ -228,7 +243,10 @@ def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
         else:
             return expected  # nearly all batches are lists of plain tensors
     structure = flatten(batch, leaves := [])
+    if expected is not None and not every:
+        return _check_any(structure, leaves, layout, expected)
     sizes = _count_each(structure, leaves, layout)
+    advice = "" if expected is None else f" {BEFORE_LOADING}"
     tensors = [
         (path, size)
         for path, leaf, size in zip(structure.paths, leaves, sizes, strict=True)
@@ -237,29 +255,61 @@ def count_rows(batch: Any, layout: Layout, expected: int | None = None) -> int:
     if not tensors:
         raise BatchError(
             f"the batch ({type(batch).__name__}) holds no tensor with rows. Let the collate "
-            "function stack the examples into tensors"
+            f"function stack the examples into tensors.{advice}"
         )
     first, count = tensors[0]
     count = count if expected is None else expected
-    for path, size in zip(structure.paths, sizes, strict=True):
+    for path, leaf, size in zip(structure.paths, leaves, sizes, strict=True):
         if size is not None and size != count:
             if (listed := _find_listed_rows(batch, count)) is not None:
                 raise BatchError(
-                    f"{_name(listed)} is a list of {count} tensors, or of mappings of tensors, "
+                    f"{name_of(listed)} is a list of {count} tensors, or of mappings of tensors, "
                     "whose items are not taken for rows. Let the collate function stack them into "
                     "tensors with one row per example, padded if their sizes differ."
                 )
-            where = _name(first) if expected is None else "the list of indices that was loaded"
+            where = name_of(first) if expected is None else "the list of indices that was loaded"
+            found = f"{name_of(path)} has {size} rows, but {where} has {count}. "
+            shape = () if isinstance(leaf, (list, tuple)) else tuple(leaf.shape)
+            if count in shape:
+                raise BatchError(found + rows_elsewhere(shape.index(count)))
             raise BatchError(
-                f"{_name(path)} has {size} rows, but {where} has {count}. The collate function "
-                "must return one row for each example, on the first axis, and leave out no "
-                f"example. If the item has no rows, as a vocabulary, pass whole={{{path!r}}}."
+                f"{found}The collate function must return one row for each example, on the first "
+                "axis, and leave out no example. If the item is the same in every batch, as a "
+                f"vocabulary is, pass whole={{{path!r}}}.{advice}"
             )
     return count
 
 
-def check_layout(batch: Any, layout: Layout) -> None:
-    """Refuse a batch that cannot be put together again, and paths that it does not have."""
+def rows_elsewhere(axis: int) -> str:
+    """Return what to do if the rows of a leaf are on another axis than the first."""
+    return (
+        f"If its rows are on axis {axis}, put .transpose(0, {axis}) of it into the batch, and "
+        "transpose it back in the model."
+    )
+
+
+def _check_any(structure: Structure, leaves: Sequence[Any], layout: Layout, expected: int) -> int:
+    """Return `expected`; refuse leaves whose rows can be counted if none has so many."""
+    sizes: set[Any] = set()
+    for path, leaf in zip(structure.paths, leaves, strict=True):
+        if path not in layout.whole:
+            with suppress(BatchError):
+                sizes.add(row_count(path, leaf))
+    sizes.discard(None)
+    if sizes and expected not in sizes:
+        found = " or ".join(map(str, sorted(sizes)))
+        raise BatchError(
+            f"the items of the batch have {found} rows, but the list of indices that was loaded "
+            f"has {expected}. The collate function must leave out no example"
+        )
+    return expected
+
+
+def check_layout(batch: Any, layout: Layout, *, takes: bool = True) -> None:
+    """Refuse a batch that cannot be put together again, and paths that it does not have.
+
+    If `takes`, rows will be taken from batches. Then also warn of what joined rows lose.
+    """
     structure = flatten(batch, leaves := [])
     found = structure.paths
     padded = layout.pad.given if isinstance(layout.pad, Padding) else layout.pad
@@ -278,7 +328,7 @@ def check_layout(batch: Any, layout: Layout) -> None:
     for path, leaf, new in zip(found, leaves, list_leaves(rebuilt), strict=True):
         if not _is_same(leaf, new):
             raise BatchError(
-                f"{_name(path)} changes when its dataclass is made again from its own fields, as "
+                f"{name_of(path)} changes when its dataclass is made again from its own fields, as "
                 "happens whenever rows are taken from a batch. Change it in the collate function "
                 "instead of in __post_init__"
             )
@@ -288,6 +338,23 @@ def check_layout(batch: Any, layout: Layout) -> None:
                 "a dataclass of the batch has a field with init=False whose tensor its __init__ "
                 "does not make, so it would be lost when rows are taken. Remove init=False"
             )
+    if not takes:
+        return
+    cut_rows(batch, layout, 0, 1)  # raises if the containers do not take other rows
+    for path, leaf in zip(found, leaves, strict=True):
+        if path not in layout.whole and _holds_more(leaf):
+            warn(
+                f"{name_of(path)} is a {type(leaf).__name__}, but chosen rows come as plain "
+                f"{'tensors' if isinstance(leaf, Tensor) else 'arrays'}, without what else it "
+                "holds. Let the collate function return plain ones"
+            )
+
+
+def _holds_more(leaf: Any) -> bool:
+    """Return whether a leaf is of a subclass of tensors or arrays that holds more than values."""
+    if isinstance(leaf, np.ndarray):
+        return type(leaf) is not np.ndarray
+    return isinstance(leaf, Tensor) and type(leaf) is not Tensor and bool(vars(leaf))
 
 
 def _is_same(leaf: Any, new: Any) -> bool:
@@ -337,19 +404,24 @@ def join_rows(
 def _join_leaves(
     path: str, leaves: Sequence[Any], rows: Sequence[Tensor | None], layout: Layout
 ) -> Any:
+    subclass = None
     if not _stack_at_once(leaves):
         _agree(path, [_kind(leaf) for leaf in leaves])
         # not only the first leaf: it may be the empty list of a batch without rows
-        if all(_length(path, leaf) is None for leaf in leaves):
+        if all(row_count(path, leaf) is None for leaf in leaves):
             return _join_wholes(path, leaves)
         if isinstance(leaves[0], (list, tuple)):
             joined: list[Any] = []
             for leaf, take in zip(leaves, rows, strict=True):
                 joined.extend(leaf if take is None else [leaf[row] for row in take.tolist()])
             return type(leaves[0])(joined)
+        # Waiting rows of a saved state are plain tensors.
+        kinds = (type(leaf) for leaf in leaves if not _holds_more(leaf))
+        subclass = next((kind for kind in kinds if kind is not Tensor), None)
         leaves = _pad_to_equal(path, leaves, layout)
     if isinstance(leaves[0], Tensor):
-        return _join_tensors(leaves, rows)
+        joined = _join_tensors(leaves, rows)
+        return joined if subclass is None else joined.as_subclass(subclass)
     arrays = zip(leaves, rows, strict=True)
     return np.concatenate(
         [leaf if take is None else leaf[take.numpy(force=True)] for leaf, take in arrays]
@@ -360,16 +432,16 @@ def _join_wholes(path: str, leaves: Sequence[Any]) -> Any:
     """Return what belongs to each batch as a whole, if it is equal in all batches."""
     first, *others = leaves
     # Parts of one batch share the object. Only another object on a GPU makes the CPU wait.
-    if not all(leaf is first or _are_equal(first, leaf) for leaf in others):
+    if not all(leaf is first or are_equal(first, leaf) for leaf in others):
         raise BatchError(
-            f"rows of several batches are joined, but {_name(path)} has no rows, and differs "
+            f"rows of several batches are joined, but {name_of(path)} has no rows, and differs "
             "between the batches. Let the collate function return one row of it for each example, "
             "or leave it out and compute it in your loop"
         )
     return first
 
 
-def _are_equal(leaf: Any, other: Any) -> bool:
+def are_equal(leaf: Any, other: Any) -> bool:
     if isinstance(leaf, Tensor) and isinstance(other, Tensor):
         plain = leaf.layout is other.layout is torch.strided and not leaf.is_nested
         return plain and _is_same(leaf, other)
@@ -436,7 +508,7 @@ def _pad_to_equal(path: str, leaves: Sequence[Any], layout: Layout) -> Sequence[
         }
         found = ", ".join(sorted(described))
         raise BatchError(
-            f"rows of {_name(path)} cannot be joined: {found}. They must have the same type, "
+            f"rows of {name_of(path)} cannot be joined: {found}. They must have the same type, "
             "device and, after the first axis, shape; "
             f"pad={{{path!r}: value}} pads them on the right."
         )
@@ -456,7 +528,7 @@ def _pad_to_equal(path: str, leaves: Sequence[Any], layout: Layout) -> Sequence[
 def _kind(leaf: Any) -> str:
     """Return a leaf's kind in words; only leaves of one kind can be joined."""
     if isinstance(leaf, (Tensor, np.ndarray)):
-        kind = "Tensor" if isinstance(leaf, Tensor) else "ndarray"  # rows lose their subclass
+        kind = "Tensor" if isinstance(leaf, Tensor) else "ndarray"  # of any subclass
         return f"a {kind} {'with rows' if leaf.ndim else 'of one number'}"
     return "a list of rows" if isinstance(leaf, (list, tuple)) else "a single value"
 
@@ -470,30 +542,30 @@ def _count_each(structure: Structure, leaves: Sequence[Any], layout: Layout) -> 
         elif type(leaf) is Tensor and leaf.layout is torch.strided and not leaf.is_nested:
             sizes.append(leaf.shape[0] if leaf.ndim else None)  # most leaves; this saves a call
         else:
-            sizes.append(_length(path, leaf))
+            sizes.append(row_count(path, leaf))
     return sizes
 
 
-def _length(path: str, leaf: Any) -> int | None:
+def row_count(path: str, leaf: Any) -> int | None:
     """Return a leaf's number of rows; None for a scalar. Refuse leaves that cannot be cut."""
     if isinstance(leaf, Tensor) and (leaf.is_nested or leaf.layout != torch.strided):
         kind = "nested" if leaf.is_nested else str(leaf.layout).removeprefix("torch.")
-        raise BatchError(f"{_name(path)} is a {kind} tensor, from which rows cannot be taken")
+        raise BatchError(f"{name_of(path)} is a {kind} tensor, from which rows cannot be taken")
     if isinstance(leaf, (Tensor, np.ndarray)):
         return leaf.shape[0] if leaf.ndim else None
     if isinstance(leaf, PackedSequence):
         raise BatchError(
-            f"{_name(path)} is a PackedSequence, from which rows cannot be taken. Let the model "
+            f"{name_of(path)} is a PackedSequence, from which rows cannot be taken. Let the model "
             "pack its inputs."
         )
     if isinstance(leaf, (list, tuple)):
         return len(leaf) or None
     if isinstance(leaf, (*PLAIN, np.generic)):
         return None
+    whole = f" If it is the same in every batch, pass whole={{{path!r}}}." if path else ""
     raise BatchError(
-        f"{_name(path)} is a {type(leaf).__name__}, from which rows cannot be taken. Let the "
-        "collate function return tensors in tuples, lists or mappings. If it has no rows, or your "
-        f"strategy chooses examples before they are loaded, as auto does, pass whole={{{path!r}}}."
+        f"{name_of(path)} is a {type(leaf).__name__}, from which rows cannot be taken. Let the "
+        f"collate function return tensors in tuples, lists or mappings.{whole} {BEFORE_LOADING}"
     )
 
 
@@ -539,7 +611,7 @@ def _holds_structure(value: Sequence[Any]) -> bool:
 def _agree(path: str, found: Sequence[Any]) -> None:
     if any(other != found[0] for other in found[1:]):
         raise BatchError(
-            f"batches of different structure cannot be joined: {_name(path)} consists of "
+            f"batches of different structure cannot be joined: {name_of(path)} consists of "
             f"{found[0]} in one batch and of {next(o for o in found if o != found[0])} in another"
         )
 
@@ -548,7 +620,7 @@ def _join_path(path: str, rest: str) -> str:
     return f"{path}.{rest}" if path and rest else path or rest
 
 
-def _name(path: str) -> str:
+def name_of(path: str) -> str:
     return f"batch item {path!r}" if path else "the batch"
 
 

@@ -109,7 +109,7 @@ def assemble(
         seed=(*seed, 1),
     )
     clock = PhasePlanner(schedule, progress, gate)
-    draw, ahead = None, None
+    draw, ahead, first = None, None, None
     if memory is not None and terms.draw is Draw.BERNOULLI:
         ahead = EpochDraw(selector, index_buffer, ranks=ranks_scores)
     if source.indexed:
@@ -124,6 +124,7 @@ def assemble(
         scorer if scorer is not None and scorer.ahead else None,
         options,
         counts=options.with_selection or not passes_unseen,
+        takes=strategy.scores or (first is None and not passes_unseen),
         indexed=options.with_selection or needs.indices or memory is not None,
     )
     pipeline = Pipeline(

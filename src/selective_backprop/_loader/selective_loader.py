@@ -108,7 +108,7 @@ class SelectiveLoader:
             its width differs between batches. A path consists of the keys, field names and
             positions that lead to the tensor, joined by dots.
         whole: paths of the parts of a batch that are passed on whole, not row by row. They must be
-            equal in all batches whose rows are joined.
+            the same in every batch.
         device: candidates are scored and yielded on this device; by default the model's.
         generator: its initial seed is used for the random draws; by default `torch.initial_seed()`.
             Drawing does not change the state of any generator.

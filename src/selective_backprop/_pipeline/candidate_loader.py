@@ -45,6 +45,7 @@ class CandidateLoader:
         draw: stage one; None for a stream, whose phases are decided when batches arrive.
         scorer: begins to score batches ahead; None if batches are not scored ahead.
         counts: whether to check that every batch has as many rows as indices.
+        takes: whether rows are taken from batches, so that all items must have as many.
         indexed: whether the indices of rows are used. If not, they stay on the CPU, where errors
             name examples by them.
     """
@@ -58,6 +59,7 @@ class CandidateLoader:
         options: LoaderOptions,
         *,
         counts: bool,
+        takes: bool,
         indexed: bool,
     ) -> None:
         self._candidates = candidates
@@ -68,6 +70,7 @@ class CandidateLoader:
         self._loading = charged(options.stopwatch, "load")
         self._scoring = charged(options.stopwatch, "score")
         self.counts = counts
+        self._takes = takes
         self._indexed = indexed
         self.unpinned = False  # whether the CPU waits while batches are copied
         device = self._device = options.device
@@ -110,7 +113,7 @@ class CandidateLoader:
         self._batches = iter(())
 
     def run(self, *, first: bool) -> Iterator[CandidateBatch]:
-        """Yield the epoch's batches; check the layout of the first if training begins (`first`)."""
+        """Yield the epoch's batches; check the first with care if training begins (`first`)."""
         batches, self._batches = self._batches, iter(())
         waiting: deque[CandidateBatch] = deque()
         failure: Exception | None = None
@@ -172,7 +175,7 @@ class CandidateLoader:
                 if batch is not given and not self._candidates.pin_memory:
                     self.unpinned = self._device.type == "cuda"
         if first:
-            check_layout(batch, self._layout)
+            check_layout(batch, self._layout, takes=self._takes)
         arrived = self._pair(batch)
         if self._scorer is not None and self._clock.on_arrival(arrived.phase) in SCORED:
             if copied is not None:
@@ -194,7 +197,7 @@ class CandidateLoader:
             )
         phase, keys, cursor, *_ = self.draw.plans.popleft()
         if self.counts:
-            count_rows(batch, self._layout, keys.count)
+            count_rows(batch, self._layout, keys.count, every=self._takes)
         indices = keys.batch if isinstance(keys.batch, Tensor) else None
         weights = keys.weights
         if self._away and self._device is not None:
