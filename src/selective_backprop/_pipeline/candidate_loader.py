@@ -24,6 +24,7 @@ from selective_backprop._pipeline.index_sampler import CandidateBatch, IndexSamp
 from selective_backprop._pipeline.options import LoaderOptions
 from selective_backprop._pipeline.phases import SCORED, PhasePlanner
 from selective_backprop._pipeline.resume_point import Cursor, MidEpochState
+from selective_backprop._pipeline.row_checks import check_examples, warn_of_axes
 from selective_backprop._pipeline.rows import Rows
 from selective_backprop._pipeline.score_memory import EpochScores
 from selective_backprop.scorers import RunningScorer
@@ -176,7 +177,7 @@ class CandidateLoader:
                     self.unpinned = self._device.type == "cuda"
         if first:
             check_layout(batch, self._layout, takes=self._takes)
-        arrived = self._pair(batch)
+        arrived = self._pair(batch, first)
         if self._scorer is not None and self._clock.on_arrival(arrived.phase) in SCORED:
             if copied is not None:
                 copied()
@@ -185,10 +186,10 @@ class CandidateLoader:
             return arrived._replace(scores=scores)
         return arrived if copied is None else arrived._replace(copied=copied)
 
-    def _pair(self, batch: Any) -> CandidateBatch:
+    def _pair(self, batch: Any, first: bool) -> CandidateBatch:
         """Return a batch with the plan made when its indices were drawn."""
         if self.draw is None or self.draw.unlisted:
-            return self._pair_stream(batch)
+            return self._pair_stream(batch, first)
         if not self.draw.plans:
             raise LoaderError(
                 f"the loader ({type(self._candidates).__name__}) yielded a batch without drawing "
@@ -198,6 +199,16 @@ class CandidateLoader:
         phase, keys, cursor, *_ = self.draw.plans.popleft()
         if self.counts:
             count_rows(batch, self._layout, keys.count, every=self._takes)
+        if first and keys.count and (self._takes or self._indexed):
+            check_examples(
+                batch,
+                plain_list(keys.batch),
+                self._candidates,
+                self._layout,
+                self._device,
+                takes=self._takes,
+                ordered=self._indexed,
+            )
         indices = keys.batch if isinstance(keys.batch, Tensor) else None
         weights = keys.weights
         if self._away and self._device is not None:
@@ -206,13 +217,15 @@ class CandidateLoader:
         rows = Rows(batch, keys.count, indices, weights=weights)
         return CandidateBatch(phase, rows, cursor)
 
-    def _pair_stream(self, batch: Any) -> CandidateBatch:
+    def _pair_stream(self, batch: Any, first: bool) -> CandidateBatch:
         try:
             rows = Rows(batch, count_rows(batch, self._layout))
         except BatchError:
             if self.counts:
                 raise
             rows = Rows(batch, 0)  # passed on unchanged: nothing depends on its number of rows
+        if first and self._takes:
+            warn_of_axes(batch, self._layout, rows.count)
         at = self._cursor
         phase = self._clock.phase(at.epoch, at.drawn)
         self._cursor = at._replace(candidates=at.candidates + rows.count, drawn=at.drawn + 1)

@@ -27,6 +27,7 @@ from selective_backprop._distributed.group import Group, find_ranks
 from selective_backprop._distributed.messages import Exchange, Head, Status, compare
 from selective_backprop._memory.history import History, load_history
 from selective_backprop._pipeline.nonfinite import FiniteGuard, NonFinite
+from selective_backprop._pipeline.row_checks import warn_of_axes
 from selective_backprop._pipeline.rows import Rows, Shape
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.context import Context
@@ -163,6 +164,7 @@ class SelectiveStep:
             candidates = count_rows(batch, self._layout)
             if not self._stats.steps:
                 check_layout(batch, self._layout)
+                warn_of_axes(batch, self._layout, candidates)
             self._open_history(candidates)
             scores = self._score(batch, candidates)
             chosen = self._select(batch, candidates, scores)
