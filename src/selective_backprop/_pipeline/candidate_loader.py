@@ -176,6 +176,8 @@ class CandidateLoader:
                 if batch is not given and not self._candidates.pin_memory:
                     self.unpinned = self._device.type == "cuda"
         if first:
+            if copied is not None:
+                copied()  # the checks read values
             check_layout(batch, self._layout, takes=self._takes)
         arrived = self._pair(batch, first)
         if self._scorer is not None and self._clock.on_arrival(arrived.phase) in SCORED:
