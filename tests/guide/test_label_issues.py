@@ -292,3 +292,12 @@ def test_as_many_suspects_hold_as_many_wrong_labels_as_cleanlab_s_by_the_same_pr
     )
     ours = found.indices[: len(theirs)]
     assert wrong[ours].sum() >= 0.97 * wrong[theirs].sum() > 100
+
+
+def test_a_collate_function_that_sorts_examples_is_refused():
+    def by_size(examples):
+        examples = sorted(examples, key=lambda example: -float(example[0].sum()))
+        return tuple(map(torch.stack, zip(*examples, strict=True)))
+
+    with pytest.raises(sb.BatchError, match="changes the order of examples"):
+        judged(torch.randn(8, 3), torch.arange(8) % 3, collate_fn=by_size)

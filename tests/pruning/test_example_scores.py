@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from reference import el2n, grand_of_a_linear_model
 from torch import nn
 from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
 from unhooked import unhooked
 
 import selective_backprop as sb
@@ -229,3 +230,14 @@ def test_losses_of_all_examples_are_those_of_the_model_in_eval_mode_which_stays_
     sb.tail_sft(initial=found)
     with pytest.raises(sb.ConfigurationError, match="loss function"):
         sb.example_losses(loader, model)
+
+
+def test_a_collate_function_that_sorts_examples_is_refused():
+    def by_size(examples):
+        examples = sorted(examples, key=lambda example: -float(example[0].sum()))
+        return tuple(map(torch.stack, zip(*examples, strict=True)))
+
+    data = TensorDataset(torch.randn(8, 3), torch.arange(8) % 3)
+    loader = DataLoader(data, 4, collate_fn=by_size)
+    with pytest.raises(sb.BatchError, match="changes the order of examples"):
+        sb.el2n_scores(loader, nn.Identity, idle, models=1)

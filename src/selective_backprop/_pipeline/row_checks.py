@@ -69,6 +69,11 @@ def check_examples(
         warn_of_axes(batch, layout, len(keys), sure)
 
 
+def check_order(batch: Any, keys: Sequence[Any], loader: DataLoader[Any]) -> None:
+    """Refuse a collate function that changes the order of examples; `batch` is of `keys`."""
+    check_examples(batch, keys, loader, Layout(), None, takes=False, ordered=True)
+
+
 def _load(
     loader: DataLoader[Any], batches: list[list[Any]], device: torch.device | None
 ) -> Iterable[Any]:

@@ -26,6 +26,7 @@ from selective_backprop._core.errors import ConfigurationError, LoaderError, Los
 from selective_backprop._core.isolation import KeptBuffers, eval_mode, kept_random_streams
 from selective_backprop._core.options import check_number, check_whole, find_device
 from selective_backprop._core.types import Float, Float32, Float64, LossesOf, OutputsOf
+from selective_backprop._pipeline.row_checks import check_order
 from selective_backprop._pipeline.source import Source, open_source
 
 GRADIENT_BYTES = 2**28  # memory for the gradients that are held at once
@@ -339,12 +340,16 @@ def load_all(source: Source) -> Iterator[tuple[Any, int]]:
 
 
 def load_twice(source: Source) -> list[tuple[Any, int]]:
-    """Return batches of the first 16 examples and their sizes; refuse examples that change."""
+    """Return batches of the first 16 examples and their sizes.
+
+    Refuse examples that change, and a collate function that changes their order.
+    """
     rows = min(source.examples or 1, 16)
     size = min(source.batch_size or 1, rows)
     groups = [list(range(start, min(start + size, rows))) for start in range(0, rows, size)]
     with kept_random_streams(None):
         one, other = (list(_private(source, groups)) for _ in range(2))
+    check_order(one[0], groups[0], source.loader)
     leaves: list[list[Tensor]] = [[], []]
     for batches, found in zip((one, other), leaves, strict=True):
         map_tensors(lambda leaf, found=found: found.append(leaf) or leaf, batches)

@@ -22,6 +22,7 @@ from selective_backprop._core.options import find_device
 from selective_backprop._core.types import Float, Int64, OutputsOf
 from selective_backprop._loader.weighted_loss import WeighingLoss
 from selective_backprop._pipeline.resume_point import kept_streams
+from selective_backprop._pipeline.row_checks import check_order
 from selective_backprop._pipeline.source import Source, open_source
 from selective_backprop.guide._audit.audit import rank_doubts
 from selective_backprop.guide._audit.label_doubts import Doubts, look_at
@@ -110,7 +111,9 @@ def find_label_issues(
     with torch.no_grad(), kept[0], kept[1], kept[2]:
         batches = _examples(source).split(source.batch_size or 1)
         loaded = source.copy_with([each.tolist() for each in batches])
-        for indices, batch in zip(batches, loaded, strict=True):
+        for number, (indices, batch) in enumerate(zip(batches, loaded, strict=True)):
+            if not number:
+                check_order(batch, indices.tolist(), source.loader)
             batch = batch if place is None else move_batch(batch, place)
             found = _judged(indices, *(outputs or apply_to_pair)(model, batch), ignored)
             doubts.note(*found)
