@@ -1,5 +1,7 @@
 """One loss per row of a batch: what the model itself says of that row alone."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -16,6 +18,7 @@ from selective_backprop.integrations._transformers._model_losses import (
     OwnLosses,
     Target,
     find_target,
+    model_parameters,
 )
 
 SMALL = {"vocab_size": 32, "intermediate_size": 16, **text.SIZE}
@@ -153,7 +156,7 @@ def test_weights_multiply_rows_and_elements_divide_them(case):
             weight * alone(model, batch, row).loss * counts[row]
             for row, weight in enumerate(weights)
         )
-        outputs = losses.forward(model, batch)
+        outputs = losses.forward(model, batch, compare=True)
         for items in (None, 70):
             found = losses.weigh(outputs, batch, model, weights, items)
             torch.testing.assert_close(found, total / (items or counts.sum()))
@@ -202,7 +205,9 @@ def test_labels_that_do_not_belong_to_the_logits_are_refused():
 def test_one_s_own_losses_see_outputs_and_batch_and_must_be_one_per_row():
     model = bert(transformers.BertForSequenceClassification, num_labels=4).eval()
     batch = {"input_ids": torch.ones(3, 5, dtype=torch.int64), "labels": torch.arange(3)}
-    own = OwnLosses(lambda outputs, batch: outputs.logits.sum(1) * batch["labels"])
+    own = OwnLosses(
+        lambda outputs, batch: outputs.logits.sum(1) * batch["labels"], model_parameters(model)
+    )
     with torch.no_grad():
         rows = own(model, batch)
         outputs = own.forward(model, batch)
@@ -210,4 +215,4 @@ def test_one_s_own_losses_see_outputs_and_batch_and_must_be_one_per_row():
     torch.testing.assert_close(rows, outputs.logits.sum(1) * torch.arange(3))
     torch.testing.assert_close(weighed, (rows * torch.tensor([1.0, 2.0, 3.0])).mean())
     with pytest.raises(sb.LossError, match="scalar"):
-        OwnLosses(lambda outputs, batch: outputs.loss)(model, batch)
+        replace(own, function=lambda outputs, batch: outputs.loss)(model, batch)

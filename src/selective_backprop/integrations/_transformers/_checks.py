@@ -19,6 +19,13 @@ DATA_PARALLEL = (
     "GPU: torchrun --nproc-per-node N."
 )
 
+# The losses that this adapter can weigh by row.
+KNOWN = {
+    ("transformers.trainer", "Trainer.compute_loss"),
+    ("trl.trainer.sft_trainer", "SFTTrainer.compute_loss"),
+    (f"{__package__}._trainer", "SelectiveTrainer.compute_loss"),
+}
+
 
 def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
     """Refuse options of a Trainer that selection cannot honour."""
@@ -54,6 +61,9 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
             getattr(trainer, "aux_loss_enabled", False)
             or getattr(config, "output_router_logits", False)
         ),
+        "label_smoothing_factor beside losses=": (
+            losses is not None and trainer.label_smoother is not None
+        ),
     }
     for found, applies in more.items():
         if reweights and applies:
@@ -61,18 +71,31 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
                 f"{strategy.name} weighs the rows of a batch, but {found} cannot be weighted by "
                 "row. Leave it out, or use a strategy without weights."
             )
-    if trainer.compute_loss_func is None:
+    given = trainer.compute_loss_func is not None
+    found = "compute_loss_func" if given else _find_own_loss(type(trainer))
+    if found is None:
         return
     if reweights:
         raise ConfigurationError(
-            f"{strategy.name} weighs the rows of a batch, but compute_loss_func returns one loss "
-            "for all rows. Leave it out, or use a strategy without weights."
+            f"{strategy.name} weighs the rows of a batch, but {found} returns one loss for all "
+            "rows. Leave it out and pass losses=callable(outputs, batch) -> one loss per row, or "
+            "use a strategy without weights."
         )
-    if needs is not None and losses is None:
+    if needs is not None and losses is None and (given or needs.recordings):
         raise ConfigurationError(
-            "compute_loss_func returns one loss for a batch, but selection needs one per row. "
+            f"{found} returns one loss for a batch, but selection needs one per row. "
             "Pass losses=callable(outputs, batch) -> one loss per row as well."
         )
+
+
+def _find_own_loss(trainer: type) -> str | None:
+    """Return which `compute_loss` of a Trainer's classes is not one that this adapter knows."""
+    for each in trainer.__mro__:
+        function = vars(each).get("compute_loss")
+        place = tuple(getattr(function, name, None) for name in ("__module__", "__qualname__"))
+        if function is not None and place not in KNOWN:
+            return f"{each.__name__}.compute_loss"
+    return None
 
 
 def collate_two(loader: DataLoader[Any]) -> Any:

@@ -26,6 +26,7 @@ from selective_backprop._core.types import Bool, Float, Int, Scores
 RowLosses: TypeAlias = Callable[[Any, Mapping[str, Any]], Tensor]
 REGRESSION = "regression"
 IGNORED = -100  # the label of a token that is not predicted
+FUSED = "fused_lm_head"  # an input of models with TRL's fused head
 LENGTHS = "selection_lengths"  # the batch key with the lengths of a packed row's documents
 
 
@@ -114,14 +115,33 @@ class ModelLosses:
         """Return one loss per row of a batch, by a forward pass."""
         return self.rows(self.forward(model, batch), batch, model)
 
-    def forward(self, model: nn.Module, batch: Mapping[str, Any]) -> Any:
-        """Return the model's outputs. Labels are passed only if the model's inputs need them."""
+    def forward(self, model: nn.Module, batch: Mapping[str, Any], *, compare: bool = False) -> Any:
+        """Return the model's outputs. Labels are passed only if the model's inputs need them.
+
+        If `compare`, labels are passed too, and the model's own loss must equal this one.
+        """
         inputs = model_inputs(batch)
         if self.fused and not self.smoothing:
             return model(**inputs, fused_lm_head=True)
-        if not _makes_inputs_of_labels(model):
+        compare = compare and not self.smoothing  # with smoothing, the Trainer computes the loss
+        if not compare and not _makes_inputs_of_labels(model):
             inputs.pop("labels", None)
-        return model(**inputs)
+        outputs = model(**inputs)
+        if compare:
+            self._compare(outputs, batch, model)
+        return outputs
+
+    def _compare(self, outputs: Any, batch: Mapping[str, Any], model: nn.Module) -> None:
+        elements, own = self.of(outputs, batch, model), outputs.get("loss")
+        found = elements.losses.sum() / elements.counted.sum()
+        apart = max(1e-3, 4 * torch.finfo(_logits(outputs).dtype).eps)  # half precision rounds
+        if own is not None and (own - found).abs() > apart * found.abs():
+            raise LossError(
+                f"{type(model).__name__} returned a loss of {own.item():.4g}, but its logits and "
+                f"labels have a mean loss of {found.item():.4g}, so it computes another loss than "
+                "usual, which cannot be weighted by row. Pass losses=callable(outputs, batch) -> "
+                "one loss per row, or use a strategy without weights."
+            )
 
     def outputs(self, model: nn.Module, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
         """Return logits and classes, for scorers that need predictions."""
@@ -214,20 +234,23 @@ class OwnLosses:
 
     Attributes:
         function: computes the losses from a model's outputs and their batch.
-        fused: whether the model has TRL's fused head, whose outputs the function then takes.
+        parameters: those of the model's `forward`. Keys of a batch that it does not take are for
+            the function alone. If the model has TRL's fused head, the function takes its outputs.
     """
 
     function: RowLosses
-    fused: bool = False
+    parameters: Mapping[str, inspect.Parameter]
 
     def __call__(self, model: nn.Module, batch: Mapping[str, Any]) -> Scores:
         """Return one loss per row of a batch, by a forward pass."""
         return self.rows(self.forward(model, batch), batch, model)
 
-    def forward(self, model: nn.Module, batch: Mapping[str, Any]) -> Any:
+    def forward(self, model: nn.Module, batch: Mapping[str, Any], **_: Any) -> Any:
         """Return the model's outputs."""
-        head = {"fused_lm_head": True} if self.fused else {}
-        return model(**model_inputs(batch), **head)
+        inputs = model_inputs(batch)
+        if not any(each.kind is each.VAR_KEYWORD for each in self.parameters.values()):
+            inputs = {key: value for key, value in inputs.items() if key in self.parameters}
+        return model(**inputs, **({FUSED: True} if FUSED in self.parameters else {}))
 
     def rows(self, outputs: Any, batch: Mapping[str, Any], model: nn.Module) -> Scores:
         """Return one loss per row of a forward pass's outputs."""
@@ -250,10 +273,10 @@ def model_inputs(batch: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in batch.items() if key != LENGTHS}
 
 
-def has_fused_head(model: Any) -> bool:
-    """Return whether a model has TRL's fused head. Call this before the model is prepared."""
+def model_parameters(model: Any) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a model's `forward`. Call this before the model is prepared."""
     inside: Any = model.get_base_model() if hasattr(model, "get_base_model") else model
-    return "fused_lm_head" in inspect.signature(inside.forward, follow_wrapped=False).parameters
+    return inspect.signature(inside.forward, follow_wrapped=False).parameters
 
 
 def find_target(model: Any) -> Target:

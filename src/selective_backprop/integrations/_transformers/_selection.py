@@ -24,14 +24,20 @@ from selective_backprop.integrations._saved import load_state, rank_file, save_s
 from selective_backprop.integrations._transformers._checks import collate_two, find_padding
 from selective_backprop.integrations._transformers._documents import PADDING, find_packing
 from selective_backprop.integrations._transformers._model_losses import (
+    FUSED,
     ModelLosses,
     OwnLosses,
     RowLosses,
     Target,
     find_target,
-    has_fused_head,
+    model_inputs,
+    model_parameters,
 )
-from selective_backprop.integrations._transformers._updates import Updates, candidates_per_epoch
+from selective_backprop.integrations._transformers._updates import (
+    Updates,
+    candidates_per_epoch,
+    take_keys,
+)
 from selective_backprop.strategies import Strategy
 
 # Schedules that follow the evaluations. Early versions of Transformers have no GreedyLR.
@@ -54,7 +60,9 @@ class TrainerSelection:
         self._updates: Updates | None = None
         self._losses: ModelLosses | OwnLosses | None = None
         self._per_epoch: int | None = None
-        self._fused = has_fused_head(trainer.model)
+        self._parameters = model_parameters(trainer.model)
+        self._current: tuple[Selection, dict[str, Any]] | None = None  # in this training step
+        self._weighed = False  # whether a batch has been weighed
         self._resumes: Path | None = None
         self.by_steps = False
         self.complete = False  # whether the last epoch ran to its end
@@ -109,6 +117,12 @@ class TrainerSelection:
         self._losses = self._find_losses()
         losses = self._read_losses
         classes = isinstance(losses, ModelLosses) and losses.target is Target.CLASSES
+        if strategy.needs is not None and strategy.needs.outputs and not classes:
+            raise ConfigurationError(
+                f"{strategy.name} scores by one prediction for each example, but it gets only "
+                f"losses, of {'losses=' if self._given else type(trainer.model).__name__}. Score "
+                "by losses, with measure='loss'."
+            )
         batch = collate_two(plain)
         keeps_everything = strategy.selector.terms.keeps_everything
         selects = subset is not None or strategy.scorer is not None or not keeps_everything
@@ -159,16 +173,27 @@ class TrainerSelection:
         self._updates = updates
         return updates
 
-    def weigh(self, model: Any, batch: Mapping[str, Any], weights: Tensor, items: Any) -> Any:
-        """Return a batch's weighted loss, scaled as the Trainer expects it, and the outputs.
+    def take(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Return a batch without selection's keys, and note them for its training step."""
+        batch, selection = take_keys(inputs)
+        self._current = None if selection is None else (selection, batch)
+        return inputs if selection is None else model_inputs(batch)
 
-        Returns None if the strategy does not reweight.
+    def weigh(self, model: Any, items: Any) -> tuple[Tensor, Any] | None:
+        """Return the batch's weighted loss, scaled as the Trainer expects it, and the outputs.
+
+        The losses are recorded. Returns None if the strategy does not reweight, or in evaluation.
         """
         losses, trainer = self._losses, self._trainer
-        if losses is None or not self._reweights:
+        if losses is None or self._current is None or not self._reweights:
             return None
-        outputs = losses.forward(model, batch)
-        loss = losses.weigh(outputs, batch, trainer.model, weights, items)
+        (selection, batch), self._current = self._current, None
+        # With labels, Liger's kernels return no logits.
+        compare = not (self._weighed or getattr(trainer.args, "use_liger_kernel", False))
+        outputs = losses.forward(model, batch, compare=compare)
+        self._weighed = True
+        self.record(selection, outputs, batch)
+        loss = losses.weigh(outputs, batch, trainer.model, selection.weights, items)
         if items is None:  # the Trainer divides the loss by the number of batches in the update
             return loss, outputs
         if isinstance(losses, OwnLosses):
@@ -178,25 +203,34 @@ class TrainerSelection:
             loss = loss * trainer.accelerator.num_processes
         return loss, outputs
 
+    def check_weighed(self) -> None:
+        """Raise an error if the first update's loss was computed without the rows' weights."""
+        if self._reweights and not self._weighed:
+            raise ConfigurationError(
+                f"{self._strategy.name} weighs the rows of a batch, but the first update was "
+                "computed without the weights. If you override training_step, call "
+                "super().training_step in it, or use a strategy without weights."
+            )
+
     @contextmanager
-    def listening(
-        self, model: Any, selection: Selection, batch: Mapping[str, Any]
-    ) -> Generator[None]:
-        """Record the losses of the outputs that the model returns in the `with` body.
+    def listening(self, model: Any) -> Generator[None]:
+        """Record the losses of the first outputs that the model returns in the `with` body.
 
         `compute_loss` could return the outputs too, but TRL's `compute_loss` computes them twice.
         """
         if not self._records:
             yield
             return
-        outputs: list[Any] = []
-        hook = model.register_forward_hook(lambda *of, **_: outputs.append(of[-1]))
+        hook = model.register_forward_hook(lambda *of: self._hear(of[-1]))
         try:
             yield
         finally:
             hook.remove()
-        if outputs:
-            self.record(selection, outputs[0], batch)
+
+    def _hear(self, outputs: Any) -> None:
+        current, self._current = self._current, None
+        if current is not None:
+            self.record(current[0], outputs, current[1])
 
     def record(self, selection: Selection, outputs: Any, batch: Mapping[str, Any]) -> None:
         """Record the losses that training computed, if the strategy selects by them."""
@@ -303,8 +337,9 @@ class TrainerSelection:
         if self._strategy.needs is None and not self._reweights:
             return None
         if self._given is not None:
-            return OwnLosses(self._given, self._fused)
-        return ModelLosses(find_target(self._trainer.model), self._smoothing, self._fused)
+            return OwnLosses(self._given, self._parameters)
+        fused = FUSED in self._parameters
+        return ModelLosses(find_target(self._trainer.model), self._smoothing, fused)
 
     @property
     def _smoothing(self) -> float:
@@ -324,6 +359,10 @@ class Keeper(TrainerCallback):
             state.num_train_epochs = math.ceil(args.num_train_epochs)
         self._selection.follow()
         self._selection.extend()  # a checkpoint may lie beyond the planned steps
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Refuse an update that leaves the rows' weights out."""
+        self._selection.check_weighed()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Note the position before other callbacks read it."""

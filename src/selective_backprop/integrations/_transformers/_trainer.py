@@ -9,9 +9,8 @@ from selective_backprop._core.options import check_pad
 from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop.integrations._transformers._checks import check_trainer
-from selective_backprop.integrations._transformers._model_losses import RowLosses, model_inputs
+from selective_backprop.integrations._transformers._model_losses import RowLosses
 from selective_backprop.integrations._transformers._selection import Keeper, TrainerSelection
-from selective_backprop.integrations._transformers._updates import take_keys
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._collective import check_strategy
 
@@ -38,7 +37,8 @@ class SelectiveTrainer(Trainer):
         args: positional arguments of the Trainer.
         strategy: what to select and when, such as `selective_backprop(rate=1/3)`.
         losses: `callable(outputs, batch)` that returns one loss per row from the model's outputs
-            for a batch; by default the model's own loss is used.
+            for a batch; by default the model's own loss is used. If the strategy weighs rows, these
+            losses are trained on: the training loss is their weighted mean.
         pad: the value to pad with on the right, by key, for tensors whose width differs from batch
             to batch. Usual keys such as `input_ids` and `labels` have defaults.
         nonfinite: what to do with losses that are not finite, as in `SelectiveLoader`.
@@ -90,6 +90,15 @@ class SelectiveTrainer(Trainer):
         """
         return self.selection.wrap(super().get_train_dataloader())
 
+    def training_step(self, model: Any, *args: Any, **options: Any) -> Any:
+        """Train on a batch, and record its losses if the strategy selects by them."""
+        with self.selection.listening(model):
+            return super().training_step(model, *args, **options)
+
+    def _prepare_inputs(self, inputs: Any) -> Any:
+        """Hide selection's keys from the model, and from any class's `compute_loss`."""
+        return self.selection.take(super()._prepare_inputs(inputs))
+
     def compute_loss(
         self,
         model: Any,
@@ -97,19 +106,11 @@ class SelectiveTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """Return the Trainer's own loss, weighted if the strategy reweights, and record losses."""
-        batch, selection = take_keys(inputs)
-        if selection is None:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        weighed = self.selection.weigh(model, batch, selection.weights, num_items_in_batch)
+        """Return the Trainer's own loss, weighted if the strategy reweights."""
+        weighed = self.selection.weigh(model, num_items_in_batch)
         if weighed is None:
-            with self.selection.listening(model, selection, batch):
-                return super().compute_loss(
-                    model, model_inputs(batch), return_outputs, num_items_in_batch
-                )
-        loss, outputs = weighed
-        self.selection.record(selection, outputs, batch)
-        return (loss, outputs) if return_outputs else loss
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        return weighed if return_outputs else weighed[0]
 
     def log(self, logs: dict[str, float], *args: Any, **options: Any) -> None:
         """Log; if the training loss is logged, add selection's counts."""
