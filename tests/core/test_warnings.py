@@ -36,7 +36,7 @@ def wrap(strategy, data=DATA, loss_fn=LOSS, model=MODEL, batch=8, **options):
         DataLoader(data, batch), model, loss_fn, strategy, quiet=True, **options
     )
 
-def check_fit():
+def warn_if_regrouped():
     class Grouped(BatchSampler):
         pass
     loader = DataLoader(DATA, batch_sampler=Grouped(RandomSampler(DATA), 8, False))

@@ -108,7 +108,8 @@ def test_the_size_of_training_batches_must_be_known():
     with pytest.raises(sb.ConfigurationError, match="batch_size="):
         select(loader, selective())
     assert select(loader, sb.traditional()).batch_size is None
-    assert select(loader, selective(), batch_size=3).batch_size == 3
+    with pytest.warns(sb.SelectionWarning, match="regroups"):
+        assert select(loader, selective(), batch_size=3).batch_size == 3
 
 
 class Elsewhere(nn.Linear):

@@ -85,22 +85,60 @@ def test_whole_candidate_batches_reach_the_data_set_as_the_batch_sampler_made_th
     assert all(one is other for one, other in zip(seen, made, strict=True))
 
 
-def test_a_strange_batch_sampler_is_warned_about_where_it_would_be_regrouped_and_only_there():
-    class Pairs:
-        def __iter__(self) -> Iterator[list[int]]:
-            return iter([[0, 1], [2, 3]])
+class Pairs:
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter([[0, 1], [2, 3]])
 
-        def __len__(self) -> int:
-            return 2
+    def __len__(self) -> int:
+        return 2
 
-    loader = DataLoader(Numbered(4), batch_sampler=Pairs())
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        HALF,
+        selective(),
+        selective(draw="bernoulli"),
+        sb.kath18(2, measure="loss"),
+        sb.stale_sb(1 / 2),
+        sb.rho_loss(torch.zeros(4), 1 / 2),
+        sb.auto(),
+    ],
+    ids=lambda each: each.name,
+)
+@pytest.mark.parametrize("size", [None, 2])
+def test_a_batch_sampler_s_groups_that_would_be_mixed_are_warned_about(strategy, size):
+    sampler = Pairs()
+    if size:
+        sampler.batch_size = size
+    loader = DataLoader(Numbered(4), batch_sampler=sampler)
     with pytest.warns(sb.SelectionWarning, match=r"regroups .*\(Pairs\)"):
-        select(loader, HALF, batch_size=2)
-    with pytest.warns(sb.SelectionWarning, match="regroups"):
-        select(loader, sb.stale_sb(1 / 2), batch_size=2)
-    select(loader, sb.traditional())
-    select(loader, selective(), batch_size=2)
-    select(loader, sb.rho_loss(torch.zeros(4), 1 / 2), batch_size=2)  # by index, but in its batch
+        select(loader, strategy, batch_size=2)
+
+
+def test_groups_that_stay_apart_are_not_warned_about():
+    class Fours(Pairs):
+        batch_size = 4
+
+        def __iter__(self) -> Iterator[list[int]]:
+            return iter([[0, 2, 4, 6], [1, 3, 5, 7]])
+
+    loader = DataLoader(Numbered(8), batch_sampler=Fours())
+    for strategy in (selective(), sb.random_scored(1 / 2), sb.traditional()):
+        for batch in numbers(select(loader, strategy, batch_size=2)):
+            assert len({number % 2 for number in batch}) == 1
+    with pytest.warns(sb.SelectionWarning, match=r"regroups .*\(Fours\).* 3 examples"):
+        select(loader, sb.traditional(), batch_size=3)
+    with pytest.warns(sb.SelectionWarning, match=r"regroups .*\(Fours\).* 6 examples"):
+        select(loader, selective(), batch_size=3)
+    select(DataLoader(Numbered(4), batch_sampler=Pairs()), sb.traditional())
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # by torchdata's loader
+def test_batches_of_torchdata_s_own_sampler_are_no_groups():
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+    for strategy in (HALF, selective()):
+        select(stateful.StatefulDataLoader(Numbered(8), batch_size=2), strategy)
 
 
 STRATEGIES = {

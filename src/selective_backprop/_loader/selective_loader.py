@@ -45,6 +45,7 @@ from selective_backprop._loader.validation import (
     check_length,
     check_use,
     warn_if_not_sharded,
+    warn_if_regrouped,
     warn_of_loss,
 )
 from selective_backprop._loader.weighted_loss import WeighingLoss
@@ -198,6 +199,7 @@ class SelectiveLoader:
         self._ignored = ignored_label(options.loss_fn)
         self._progress = Progress(source, epochs, progress)
         self._parts = assemble(source, strategy, self._progress, options)
+        warn_if_regrouped(strategy, source, self._parts.shape)
         if self._parts.ledger is not None:
             warn_if_not_sharded(strategy, source, self._parts.ranks)
         built = {

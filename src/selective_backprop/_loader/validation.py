@@ -1,5 +1,6 @@
 """Checks that `SelectiveLoader` makes before training starts."""
 
+import math
 from typing import Any
 
 from selective_backprop._batches.losses import (
@@ -9,14 +10,14 @@ from selective_backprop._batches.losses import (
 )
 from selective_backprop._core.errors import ConfigurationError, LoaderError, warn
 from selective_backprop._distributed.group import Ranks
+from selective_backprop._pipeline.rows import Shape
 from selective_backprop._pipeline.source import Source
 from selective_backprop.strategies import Strategy
 
 
 def check_fit(strategy: Strategy, source: Source, losses: Any, outputs: Any) -> None:
     """Refuse a strategy that cannot work with this loader."""
-    needs, terms = strategy.needs, strategy.selector.terms
-    draws_early = not terms.keeps_everything and (needs is None or not needs.passes)
+    needs, draws_early = strategy.needs, _draws_early(strategy)
     by_index = needs is not None and (needs.indices or needs.remembers)
     if not source.indexed and (draws_early or by_index):
         why = "selects examples by index before they are loaded"
@@ -26,17 +27,42 @@ def check_fit(strategy: Strategy, source: Source, losses: Any, outputs: Any) -> 
             "or in_order=False). Use a strategy that scores examples as they come, such as "
             "sb.selective_backprop(rate=1/3), or give the loader a map-style data set."
         )
-    remembers = needs is not None and needs.remembers
-    regroups = draws_early or strategy.subset is not None or remembers
-    if regroups and source.own_batches:
-        warn(
-            f"{strategy.name} draws before loading and regroups the drawn examples into batches, "
-            f"which will mix the groups that your batch sampler makes ({source.kind})"
-        )
     if needs is not None and needs.outputs and find_outputs(losses, outputs) is None:
         raise ConfigurationError(
             f"{strategy.name} needs the model's outputs, but losses= gives only losses. Pass "
             "outputs=callable(model, batch) -> (outputs, targets)."
+        )
+
+
+def _draws_early(strategy: Strategy) -> bool:
+    """Return whether a strategy selects examples without scoring them after they are loaded."""
+    needs = strategy.needs
+    return not strategy.selector.terms.keeps_everything and (needs is None or not needs.passes)
+
+
+def warn_if_regrouped(strategy: Strategy, source: Source, shape: Shape) -> None:
+    """Warn if training batches join examples of several batches of the user's batch sampler."""
+    remembers = strategy.needs is not None and strategy.needs.remembers
+    early = _draws_early(strategy) or strategy.subset is not None or remembers
+    how, cure = "draws before loading and ", ""
+    if not early:
+        # Another sampler may yield single indices, of examples that are batches themselves.
+        if source.attribute != "batch_sampler" or (shape.unchanged and shape.keeps_everything):
+            return
+        how = ""
+        if shape.window is not None and shape.batch_size is not None:
+            # Whole windows, and whole batches where everything is kept, never join two groups.
+            whole = math.lcm(shape.window, shape.batch_size)
+            if source.batch_size is not None and source.batch_size % whole == 0:
+                return
+            cure = (
+                f". To keep groups apart, make them of {whole} examples, or of a multiple, and "
+                "give the batch sampler this number as its batch_size"
+            )
+    if source.own_batches:
+        warn(
+            f"{strategy.name} {how}regroups the drawn examples into batches, which will mix the "
+            f"groups that your batch sampler makes ({source.kind}){cure}"
         )
 
 

@@ -59,7 +59,8 @@ class Source:
     @property
     def own_batches(self) -> bool:
         """Whether a batch sampler other than torch's own decides which examples go together."""
-        return self.attribute is not None and type(self._indices) is not BatchSampler
+        package = type(self._indices).__module__.partition(".")[0]
+        return self.attribute is not None and package not in ("torch", "torchdata")
 
     @property
     def kind(self) -> str:
