@@ -190,6 +190,9 @@ def test_several_rewards_are_summed_or_compared_one_by_one(tmp_path):
     plain, fewer = (train(kind, tmp_path, **options) for kind in (PlainGRPO, FewerGRPO))
     torch.testing.assert_close(text.weights(fewer), text.weights(plain), rtol=0, atol=1e-6)
     assert fewer.rows == plain.rows == [4] * 4
+    options |= {"gradient_accumulation_steps": 1}  # of one prompt
+    plain, fewer = (train(kind, tmp_path, **options) for kind in (PlainGRPO, FewerGRPO))
+    torch.testing.assert_close(text.weights(fewer), text.weights(plain), rtol=0, atol=1e-6)
 
 
 def test_completions_that_nobody_scores_are_left_out(tmp_path):

@@ -273,7 +273,7 @@ class NonzeroRollouts:
             rewards = self._sum_rewards(self._rewards_kept())[:, None]
         columns = rewards.shape[1]
         by_group = rewards.view(-1, group, columns).transpose(1, 2).reshape(-1, group)
-        differs = informative(by_group).view(-1, columns * group).any(1)
+        differs = informative(by_group).any(1).view(-1, columns).any(1)
         within = torch.ones_like(differs)
         if self._pass_rate is not None:
             mean = self._sum_rewards(self._all_rewards).view(-1, group).nanmean(1)
