@@ -178,6 +178,23 @@ def test_too_few_candidates_for_a_window_are_warned_about_and_kept():
     assert [len(batch) for batch in numbers(door)] == [4]
 
 
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"leftovers": "drop"}, r"6 were dropped.*leftovers='carry' or a smaller batch size"),
+        (
+            {"nonfinite": "skip", "losses": lambda model, batch: torch.full((2,), torch.nan)},
+            "6 were skipped because their losses are not finite",
+        ),
+    ],
+    ids=["dropped", "skipped"],
+)
+def test_an_epoch_without_a_batch_is_explained_by_what_became_of_its_examples(options, reason):
+    door = select(DataLoader(Numbered(6), 2), selective(), batch_size=4, **options)
+    with pytest.warns(sb.SelectionWarning, match=reason):
+        assert list(door) == []
+
+
 def test_it_has_what_frameworks_look_for_and_is_no_data_loader():
     loader = DataLoader(Numbered(16), 4, shuffle=True)
     strategy = selective()

@@ -666,15 +666,20 @@ class SelectiveLoader:
         after, candidates_seen = self.stats, self._state.candidates_seen
         if not candidates_seen and not self._parts.cut:
             raise LoaderError("the wrapped data loader yielded nothing in this epoch")
-        ties = (
+        why = {
             f" {after.ties:.0%} of the recent scores are ties: equal scores never rank above one "
-            "another."
-        )
-        smaller = " If this happens in every epoch, use a smaller batch size."
+            "another.": after.ties,
+            f" So far, {after.nonfinite} were skipped because their losses are not finite.": (
+                after.nonfinite
+            ),
+            f" So far, {after.dropped} were dropped because they did not fill a batch: use "
+            "leftovers='carry' or a smaller batch size.": after.dropped,
+            " If this happens in every epoch, use a smaller batch size.": after.waiting,
+        }
         warn(
             f"epoch {after.epoch + 1} yielded no training batch: it had {candidates_seen} "
             f"candidates, and {after.waiting} examples wait until they fill a batch."
-            f"{ties if after.ties else ''}{smaller if after.waiting else ''}"
+            f"{''.join(reason for reason, applies in why.items() if applies)}"
         )
 
     def state_dict(self) -> dict[str, Any]:
