@@ -119,8 +119,8 @@ class TrainerSelection:
         classes = isinstance(losses, ModelLosses) and losses.target is Target.CLASSES
         if strategy.needs is not None and strategy.needs.outputs and not classes:
             raise ConfigurationError(
-                f"{strategy.name} scores by one prediction for each example, but it gets only "
-                f"losses, of {'losses=' if self._given else type(trainer.model).__name__}. Score "
+                f"{strategy.name} scores by one prediction for each example, but "
+                f"{'losses=' if self._given else type(trainer.model).__name__} gives none. Score "
                 "by losses, with measure='loss'."
             )
         batch = collate_two(plain)
