@@ -42,6 +42,27 @@ def warn_if_regrouped():
     loader = DataLoader(DATA, batch_sampler=Grouped(RandomSampler(DATA), 8, False))
     sb.SelectiveLoader(loader, MODEL, LOSS, sb.random_backprop(1 / 2))  # here
 
+def check_layout():
+    class Noted(torch.Tensor):
+        pass
+    def collate(examples):
+        inputs, labels = torch.utils.data.default_collate(examples)
+        inputs = inputs.as_subclass(Noted)
+        inputs.source = "a file"
+        return inputs, labels
+    loader = sb.SelectiveLoader(
+        DataLoader(DATA, 8, collate_fn=collate), MODEL, LOSS, sb.selective_backprop(1 / 2),
+        quiet=True,
+    )
+    for batch in loader:  # here
+        pass
+
+def warn_of_axes():
+    square = torch.randn(8, 8), torch.arange(8) % 2
+    strategy = sb.selective_backprop(1 / 2, warmup_epochs=0)
+    step = sb.SelectiveStep(nn.Linear(8, 2), LOSS, strategy)
+    step(square)  # here
+
 def warn_of_loss():
     smooth = nn.CrossEntropyLoss(label_smoothing=0.1)
     loader = sb.SelectiveLoader(DataLoader(DATA, 8), MODEL, smooth, sb.auto(), with_selection=True)
