@@ -21,6 +21,7 @@ from selective_backprop_lab.analysis.estimates import Estimate
 from selective_backprop_lab.analysis.facts import listed, origins, seeds_of
 from selective_backprop_lab.analysis.tables import percent
 from selective_backprop_lab.data.datasets import LabData
+from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.frame import machine_of
 from selective_backprop_lab.report.panels import FAINT, SETTINGS, draw_curve, label_ends
 from selective_backprop_lab.report.styles import Style
@@ -79,10 +80,12 @@ def save(drawing: Drawing, path: Path, *, svg: bool = True) -> None:
     with matplotlib.rc_context(SETTINGS):
         # Their own canvases draw once; `savefig` draws a second time to lay out alone.
         drawing.set_dpi(150)
-        FigureCanvasAgg(drawing).print_png(path.with_suffix(".png"))
+        with replacing(path.with_suffix(".png")) as file:
+            FigureCanvasAgg(drawing).print_png(file)
         if svg:
             drawing.set_layout_engine("none")  # what was laid out stays where it is
-            FigureCanvasSVG(drawing).print_svg(path.with_suffix(".svg"), metadata={"Date": None})
+            with replacing(path.with_suffix(".svg")) as file:
+                FigureCanvasSVG(drawing).print_svg(file, metadata={"Date": None})
 
 
 def entitled(panel: Axes, title: str) -> None:

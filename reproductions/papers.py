@@ -27,6 +27,7 @@ from selective_backprop_lab.analysis.facts import seeds_of
 from selective_backprop_lab.analysis.queries import counted
 from selective_backprop_lab.analysis.tables import Column, Table, escaped
 from selective_backprop_lab.analysis.verdict import CLAIMS, Verdict, tally
+from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.frame import frame_of
 from selective_backprop_lab.records.schema import read_run, read_runs
 from selective_backprop_lab.runner.progress import spell
@@ -224,8 +225,9 @@ def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) ->
         pictured = drawing is not None
         drawn[figure.name] = section(figure, evidence, tables, judged, pictured=pictured)
         text = "\n".join(table.to_text() for table in tables)
-        (order.out / f"{figure.name}.txt").write_text(text, encoding="utf-8")
-        (order.out / f"{figure.name}.md").write_text(drawn[figure.name], encoding="utf-8")
+        for kind, content in (("txt", text), ("md", drawn[figure.name])):
+            with replacing(order.out / f"{figure.name}.{kind}") as file:
+                file.write(content.encode())
         console.print(f"{name}: {tally(finding for _, finding in judged) or 'no claim'}")
         for picture in (order.out / f"{figure.name}.{kind}" for kind in ("png", "svg")):
             picture.unlink(missing_ok=True)
@@ -364,7 +366,8 @@ def write_index(folder: Path, order: Collection[str], drawn: Mapping[str, str]) 
     head = ("item", *(Column(name, left=True) for name in columns))
     rows.append(("all", "", "", _sum(row[3] for row in rows), ""))
     overview = Table(head, rows).to_markdown()
-    page.write_text(f"{_HEAD}{_START}\n\n{overview}\n{text}", encoding="utf-8")
+    with replacing(page) as file:
+        file.write(f"{_HEAD}{_START}\n\n{overview}\n{text}".encode())
     return page
 
 

@@ -11,6 +11,7 @@ from reproductions.auto.protocol import Stage, Workload
 from reproductions.auto.results import RUNS, find_rates, read_finished, read_results
 from reproductions.training import Order, absent_data, train_missing
 from selective_backprop_lab.names import find_name
+from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.training.run_config import RunConfig
 
 
@@ -49,7 +50,8 @@ def run_study(
     text = f"# {stage.title}\n\n{HOW}\n\n{compose(results)}"
     if any(each.workload.adds for each in shown):
         text += f"\n{adds_up(shown).to_markdown()}"
-    page.write_text(text, encoding="utf-8")
+    with replacing(page) as file:
+        file.write(text.encode())
     console.print(counts(shown))
     console.print(f"Open {page}", soft_wrap=True)
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, fields
 from pathlib import Path
 from typing import Any, final
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError, DataError
+from selective_backprop._core.files import replacing
 from selective_backprop._core.options import check_number, check_whole, settle
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import Int, Num
@@ -111,17 +111,8 @@ class Subset:
         path.parent.mkdir(parents=True, exist_ok=True)
         parts = {each.name: getattr(self, each.name) for each in fields(self)}
         content = {"kind": KIND, "version": VERSION, **parts}
-        # Processes that save at the same time must not write into each other's file.
-        fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
-        try:
-            with fresh.open("wb") as file:
-                torch.save(content, file)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(path)
-        finally:
-            with suppress(OSError):
-                fresh.unlink(missing_ok=True)
+        with replacing(path) as file:
+            torch.save(content, file)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Subset":

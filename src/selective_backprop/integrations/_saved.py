@@ -1,6 +1,5 @@
 """Save and load what adapters add to a framework's checkpoint."""
 
-import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 from selective_backprop._batches.serialization import unpack_batch
 from selective_backprop._batches.structure import move_batch
 from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.files import replacing
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._sampling.draws import Selection
 
@@ -26,9 +26,8 @@ def rank_file(folder: str | Path, name: str, rank: int, ranks: int) -> Path:
 def save_state(state: dict[str, Any], path: Path) -> None:
     """Write a state atomically: a file is never left half written."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".part")
-    torch.save(state, beside)
-    os.replace(beside, path)
+    with replacing(path) as file:
+        torch.save(state, file)
 
 
 def load_state(path: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from selective_backprop_lab.bench.harness import Findings, Row
 from selective_backprop_lab.bench.tables import describe
+from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.report.panels import FULL, INK, SETTINGS, entitle
 from selective_backprop_lab.report.styles import PHASE_COLOURS, PHASES
 
@@ -27,7 +28,8 @@ def draw_bench(findings: Findings, path: Path) -> None:
         _draw_step(right, findings)
         caption = "\n".join(textwrap.wrap(next(describe(findings)), 130))
         figure.supxlabel(caption, fontsize=7.5, x=0.01, ha="left")
-        figure.savefig(path, dpi=160)
+        with replacing(path) as file:
+            figure.savefig(file, format=path.suffix[1:], dpi=160)
 
 
 def _draw_strategies(axes: Axes, findings: Findings) -> None:

@@ -9,7 +9,7 @@ import typer
 import selective_backprop as sb
 from selective_backprop_lab.cli.command_line import console, errors, folder_of
 from selective_backprop_lab.cli.options import option
-from selective_backprop_lab.data.folders import make_folder, writing_out
+from selective_backprop_lab.data.folders import inside, make_folder, writing_out
 
 _PRINTED = 10
 _LIKELY = (  # the kinds of `Suspects.likely`
@@ -74,7 +74,7 @@ def audit(
             "--against-noise: no label of these runs was flipped on purpose, so it is not known "
             "which are wrong. Make a run with --noise 0.2, or leave the option out"
         )
-    folder = out or folder_of(runs[0]) / "audit"
+    folder = out or inside(folder_of(runs[0]), "audit")
     make_folder(folder)
     for problem in found.problems:
         errors.print(f"warning: {problem}")

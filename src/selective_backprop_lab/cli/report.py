@@ -8,6 +8,7 @@ import typer
 
 from selective_backprop_lab.cli.command_line import console, errors, folder_of
 from selective_backprop_lab.data.folders import make_folder, writing_out
+from selective_backprop_lab.records.files import replacing
 
 
 def report(
@@ -66,9 +67,8 @@ def show(found: Any, out: Path, problems: Sequence[str] = ()) -> list[str]:
     console.print(table)
     with writing_out(out):
         if not alone:
-            (out / "table.md").write_text(
-                f"{escaped(text)}\n\n{table.to_markdown()}", encoding="utf-8"
-            )
+            with replacing(out / "table.md") as file:
+                file.write(f"{escaped(text)}\n\n{table.to_markdown()}".encode())
             draw_comparison(comparison, out / "comparison.png", axis=axis)
         write_report(comparison, page, histories=histories, problems=problems, axis=axis)
     beside = "." if alone else "; table.md and comparison.png are in the same folder."

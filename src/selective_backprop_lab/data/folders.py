@@ -51,6 +51,16 @@ def find_file(folder: Path, *names: str) -> Path:
     )
 
 
+def inside(folder: Path, name: str) -> Path:
+    """Return the path of a folder in a folder that may be somebody else's, or refuse a link."""
+    found = folder / name
+    if found.is_symlink():
+        raise sb.ConfigurationError(
+            f"{found} is a link, so nothing is written there; name another folder with --out"
+        )
+    return found
+
+
 @contextmanager
 def writing_out(out: Path, option: str = "--out") -> Generator[None]:
     """Turn a write error in the body into a `ConfigurationError` that names the option."""

@@ -144,7 +144,7 @@ def read_examples(record: str | Path) -> ExampleHistory | None:
         RecordError: if the file is damaged, or of another version.
     """
     path = examples_path(record)
-    if not path.exists():
+    if not path.is_file():
         return None
     try:
         # NumPy does not close a file that it cannot read.

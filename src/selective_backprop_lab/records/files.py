@@ -1,38 +1,5 @@
-"""Write files that stay whole in a crash or a power cut."""
+"""How the lab writes files."""
 
-import os
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
-from io import BufferedWriter
-from pathlib import Path
+from selective_backprop._core.files import replacing
 
-
-@contextmanager
-def replacing(path: Path, *, before: Path | None = None) -> Generator[BufferedWriter]:
-    """Write a temporary file in the body, then move it to its path, whole or not at all.
-
-    Args:
-        path: the final path of the file.
-        before: where an earlier file at `path` is moved to; None deletes it.
-    """
-    # Processes that write the same file at the same time must not share a temporary file.
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        with fresh.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        if before is not None and path.exists():
-            path.replace(before)
-        fresh.replace(path)
-    finally:
-        with suppress(OSError):
-            fresh.unlink(missing_ok=True)
-    # A new name survives a power cut only after its folder is synced. Some systems cannot open a
-    # folder; there the sync of the file must suffice.
-    with suppress(OSError):
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+__all__ = ["replacing"]

@@ -30,10 +30,9 @@ def packed(folder: Path) -> Mapping[str, bytes]:
         RecordError: if the pack cannot be read.
     """
     path = folder / PACK
-    try:
-        state = path.stat()
-    except OSError:
+    if not path.is_file():
         return {}
+    state = path.stat()
     return _remembered(path, state.st_mtime_ns, state.st_size)
 
 
@@ -87,11 +86,12 @@ def unpack_into(folder: Path, source: Path) -> list[Path]:
     """
     records = _split(source)
     folder.mkdir(parents=True, exist_ok=True)
-    there = [name for name in records if (folder / name).exists()]
+    there = [name for name in records if os.path.lexists(folder / name)]
     if there:
         raise sb.RecordError(f"{folder / there[0]} exists already; name another folder")
     for name, content in records.items():
-        (folder / name).write_bytes(content)
+        with replacing(folder / name) as file:
+            file.write(content)
     return [folder / name for name in sorted(records)]
 
 

@@ -15,7 +15,9 @@ from PIL import Image
 import selective_backprop as sb
 from selective_backprop_lab.analysis.loading import read_histories, read_same_data
 from selective_backprop_lab.analysis.tables import Column, Table
+from selective_backprop_lab.data.folders import inside
 from selective_backprop_lab.records.example_history import ExampleHistory
+from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.frame import each_run
 
 _MEASURES = ("precision", "recall")
@@ -204,9 +206,10 @@ def write_list(found: Audit, folder: Path, count: int) -> list[Path]:
     }
     names = {index: f"suspects/{index:06}.png" for index in listed.tolist() if index in pictures}
     if names:
-        (folder / "suspects").mkdir(exist_ok=True)
+        inside(folder, "suspects").mkdir(exist_ok=True)
     for index, name in names.items():
-        Image.fromarray(np.squeeze(pictures[index])).save(folder / name)
+        with replacing(folder / name) as file:
+            Image.fromarray(np.squeeze(pictures[index])).save(file, "PNG")
     times = sum(each.selected[listed].astype(np.int64) for each in found.histories)
     extra: dict[str, Sequence[object]] = {
         "mean_loss": [f"{each:.4f}" for each in found.mean("loss_mean")[listed]],
@@ -222,5 +225,6 @@ def write_list(found: Audit, folder: Path, count: int) -> list[Path]:
     if not items:
         return [table]
     text = _PAGE.render(items=items, examples=suspects.examples, listed=len(listed))
-    page.write_text(text, encoding="utf-8")
+    with replacing(page) as file:
+        file.write(text.encode())
     return [table, page]

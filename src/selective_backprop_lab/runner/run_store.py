@@ -44,7 +44,7 @@ class RunStore:
         if plan is None:
             return None
         path = self.path(plan).with_suffix(".weights")
-        if not path.exists():
+        if not path.is_file():
             before, after = self.data(plan), self.data(config)
             if before.train_inputs.shape[1:] != after.train_inputs.shape[1:]:
                 raise sb.ConfigurationError(

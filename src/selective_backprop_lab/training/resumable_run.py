@@ -224,7 +224,7 @@ class Checkpoints:
             (self.path, "the one before it is used, if there is one"),
             (self.before, "the run starts again"),
         ):
-            if not path.exists():
+            if not path.is_file():
                 continue
             try:
                 identity, state = _read(path)

@@ -1,6 +1,5 @@
 """Export what is known about each example as a table with cleanlab's columns, CSV or Parquet."""
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -8,10 +7,11 @@ import numpy as np
 from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.files import replacing
 from selective_backprop._memory.ledger import Ledger
 from selective_backprop.guide._audit.audit import audit
 from selective_backprop.guide._audit.label_doubts import Doubts
-from selective_backprop.guide._audit.ranked_examples import Suspects
+from selective_backprop.guide._audit.ranked_examples import Suspects, write_columns
 
 Table = Mapping[str, np.ndarray | Sequence[object]]
 
@@ -92,15 +92,13 @@ def write_table(table: Table, path: str | Path) -> None:
     if len(set(lengths.values())) > 1:
         raise ConfigurationError(f"all columns need the same length, but these have {lengths}")
     if path.suffix == ".csv":
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(table)
-            writer.writerows(zip(*map(_cells, table.values()), strict=True))
+        write_columns({name: _cells(column) for name, column in table.items()}, path)
     elif path.suffix == ".parquet":
         try:
             import pandas as pd
 
-            pd.DataFrame(dict(table)).to_parquet(path, engine="pyarrow", index=False)
+            with replacing(path) as file:
+                pd.DataFrame(dict(table)).to_parquet(file, engine="pyarrow", index=False)
         except ImportError as error:
             raise ConfigurationError(
                 f"{path} needs pandas and pyarrow ({error}): pip install pandas pyarrow, or write "

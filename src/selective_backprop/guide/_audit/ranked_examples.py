@@ -1,6 +1,7 @@
 """Training examples that look mislabelled, the most suspicious first."""
 
 import csv
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 
 from selective_backprop._core.errors import ConfigurationError
+from selective_backprop._core.files import replacing
 from selective_backprop._core.options import check_number, check_whole
 from selective_backprop._core.types import Bool, Float, Float64, Int, Int64
 from selective_backprop._sampling.subset import Subset
@@ -16,6 +18,16 @@ from selective_backprop._sampling.subset import Subset
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 SHOWN = 10  # suspects whose indices `print` shows
 RARE = 0.5  # of the mean number of examples per class; a class with fewer is rare
+
+
+def write_columns(columns: Mapping[str, Sequence[object]], path: Path) -> None:
+    """Write columns by name as CSV."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    with replacing(path) as file:
+        file.write(text.getvalue().encode())
 
 
 @dataclass(frozen=True)
@@ -283,10 +295,7 @@ class Suspects:
         if self.labels is not None:
             columns["likely"] = self.likely(count)
         columns |= dict(extra or {})
-        with Path(path).open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(columns)
-            writer.writerows(zip(*columns.values(), strict=True))
+        write_columns(columns, Path(path))
 
     def _count(self, share: float) -> int:
         share = check_number("share", share, "0.05 is a twentieth", most=1)

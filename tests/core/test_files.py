@@ -1,0 +1,74 @@
+import os
+from multiprocessing import get_context
+
+import pytest
+
+from selective_backprop._core.files import replacing
+
+
+def _write_and_go(path, text):
+    with replacing(path) as file:
+        file.write(text)
+
+
+def test_a_process_that_writes_a_file_while_another_does_leaves_both_whole(tmp_path):
+    path = tmp_path / "figure.png"
+    with replacing(path) as file:
+        file.write(b"this process's, ")
+        other = get_context("spawn").Process(target=_write_and_go, args=(path, b"the other's"))
+        other.start()
+        other.join()
+        assert (other.exitcode, path.read_bytes()) == (0, b"the other's")
+        file.write(b"all of it")
+    assert path.read_bytes() == b"this process's, all of it"
+    assert os.listdir(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_a_file_that_is_not_written_to_its_end_leaves_the_old_one_and_nothing_else(tmp_path, error):
+    path = tmp_path / "figure.png"
+    path.write_bytes(b"old")
+    with pytest.raises(error), replacing(path):
+        raise error
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize("leads", ["to a file", "to a folder", "nowhere"])
+def test_a_link_in_a_file_s_place_is_replaced_and_what_it_leads_to_is_left_alone(tmp_path, leads):
+    outside = tmp_path / "outside"
+    if leads == "to a file":
+        outside.write_bytes(b"precious")
+    elif leads == "to a folder":
+        outside.mkdir()
+    path = tmp_path / "runs" / "table.md"
+    path.parent.mkdir()
+    path.symlink_to(outside)
+    _write_and_go(path, b"fresh")
+    assert (path.is_symlink(), path.read_bytes()) == (False, b"fresh")
+    assert outside.exists() == (leads != "nowhere")
+    assert not outside.is_file() or outside.read_bytes() == b"precious"
+
+
+def test_links_under_all_names_of_processes_catch_no_temporary_file(tmp_path):
+    outside, path = tmp_path / "outside", tmp_path / "runs" / "table.md"
+    path.parent.mkdir()
+    for process in (1, os.getpid(), os.getppid()):
+        path.with_name(f"{path.name}.{process}.new").symlink_to(outside)
+    _write_and_go(path, b"fresh")
+    assert (path.read_bytes(), outside.exists()) == (b"fresh", False)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_named_pipe_in_a_file_s_place_is_replaced_and_not_waited_for(tmp_path):
+    path = tmp_path / "table.md"
+    os.mkfifo(path)
+    _write_and_go(path, b"fresh")
+    assert (path.is_file(), path.read_bytes()) == (True, b"fresh")
+
+
+def test_a_folder_that_you_name_may_be_a_link(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "runs").symlink_to(tmp_path / "disk")
+    _write_and_go(tmp_path / "runs" / "table.md", b"fresh")
+    assert (tmp_path / "disk" / "table.md").read_bytes() == b"fresh"
