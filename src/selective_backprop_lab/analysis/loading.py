@@ -11,7 +11,7 @@ from selective_backprop_lab.analysis.comparison import DATA, comparable, largest
 from selective_backprop_lab.records.example_history import SUFFIX as EXAMPLES
 from selective_backprop_lab.records.example_history import ExampleHistory, read_examples
 from selective_backprop_lab.records.frame import each_run, frame_of, runs_of
-from selective_backprop_lab.records.lines import SUFFIX
+from selective_backprop_lab.records.lines import SUFFIX, printable
 from selective_backprop_lab.records.schema import is_recorded, read_run, record_paths
 
 _UNSHOWN = "The page does not show the examples of this run."
@@ -54,7 +54,7 @@ def read_histories(
         try:
             history = read_examples(path)
         except sb.RecordError as error:
-            problems.append(f"{error} {_UNSHOWN}")
+            problems.append(printable(f"{error} {_UNSHOWN}"))
         else:
             if history is not None:
                 found[path] = history
@@ -82,10 +82,11 @@ def _read(places: Sequence[str | Path]) -> tuple[pd.DataFrame, list[str]]:
         for file in sorted(folder.glob(f"*{EXAMPLES}")):
             record = file.with_name(file.name.removesuffix(EXAMPLES) + SUFFIX)
             if not is_recorded(record):
-                problems.append(
+                missing = (
                     f"{file}: its record {record.name} is missing, which says what data these are, "
                     "so the file is left out. Put the record back beside it."
                 )
+                problems.append(printable(missing))
     if not found:
         wrong = "".join(f"\n  {problem}" for problem in problems)
         raise sb.RecordError(

@@ -11,19 +11,29 @@ from typing import Any
 import torch
 import typer
 from rich.console import Console
+from rich.text import Text
 from typer.core import TyperGroup
 
 import selective_backprop as sb
 from selective_backprop_lab.data.folders import make_folder, writing_out
 from selective_backprop_lab.import_path import is_import_path
 from selective_backprop_lab.nets.models import model_name
+from selective_backprop_lab.records.lines import printable
 from selective_backprop_lab.records.provenance import write_record
 from selective_backprop_lab.records.schema import utc_now
 from selective_backprop_lab.training.stopping import sigterm_leaves
 
+
+class _Screen(Console):
+    """A console that prints no control characters of names and messages, except line breaks."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str("\n".join(map(printable, text.split("\n"))), **options)
+
+
 # Folders may be named "[a]" or ":b:"; by default Rich takes these for a style and an emoji.
-console = Console(markup=False, emoji=False, highlight=False)
-errors = Console(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
+console = _Screen(markup=False, emoji=False, highlight=False)
+errors = _Screen(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
 KEPT = "what was recorded is kept. To continue, run compare or reproduce again, or train --resume"
 

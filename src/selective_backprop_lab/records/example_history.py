@@ -19,6 +19,7 @@ import numpy as np
 
 import selective_backprop as sb
 from selective_backprop_lab.records.files import replacing
+from selective_backprop_lab.records.lines import printable
 from selective_backprop_lab.shapes import Int64
 
 VERSION = 1
@@ -159,7 +160,9 @@ def read_examples(record: str | Path) -> ExampleHistory | None:
         version = found.pop("version").item()
         if version == VERSION:
             found["passes"] = float(found["passes"].item())
-            found["class_name"] = tuple(map(str, found["class_name"].tolist()))
+            found["class_name"] = tuple(
+                printable(str(name)) for name in found["class_name"].tolist()
+            )
             return ExampleHistory(**found)
     except Exception as error:  # damaged bytes may make the reader raise anything
         raise sb.RecordError(f"{path}: damaged, or no file of examples ({error}).") from error

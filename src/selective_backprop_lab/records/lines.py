@@ -14,8 +14,9 @@ from typing import Any, TypedDict
 import selective_backprop as sb
 
 SUFFIX = ".jsonl"
-# Only lines that match need to be revived: they hold non-finite numbers or characters beyond ASCII.
-_SPELLED = re.compile(rb'"(NaN|-?Infinity)"|\\ud|[^\x00-\x7f]', re.IGNORECASE)
+# Only lines that match need to be revived: they hold non-finite numbers, or perhaps a text that is
+# not printable.
+_SPELLED = re.compile(rb'"(NaN|-?Infinity)"|[\\\x7f-\xff]')
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -45,7 +46,7 @@ def encode(entry: Mapping[str, Any], *, sort: bool = False) -> bytes:
 
 
 def decode(line: bytes) -> dict[str, Any]:
-    """Return the mapping that a line holds.
+    """Return the mapping that a line holds; its texts are `printable`.
 
     Raises:
         ValueError: if the line is not strict JSON in UTF-8, or holds something else.
@@ -61,6 +62,14 @@ def decode(line: bytes) -> dict[str, Any]:
     if not isinstance(entry, dict):
         raise ValueError(f"a {type(entry).__name__} where an object is expected")
     return _revive(entry) if _SPELLED.search(line) else entry
+
+
+def printable(text: str) -> str:
+    """Return a text of a file as one line that cannot control a terminal or turn a line around.
+
+    Line breaks and tabs become blanks; what else cannot be printed or encoded becomes "?".
+    """
+    return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
 
 
 def record_name(identity: Mapping[str, Any]) -> str:
@@ -91,12 +100,7 @@ def _plain(value: Any) -> Any:
 def _revive(value: Any) -> Any:
     """Turn the strings that `_plain` wrote for non-finite numbers back into numbers."""
     if isinstance(value, dict):
-        return {_drawable(key): _revive(entry) for key, entry in value.items()}
+        return {printable(key): _revive(entry) for key, entry in value.items()}
     if isinstance(value, list):
         return [_revive(entry) for entry in value]
-    return _NON_FINITE.get(value, _drawable(value)) if isinstance(value, str) else value
-
-
-def _drawable(text: str) -> str:
-    """Return a text with "?" for characters that cannot be encoded, as command lines may hold."""
-    return text if text.isascii() else text.encode(errors="replace").decode()
+    return _NON_FINITE.get(value, printable(value)) if isinstance(value, str) else value

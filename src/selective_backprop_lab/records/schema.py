@@ -24,7 +24,7 @@ from typing import Annotated, Any, TypedDict
 
 import selective_backprop as sb
 from selective_backprop_lab.records.fields import read_value
-from selective_backprop_lab.records.lines import SUFFIX, Identity, decode, record_name
+from selective_backprop_lab.records.lines import SUFFIX, Identity, decode, printable, record_name
 from selective_backprop_lab.records.pack import locked, pack, packed
 from selective_backprop_lab.records.provenance import Hardware, provenance
 
@@ -197,6 +197,12 @@ def read_run(path: str | Path) -> Run:
             holds an invalid line. A last line that was cut off is ignored.
     """
     path = Path(path)
+    if (shown := printable(path.name)) != path.name:
+        raise sb.RecordError(
+            f"{path.with_name(shown)}: its name holds control characters; rename the file."
+        )
+    if path.exists() and not path.is_file():  # a named pipe would never end
+        raise sb.RecordError(f"{path}: cannot be read (not a file).")
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:

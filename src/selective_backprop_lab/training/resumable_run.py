@@ -19,7 +19,7 @@ import selective_backprop as sb
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.records.example_history import write_examples
 from selective_backprop_lab.records.files import replacing
-from selective_backprop_lab.records.lines import decode, encode
+from selective_backprop_lab.records.lines import decode, encode, printable
 from selective_backprop_lab.records.provenance import versions
 from selective_backprop_lab.records.schema import Point, record_path
 from selective_backprop_lab.records.writer import RunWriter, is_finished
@@ -255,7 +255,7 @@ class Checkpoints:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, sb.SelectionWarning, stacklevel=3)
+    warnings.warn(printable(message), sb.SelectionWarning, stacklevel=3)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

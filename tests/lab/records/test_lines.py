@@ -1,5 +1,6 @@
 import json
 import math
+import unicodedata
 
 import numpy as np
 import pytest
@@ -11,23 +12,54 @@ import selective_backprop as sb
 from selective_backprop_lab.records.lines import decode, encode
 
 SPELT = {"NaN", "Infinity", "-Infinity"}
+TEXTS = st.text(st.characters(exclude_categories=["C", "Z"], include_characters=" "))
 VALUES = st.recursive(
     st.none()
     | st.booleans()
     | st.integers()
     | st.floats()
-    | st.text().filter(lambda s: s not in SPELT),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    | TEXTS.filter(lambda s: s not in SPELT),
+    lambda inner: st.lists(inner) | st.dictionaries(TEXTS, inner),
     max_leaves=4,
 )
 
 
-@given(st.dictionaries(st.text(), VALUES))
+@given(st.dictionaries(TEXTS, VALUES))
 def test_whatever_is_written_is_one_line_of_strict_json_and_read_back(entry):
     line = encode(entry)
     assert line.index(b"\n") == len(line) - 1
     json.loads(line, parse_constant=pytest.fail)
     assert repr(decode(line)) == repr(entry)
+
+
+@given(st.text(st.characters(codec=None)))
+def test_no_text_is_read_with_characters_that_move_a_cursor_or_turn_lines_around(text):
+    for line in (
+        encode({text: [text]}),
+        json.dumps({text: [text]}, ensure_ascii=False).encode(errors="surrogatepass"),
+    ):
+        try:
+            ((key, (value,)),) = decode(line).items()
+        except ValueError:
+            continue  # raw control characters and surrogates are no strict JSON
+        assert len(key) == len(text)
+        assert all(unicodedata.category(each)[0] not in "CZ" or each == " " for each in key)
+        assert value == key or text in SPELT
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("linear\ntouch OWNED #", "linear touch OWNED #"),
+        ("\x1b[31mred\x1b[0m", "?[31mred?[0m"),
+        ("abc\u202egpj.exe", "abc?gpj.exe"),
+        ("a\u2028b\u00a0c\td", "a b c d"),
+        ("café – 犬 ± β", "café – 犬 ± β"),
+        ("C:\\new", "C:\\new"),
+    ],
+)
+def test_line_breaks_are_read_as_blanks_and_other_control_characters_as_marks(text, read):
+    assert decode(encode({"a": text})) == {"a": read}
 
 
 def test_numbers_of_numpy_and_torch_are_numbers():

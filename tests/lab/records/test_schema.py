@@ -1,3 +1,4 @@
+import os
 from dataclasses import MISSING, asdict, fields, replace
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 
 import selective_backprop as sb
 from selective_backprop_lab.records.lines import decode, encode
+from selective_backprop_lab.records.pack import PACK
 from selective_backprop_lab.records.schema import (
     SCHEMA,
     Header,
@@ -28,9 +30,9 @@ NUMBERS_AS_TEXT = {"NaN", "Infinity", "-Infinity"}
 POINTS = st.fixed_dictionaries(
     {field.name: KINDS[field.type] for field in fields(Point) if field.name != "phases"}
     | {
-        "phases": st.dictionaries(st.text(), st.floats()).filter(
-            lambda phases: not NUMBERS_AS_TEXT & set(phases)
-        )
+        "phases": st.dictionaries(
+            st.text(st.characters(exclude_categories=["C", "Z"])), st.floats()
+        ).filter(lambda phases: not NUMBERS_AS_TEXT & set(phases))
     }
 )
 
@@ -228,6 +230,23 @@ def test_a_missing_record_or_folder_is_refused_by_name(tmp_path):
         read_run(tmp_path / "nowhere.jsonl")
     with pytest.raises(sb.RecordError, match="nowhere: no such folder"):
         read_runs(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["a\x1b[31m.jsonl", "a\n.jsonl", "a\u202e.jsonl"])
+def test_a_file_whose_name_holds_control_characters_is_refused_without_them(write, name):
+    with pytest.raises(sb.RecordError, match="control characters") as raised:
+        read_run(write(*lines_of(), name=name))
+    assert str(raised.value).isprintable()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_named_pipe_is_no_record_and_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "a.jsonl")
+    with pytest.raises(sb.RecordError, match=r"a\.jsonl: .*not a file"):
+        read_runs(tmp_path)
+    os.mkfifo(tmp_path / PACK)
+    (tmp_path / "a.jsonl").unlink()
+    assert read_runs(tmp_path) == []
 
 
 def test_a_folder_gives_its_records_in_order_of_name_and_nothing_else(write, tmp_path):
