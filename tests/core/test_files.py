@@ -1,5 +1,7 @@
 import os
+import re
 from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +34,25 @@ def test_a_file_that_is_not_written_to_its_end_leaves_the_old_one_and_nothing_el
         raise error
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == [path.name]
+
+
+# Opens a file to write it, or gives a library the path of one.
+WRITES = re.compile(
+    r"""\.write_(text|bytes)\(|open\([^()]*["'][wxa]b?["']|to_(csv|parquet)\((?!file)"""
+    r"""|(?<!Subset)\.(savefig|print_\w+|save)\((\w+, )?(path|out|beside|folder)\b"""
+)
+
+
+def test_all_files_are_written_by_one_function():
+    root = Path(__file__).parents[2]
+    found = [
+        f"{path.relative_to(root)}: {line.strip()}"
+        for folder in ("src", "reproductions")
+        for path in sorted((root / folder).rglob("*.py"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if WRITES.search(line)
+    ]
+    assert found == ['src/selective_backprop/_core/files.py: with fresh.open("xb") as file:']
 
 
 @pytest.mark.parametrize("leads", ["to a file", "to a folder", "nowhere"])
