@@ -91,6 +91,32 @@ def test_what_is_written_as_csv_is_read_again(doubts, tmp_path):
     assert [row["is_label_issue"] for row in rows] == ["False"] * 5
 
 
+FORMULAS = ["=1+2", "+3 4", "-x", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1", Path("-x")]
+PLAIN = ["a=1", "'=1", "", "-0.5", "+1e-3", "-inf", -2, -0.25, True, None]
+
+
+@pytest.mark.parametrize("given", [FORMULAS, PLAIN])
+def test_no_text_begins_as_a_formula_for_a_spreadsheet_and_numbers_stay_numbers(tmp_path, given):
+    cells = [str(each) for each in given]
+    expected = [f"'{cell}" for cell in cells] if given is FORMULAS else cells
+    sb.guide.write_table({"=name": cells, "-2": range(len(cells))}, tmp_path / "all.csv")
+    rows = read(tmp_path / "all.csv")
+    assert list(rows[0]) == ["'=name", "-2"]
+    assert [row["'=name"] for row in rows] == expected
+    suspects = sb.guide.audit(np.linspace(1.0, 2.0, len(given)))
+    suspects.write_csv(tmp_path / "suspects.csv", extra={"@more": given})
+    expected = [cell.replace("None", "") for cell in expected]
+    assert [row["'@more"] for row in read(tmp_path / "suspects.csv")] == expected
+
+
+def test_names_of_classes_are_no_formulas(doubts, tmp_path):
+    suspects = sb.guide.audit(doubts)
+    suspects.write_csv(tmp_path / "suspects.csv", class_names=["=1", "@2", "-3"])
+    rows = read(tmp_path / "suspects.csv")
+    assert {row["label"] for row in rows} == {"'=1", "'@2"}
+    assert all(float(row["suspicion"]) for row in rows)
+
+
 def test_parquet_keeps_types_and_values(doubts, tmp_path):
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")

@@ -82,6 +82,7 @@ def write_table(table: Table, path: str | Path) -> None:
     Args:
         table: columns by name, as `example_table` returns them; you may add your own.
         path: path of the file. A `.csv` file has floats of seven digits, and empty cells for NaN.
+            Texts that look like formulas get an apostrophe in front, as in `Suspects.write_csv`.
             A `.parquet` file keeps the columns' types; writing it needs pandas and pyarrow.
 
     Raises:

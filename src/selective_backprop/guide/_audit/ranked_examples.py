@@ -17,17 +17,28 @@ from selective_backprop._sampling.subset import Subset
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 SHOWN = 10  # suspects whose indices `print` shows
+FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # a spreadsheet computes what begins with one of these
 RARE = 0.5  # of the mean number of examples per class; a class with fewer is rare
 
 
 def write_columns(columns: Mapping[str, Sequence[object]], path: Path) -> None:
-    """Write columns by name as CSV."""
+    """Write columns by name as CSV; texts that look like formulas get an apostrophe in front."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
+    writer.writerow(map(_as_cell, columns))
+    writer.writerows(map(_as_cell, row) for row in zip(*columns.values(), strict=True))
     with replacing(path) as file:
         file.write(text.getvalue().encode())
+
+
+def _as_cell(value: object) -> str:
+    cell = "" if value is None else str(value)
+    if cell.startswith(FORMULA):
+        try:
+            float(cell)
+        except ValueError:
+            return f"'{cell}"
+    return cell
 
 
 @dataclass(frozen=True)
@@ -262,7 +273,9 @@ class Suspects:
     ) -> None:
         """Write the ranked examples as CSV, one line per example, the most suspicious first.
 
-        If labels are known, the column `likely` holds what `likely()` returns.
+        If labels are known, the column `likely` holds what `likely()` returns. An apostrophe is put
+        in front of texts that a spreadsheet would compute: those that begin with =, +, −, @ or a
+        line break, and are no numbers.
 
         Args:
             path: path of the file.
