@@ -1,5 +1,48 @@
-"""How the lab writes files."""
+"""Write files, and keep other processes from writing the same."""
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from selective_backprop._core.files import replacing
 
-__all__ = ["replacing"]
+__all__ = ["is_locked", "lock", "locked", "replacing"]
+
+
+def lock(descriptor: int, *, wait: bool = True) -> bool:
+    """Lock an open file or folder, or return False if another process has it and `wait` is false.
+
+    The lock ends when the file is closed, also by the death of the process. Windows and some
+    network file systems have no such locks; there, all is free. (But Windows moves no file to the
+    place of an open one.)
+    """
+    try:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):
+        pass
+    return True
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = True) -> Generator[bool]:
+    """Lock a file or folder in the body, as `lock` does; what cannot be opened is free."""
+    descriptor = None
+    with suppress(OSError):
+        # Some network file systems lock only files that are open for writing.
+        descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        yield descriptor is None or lock(descriptor, wait=wait)
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether another process has locked a file."""
+    with locked(path, wait=False) as free:
+        return not free

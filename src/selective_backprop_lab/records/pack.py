@@ -7,8 +7,7 @@ file and in the pack, the file is read.
 
 import lzma
 import os
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -34,22 +33,6 @@ def packed(folder: Path) -> Mapping[str, bytes]:
         return {}
     state = path.stat()
     return _remembered(path, state.st_mtime_ns, state.st_size)
-
-
-@contextmanager
-def locked(folder: Path) -> Generator[None]:
-    """Keep other processes from changing the same pack, except on systems without locks."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def pack(files: Iterable[Path]) -> None:

@@ -24,8 +24,9 @@ from typing import Annotated, Any, TypedDict
 
 import selective_backprop as sb
 from selective_backprop_lab.records.fields import read_value
+from selective_backprop_lab.records.files import locked
 from selective_backprop_lab.records.lines import SUFFIX, Identity, decode, printable, record_name
-from selective_backprop_lab.records.pack import locked, pack, packed
+from selective_backprop_lab.records.pack import pack, packed
 from selective_backprop_lab.records.provenance import Hardware, provenance
 
 SCHEMA = 2

@@ -10,7 +10,7 @@ from typing import Any
 
 import selective_backprop as sb
 from selective_backprop_lab.records.example_history import examples_path
-from selective_backprop_lab.records.files import replacing
+from selective_backprop_lab.records.files import lock, replacing
 from selective_backprop_lab.records.lines import encode
 from selective_backprop_lab.records.pack import packed
 from selective_backprop_lab.records.schema import (
@@ -24,8 +24,14 @@ from selective_backprop_lab.records.schema import (
 )
 
 
+class TakenError(sb.RecordError):
+    """A run that is recorded already, or that another process is recording."""
+
+
 class RunWriter:
     """Record one run while it happens; without `end` the run stays unfinished.
+
+    Until it is closed, the record is locked. Open it within `locked(folder)`, unless `is_locked`.
 
     Example:
         >>> import tempfile
@@ -44,6 +50,7 @@ class RunWriter:
         self.path = path
         # Unbuffered, so that nothing is left in memory when the process dies.
         self._file = FileIO(str(path), "a", opener=_open_no_link)
+        lock(self._file.fileno())
 
     @classmethod
     def open(cls, folder: str | Path, header: Header, *, replace: bool = False) -> "RunWriter":
@@ -54,12 +61,12 @@ class RunWriter:
         A number follows if there are several. The histories of their examples are renamed likewise.
 
         Raises:
-            RecordError: if this run is recorded and finished, and `replace` is not set.
+            TakenError: if this run is recorded and finished, and `replace` is not set.
         """
         path = record_path(folder, header)
         first, finished = _line(header), is_finished(path)
         if finished and not replace:
-            raise sb.RecordError(
+            raise TakenError(
                 f"{path} already holds this run, finished. Read it instead of running again, "
                 "choose another folder, or open it with replace=True."
             )

@@ -4,13 +4,16 @@ Runs of one seed and length take turns: after each evaluation, the run with the 
 on. If the machine becomes slower or faster, all strategies are affected alike.
 """
 
+import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 import selective_backprop as sb
+from selective_backprop_lab.records.files import locked
 from selective_backprop_lab.records.pack import PACK
 from selective_backprop_lab.records.schema import Point, Run, pack_finished
+from selective_backprop_lab.records.writer import TakenError
 from selective_backprop_lab.runner.engine import Engine
 from selective_backprop_lab.runner.local_pool import run_local
 from selective_backprop_lab.runner.run_store import RunStore
@@ -40,7 +43,8 @@ def run_grid(
     """Train runs that are not recorded yet, and return the records of all runs.
 
     If this is stopped at any moment, running runs lose at most the work since their last
-    checkpoints. Call it again to continue from there.
+    checkpoints. Call it again to continue from there. Several processes can do this in one folder
+    at the same time: a run that another process is training is waited for at the end.
 
     Args:
         configs: what to run. Groups of runs that take turns are begun in the order of their first.
@@ -90,6 +94,23 @@ def run_grid(
         pack_finished(store.folder)
     if failed:
         raise sb.LossError("\n".join(failed))
+    if taken := [config for config in configs if not store.read(config).finished]:
+        names = ", ".join(config.record_name for config in taken)
+        message = f"another process is training {names}; waiting until it is done"
+        warnings.warn(message, sb.SelectionWarning, stacklevel=2)
+        with locked(store.path(taken[0])):  # free as soon as the other process ends the run or dies
+            pass
+        run_grid(
+            taken,
+            store,
+            watch=watch,
+            engine=engine,
+            jobs=jobs,
+            threads=threads,
+            interleave=interleave,
+            log_examples=log_examples,
+            resume=resume,
+        )
     return [store.read(config) for config in configs]
 
 
@@ -128,18 +149,19 @@ class _Group:
         with ExitStack() as stack, asked_to_stop() as stop:
             unfinished: list[ResumableRun] = []
             for run in runs:
-                resumable = ResumableRun(
-                    run,
-                    store.folder,
-                    command=store.command,
-                    every=store.every,
-                    resume=self.resume,
-                    replace=self.replace,
-                )
-                stack.callback(resumable.close)
-                unfinished.append(resumable)
-                for point in run.points:
-                    yield run.config, point
+                with suppress(TakenError):  # by another process, which `run_grid` waits for
+                    resumable = ResumableRun(
+                        run,
+                        store.folder,
+                        command=store.command,
+                        every=store.every,
+                        resume=self.resume,
+                        replace=self.replace,
+                    )
+                    stack.callback(resumable.close)
+                    unfinished.append(resumable)
+                    for point in run.points:
+                        yield run.config, point
             while unfinished:
                 current = min(unfinished, key=lambda each: each.run.done)
                 config = current.run.config

@@ -18,11 +18,11 @@ import torch
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.records.example_history import write_examples
-from selective_backprop_lab.records.files import replacing
+from selective_backprop_lab.records.files import is_locked, locked, replacing
 from selective_backprop_lab.records.lines import decode, encode, printable
 from selective_backprop_lab.records.provenance import versions
-from selective_backprop_lab.records.schema import Point, record_path
-from selective_backprop_lab.records.writer import RunWriter, is_finished
+from selective_backprop_lab.records.schema import Header, Point, record_path
+from selective_backprop_lab.records.writer import RunWriter, TakenError, is_finished
 from selective_backprop_lab.training.run import TrainingRun
 from selective_backprop_lab.training.run_config import RunConfig
 from selective_backprop_lab.training.stopping import Stop
@@ -47,6 +47,7 @@ class ResumableRun:
         clock: returns seconds that never go backwards.
 
     Raises:
+        TakenError: if the run is recorded already, or another process is recording it.
         RecordError: if the checkpoint is of another run or version, or the record cannot be
             written.
     """
@@ -67,20 +68,27 @@ class ResumableRun:
         path = record_path(folder, header)
         self.checkpoints = Checkpoints(path, identity_of(run.config, run.data))
         self._elapsed, self._sessions, self._took = 0.0, 1, 0.0
+        with _told(path):
+            folder.mkdir(parents=True, exist_ok=True)
+            with locked(folder):  # two processes may begin the same run
+                self._writer = self._begin(path, header, resume=resume, replace=replace)
+        self._saved = self._elapsed
+        self._since: float | None = None  # None while the run is at rest
+
+    def _begin(self, path: Path, header: Header, *, resume: bool, replace: bool) -> RunWriter:
+        """Return the writer of the run's record, after loading a checkpoint if there is one."""
+        if is_locked(path):
+            raise TakenError(f"another process is recording {path}")
         # A finished record that lacks a probe's observations is replaced, too.
         anew = not resume or replace or is_finished(path)
         found = None if anew else self.checkpoints.load()
-        with _told(path):
-            if found is None:
-                # After a crash, this new run must not continue from an old checkpoint.
-                self.checkpoints.clear()
-                replace = replace or bool(run.config.probes)
-                self._writer = RunWriter.open(folder, header, replace=replace)
-            else:
-                self._go_on(*found)
-                self._writer = RunWriter.go_on(folder, header, run.points, run.observations)
-        self._saved = self._elapsed
-        self._since: float | None = None  # None while the run is at rest
+        if found is None:
+            # After a crash, this new run must not continue from an old checkpoint.
+            self.checkpoints.clear()
+            replace = replace or bool(self.run.config.probes)
+            return RunWriter.open(path.parent, header, replace=replace)
+        self._go_on(*found)
+        return RunWriter.go_on(path.parent, header, self.run.points, self.run.observations)
 
     def _go_on(self, checkpoint: Path, state: dict[str, Any]) -> None:
         try:

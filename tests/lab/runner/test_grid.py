@@ -1,11 +1,19 @@
+from contextlib import contextmanager
+from importlib.util import find_spec
+
 import pytest
 from fixture_command import run_command
 from fixture_lab import few_digits, fixture_plan, untimed
+from fixture_sessions import open_session
 
+import selective_backprop as sb
 from selective_backprop_lab.records.example_history import read_examples
+from selective_backprop_lab.records.files import locked
 from selective_backprop_lab.report import figures, report
+from selective_backprop_lab.runner import grid
 from selective_backprop_lab.runner.grid import run_grid
 from selective_backprop_lab.runner.run_store import RunStore
+from selective_backprop_lab.training.stopping import Stop
 
 
 def test_the_runs_of_a_seed_and_length_take_turns_and_seeds_follow_each_other(tmp_path):
@@ -74,6 +82,38 @@ def test_the_table_of_a_comparison_does_without_runs_that_failed(tmp_path, monke
     table = (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
     assert "| selective-backprop (2 unfinished) | – |" in table
     assert "| traditional | " in table
+
+
+@pytest.mark.skipif(find_spec("fcntl") is None, reason="this system has no locks")
+@pytest.mark.parametrize("finishes", [True, False])
+def test_runs_that_another_process_trains_are_waited_for_and_trained_only_if_it_ends_before_them(
+    tmp_path, monkeypatch, finishes
+):
+    plans = [fixture_plan(arm, model="linear") for arm in ("traditional", "low-k", "auto")]
+    data, heard, waited = few_digits(), [], []
+    others = [open_session(plan, data, tmp_path, command="other's") for plan in plans[:2]]
+
+    @contextmanager
+    def while_the_other_goes_on(path):
+        waited.append(path.name)
+        for session in others:
+            while finishes and not session.run.finished:
+                session.advance(Stop())
+            session.close()
+        with locked(path):
+            yield
+
+    monkeypatch.setattr(grid, "locked", while_the_other_goes_on)
+    with pytest.warns(sb.SelectionWarning, match=r"another process.*traditional-.*low-k-"):
+        runs = run_grid(plans, RunStore(tmp_path), watch=lambda *of: heard.append(of))
+    assert waited == [plans[0].record_name]
+    assert all(run.finished for run in runs)
+    assert [run.header.command for run in runs] == (["other's"] * 2 if finishes else [""] * 2) + [
+        ""
+    ]
+    assert {plan for plan, _ in heard[:3]} == {plans[2]}
+    assert (heard[3:] == [(plan, None) for plan in plans[:2]]) == finishes
+    assert not [path for path in tmp_path.iterdir() if "replaced" in path.name]
 
 
 def test_what_is_run_again_stays_beside_it(tmp_path):

@@ -2,6 +2,7 @@
 
 import errno
 import math
+from importlib.util import find_spec
 
 import pytest
 from fixture_lab import MeteredClock, few_digits, fixture_plan, same_runs, untimed
@@ -10,11 +11,13 @@ from fixture_sessions import open_session, train_session
 import selective_backprop as sb
 from selective_backprop_lab.records import writer
 from selective_backprop_lab.records.schema import read_runs
+from selective_backprop_lab.records.writer import TakenError
 from selective_backprop_lab.training.resumable_run import Checkpoints
 from selective_backprop_lab.training.run import TrainingRun
 from selective_backprop_lab.training.stopping import Stop
 
 PLAN = fixture_plan(epochs=6, evaluations=2)
+WITH_LOCKS = find_spec("fcntl") is not None
 
 
 class Ticking:
@@ -93,6 +96,23 @@ def test_the_record_goes_back_to_the_checkpoint_and_keeps_its_header(tmp_path):
     open_session(PLAN, few_digits(), tmp_path).close()
     (after,) = read_runs(tmp_path)
     assert (after.points, after.header) == ((), before.header)
+
+
+@pytest.mark.skipif(not WITH_LOCKS, reason="this system has no locks")
+@pytest.mark.parametrize("how", [{}, {"resume": False}, {"replace": True}])
+def test_a_run_that_is_being_recorded_is_left_to_the_process_that_records_it(tmp_path, how):
+    session = open_session(PLAN, few_digits(), tmp_path, every=math.inf)
+    session.advance(Stop())
+    session.save()
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(TakenError, match="another process"):
+        open_session(PLAN, few_digits(), tmp_path, **how)
+    other = fixture_plan("low-k", epochs=6, evaluations=2)
+    train_session(other, few_digits(), tmp_path)
+    assert before.items() <= {path.name: path.read_bytes() for path in tmp_path.iterdir()}.items()
+    session.close()
+    train_session(PLAN, few_digits(), tmp_path)
+    assert len(read_runs(tmp_path)) == 2
 
 
 def full(*_, **__):
