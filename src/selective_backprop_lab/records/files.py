@@ -5,9 +5,22 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import selective_backprop as sb
 from selective_backprop._core.files import replacing
 
-__all__ = ["is_locked", "lock", "locked", "replacing"]
+__all__ = ["is_locked", "lock", "locked", "replacing", "told"]
+
+
+@contextmanager
+def told(path: Path) -> Generator[None]:
+    """Turn a write error in the body into a `RecordError` that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise sb.RecordError(
+            f"{path} cannot be written: {error.strerror or error}. What was recorded before is "
+            "kept. Fix this, or name another folder, and repeat the command."
+        ) from error
 
 
 def lock(descriptor: int, *, wait: bool = True) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import selective_backprop as sb
 from selective_backprop_lab.records.fields import read_value
-from selective_backprop_lab.records.files import replacing
+from selective_backprop_lab.records.files import replacing, told
 from selective_backprop_lab.records.lines import Identity, decode, record_name
 
 PACK = "runs.jsonl.xz"
@@ -65,16 +65,18 @@ def unpack_into(folder: Path, source: Path) -> list[Path]:
     """Write the records of a pack as files, and return their paths in order of name.
 
     Raises:
-        RecordError: if the pack cannot be read, or a record's file exists already.
+        RecordError: if the pack cannot be read, or a record's file exists already or cannot be
+            written.
     """
     records = _split(source)
-    folder.mkdir(parents=True, exist_ok=True)
     there = [name for name in records if os.path.lexists(folder / name)]
     if there:
         raise sb.RecordError(f"{folder / there[0]} exists already; name another folder")
-    for name, content in records.items():
-        with replacing(folder / name) as file:
-            file.write(content)
+    with told(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in records.items():
+            with replacing(folder / name) as file:
+                file.write(content)
     return [folder / name for name in sorted(records)]
 
 

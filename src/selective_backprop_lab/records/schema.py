@@ -24,9 +24,9 @@ from typing import Annotated, Any, TypedDict
 
 import selective_backprop as sb
 from selective_backprop_lab.records.fields import read_value
-from selective_backprop_lab.records.files import locked
+from selective_backprop_lab.records.files import locked, told
 from selective_backprop_lab.records.lines import SUFFIX, Identity, decode, printable, record_name
-from selective_backprop_lab.records.pack import pack, packed
+from selective_backprop_lab.records.pack import PACK, pack, packed
 from selective_backprop_lab.records.provenance import Hardware, provenance
 
 SCHEMA = 2
@@ -274,10 +274,12 @@ def pack_finished(folder: str | Path) -> tuple[int, list[str]]:
         The number of these records, and why other files of the folder are left where they are.
 
     Raises:
-        RecordError: if the folder is missing, or its pack cannot be read or would become too large.
+        RecordError: if the folder is missing, or its pack cannot be read or written, or would
+            become too large.
     """
     loose, problems = list[Path](), list[str]()
-    with locked(_existing(folder)):  # another process may be packing the same files
+    folder = _existing(folder)
+    with told(folder / PACK), locked(folder):  # another process may be packing the same files
         for path in filter(Path.exists, record_paths(folder)):
             try:
                 run = read_run(path)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import LabData, data_name, prepared, read
-from selective_backprop_lab.records.files import replacing
+from selective_backprop_lab.records.files import replacing, told
 from selective_backprop_lab.records.schema import Run, is_recorded, read_run
 from selective_backprop_lab.training.run import TrainingRun
 from selective_backprop_lab.training.run_config import RunConfig
@@ -38,7 +38,7 @@ class RunStore:
 
         Raises:
             ConfigurationError: if the two data sets have examples of different shapes.
-            RecordError: if the weights cannot be read.
+            RecordError: if the weights cannot be read or written.
         """
         plan = config.pretraining
         if plan is None:
@@ -54,9 +54,10 @@ class RunStore:
             run = TrainingRun(plan, before)
             while not run.finished:
                 run.advance()
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as file:
-                torch.save(run.model.state_dict(), file)
+            with told(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with replacing(path) as file:
+                    torch.save(run.model.state_dict(), file)
         try:
             return torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # damaged bytes may make the reader raise anything

@@ -8,8 +8,7 @@ import time
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import torch
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.records.example_history import write_examples
-from selective_backprop_lab.records.files import is_locked, locked, replacing
+from selective_backprop_lab.records.files import is_locked, locked, replacing, told
 from selective_backprop_lab.records.lines import decode, encode, printable
 from selective_backprop_lab.records.provenance import versions
 from selective_backprop_lab.records.schema import Header, Point, record_path
@@ -68,7 +67,7 @@ class ResumableRun:
         path = record_path(folder, header)
         self.checkpoints = Checkpoints(path, identity_of(run.config, run.data))
         self._elapsed, self._sessions, self._took = 0.0, 1, 0.0
-        with _told(path):
+        with told(path):
             folder.mkdir(parents=True, exist_ok=True)
             with locked(folder):  # two processes may begin the same run
                 self._writer = self._begin(path, header, resume=resume, replace=replace)
@@ -106,7 +105,7 @@ class ResumableRun:
         self._since = self._clock()
         point = self.run.advance(lambda: self._pause(stop))
         if point is not None:
-            with _told(self._writer.path):
+            with told(self._writer.path):
                 self._record(point)
         self._elapse()
         self._since = None
@@ -175,18 +174,6 @@ def identity_of(config: RunConfig, data: LabData) -> dict[str, Any]:
         "probes": [probe.record_name for probe in config.probes],
         "versions": {name: found[name] for name in ("torch", "selective_backprop")},
     }
-
-
-@contextmanager
-def _told(path: Path) -> Generator[None]:
-    """Say which file could not be written, and what to do."""
-    try:
-        yield
-    except OSError as error:
-        raise sb.RecordError(
-            f"{path} cannot be written: {error.strerror or error}. What was recorded before is "
-            "kept. Fix this, or name another folder, and repeat the command."
-        ) from error
 
 
 class Checkpoints:

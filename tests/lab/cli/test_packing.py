@@ -32,6 +32,36 @@ def test_records_are_packed_and_unpacked_again(folder):
     assert "exists already" in again.err
 
 
+@pytest.fixture
+def full():
+    """No file can be written, as on a full disk: the system itself refuses more than 0 bytes."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_where_a_pack_cannot_be_written_the_records_stay_and_one_line_says_so(folder, full):
+    before = {path.name: path.read_bytes() for path in (folder / "out").iterdir()}
+    outcome = run_command("pack out", folder)
+    assert outcome.status == 2
+    assert outcome.err.startswith(f"error: out/{PACK} cannot be written: File too large. ")
+    assert outcome.err.count("\n") == 1
+    assert {path.name: path.read_bytes() for path in (folder / "out").iterdir()} == before
+
+
+@pytest.mark.parametrize("place", ["taken", "taken/below"])
+def test_a_file_in_the_place_of_a_folder_is_named_in_one_line(folder, place):
+    assert run_command("pack out", folder).status == 0
+    (folder / "taken").write_text("mine")
+    for line in (f"unpack out {place}", f"pack {place}"):
+        outcome = run_command(line, folder)
+        assert (outcome.status, outcome.err.count("\n")) == (2, 1)
+        assert outcome.err.startswith(f"error: {place}")
+    assert (folder / "taken").read_text() == "mine"
+
+
 def test_what_is_trained_where_there_is_a_pack_joins_it(folder):
     assert run_command("pack out", folder).status == 0
     train = "train --limit 64 --epochs 1 --evaluations 1 --strategy traditional --out out"

@@ -59,6 +59,12 @@ def test_a_net_that_cannot_be_read_is_named_with_what_to_do(plan, tmp_path):
         RunStore(tmp_path).weights(plan)
 
 
+def test_a_net_that_cannot_be_written_is_named_with_what_to_do(plan, tmp_path):
+    (tmp_path / "taken").write_text("mine")
+    with pytest.raises(sb.RecordError, match=r"weights cannot be written: .*another folder"):
+        RunStore(tmp_path / "taken").weights(plan)
+
+
 def test_a_folder_trains_it_once_and_its_cost_is_counted_for_nobody(plan, tmp_path, monkeypatch):
     (tuned, other) = run_grid([plan, replace(plan, seed=1)], RunStore(tmp_path))
     (plain,) = run_grid([replace(plan, pretrained=None)], RunStore(tmp_path))
