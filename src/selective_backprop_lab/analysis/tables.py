@@ -154,8 +154,9 @@ def duration(seconds: float) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text that Markdown shows unchanged, also in a table."""
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+    """Return a text that Markdown shows unchanged, also in a table, and without pictures."""
+    text = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+    return text.replace("![", "!\\[")
 
 
 def piped(cells: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ from selective_backprop_lab.analysis.tables import (
     count,
     duration,
     percent,
+    piped,
     with_interval,
 )
 
@@ -35,6 +36,10 @@ def test_markdown_has_the_title_the_notes_and_nothing_that_would_break_it():
         "- a \\| note",
     ]
     assert Table(columns=("a",), rows=[]).to_markdown() == "| a |\n| :-- |\n"
+
+
+def test_a_name_is_no_picture_in_markdown_which_would_be_loaded_from_elsewhere():
+    assert piped(["![x](http://a.b/c.png)"]) == r"| !\[x](http://a.b/c.png) |"
 
 
 def test_plain_text_is_in_columns_of_even_width():
