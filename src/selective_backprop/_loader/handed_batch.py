@@ -4,7 +4,7 @@ import weakref
 from collections.abc import Collection
 from itertools import accumulate
 from operator import mul
-from typing import Any
+from typing import Any, NoReturn
 
 from torch import Tensor, strided
 
@@ -25,17 +25,18 @@ class HandedBatch:
         selection: weights and indices of its rows.
         even: whether all of its rows weigh 1.
         used: whether the loss of some of its rows was computed.
-        parts: what is recorded once all rows had a loss, if it is known only then whose they are.
+        done: rows that had a loss, if the loss comes in parts of targets that are no views.
+        parts: what is recorded once all rows had a loss, since only then it is known whose it is.
     """
 
     def __init__(self, batch: Any, selection: Selection, *, even: bool) -> None:
         self.selection, self.even, self.used = selection, even, False
-        self.size = len(selection.weights)
+        self.size = selection.weights.shape[0]
         self.parts: list[tuple[Selection, Tensor, tuple[Any, Any]]] = []
         self._refs = [weakref.ref(tensor) for tensor in _tensors_in(batch)]
         pair = isinstance(batch, (tuple, list)) and len(batch) > 1 and isinstance(batch[0], Tensor)
         self._inputs = int(pair)  # how many of these tensors are no targets
-        self._done = 0  # rows that had a loss, where a loss comes in parts that are no views
+        self.done = 0
         self._seen: Any = None  # what is known of the targets that all rows had a loss with
 
     def tensors(self, first: int = 0) -> list[Tensor]:
@@ -63,30 +64,28 @@ class HandedBatch:
         Raises:
             LossError: if the losses may belong to other examples.
         """
+        if isinstance(targets, Tensor) and targets.ndim:  # nearly always the batch's own
+            for ref in self._refs:
+                if ref() is targets:
+                    return self._take(slice(0, targets.shape[0]), count, targets.data_ptr())
         given, wholes = _tensors_in(targets), self.tensors()
         for part in (*given, *(_tensors_in(more) if any(more) else ())):
             for whole in wholes:
                 if (rows := rows_of(part, whole)) is not None:
                     return self._take(rows, count, part.data_ptr())
         self._refuse_strangers(given, count, before)
-        rows = slice(self._done, min(self._done + count, self.size))
+        rows = slice(self.done, min(self.done + count, self.size))
         place = self._take(rows, count, [(each.dtype, each.shape[1:]) for each in given])
-        self._done = rows.stop % self.size
+        self.done = rows.stop % self.size
         return place
 
-    @property
-    def partial(self) -> bool:
-        """Whether only some rows had a loss, of targets that do not say which rows they are."""
-        return self._done > 0
-
-    def refuse_if_partial(self) -> None:
-        """Refuse losses of a part of the rows if it is not known of which."""
-        if self.partial:
-            raise LossError(
-                f"only {self._done} of the {self.size} rows of the last batch had a loss. If your "
-                "loop leaves out rows or parts, pass views of the batch's own targets, such as "
-                f"targets[:4]. Otherwise {BY_HAND}"
-            )
+    def refuse_partial(self) -> NoReturn:
+        """Refuse losses of some rows of which it is not known which rows they are."""
+        raise LossError(
+            f"only {self.done} of the {self.size} rows of the last batch had a loss. If your "
+            "loop leaves out rows or parts, pass views of the batch's own targets, such as "
+            f"targets[:4]. Otherwise {BY_HAND}"
+        )
 
     def _take(self, rows: slice, count: int, seen: Any) -> tuple[slice, int, bool]:
         size, known = rows.stop - rows.start, {1}

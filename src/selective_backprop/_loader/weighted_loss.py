@@ -34,14 +34,8 @@ class WeighingLoss:
 
     If gradients are off, if `model` is in eval mode, or with `record=None`, this is the plain loss.
     With `weighs=False` it returns the plain loss, but records losses if it can. With `confidence`
-    it records by how much losses exceed the lowest possible loss.
-
-    Attributes:
-        given: the user's loss.
-        used: whether a batch was weighted or recorded.
-        ahead: whether batches are handed out before the loop gets them. They then wait until
-            `open_next` is called.
-        waiting: the batches that wait.
+    it records by how much losses exceed the lowest possible loss. With `ahead`, batches are handed
+    out before the loop gets them. They then wait, in `waiting`, until `open_next` is called.
     """
 
     def __init__(
@@ -53,13 +47,16 @@ class WeighingLoss:
         weighs: bool = True,
         confidence: bool = False,
     ) -> None:
-        self.given, self.used, self.ahead = loss_fn, False, False
+        self.given, self.ahead = loss_fn, False
+        self.used = False  # whether a batch was weighted or recorded
         self.waiting: deque[HandedBatch] = deque()
         self._open: HandedBatch | None = None
         self._before: deque[HandedBatch] = deque(maxlen=AHEAD)  # of this epoch
         self._count = 0  # batches that were opened
         self._losses = ExampleLosses(loss_fn, excess=confidence)
-        self._record, self._model, self._weighs = record, model, weighs
+        self._record, self._weighs = record, weighs
+        self._model = None if model is None else unwrapped(model)
+        self._known = is_plainly_torchs(loss_fn)  # so its reduction is as expected
         self._compared = False  # whether its reduction was found to be as expected
         self._warned = False
 
@@ -79,7 +76,8 @@ class WeighingLoss:
         """Let the losses from now on belong to the oldest batch that waits."""
         if self.waiting:
             if self._open is not None:
-                self._open.refuse_if_partial()
+                if self._open.done:
+                    self._open.refuse_partial()
                 self._before.append(self._open)
             self._open, self._count = self.waiting.popleft(), self._count + 1
 
@@ -87,8 +85,8 @@ class WeighingLoss:
         """Let no batch be open, because an epoch begins or has ended."""
         closed, self._open = self._open, None
         self._before.clear()
-        if closed is not None:
-            closed.refuse_if_partial()
+        if closed is not None and closed.done:
+            closed.refuse_partial()
 
     def refuse_if_unused(self) -> None:
         """Refuse a loop that has taken too many batches without calling this loss."""
@@ -111,17 +109,19 @@ class WeighingLoss:
 
     @uncompiled  # its state changes at each step, for which torch would compile it anew
     def _call(self, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        forward = getattr(self.given, "forward", self.given)
-        names = () if len(given) > 1 else [*inspect.signature(forward).parameters][len(given) : 2]
-        pair = *given, *(named[name] for name in names if name in named)
-        if (self._model is not None and not unwrapped(self._model).training) or len(pair) < 2:
+        args, more = given, named
+        if len(given) < 2:
+            forward = getattr(self.given, "forward", self.given)
+            names = list(inspect.signature(forward).parameters)[len(given) : 2]
+            args = *given, *(named[name] for name in names if name in named)
+            more = {name: value for name, value in named.items() if name not in names}
+        if (self._model is not None and not self._model.training) or len(args) < 2:
             return self.given(*given, **named)  # which says what is missing
-        more = {name: value for name, value in named.items() if name not in names}
         self.used = True
         if self._weighs:
-            return self._weigh(*pair, **more)
+            return self._weigh(*args, **more)
         with torch.no_grad(), suppress(LossError):
-            self._weigh(*pair, **more)
+            self._weigh(*args, **more)
         return self.given(*given, **named)
 
     def _weigh(self, outputs: Any, targets: Any, *more: Any, **named: Any) -> Any:
@@ -135,13 +135,15 @@ class WeighingLoss:
         if named and not isinstance(self.given, nn.Module):  # they may be options, such as weight=
             losses, named = ExampleLosses(partial(self.given, **named), excess=losses.excess), {}
         loss = losses.unreduced
-        known = is_plainly_torchs(self.given) and not more and not named  # so is its reduction
-        compares = not (known or self._compared) and loss.reduction not in (None, "none")
+        compares = not self._compared and (not self._known or more or named)
+        compares = compares and loss.reduction not in (None, "none")
         # Computed first, so that both computations draw the same random numbers.
         given = loss.probe(outputs, targets, *more, **named) if compares else None
         found = loss.of_positions(outputs, targets, *more, **named)
         plain = found.detach() if isinstance(found, Tensor) and found.ndim else found
-        count = len(plain if plain is not found else check_losses(found, batch.size))
+        if plain is found:
+            check_losses(found, batch.size)  # which refuses it
+        count = plain.shape[0]
         rows, positions, mixed = batch.place(count, targets, (more, named), tuple(self._before))
         if mixed and not self._warned:
             self._warned = True
@@ -153,15 +155,15 @@ class WeighingLoss:
         if compares:
             self._compared = True
             loss.refuse_other_reduction(plain, given, (outputs, targets, *more), named)
-        indices, weights = batch.selection
-        if rows.stop - rows.start < batch.size:
+        (indices, weights), size = batch.selection, rows.stop - rows.start
+        if size < batch.size:
             indices, weights = None if indices is None else indices[rows], weights[rows]
         seen = plain, outputs, targets
         if positions > 1:
-            seen = tuple(_unflatten(each, len(weights), positions) for each in seen)
-        each = check_losses(losses.average(loss, *seen), len(weights))
+            seen = tuple(_unflatten(each, size, positions) for each in seen)
+        each = check_losses(losses.average(loss, *seen), size)
         batch.parts.append((Selection(indices, weights), each, (seen[1], seen[2])))
-        while batch.parts and not batch.partial:
+        while batch.parts and not batch.done:
             assert self._record is not None
             self._record(*batch.parts.pop(0))
         if batch.even and found.dtype in WIDE:
