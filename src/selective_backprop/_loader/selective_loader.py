@@ -63,6 +63,10 @@ from selective_backprop.strategies._collective import check_loss, check_strategy
 
 EPOCHS_TO_SEE = 3  # after these, a line is printed if hardly anything is skipped
 MOSTLY = 0.98  # share of examples kept so far; the line is printed if at least so many were
+ORDERED = (
+    "examples of one class come together, so it cannot be told how many labels look wrong; "
+    "DataLoader(…, shuffle=True) mixes them"
+)
 UNPINNED = (
     "the CPU waits while each batch is copied to the GPU; DataLoader(…, pin_memory=True) avoids it"
 )
@@ -552,7 +556,8 @@ class SelectiveLoader:
         `auto` estimates this share in the second half of the first epoch, from the outputs that
         `loss_fn` gets. Targets must be class indices, or floats of 0 (no) and 1 (yes). The share is
         known from the second epoch on. Only labels that the model finds improbable are counted, so
-        mix-ups between classes that look alike are missed.
+        mix-ups between classes that look alike are missed. If examples are stored by class and not
+        shuffled, nothing is estimated.
         """
         return None if self.ledger is None else self.ledger.label_noise.found
 
@@ -613,6 +618,8 @@ class SelectiveLoader:
                     f"{self._strategy.name}: {wrong}; sb.guide.audit(loader.ledger) lists them",
                     file=sys.stderr,
                 )
+            if self.ledger is not None and self.ledger.label_noise.ordered:
+                print(f"{self._strategy.name}: {ORDERED}", file=sys.stderr)
         if epoch >= EPOCHS_TO_SEE and self._said == 2:
             self._said = 3
             terms, before = self._strategy.selector.terms, self._state.counts_at_epoch_start

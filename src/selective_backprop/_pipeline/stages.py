@@ -95,7 +95,7 @@ class Pipeline:
                     with self.scoring:
                         self.scorer.learn(rows.batch)
                 if memory is not None and rows.indices is not None:
-                    memory.writer.hand_out(rows.indices)
+                    memory.hand_out(rows.indices)
                 yield rows
         finally:
             self.candidate_loader.close()
