@@ -1,6 +1,7 @@
 """What a loader tells of wrong labels, and `auto` does about them, on wrongly labelled digits."""
 
 import copy
+import re
 from functools import cache
 
 import numpy as np
@@ -165,6 +166,20 @@ def test_the_second_epoch_says_it_once_and_the_log_keeps_it(capsys):
     assert set(shares) == {loop.loader.wrong_labels.share}
     Loop(0.0, quiet=False).epoch().epoch()
     assert "look wrong" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_the_call_that_is_printed_lists_the_share_that_is_said(smoothing, capsys):
+    loop, wrong = Loop(0.2, sb.auto(), smoothing, quiet=False).epoch(), digits(0.2)[1].numpy()
+    next(iter(loop.loader))
+    said = capsys.readouterr().err.splitlines()[-1]
+    share, call = re.fullmatch(r"auto: (\d+)% .*; (sb\.\S+) lists them", said).groups()
+    for epochs, right in ((0, 0.7), (4, 0.93)):
+        for _ in range(epochs):
+            loop.epoch()
+        listed = eval(call, {"sb": sb, "loader": loop.loader})
+        assert len(listed) == pytest.approx(len(wrong) * int(share) / 100, rel=0.03)
+        assert wrong[listed].mean() > right
 
 
 def test_a_label_that_the_loss_ignores_is_no_class_whatever_its_number():

@@ -614,10 +614,8 @@ class SelectiveLoader:
             self._said = 2
             wrong = self.wrong_labels
             if wrong is not None and wrong.is_clear:
-                print(
-                    f"{self._strategy.name}: {wrong}; sb.guide.audit(loader.ledger) lists them",
-                    file=sys.stderr,
-                )
+                lists = "sb.guide.audit(loader.ledger).top() lists them"
+                print(f"{self._strategy.name}: {wrong}; {lists}", file=sys.stderr)
             if self.ledger is not None and self.ledger.label_noise.ordered:
                 print(f"{self._strategy.name}: {ORDERED}", file=sys.stderr)
         if epoch >= EPOCHS_TO_SEE and self._said == 2:

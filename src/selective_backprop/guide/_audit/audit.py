@@ -37,8 +37,10 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
               look. NaN means that the model did not see the example. Losses must be at least 0 and
               on the scale of a cross-entropy: `p` is taken as exp(−loss), and `q` as 1 − `p`.
               Divide losses on another scale by the loss of a clearly wrong prediction.
-            - A loader's `ledger`: the weakest evidence, because it gives at most two looks at each
-              example: the last loss recorded in training, and the last score of a selection pass.
+            - A loader's `ledger`: the weakest evidence, because it gives few looks at each example:
+              the last losses recorded in training, and the last scores of selection passes. If
+              `SelectiveLoader.wrong_labels` is clear, it says how many examples are suspects, and
+              no look is added.
 
     Raises:
         ConfigurationError: if `evidence` is empty or of another kind, or a loss is negative.
@@ -56,7 +58,9 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
                 "the ledger holds no losses yet. Training fills it; with several processes, it is "
                 "filled when an epoch ends"
             )
-        return _of_losses(losses)
+        wrong = evidence.label_noise.found
+        clear = wrong is not None and wrong.is_clear
+        return _of_losses(losses, round(wrong.share * evidence.examples) if clear else None)
     if isinstance(evidence, Tensor | np.ndarray):
         return _of_losses(as_losses(evidence))
     raise ConfigurationError(
@@ -96,7 +100,7 @@ def as_losses(evidence: Tensor | np.ndarray) -> Float64[np.ndarray, "look exampl
     return np.atleast_2d(evidence).astype(np.float64)
 
 
-def _of_losses(losses: Float[np.ndarray, "look example"]) -> Suspects:
+def _of_losses(losses: Float[np.ndarray, "look example"], estimated: int | None = None) -> Suspects:
     seen = ~np.isnan(losses)
     lowest = losses[seen].min(initial=0.0)
     if lowest < 0.0:
@@ -107,7 +111,7 @@ def _of_losses(losses: Float[np.ndarray, "look example"]) -> Suspects:
     weights = seen * seen.cumsum(0)
     doubts = np.where(seen, 1.0 - 2.0 * np.exp(-losses), 0.0)
     mean = (weights * doubts).sum(0) / np.maximum(weights.sum(0), 1)
-    return Suspects.ranked(mean, seen.sum(0))
+    return Suspects.ranked(mean, seen.sum(0), estimated=estimated)
 
 
 def _in_order(ledger: Ledger) -> Float[np.ndarray, "look example"]:

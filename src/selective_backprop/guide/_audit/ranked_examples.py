@@ -52,8 +52,9 @@ class Suspects:
             `confidences` are None if only losses are known.
         predictions: the class that the model last found likeliest; −1 if unknown.
         confidences: the probability that the model gave the predicted class; NaN if unknown.
-        estimated: estimated number of wrong labels, from `find_label_issues`; None from `audit`. If
-            it is known, `suspicion` leaves out the made-up look that `audit` adds.
+        estimated: estimated number of wrong labels, from `find_label_issues` or, for a ledger, from
+            `SelectiveLoader.wrong_labels`; else None. If it is known, `suspicion` leaves out the
+            made-up look that `audit` adds.
     """
 
     examples: int
