@@ -127,7 +127,7 @@ class SelectiveLoader:
             more, or try to: with DDP they wait until that process or the group's timeout ends.
         quiet: print nothing. By default, rank 0 prints to standard error. A line at the first batch
             says what is selected and how many steps to expect. Later lines say if labels look wrong
-            or hardly anything is skipped.
+            or hardly anything is skipped so far.
 
     Raises:
         ConfigurationError: if an option or a combination of options cannot work, such as
@@ -602,7 +602,7 @@ class SelectiveLoader:
             state.start = None
 
     def _say(self, epoch: int) -> None:
-        """Print lines at the first batch, after one epoch, and after three epochs."""
+        """Print lines at the first batch, after one epoch, and from the third epoch's end on."""
         if self._quiet:
             return
         if not self._said:
@@ -618,13 +618,15 @@ class SelectiveLoader:
                 print(f"{self._strategy.name}: {wrong}; {lists}", file=sys.stderr)
             if self.ledger is not None and self.ledger.label_noise.ordered:
                 print(f"{self._strategy.name}: {ORDERED}", file=sys.stderr)
-        if epoch >= EPOCHS_TO_SEE and self._said == 2:
-            self._said = 3
+        if epoch >= EPOCHS_TO_SEE and self._said in (2, 3):
             terms, before = self._strategy.selector.terms, self._state.counts_at_epoch_start
             kept = before["kept"] / max(1, before["candidates"])
-            if kept >= MOSTLY and not (terms.promises or terms.keeps_everything):
-                said = f"kept {kept:.0%} of the examples in {epoch} epochs: hardly anything to skip"
+            little = kept >= MOSTLY and not (terms.promises or terms.keeps_everything)
+            if little == (self._said == 2):  # it is said once, and taken back once
+                why = "hardly anything to skip so far" if little else "by now it skips some"
+                said = f"kept {kept:.0%} of the examples in {epoch} epochs: {why}"
                 print(f"{self._strategy.name}: {said}", file=sys.stderr)
+            self._said = 3 if little else 4
 
     def _hand_out(self, rows: Rows) -> Any:
         if self._loss is None and not self._options.with_selection:
