@@ -67,6 +67,7 @@ ORDERED = (
     "examples of one class come together, so it cannot be told how many labels look wrong; "
     "DataLoader(…, shuffle=True) mixes them"
 )
+LACKING = "examples without a target have no score; they are kept at the rate of the others"
 UNPINNED = (
     "the CPU waits while each batch is copied to the GPU; DataLoader(…, pin_memory=True) avoids it"
 )
@@ -220,6 +221,7 @@ class SelectiveLoader:
         self._length_watch = LengthWatch()
         self._quiet = check_flag("quiet", quiet) or self._parts.ranks.rank > 0
         self._said = 0  # how many of the stages of `_say` are over
+        self._said_lacking = self._quiet
 
     @property
     def dataset(self) -> Any:
@@ -505,7 +507,8 @@ class SelectiveLoader:
                 does a gate that reads the errors of predictions, such as that of `kath18`.
             targets: the targets of these rows, by default those in `outputs`. `auto` learns from
                 them which class each example has, if each row has one target: a class index, or
-                a float of 0 (no) or 1 (yes).
+                a float of 0 (no) or 1 (yes). They also tell which rows have no target: those whose
+                loss is 0 and whose targets are all ignored by `loss_fn`, or NaN.
             smoothing: label smoothing of the loss that you train on, in [0, 1), for `wrong_labels`;
                 by default that of `loss_fn`.
 
@@ -529,21 +532,20 @@ class SelectiveLoader:
             smoothing = label_smoothing(self._options.loss_fn)
         if self._loss is not None:
             self._loss.used = True
+        if targets is None and outputs is not None:
+            targets = outputs[1]
+        if self._ignored != IGNORED:  # it might be taken for a class
+            targets = without_ignored(self._ignored, targets)
+            if outputs is not None:
+                outputs = outputs[0], without_ignored(self._ignored, outputs[1])
         if pipeline.memory is not None:
-            if targets is None and outputs is not None:
-                targets = outputs[1]
-            shown = outputs
-            if self._ignored != IGNORED:  # it might be taken for a class
-                targets = without_ignored(self._ignored, targets)
-                if shown is not None:
-                    shown = shown[0], without_ignored(self._ignored, shown[1])
             pipeline.memory.record(
                 selection,
                 losses,
                 self._options.nonfinite,
                 epoch,
                 targets,
-                shown,
+                outputs,
                 smoothing or 0.0,
             )
         if pipeline.feed is not None:
@@ -594,6 +596,7 @@ class SelectiveLoader:
             if handshake is not None:
                 pipeline.tally.count(beyond=handshake.beyond(state.candidates_seen))
             state.note_ties()
+            self._say_lacking()
             batches = self.stats.batches - state.counts_at_epoch_start["batches"]
             if not batches:
                 self._warn_if_barren()
@@ -627,6 +630,16 @@ class SelectiveLoader:
                 said = f"kept {kept:.0%} of the examples in {epoch} epochs: {why}"
                 print(f"{self._strategy.name}: {said}", file=sys.stderr)
             self._said = 3 if little else 4
+
+    def _say_lacking(self) -> None:
+        """Print once, at an epoch's end, that some examples have no target."""
+        if self._said_lacking:
+            return
+        memory, rows = self._parts.pipeline.memory, self._parts.pipeline.buffer.lacking
+        remembered = memory is not None and memory.lacking
+        if remembered or (rows is not None and bool(rows.any())):
+            self._said_lacking = True
+            print(f"{self._strategy.name}: {LACKING}", file=sys.stderr)
 
     def _hand_out(self, rows: Rows) -> Any:
         if self._loss is None and not self._options.with_selection:

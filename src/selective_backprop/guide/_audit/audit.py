@@ -60,7 +60,8 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
             )
         wrong = evidence.label_noise.found
         clear = wrong is not None and wrong.is_clear
-        return _of_losses(losses, round(wrong.share * evidence.examples) if clear else None)
+        labelled = np.count_nonzero(~np.isnan(losses).all(0))
+        return _of_losses(losses, round(wrong.share * labelled) if clear else None)
     if isinstance(evidence, Tensor | np.ndarray):
         return _of_losses(as_losses(evidence))
     raise ConfigurationError(
