@@ -15,7 +15,7 @@ from selective_backprop._batches.losses import (
     lacks_target,
 )
 from selective_backprop._core.errors import LoaderError, LossError
-from selective_backprop._core.types import NO_TARGET, Float32, RowIndices
+from selective_backprop._core.types import NO_TARGET, Float32
 from selective_backprop._distributed.group import Group
 from selective_backprop._memory.history import History
 from selective_backprop._memory.ledger import Ledger
@@ -76,7 +76,7 @@ class ScoreMemory:
         self._scorer = scorer
         self._confident = confident
         self._unseen = confident  # until a batch was recorded
-        self._handed = 0  # batches since this object was made
+        self.handed = 0  # batches that went to the loop since this object was made
         self.lacking = False  # whether some examples have no target
         self._known: Known | None = None
         self._asked: tuple[int, int] | None = None
@@ -153,13 +153,8 @@ class ScoreMemory:
                 self.writer.classify(selection.indices, classes)
         if self.needs.classes and epoch == 0 and outputs is not None:
             # Parts of a batch share its memory. Batches that were cut from one do, too.
-            batch = self._handed, selection.indices.untyped_storage().data_ptr()
+            batch = self.handed, selection.indices.untyped_storage().data_ptr()
             self.ledger.label_noise.observe(*outputs, smoothing, batch)
-
-    def hand_out(self, indices: RowIndices) -> None:
-        """Note that examples go into a training batch."""
-        self._handed += 1
-        self.writer.hand_out(indices)
 
     @property
     def noted(self) -> Sizes:

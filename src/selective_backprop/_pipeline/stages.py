@@ -95,7 +95,8 @@ class Pipeline:
                     with self.scoring:
                         self.scorer.learn(rows.batch)
                 if memory is not None and rows.indices is not None:
-                    memory.hand_out(rows.indices)
+                    memory.handed += 1
+                    memory.writer.hand_out(rows.indices)
                 yield rows
         finally:
             self.candidate_loader.close()
