@@ -448,32 +448,36 @@ def noise(rows: Rows) -> Told:
 
 
 def rare(rows: Rows) -> Told:
-    """Return what is said of wrong and of right labels, rare classes apart."""
+    """Return what is said of wrong and of right labels; of classes of unequal size, apart."""
     lines = []
-    for data, noise, group in itertools.product(
-        each_of(rows, "data"), each_of(rows, "noise"), GROUPS
-    ):
-        runs = where(rows, data=data, noise=noise, arm="traditional")
-        if not runs:
-            continue
-        counts = [run["likely"][group] for run in runs]
-        sums = {kind: [sum(each[kind][i] for each in counts) for i in (0, 1)] for kind in counts[0]}
-        wrong, right = (sum(column) for column in zip(*sums.values(), strict=True))
-        suspected = wrong - sums[""][0], right - sums[""][1]
-        called = sums["wrong"]
-        parts = (
-            *((suspected[1], right), (called[1], right), (called[0], wrong)),
-            (called[0], sum(called)),
-        )
-        shares = (f"{100 * part / whole:.0f}" if whole else "–" for part, whole in parts)
-        about = f"{data}, {noise:.0%} wrong | {GROUPS[group]} | {wrong:,} · {right:,}"
-        lines.append(" | ".join([about, *shares]))
+    settings = ("data", "net", "skew", "noise")
+    for about in dict.fromkeys(tuple(row[name] for name in settings) for row in rows):
+        data, net, skew, noise = about
+        runs = where(rows, **dict(zip(settings, about, strict=True)), arm="traditional")
+        made = f"{data}, {net}, {noise:.0%} wrong"
+        for group, name in GROUPS.items() if skew else [("", "all, equal sizes")]:
+            counts = [
+                run["likely"][each] for run in runs for each in ([group] if group else GROUPS)
+            ]
+            sums = {
+                kind: [sum(each[kind][i] for each in counts) for i in (0, 1)] for kind in counts[0]
+            }
+            wrong, right = (sum(column) for column in zip(*sums.values(), strict=True))
+            suspected = wrong - sums[""][0], right - sums[""][1]
+            called = sums["wrong"]
+            others = [suspected[i] - called[i] for i in (0, 1)]
+            parts = (
+                *((suspected[1], right), (called[1], right), (called[0], wrong)),
+                *((called[0], sum(called)), (others[0], sum(others))),
+            )
+            shares = (f"{100 * part / whole:.0f}" if whole else "–" for part, whole in parts)
+            lines.append(" | ".join([f"{made} | {name} | {wrong:,} · {right:,}", *shares]))
     heads = (
         "data | classes | wrong · right labels | of the right: suspected | called wrong | of the "
-        "wrong: called wrong | of what is called wrong: wrong"
+        "wrong: called wrong | of what is called wrong: wrong | of the other suspects: wrong"
     )
-    what = "{net}, traditional training, skew {skew:g} · shares in %, seeds together"
-    return what.format(**rows[0]), grid(heads, lines, (0, 1))
+    what = "traditional training, unequal sizes: skew 1.5 · shares in %, seeds together"
+    return what, grid(heads, lines, (0, 1))
 
 
 def files_of(path: str) -> list[str]:

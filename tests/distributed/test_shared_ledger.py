@@ -157,3 +157,7 @@ def test_all_ranks_read_one_share_of_wrong_labels_off_the_rows_of_all(group, wro
     [(share, half_width)] = shares
     assert share == pytest.approx(wrong, abs=half_width)
     assert half_width < 0.07  # a rank alone has a half or a quarter of the rows
+
+
+def test_no_rank_reads_a_share_of_wrong_labels_off_data_stored_by_class(group):
+    assert {found for _, found in group.run(tasks.read_wrong_labels, 0.3, False)} == {None}

@@ -96,6 +96,9 @@ def test_cuts_count_what_is_found_among_those_inspected():
         (np.zeros(0), "shape"),
         (np.array([0.5, -0.25]), "-0.25"),
         ([1.0, 2.0], "a list cannot be audited"),
+        (np.array(["a text", "another"]), "the mean loss over its tokens"),
+        (np.array([1.0, None]), "object holds no losses"),
+        (torch.tensor([1j]), "complex64 holds no losses"),
         (None, "remembers none"),
     ],
 )
@@ -186,11 +189,35 @@ def test_doubts_go_on_from_their_state(tmp_path):
         (torch.arange(2), torch.zeros(2, 3), torch.zeros(2), "one-hot"),
         (torch.arange(3), torch.zeros(2, 3), torch.arange(2), "one index"),
         (torch.arange(3), torch.zeros(2, 3), torch.arange(3), "expected"),
+        (torch.arange(2), torch.zeros(2, 3), torch.tensor([0, 3]), "labels up to 3.*from 0 to 2"),
+        (torch.arange(2), torch.zeros(2, 3), torch.arange(2) * 1j, "class numbers are needed"),
+        (torch.arange(2), torch.zeros(2, 3), np.arange(2), "labels=array.* targets"),
+        (torch.arange(2), {"logits": torch.zeros(2, 3)}, torch.arange(2), "outputs=.*logits"),
+        (None, torch.zeros(2, 3), torch.arange(2), "indices=None.* selection.indices"),
+        (torch.arange(2) + 2, torch.zeros(2, 3), torch.arange(2), "from 2 to 3.* from 0 to 2"),
+        (torch.arange(2) - 1, torch.zeros(2, 3), torch.arange(2), "from -1 to 0"),
+        (torch.arange(2.0), torch.zeros(2, 3), torch.arange(2), "whole numbers"),
+        (torch.arange(2) > 0, torch.zeros(2, 3), torch.arange(2), "whole numbers"),
     ],
 )
 def test_what_is_no_classification_is_refused(indices, outputs, labels, words):
+    doubts = sb.guide.Doubts(3)
     with unhooked(), pytest.raises(sb.ConfigurationError, match=words):
-        sb.guide.Doubts(3).note(indices, outputs, labels)
+        doubts.note(indices, outputs, labels)
+    assert not doubts.on_host()["looks"].any()
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.int32, torch.int16])
+def test_rows_without_a_label_are_not_noted(kind):
+    doubts, plain, outputs = sb.guide.Doubts(4), sb.guide.Doubts(4), torch.eye(4, 3)
+    labels = torch.tensor([1, -100, 2, -1], dtype=kind)
+    with unhooked():
+        doubts.note(torch.arange(4, dtype=kind), outputs, labels)
+    plain.note(torch.tensor([0, 2]), outputs[::2], torch.tensor([1, 2]))
+    found, expected = doubts.on_host(), plain.on_host()
+    assert found["looks"].tolist() == [1, 0, 1, 0]
+    for name, each in expected.items():
+        assert torch.equal(found[name].nan_to_num(9.0), each.nan_to_num(9.0))
 
 
 def ranked(doubts, labels, looks=30):

@@ -110,6 +110,26 @@ def test_near_copies_are_pictures_shifted_and_lit_otherwise_that_have_the_same_t
     assert alone.exact.sum() == 50
 
 
+def test_examples_of_unequal_size_are_refused_or_compared_one_by_one():
+    texts = [torch.tensor(each) for each in ([1, 2], [3], [1, 2, 0], [4, 5, 6])]
+    images = [torch.rand(1, side, 9) for side in (9, 10, 9)]
+    lists = [each.tolist() for each in texts]
+    for parts in (texts, images, lists, [texts[0]] * 300 + [texts[1]]):
+        with pytest.raises(sb.LoaderError, match=r"differ in size.*batch_size=1"):
+            find_copies(Given([(each, 0) for each in parts]))
+    one_by_one = {"batch_size": 1}
+    found = find_copies(DataLoader(Given([(each, 0) for each in texts]), **one_by_one))
+    assert found.pairs.tolist() == [[0, 2]]
+    pictured = DataLoader(Given([(each, 0) for each in (*images, images[0])]), **one_by_one)
+    assert find_copies(pictured, near=None).pairs.tolist() == [[0, 3]]
+    small = DataLoader(Given([(each, 0) for each in (*images, images[0][:, :5])]), **one_by_one)
+    for loader in (pictured, small):
+        with pytest.raises(sb.LoaderError, match=r"images differ in size.*near=None"):
+            find_copies(loader)
+    with pytest.raises(sb.LoaderError, match="different numbers of tensors"):
+        find_copies(DataLoader(Given([(each, 0) for each in lists]), **one_by_one))
+
+
 @pytest.mark.parametrize("part", ["pair", "table"])
 def test_near_copies_are_of_single_images_alone(part):
     images = pictures(50).repeat(2, 1, 1, 1)

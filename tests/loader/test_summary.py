@@ -88,7 +88,7 @@ def test_quiet_says_nothing(capsys):
 
 
 @pytest.mark.parametrize(
-    ("loss", "words"), [(1.0, "kept 100% of the examples in 3 epochs"), (0.01, "")]
+    ("loss", "words"), [(1.0, "3 epochs: hardly anything to skip so far"), (0.01, "")]
 )
 def test_it_is_said_after_three_epochs_that_next_to_nothing_is_skipped(loss, words, capsys):
     loader = door(sb.auto(), **WEIGHTED)
@@ -100,3 +100,15 @@ def test_it_is_said_after_three_epochs_that_next_to_nothing_is_skipped(loss, wor
     assert said[1:] == ["", "", said[3], ""]
     assert words in said[3]
     assert bool(said[3]) == bool(words)
+
+
+def test_that_there_is_hardly_anything_to_skip_is_taken_back_once_there_is(capsys):
+    loader, said = door(sb.auto(), **WEIGHTED), []
+    for loss in (1.0, 1.0, 1.0, 1.0, 0.01, 0.01, 0.01, 0.01):
+        for _, selection in loader:
+            loader.record(selection, torch.full((len(selection.weights),), loss))
+        said.append(capsys.readouterr().err)
+    assert "hardly anything to skip so far" in said[3]
+    [(epoch, line)] = [(n, line) for n, line in enumerate(said[4:], 4) if line]
+    assert int(line.partition("kept ")[2].partition("%")[0]) < 98
+    assert f"in {epoch} epochs: by now it skips some" in line

@@ -1,6 +1,7 @@
 """What a loader tells of wrong labels, and `auto` does about them, on wrongly labelled digits."""
 
 import copy
+import re
 from functools import cache
 
 import numpy as np
@@ -30,21 +31,23 @@ def digits(wrong: float) -> tuple[TensorDataset, torch.Tensor]:
 
 
 class Loop:
-    def __init__(self, wrong=0.2, strategy=TRIMS, smoothing=0.3, **options):
+    def __init__(self, wrong=0.2, strategy=TRIMS, smoothing=0.3, data=None, **options):
         torch.manual_seed(0)
         self.model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.3, momentum=0.9)
         loss_fn = nn.CrossEntropyLoss(label_smoothing=smoothing)
-        data = DataLoader(digits(wrong)[0], 64, shuffle=True)
+        data = DataLoader(digits(wrong)[0] if data is None else data, 64, shuffle=data is None)
         self.loader = sb.SelectiveLoader(
             data, self.model, loss_fn, strategy, **{"quiet": True} | options
         )
         self.loss_fn = self.loader.loss_fn
 
-    def epoch(self, after=lambda: None):
+    def epoch(self, after=lambda: None, parts=1):
         for inputs, targets in self.loader:
             self.optimizer.zero_grad()
-            self.loss_fn(self.model(inputs), targets).backward()
+            for some, own in zip(inputs.chunk(parts), targets.chunk(parts), strict=True):
+                loss = self.loss_fn(self.model(some), own)
+                (loss * (len(own) / len(targets))).backward()
             self.optimizer.step()
             after()
         return self
@@ -70,6 +73,30 @@ def test_the_share_of_wrong_labels_is_known_from_the_second_epoch_on(wrong, smoo
     # A label that is wrong is drawn among nine classes, and at random among ten.
     assert found.share == pytest.approx(wrong * 10 / 9, abs=2 * found.half_width)
     assert found.is_clear == (wrong > 0)
+
+
+def test_the_share_of_wrong_labels_is_the_same_if_batches_are_trained_on_in_parts():
+    whole = Loop().epoch().epoch().loader.wrong_labels
+    parts = Loop().epoch(parts=4).epoch(parts=4).loader.wrong_labels
+    assert tuple(parts) == pytest.approx(tuple(whole), rel=1e-3)  # gradients are rounded otherwise
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_nothing_is_estimated_of_data_stored_by_class_and_the_reason_is_said_once(parts, capsys):
+    data = digits(0.0)[0]
+    places = torch.arange(len(data)).chunk(parts)
+    labels = data.tensors[1]
+    order = torch.cat([part[labels[part].argsort(stable=True)] for part in places])
+    stored = TensorDataset(*(column[order] for column in data.tensors))
+    loops = [Loop(strategy=each, data=stored, quiet=False) for each in (TRIMS, sb.auto())]
+    for loop in loops:
+        for _ in range(3):
+            loop.epoch()
+        assert loop.loader.wrong_labels is None
+        said = capsys.readouterr().err
+        assert said.count("shuffle=True") == (loop is loops[0]) + (loop is loops[1])
+        assert "± " not in said
+    assert same_tensors(*(loop.model.state_dict() for loop in loops))  # nothing is trimmed
 
 
 def visits(loop):
@@ -139,6 +166,20 @@ def test_the_second_epoch_says_it_once_and_the_log_keeps_it(capsys):
     assert set(shares) == {loop.loader.wrong_labels.share}
     Loop(0.0, quiet=False).epoch().epoch()
     assert "look wrong" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_the_call_that_is_printed_lists_the_share_that_is_said(smoothing, capsys):
+    loop, wrong = Loop(0.2, sb.auto(), smoothing, quiet=False).epoch(), digits(0.2)[1].numpy()
+    next(iter(loop.loader))
+    said = capsys.readouterr().err.splitlines()[-1]
+    share, call = re.fullmatch(r"auto: (\d+)% .*; (sb\.\S+) lists them", said).groups()
+    for epochs, right in ((0, 0.7), (4, 0.93)):
+        for _ in range(epochs):
+            loop.epoch()
+        listed = eval(call, {"sb": sb, "loader": loop.loader})
+        assert len(listed) == pytest.approx(len(wrong) * int(share) / 100, rel=0.03)
+        assert wrong[listed].mean() > right
 
 
 def test_a_label_that_the_loss_ignores_is_no_class_whatever_its_number():

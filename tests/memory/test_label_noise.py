@@ -82,11 +82,64 @@ def test_what_a_young_model_said_in_the_first_half_does_not_count(batches):
 
 @pytest.mark.parametrize(("batches", "looked_at"), [(23, 12), (100, 50), (10 * BLOCKS, None)])
 def test_of_a_long_pass_a_bounded_number_of_batches_is_looked_at(batches, looked_at):
-    rows = float(read(*drawn(10 * batches, 0.3), 10).own()[0, 0])
+    rows = float(read(*drawn(10 * batches, 0.3), 10).own()[0])
     if looked_at is None:
         assert 10 * BLOCKS / 4 <= rows <= 10 * 2 * BLOCKS
     else:
         assert rows == 10 * looked_at
+
+
+@pytest.mark.parametrize(("batches", "parts"), [(23, 4), (57, 3), (2 * BLOCKS + 5, 2)])
+def test_parts_of_a_batch_count_as_the_batch(batches, parts):
+    logits, labels = drawn(40 * batches, 0.3)
+    whole, noise = read(logits, labels, 40), LabelNoise()
+    for number, (some, own) in enumerate(zip(logits.split(40), labels.split(40), strict=True)):
+        for piece, few in zip(some.chunk(parts), own.chunk(parts), strict=True):
+            noise.observe(piece, few, batch=number)
+    assert noise.own()[:9].tolist() == pytest.approx(whole.own()[:9].tolist())
+    short = LabelNoise()
+    for number in range(22):  # too few batches, in however many parts
+        for _ in range(parts):
+            short.observe(logits[:40], labels[:40], batch=number)
+    assert ended(short) is None
+
+
+def sorted_within(labels, parts):
+    pieces = torch.arange(len(labels)).chunk(parts)
+    return torch.cat([part[labels[part].argsort(stable=True)] for part in pieces])
+
+
+def in_blocks(labels, length):
+    """Return the order in which blocks of one class alternate."""
+    blocks = list(labels.argsort(stable=True).split(length))
+    return torch.cat([blocks[place] for place in torch.randperm(len(blocks))])
+
+
+@pytest.mark.parametrize(("batch", "rows"), [(4, 2000), (64, 4000)])
+@pytest.mark.parametrize(("classes", "skew"), [(2, 0.0), (10, 0.0), (10, 1.5), (300, 0.0)])
+def test_nothing_is_estimated_where_examples_of_one_class_come_together(batch, rows, classes, skew):
+    torch.manual_seed(0)
+    shares = torch.arange(1, classes + 1) ** -skew
+    labels, logits = torch.multinomial(shares, rows, True), torch.randn(rows, classes)
+    orders = [sorted_within(labels, parts) for parts in (1, 2, 4, 16)]
+    orders += [in_blocks(labels, length) for length in (64, 256)]
+    for order in orders if classes < 300 else orders[:3]:
+        noise = read(logits, labels[order], batch)
+        assert ended(noise) is None
+        assert noise.ordered
+    for _ in range(3):
+        noise = read(logits, labels[torch.randperm(rows)], batch)
+        ended(noise)
+        assert not noise.ordered
+
+
+def test_rows_in_order_are_told_from_rows_of_one_class_and_from_too_few():
+    logits, labels = drawn(2000, 0.2)
+    logits[:, 3] = 9.0
+    assert ended(read(logits, torch.full_like(labels, 3), 20)) is not None
+    few = read(logits[:100], labels[:100].sort().values, 2)
+    assert ended(few) is None
+    assert not few.ordered
 
 
 def test_rows_that_are_ignored_do_not_count():
@@ -167,7 +220,7 @@ def test_a_damaged_state_is_refused():
         {"every": 0},
         {"batches": 9999},
         {"sums": state["sums"][:3]},
-        {"totals": state["sums"][0] * math.inf},
+        {"totals": state["sums"][0, :11] * math.inf},
     )
     for each in damaged:
         with pytest.raises(sb.ConfigurationError, match=next(iter(each))):

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from unhooked import unhooked
 
 import selective_backprop as sb
+from selective_backprop._core.types import NO_TARGET
 from selective_backprop.scorers import _giving_up, _learned
 
 HARDEST = sb.selectors.Top(1 / 2)
@@ -277,10 +278,13 @@ def test_recovering_takes_two_losses_to_be_seen():
         sb.scorers.Recorded(give_up=0.05)
 
 
-def test_a_loss_that_is_not_a_number_is_unknown():
+def test_a_loss_that_is_not_a_number_counts_as_that_of_a_row_without_a_target():
     ledger = sb.scorers.Ledger(EXAMPLES)
     ledger.recorded.file(torch.tensor([2]), torch.tensor([math.nan]), 0)
-    assert begin(sb.scorers.Recorded()).recall(ledger, 1).tolist() == [math.inf] * EXAMPLES
+    for epoch in (1, 9):
+        known = begin(sb.scorers.Recorded(max_age=4)).recall(ledger, epoch).tolist()
+        assert known.pop(2) == NO_TARGET
+        assert known == [math.inf] * (EXAMPLES - 1)
 
 
 def test_without_a_scorer_for_what_was_left_out_it_takes_no_scores():

@@ -12,6 +12,7 @@ from torch import nn
 from unhooked import unhooked
 
 import selective_backprop as sb
+from selective_backprop._core.types import NO_TARGET
 
 EXAMPLES = 7
 
@@ -59,12 +60,12 @@ def test_scores_that_are_good_for_one_epoch_are_never_used_again():
     assert begin(sb.scorers.Stale(sb.scorers.Forward(), 1)).recall(ledger, 1) is None
 
 
-def test_a_recorded_loss_that_is_not_a_number_is_no_score():
+def test_a_recorded_loss_that_is_not_a_number_counts_as_that_of_a_row_without_a_target():
     ledger = sb.scorers.Ledger(EXAMPLES)
     ledger.recorded.file(torch.arange(2), torch.tensor([1.0, math.nan]), 3)
     found = begin(sb.scorers.Stale(sb.scorers.Forward(), 3, recorded=True)).recall(ledger, 4)
-    assert found[0] == 1.0
-    assert bool(found[1:].isnan().all())
+    assert found[:2].tolist() == [1.0, NO_TARGET]
+    assert bool(found[2:].isnan().all())
 
 
 @pytest.mark.parametrize("kind", [sb.scorers.Stale, sb.scorers.Predicted])

@@ -18,7 +18,14 @@ from torch.nn.functional import cross_entropy, logsigmoid, nll_loss
 
 from selective_backprop._core.errors import ConfigurationError, LossError, warn
 from selective_backprop._core.isolation import KeptBuffers, kept_random_streams
-from selective_backprop._core.types import Float, LossesOf, OutputsOf, Scores
+from selective_backprop._core.types import (
+    NO_TARGET,
+    Bool,
+    Float,
+    LossesOf,
+    OutputsOf,
+    Scores,
+)
 
 LossFunction = Callable[..., Any]
 SQUEEZED = "outputs=lambda model, batch: (model(batch[0]).squeeze(1), batch[1])."
@@ -97,6 +104,24 @@ def without_ignored(ignored: int, targets: Any) -> Any:
     if not isinstance(targets, Tensor) or targets.is_floating_point():
         return targets
     return targets.long().masked_fill(targets == ignored, IGNORED)
+
+
+def lacks_target(
+    losses: Any, targets: Any, ignored: int | None = None
+) -> Bool[Tensor, " row"] | None:
+    """Return which rows have no target but ignored ones; None if rows do not have one loss each.
+
+    A target is ignored if it is the class index that the loss ignores. If `ignored` is None, this
+    is torch's default, and the loss must be 0. It is also ignored if it is NaN and the loss is 0.
+    """
+    tensors = isinstance(losses, Tensor) and isinstance(targets, Tensor)
+    if not tensors or targets.is_nested or losses.ndim != 1 or targets.shape[:1] != losses.shape:
+        return None
+    targets = targets.detach().as_subclass(Tensor)
+    soft = targets.is_floating_point()
+    found = targets.isnan() if soft else targets == (IGNORED if ignored is None else ignored)
+    found = (found.flatten(1).all(1) if found.ndim > 1 else found).to(losses.device)
+    return found if ignored is not None and not soft else found & (losses == 0)
 
 
 def excess_losses(
@@ -343,11 +368,12 @@ def all_finite_on_host(losses: Tensor) -> bool:
     return bool(np.isfinite(known.numpy()).all())
 
 
-def error_norms(outputs: Any, targets: Any) -> Scores:
+def error_norms(outputs: Any, targets: Any, ignored: int | None = None) -> Scores:
     """Return `||softmax(outputs) - target||`, the Euclidean norm, in [0, sqrt(2)].
 
     Outputs are logits, `[candidate, class]`. Targets are class numbers, `[candidate]`, or
-    probabilities, `[candidate, class]`. If a class number is out of range, the result is NaN.
+    probabilities, `[candidate, class]`. If a class number is out of range, the result is NaN. If it
+    equals `ignored`, it is `NO_TARGET`.
     """
     both = (outputs, targets)
     found = [tuple(v.shape) if isinstance(v, Tensor) else type(v).__name__ for v in both]
@@ -371,7 +397,8 @@ def error_norms(outputs: Any, targets: Any) -> Scores:
     # If p is near 1, 1 - p loses all digits; the sum of the other probabilities keeps them.
     others = errors.masked_fill(hit, 0.0)
     norms = (others.square().sum(1) + others.sum(1).square()).sqrt()
-    return norms.where(hit.any(1), torch.nan)
+    norms = norms.where(hit.any(1), torch.nan)
+    return norms if ignored is None else norms.masked_fill(targets == ignored, NO_TARGET)
 
 
 @dataclass(frozen=True, eq=False)
@@ -563,18 +590,27 @@ class ExampleLosses:
     without a `reduction` is called unchanged; the first batch shows what it returns. If the
     module's attributes change between batches, a new copy is made. With `excess`, losses are as
     `excess_losses` returns them. The first batch then raises an error if the loss cannot be a
-    cross-entropy, and warns if the user wrote a loss that is none.
+    cross-entropy, and warns if the user wrote a loss that is none. If it `marks`, a call returns
+    `NO_TARGET` for rows whose targets are all ignored.
     """
 
     loss_fn: LossFunction
     outputs: OutputsOf | None = None
     excess: bool = False
+    marks: bool = False
     _checked: bool = field(default=False, init=False, repr=False)
     _labels: bool = field(default=False, init=False, repr=False)  # own loss of yes-or-no labels
     _latest: UnreducedLoss | None = field(default=None, init=False, repr=False)
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
-        return self.of_examples(*(self.outputs or apply_to_pair)(model, batch))
+        outputs, targets = (self.outputs or apply_to_pair)(model, batch)
+        losses = self.of_examples(outputs, targets)
+        if self.marks and self._latest is not None:
+            bare = lacks_target(losses, targets, self._latest.ignored)
+            if bare is not None:
+                losses = losses.float() if losses.dtype is torch.float16 else losses
+                losses = losses.masked_fill(bare, NO_TARGET)
+        return losses
 
     def of_examples(self, outputs: Any, targets: Any) -> Any:
         """Return one loss per example; `check_losses` rejects anything else that is returned."""
@@ -630,13 +666,17 @@ def find_losses(
     outputs: OutputsOf | None,
     *,
     excess: bool = False,
+    marks: bool = True,
 ) -> LossesOf:
-    """Return a function that computes one loss per example, made from the user's arguments."""
+    """Return a function that computes one loss per example, made from the user's arguments.
+
+    If it `marks`, as scores need it, the loss of a row without a target is `NO_TARGET`, not 0.
+    """
     if losses is not None:
         return losses
     if loss_fn is None:
         raise ConfigurationError(f"scoring needs a loss function, got None. {ADVICE}")
-    return ExampleLosses(loss_fn, outputs, excess)
+    return ExampleLosses(loss_fn, outputs, excess, marks)
 
 
 def find_outputs(losses: LossesOf | None, outputs: OutputsOf | None) -> OutputsOf | None:

@@ -24,6 +24,9 @@ else:
     except ImportError:
         Bool = Float = Float32 = Float64 = Int = Int32 = Int64 = Num = UInt8 = Annotated
 
+# The score of a row without a target: lower than any loss, but finite, and exact in bfloat16.
+NO_TARGET = -(2.0**100)
+
 Scores: TypeAlias = Float[Tensor, " candidate"]
 Odds: TypeAlias = Float64[Tensor, " candidate"]
 RowIndices: TypeAlias = Int64[Tensor, " row"]

@@ -13,7 +13,7 @@ from selective_backprop._pipeline.resume_point import EpochStart, MidEpochState,
 from selective_backprop._pipeline.rows import Waits
 from selective_backprop._pipeline.stages import PipelineState
 
-STATE_VERSION = 12
+STATE_VERSION = 13
 
 
 class LoaderState:

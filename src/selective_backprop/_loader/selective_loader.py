@@ -64,6 +64,11 @@ from selective_backprop.strategies._collective import check_loss, check_strategy
 
 EPOCHS_TO_SEE = 3  # after these, a line is printed if hardly anything is skipped
 MOSTLY = 0.98  # share of examples kept so far; the line is printed if at least so many were
+ORDERED = (
+    "examples of one class come together, so it cannot be told how many labels look wrong; "
+    "DataLoader(…, shuffle=True) mixes them"
+)
+LACKING = "examples without a target have no score; they are kept at the rate of the others"
 UNPINNED = (
     "the CPU waits while each batch is copied to the GPU; DataLoader(…, pin_memory=True) avoids it"
 )
@@ -124,7 +129,7 @@ class SelectiveLoader:
             more, or try to: with DDP they wait until that process or the group's timeout ends.
         quiet: print nothing. By default, rank 0 prints to standard error. A line at the first batch
             says what is selected and how many steps to expect. Later lines say if labels look wrong
-            or hardly anything is skipped.
+            or hardly anything is skipped so far.
 
     Raises:
         ConfigurationError: if an option or a combination of options cannot work, such as
@@ -218,6 +223,7 @@ class SelectiveLoader:
         self._length_watch = LengthWatch()
         self._quiet = check_flag("quiet", quiet) or self._parts.ranks.rank > 0
         self._said = 0  # how many of the stages of `_say` are over
+        self._said_lacking = self._quiet
 
     @property
     def dataset(self) -> Any:
@@ -508,7 +514,8 @@ class SelectiveLoader:
                 does a gate that reads the errors of predictions, such as that of `kath18`.
             targets: the targets of these rows, by default those in `outputs`. `auto` learns from
                 them which class each example has, if each row has one target: a class index, or
-                a float of 0 (no) or 1 (yes).
+                a float of 0 (no) or 1 (yes). They also tell which rows have no target: those whose
+                loss is 0 and whose targets are all ignored by `loss_fn`, or NaN.
             smoothing: label smoothing of the loss that you train on, in [0, 1), for `wrong_labels`;
                 by default that of `loss_fn`.
 
@@ -532,21 +539,20 @@ class SelectiveLoader:
             smoothing = label_smoothing(self._options.loss_fn)
         if self._loss is not None:
             self._loss.used = True
+        if targets is None and outputs is not None:
+            targets = outputs[1]
+        if self._ignored != IGNORED:  # it might be taken for a class
+            targets = without_ignored(self._ignored, targets)
+            if outputs is not None:
+                outputs = outputs[0], without_ignored(self._ignored, outputs[1])
         if pipeline.memory is not None:
-            if targets is None and outputs is not None:
-                targets = outputs[1]
-            shown = outputs
-            if self._ignored != IGNORED:  # it might be taken for a class
-                targets = without_ignored(self._ignored, targets)
-                if shown is not None:
-                    shown = shown[0], without_ignored(self._ignored, shown[1])
             pipeline.memory.record(
                 selection,
                 losses,
                 self._options.nonfinite,
                 epoch,
                 targets,
-                shown,
+                outputs,
                 smoothing or 0.0,
             )
         if pipeline.feed is not None:
@@ -559,7 +565,8 @@ class SelectiveLoader:
         `auto` estimates this share in the second half of the first epoch, from the outputs that
         `loss_fn` gets. Targets must be class indices, or floats of 0 (no) and 1 (yes). The share is
         known from the second epoch on. Only labels that the model finds improbable are counted, so
-        mix-ups between classes that look alike are missed.
+        mix-ups between classes that look alike are missed. If examples are stored by class and not
+        shuffled, nothing is estimated.
         """
         return None if self.ledger is None else self.ledger.label_noise.found
 
@@ -598,6 +605,7 @@ class SelectiveLoader:
             if handshake is not None:
                 pipeline.tally.count(beyond=handshake.beyond(state.candidates_seen))
             state.note_ties()
+            self._say_lacking()
             batches = self.stats.batches - state.counts_at_epoch_start["batches"]
             if not batches:
                 self._warn_if_barren()
@@ -606,7 +614,7 @@ class SelectiveLoader:
             state.start = None
 
     def _say(self, epoch: int) -> None:
-        """Print lines at the first batch, after one epoch, and after three epochs."""
+        """Print lines at the first batch, after one epoch, and from the third epoch's end on."""
         if self._quiet:
             return
         if not self._said:
@@ -618,17 +626,29 @@ class SelectiveLoader:
             self._said = 2
             wrong = self.wrong_labels
             if wrong is not None and wrong.is_clear:
-                print(
-                    f"{self._strategy.name}: {wrong}; sb.guide.audit(loader.ledger) lists them",
-                    file=sys.stderr,
-                )
-        if epoch >= EPOCHS_TO_SEE and self._said == 2:
-            self._said = 3
+                lists = "sb.guide.audit(loader.ledger).top() lists them"
+                print(f"{self._strategy.name}: {wrong}; {lists}", file=sys.stderr)
+            if self.ledger is not None and self.ledger.label_noise.ordered:
+                print(f"{self._strategy.name}: {ORDERED}", file=sys.stderr)
+        if epoch >= EPOCHS_TO_SEE and self._said in (2, 3):
             terms, before = self._strategy.selector.terms, self._state.counts_at_epoch_start
             kept = before["kept"] / max(1, before["candidates"])
-            if kept >= MOSTLY and not (terms.promises or terms.keeps_everything):
-                said = f"kept {kept:.0%} of the examples in {epoch} epochs: hardly anything to skip"
+            little = kept >= MOSTLY and not (terms.promises or terms.keeps_everything)
+            if little == (self._said == 2):  # it is said once, and taken back once
+                why = "hardly anything to skip so far" if little else "by now it skips some"
+                said = f"kept {kept:.0%} of the examples in {epoch} epochs: {why}"
                 print(f"{self._strategy.name}: {said}", file=sys.stderr)
+            self._said = 3 if little else 4
+
+    def _say_lacking(self) -> None:
+        """Print once, at an epoch's end, that some examples have no target."""
+        if self._said_lacking:
+            return
+        memory, rows = self._parts.pipeline.memory, self._parts.pipeline.buffer.lacking
+        remembered = memory is not None and memory.lacking
+        if remembered or (rows is not None and bool(rows.any())):
+            self._said_lacking = True
+            print(f"{self._strategy.name}: {LACKING}", file=sys.stderr)
 
     def _hand_out(self, rows: Rows) -> Any:
         if self._loss is None and not self._options.with_selection:

@@ -7,6 +7,10 @@ labels are right, and the share among random labels. Together they give the shar
 were drawn at random, as wrong labels often are:
 
     share = (seen - expected) / (random - expected)
+
+This takes for granted that examples come in random order. If they are stored by class and not
+shuffled, the model was last trained on other classes, and finds right labels improbable. So if
+examples of one class come together, there is no estimate.
 """
 
 import math
@@ -24,7 +28,12 @@ BLOCKS = 256  # of equally many batches, so the second half of the epoch is know
 LEAST_ROWS = 200  # with fewer, the estimate is too rough
 LEAST_BATCHES = 12  # in the second half; with 8, estimates reached 0.11 with right labels
 LEAST_RANDOM = 0.01  # if a lower share of random labels is improbable, the model knows too little
-SHAPE = (3, 3)  # of the result of `_moments`
+MOMENTS = 9  # the numbers that `_moments` returns
+GROUP = 32  # rows, at least, of which pairs are compared; batches may be smaller
+BINS = 64  # of classes; a bin holds several neighbouring ones if there are more than 64
+# If rows that come together are of one class with probability c by chance, and with c plus 5 % of
+# 1 - c or 50 % of c, whichever is less, then they are in order. In random order this hardly occurs.
+FEW_CLASSES, MANY_CLASSES = 0.05, 0.5
 _TWO_SIDED = 1.96  # standard errors of a 95 % interval
 
 
@@ -52,63 +61,83 @@ class LabelNoise:
     """Estimates the share of wrong labels in the second half of the first epoch.
 
     In the first half, the model has learned too little. If the second half has fewer than 12
-    batches, there is no estimate. Wrong labels that the model finds plausible are missed, such as
-    those of a similar class. In a long epoch, the estimate uses at most 256
-    batches. The host does not wait for the device before the epoch ends.
+    batches, or examples of one class come together, there is no estimate. Wrong labels that the
+    model finds plausible are missed, such as those of a similar class. In a long epoch, the
+    estimate uses at most 256 batches. The host does not wait for the device before the epoch ends.
     """
 
     def __init__(self) -> None:
-        self._sums: Float64[Tensor, "block moment moment"] | None = None
+        # Of each block, the moments of its first batch, and how many of its first 32 rows or more
+        # are of each class.
+        self._sums: Float64[Tensor, "block sum"] | None = None
         self._every = 1  # batches of a block
         self._batches = 0
-        self.totals: Float64[Tensor, "moment moment"] | None = (
-            None  # sums of the second half, once the epoch is over
-        )
+        self._latest: object = None  # the batch that rows were observed of last
+        # Sums of the second half, and of `_pairs`, once the epoch is over.
+        self.totals: Float64[Tensor, " sum"] | None = None
 
     @property
     def over(self) -> bool:
         """Whether the first epoch is over."""
         return self.totals is not None
 
-    def observe(self, outputs: Any, targets: Any, smoothing: float = 0.0) -> None:
-        """Take in the predictions of a batch, before the model has trained on it.
+    def observe(
+        self, outputs: Any, targets: Any, smoothing: float = 0.0, batch: object = None
+    ) -> None:
+        """Take in the predictions of a batch, or of a part of it, before the model trains on it.
 
         Args:
             outputs: logits, `[row, class]`, or `[row]` for yes-or-no targets. Others are ignored.
             targets: class indices, `[row]`, negative in rows to ignore; or floats of 0 and 1.
             smoothing: label smoothing of the loss, in [0, 1). It is taken out of the predictions.
+            batch: equal for all parts of a batch; None for a whole batch.
         """
         found = probabilities(outputs, targets)
         if found is None or self.over:
             return
         if self._sums is None:
-            self._sums = found[0].new_zeros((BLOCKS, *SHAPE), dtype=torch.float64)
-        if self._batches == BLOCKS * self._every:
-            halved = self._sums.unflatten(0, (-1, 2)).sum(1)
-            self._sums = torch.cat([halved, torch.zeros_like(halved)])
-            self._every *= 2
-        block, place = divmod(self._batches, self._every)
+            self._sums = found[0].new_zeros((BLOCKS, MOMENTS + BINS), dtype=torch.float64)
+        if batch is None or batch != self._latest:
+            if self._batches == BLOCKS * self._every:
+                halved = self._sums.unflatten(0, (-1, 2)).sum(1)
+                halved[:, MOMENTS:] = self._sums[::2, MOMENTS:]
+                self._sums = torch.cat([halved, torch.zeros_like(halved)])
+                self._every *= 2
+            self._latest, self._batches = batch, self._batches + 1
+        block, place = divmod(self._batches - 1, self._every)
+        moments, counts = self._sums[block].split((MOMENTS, BINS))
         if not place:  # the first batch stands for its whole block
-            self._sums[block] = _moments(*found, smoothing)
-        self._batches += 1
+            moments += _moments(*found, smoothing).flatten()
+        if place * len(found[1]) < GROUP:
+            counts += _count(found[1], found[0].shape[1])
 
-    def own(self) -> Float64[Tensor, "moment moment"]:
-        """Return the sums over the second half of this rank's batches; 0 if these are too few."""
+    def own(self) -> Float64[Tensor, " sum"]:
+        """Return this rank's sums; those of moments are 0 if its second half is too short."""
+        if self._sums is None:
+            return torch.zeros(MOMENTS + 2, dtype=torch.float64)
         blocks = -(-self._batches // self._every)
-        if self._sums is None or blocks - blocks // 2 < LEAST_BATCHES:
-            return torch.zeros(SHAPE, dtype=torch.float64)
-        return self._sums[blocks // 2 : blocks].sum(0).cpu()
+        moments, counts = self._sums[:blocks].cpu().split((MOMENTS, BINS), 1)
+        found = moments[blocks // 2 :].sum(0) * (blocks - blocks // 2 >= LEAST_BATCHES)
+        return torch.cat([found, _pairs(counts)])
 
-    def end(self, totals: Float64[Tensor, "moment moment"]) -> None:
+    def end(self, totals: Float64[Tensor, " sum"]) -> None:
         """End the first epoch, with the sums of all ranks."""
         self.totals, self._sums = totals, None
 
     @property
+    def ordered(self) -> bool:
+        """Whether examples of one class came together, so that nothing can be estimated."""
+        if self.totals is None:
+            return False
+        rows, *_, alike, limit = self.totals.tolist()
+        return rows >= LEAST_ROWS and alike > limit
+
+    @property
     def found(self) -> WrongShare | None:
         """The estimate; None before the first epoch is over, or if nothing can be estimated."""
-        if self.totals is None:
+        if self.totals is None or self.ordered:
             return None
-        (rows, above, room), (_, above2, both), (*_, room2) = self.totals.tolist()
+        rows, above, room, _, above2, both, *_, room2 = self.totals[:MOMENTS].tolist()
         if rows < LEAST_ROWS or room < LEAST_RANDOM * rows:
             return None
         share = above / room
@@ -131,13 +160,35 @@ class LabelNoise:
         sums, every, batches, totals = Saved(state).fields("sums", "every", "batches", "totals")
         found, ended = (
             each.maybe(lambda sums, shape=shape: _finite(sums, shape))
-            for each, shape in ((sums, (BLOCKS, *SHAPE)), (totals, SHAPE))
+            for each, shape in ((sums, (BLOCKS, MOMENTS + BINS)), (totals, (MOMENTS + 2,)))
         )
         length = every.whole(1)
         self._batches = batches.whole(0, BLOCKS * length)
-        self._every = length
+        self._every, self._latest = length, None
         self._sums = None if found is None else found.clone()
         self.totals = None if ended is None else ended.clone()
+
+
+def _count(labels: Tensor, classes: int) -> Float64[Tensor, " bin"]:
+    """Return how many labels fall into each bin of classes."""
+    known = (labels >= 0) & (labels < classes)
+    counts = torch.zeros(BINS, dtype=torch.float64, device=labels.device)
+    bins = labels.where(known, 0) * BINS // max(BINS, classes)
+    return counts.index_add_(0, bins, known.double())
+
+
+def _pairs(counts: Float64[Tensor, "block bin"]) -> Float64[Tensor, "2"]:
+    """Return how many more pairs of rows that come together are of one class than by chance.
+
+    The second number is the limit: if the first is above it, examples are not in random order.
+    """
+    together = max(1, math.ceil(GROUP * len(counts) / max(1.0, float(counts.sum()))))
+    groups = counts[: len(counts) // together * together].unflatten(0, (-1, together)).sum(1)
+    rows, every = groups.sum(1), groups.sum(0)
+    pairs, total = (rows * rows - rows).sum(), rows.sum()
+    alike, chance = groups.square().sum() - total, (every @ every - total) / (total * total - total)
+    limit = pairs * torch.minimum(FEW_CLASSES * (1.0 - chance), MANY_CLASSES * chance)
+    return torch.stack([alike - pairs * chance, limit]).nan_to_num()
 
 
 def _finite(sums: Saved, shape: tuple[int, ...]) -> Tensor:

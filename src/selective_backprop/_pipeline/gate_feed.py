@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.losses import check_losses, error_norms
+from selective_backprop._batches.losses import IGNORED, check_losses, error_norms, lacks_target
 from selective_backprop._batches.structure import rows_of
 from selective_backprop._core.errors import LossError
-from selective_backprop._core.types import Scores
+from selective_backprop._core.types import NO_TARGET, Scores
 from selective_backprop._sampling.draws import Selection
 from selective_backprop._sampling.gate import RunningGate
 from selective_backprop.scorers import AbstractScorer, Excess, Forward, Measure
@@ -63,12 +63,14 @@ class GateFeed:
 
     def _scores(self, losses: Tensor, outputs: Any, rows: int) -> Scores | None:
         if self.measure is Measure.LOSS:
-            return check_losses(losses, rows).detach()
+            losses = check_losses(losses, rows).detach()
+            bare = None if outputs is None else lacks_target(losses, outputs[1])
+            return losses if bare is None else losses.masked_fill(bare, NO_TARGET)
         if outputs is None:
             return None
         try:
             with torch.no_grad():
-                return check_losses(error_norms(*outputs), rows)
+                return check_losses(error_norms(*outputs, IGNORED), rows)
         except LossError:  # the loop's outputs may differ from the scored ones
             return None
 

@@ -19,8 +19,9 @@ class NonFinite(NamedOption):
     `RAISE` stops with an error that names these examples. `SKIP` does not train on them; to find
     them, the CPU waits for the GPU before each selection. `SELECT` ranks them above all others.
 
-    If a loss that is recorded in training is infinite or NaN, it counts as unknown. `RAISE` stops
-    at such a loss, too, if the recorded losses are on the CPU.
+    If a loss that is recorded in training is infinite or NaN, it counts as unknown, and the example
+    is kept at the same rate as the others. `RAISE` stops at such a loss, too, if the recorded
+    losses are on the CPU.
     """
 
     RAISE = "raise"

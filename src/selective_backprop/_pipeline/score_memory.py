@@ -12,9 +12,10 @@ from selective_backprop._batches.losses import (
     all_finite_on_host,
     check_entropies,
     check_losses,
+    lacks_target,
 )
 from selective_backprop._core.errors import LoaderError, LossError
-from selective_backprop._core.types import Float32
+from selective_backprop._core.types import NO_TARGET, Float32
 from selective_backprop._distributed.group import Group
 from selective_backprop._memory.history import History
 from selective_backprop._memory.ledger import Ledger
@@ -75,6 +76,8 @@ class ScoreMemory:
         self._scorer = scorer
         self._confident = confident
         self._unseen = confident  # until a batch was recorded
+        self.handed = 0  # batches that went to the loop since this object was made
+        self.lacking = False  # whether some examples have no target
         self._known: Known | None = None
         self._asked: tuple[int, int] | None = None
         self.runs = False  # whether an epoch runs or is to be continued
@@ -117,7 +120,8 @@ class ScoreMemory:
         """Remember losses of rows that were trained on; `policy` decides if some are not finite.
 
         If the scorer needs classes, targets that are class indices, or yes or no, one for each row,
-        are remembered too. In the first epoch outputs are compared with their targets, to estimate
+        are remembered too. Rows without a target have no loss: NaN is remembered, with the epoch.
+        In the first epoch outputs are compared with their targets, to estimate
         how many labels are wrong; `smoothing` is the label smoothing of the loss.
         """
         if selection.indices is None:
@@ -139,13 +143,18 @@ class ScoreMemory:
                 )
             if on_host or self.pending is not None:  # a ledger on a GPU does this when it is read
                 losses = losses.nan_to_num(torch.nan, torch.nan, torch.nan)
+        bare = lacks_target(losses, targets)
+        if bare is not None:
+            losses = losses.masked_fill(bare, torch.nan)
         self.writer.record(selection.indices, losses, epoch)
         if self._asks_classes:
             classes = class_indices(targets, len(losses))
             if classes is not None:
                 self.writer.classify(selection.indices, classes)
         if self.needs.classes and epoch == 0 and outputs is not None:
-            self.ledger.label_noise.observe(*outputs, smoothing)
+            # Parts of a batch share its memory. Batches that were cut from one do, too.
+            batch = self.handed, selection.indices.untyped_storage().data_ptr()
+            self.ledger.label_noise.observe(*outputs, smoothing, batch)
 
     @property
     def noted(self) -> Sizes:
@@ -203,7 +212,24 @@ class ScoreMemory:
         newest = self.ledger.recorded.newest
         if self._confident and newest is not None:  # check before examples are left out by these
             check_entropies(newest, None)
-        return self._scorer.recall(self.ledger, epoch)
+        known = self._scorer.recall(self.ledger, epoch)
+        return None if known is None else self._drawn(known, epoch)
+
+    def _drawn(self, known: Known, epoch: int) -> Known:
+        """Give examples that lack a target scores of others, drawn at random in each epoch.
+
+        They are thus kept at the same rate as the examples that were scored or trained on.
+        """
+        lacking = known.numpy() == NO_TARGET
+        self.lacking = bool(lacking.any())
+        if not self.lacking:
+            return known
+        last = [column.on_host().epochs[0] for column in (self.ledger.scored, self.ledger.recorded)]
+        pool = known.numpy()[(np.maximum(*last) >= 0) & ~lacking & ~np.isnan(known.numpy())]
+        known, generator = known.clone(), np.random.default_rng(epoch)
+        some = generator.choice(pool, lacking.sum()) if len(pool) else np.inf
+        known.numpy()[lacking] = some
+        return known
 
     def knows_all(self, epoch: int) -> bool | None:
         """Return whether all scores are known at an epoch's start; None if only some are."""

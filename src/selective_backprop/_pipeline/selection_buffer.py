@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from selective_backprop._batches.structure import Layout, join_rows
-from selective_backprop._core.types import Scores
+from selective_backprop._core.types import NO_TARGET, Bool, Float, Scores
 from selective_backprop._memory.history import History
 from selective_backprop._pipeline.rows import (
     COUNT,
@@ -76,6 +76,8 @@ class SelectionBuffer:
         self.seed = seed
         self._epoch = 0
         self.state = BufferState()
+        # Which rows of the last window lacked a target; on the CPU, of the last window with any.
+        self.lacking: Tensor | None = None
 
     def seed_with(self, seed: int) -> None:
         """Derive the draws' seeds from another seed; the rank's part stays."""
@@ -183,12 +185,17 @@ class SelectionBuffer:
             torch.zeros(piece.count) if piece.scores is None else piece.scores for piece in pieces
         ]
         scores = columns[0] if len(columns) == 1 else torch.cat(columns)
+        seed = *self.seed, self._epoch, self.state.windows
+        generator = torch.Generator(scores.device).manual_seed(mix_seeds(*seed))
+        self.state = self.state._replace(windows=self.state.windows + 1)
+        lacking = scores == NO_TARGET
+        if lacking.device.type != "cpu" or bool(lacking.any()):
+            self.lacking = lacking
+            # An exact draw takes as many rows of a window, even if none has a target.
+            recent = self._history.recent[: 0 if self.shape.window else None]
+            scores = draw_scores(scores, lacking, recent, mix_seeds(*seed, 1))
         if self._filing is not None:
             self._filing.file(scores)
-        windows = self.state.windows
-        generator = torch.Generator(scores.device)
-        generator.manual_seed(mix_seeds(*self.seed, self._epoch, windows))
-        self.state = self.state._replace(windows=windows + 1)
         return self._take(pieces, self._selector.select(scores, self._history, generator))
 
     def _take(self, pieces: tuple[Rows, ...], choice: Choice) -> Rows:
@@ -231,6 +238,26 @@ class SelectionBuffer:
             _join_column([*map(INDICES, pieces)]),
             weights=torch.cat(weights) if weights else None,
         )
+
+
+def draw_scores(
+    scores: Scores,
+    lacking: Bool[Tensor, " candidate"],
+    recent: Float[Tensor, " recent"],
+    seed: int,
+) -> Scores:
+    """Give rows that lack a target scores of other rows, so that they are kept at the same rate.
+
+    Each is drawn at random from the window, or else from recent scores; it is 0 without either.
+    """
+    size, device = len(scores), scores.device
+    generator = torch.Generator(device).manual_seed(seed)
+    tosses = torch.rand(size, generator=generator, dtype=torch.float64, device=device)
+    known = size - lacking.sum()
+    # Sorted, so that rows without a target come last. A branch would make the host wait.
+    others = scores.sort(descending=True).values[(tosses * known).long()]
+    older = recent[(tosses * len(recent)).long()].to(scores) if len(recent) else 0.0
+    return torch.where(known > 0, others, older).where(lacking, scores)
 
 
 def _joins_keys(batches: list[Any]) -> bool:

@@ -13,7 +13,7 @@ from selective_backprop._batches.losses import check_losses
 from selective_backprop._batches.mixed_targets import warn_of_mixtures
 from selective_backprop._core.stats import Stats, Tally
 from selective_backprop._core.stopwatch import charged
-from selective_backprop._core.types import Scores
+from selective_backprop._core.types import NO_TARGET, Scores
 from selective_backprop._pipeline.candidate_loader import CandidateLoader
 from selective_backprop._pipeline.gate_feed import GateFeed
 from selective_backprop._pipeline.lockstep import LockstepBatches
@@ -95,6 +95,7 @@ class Pipeline:
                     with self.scoring:
                         self.scorer.learn(rows.batch)
                 if memory is not None and rows.indices is not None:
+                    memory.handed += 1
                     memory.writer.hand_out(rows.indices)
                 yield rows
         finally:
@@ -237,7 +238,8 @@ class Pipeline:
         if self.clock.gate is not None:
             self.clock.gate.observe(rows.scores)
         if self.memory is not None and rows.indices is not None:
-            self.memory.writer.scored.file(rows.indices, rows.scores, self.cursor.epoch)
+            scores = rows.scores.masked_fill(rows.scores == NO_TARGET, torch.nan)
+            self.memory.writer.scored.file(rows.indices, scores, self.cursor.epoch)
         return rows
 
     def _score(self, rows: Rows, begun: Waiting = None) -> Tensor:

@@ -198,7 +198,7 @@ def example_losses(
         >>> sb.example_losses(loader, torch.nn.Identity(), torch.nn.MSELoss()).tolist()
         [1.0, 9.0]
     """
-    found = find_losses(loss_fn, losses, outputs)
+    found = find_losses(loss_fn, losses, outputs, marks=False)
     source = open_in_order(loader)
     load_twice(source)
     return _measure(

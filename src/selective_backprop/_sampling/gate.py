@@ -10,7 +10,7 @@ from torch import Tensor
 
 from selective_backprop._core.options import check_number, check_whole, settle
 from selective_backprop._core.saved_state import Saved
-from selective_backprop._core.types import Scores
+from selective_backprop._core.types import NO_TARGET, Scores
 from selective_backprop._sampling.context import Context
 
 
@@ -37,7 +37,10 @@ class RunningGate(ABC):
 
     @abstractmethod
     def observe(self, scores: Scores) -> None:
-        """Take in the scores of a whole batch, before anything is selected from it."""
+        """Take in the scores of a whole batch, before anything is selected from it.
+
+        Rows without a target have a score of -2^100.
+        """
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
@@ -177,10 +180,12 @@ def variance_gain(scores: Scores) -> Tensor:
     """Return tau: an example drawn in proportion to the scores is worth tau drawn uniformly.
 
     Tau is `sqrt(mean(s ** 2)) / mean(s)`, or 1 if all scores are 0. Negative scores, and scores
-    of 1e150 or more, count as 0.
+    of 1e150 or more, count as 0. Rows without a target do not count.
     """
-    scores = scores.double().clamp(min=0.0)  # squares of float16 scores would overflow
+    scores = scores.double()  # squares of float16 scores would overflow
+    rows = (scores != NO_TARGET).sum()
+    scores = scores.clamp(min=0.0)
     scores = scores.where(scores < 1e150, 0.0)  # squares of higher ones would be infinite
-    mean = scores.mean()
+    mean = scores.sum() / rows
     # 0 / 0 if all scores are 0. Then all examples are alike, so drawing by score gains nothing.
-    return (scores.square().mean().sqrt() / mean).where(mean > 0.0, 1.0)
+    return ((scores.square().sum() / rows).sqrt() / mean).where(mean > 0.0, 1.0)

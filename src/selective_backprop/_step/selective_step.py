@@ -113,7 +113,7 @@ class SelectiveStep:
         _check_fit(strategy)
         scorer, terms = strategy.scorer, strategy.selector.terms
         self._model, self._terms, self._device = model, terms, find_device(model, None)
-        self._losses = find_losses(loss_fn, losses, outputs)
+        self._losses = find_losses(loss_fn, losses, outputs, marks=False)
         self._ranks = find_ranks(process_group, self._device)
         guarded = choose("nonfinite", nonfinite, NonFinite)
         # Refuses a strategy whose ranks would wait for each other in unequal numbers of forwards.
@@ -122,7 +122,7 @@ class SelectiveStep:
             batch_size=max(1, round(WINDOW * terms.rate)),
             window=WINDOW,
             model=model,
-            losses=self._losses,
+            losses=find_losses(loss_fn, losses, outputs),
             outputs=find_outputs(losses, outputs),
             device=self._device,
             rate=terms.rate,

@@ -14,6 +14,7 @@ from selective_backprop._core.errors import LoaderError
 from selective_backprop._core.options import check_number
 from selective_backprop._core.types import Bool, Float, Int64
 from selective_backprop._pipeline.resume_point import kept_streams
+from selective_backprop._pipeline.source import Source
 from selective_backprop._pruning.example_scores import load_all, load_twice, open_in_order
 from selective_backprop._pruning.near_images import link_images, shrink_images
 from selective_backprop._sampling.subset import Subset
@@ -27,6 +28,7 @@ from selective_backprop.guide._advice.row_contents import (
 from selective_backprop.guide._advice.traits import split_batch, tensors_of
 
 AT_ONCE = 256  # examples per batch, if a data set comes without a loader
+UNEQUAL = ". Resize images, or pass DataLoader(data, batch_size=1) and, for images, near=None"
 
 
 @final
@@ -117,7 +119,8 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
     Raises:
         ConfigurationError: if `near` is out of its range.
         LoaderError: if a loader shuffles or leaves examples out, if examples change from one
-            reading to the next, or if they hold anything but tensors and arrays of numbers.
+            reading to the next, if they hold anything but tensors and arrays of numbers, or if
+            they differ in size and are not padded. For those, pass a loader with `batch_size=1`.
 
     Example:
         >>> import torch
@@ -131,12 +134,21 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
     )
     given: Any = data
     source = open_in_order(DataLoader(given, AT_ONCE) if hasattr(given, "__getitem__") else given)
+    try:
+        return _find(source, near)
+    except RuntimeError as error:
+        if "equal size" not in str(error):  # what torch says of examples that it cannot stack
+            raise
+        raise LoaderError(f"examples differ in size{UNEQUAL}") from error
+
+
+def _find(source: Source, near: float | None) -> Copies:
     first = load_twice(source)
     positions = list(range(sum(rows for _, rows in first)))
-    of_inputs, of_targets = (
-        find_numbering(part, positions)
-        for part in zip(*(_tensors(each) for each, _ in first), strict=True)
-    )
+    found = [_tensors(each) for each, _ in first]
+    if len({tuple(map(len, parts)) for parts in found}) > 1:
+        raise LoaderError("examples hold different numbers of tensors. Turn lists into tensors")
+    of_inputs, of_targets = (find_numbering(part, positions) for part in zip(*found, strict=True))
     inputs, targets, images, spectra = [], [], [], []
     with kept_streams(source.loader, None):
         for batch, _ in load_all(source):
@@ -150,8 +162,8 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
                 spectra.append(spectrum)
     same = alike = first_equal(torch.tensor(inputs))
     if near is not None and images:
-        if len({each.shape[1:] for each in images}) > 1:
-            raise LoaderError("images differ in size or channels. Pass near=None, or resize them")
+        if len({each.shape[1:] for each in images}) > 1 or sum(map(len, images)) < len(inputs):
+            raise LoaderError(f"images differ in size or channels{UNEQUAL}")
         once, place = same.unique(return_inverse=True)
         # Each list is emptied as soon as it is joined, so that at most two copies are in memory.
         pixels, amplitudes = (_taken(parts, once) for parts in (images, spectra))

@@ -32,7 +32,8 @@ class RunningScorer(ABC):
             indices: the candidates' indices in the data set; None if they are unknown.
 
         Returns:
-            One score per candidate, detached, on the model's device.
+            One score per candidate, detached, on the model's device. A candidate without a target
+            has a score of -2^100, and is kept at the same rate as the others.
         """
 
     @abstractmethod
@@ -53,7 +54,8 @@ class RunningScorer(ABC):
         Returns:
             Scores on the CPU; None if all would be NaN. An example with a score of NaN is loaded
             and scored. An example with a score of infinity is trained on as soon as the selector's
-            rate allows.
+            rate allows. One with a score of -2^100 has no target, and is kept at the same rate as
+            the others.
         """
         return None
 

@@ -7,9 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from selective_backprop._batches.losses import (
+    IGNORED,
     ExampleLosses,
     check_losses,
     error_norms,
+    ignored_label,
     is_plainly_torchs,
 )
 from selective_backprop._core.errors import ConfigurationError
@@ -95,9 +97,11 @@ class Forward(AbstractScorer):
                     "the error norm needs the model's outputs, but losses= gives only losses. "
                     "Pass outputs=callable(model, batch) -> (outputs, targets)."
                 )
+            known = isinstance(measured, ExampleLosses)
+            ignored = ignored_label(measured.loss_fn) if known else IGNORED
 
             def measured(model: nn.Module, batch: Any) -> Tensor:
-                return error_norms(*outputs(model, batch))
+                return error_norms(*outputs(model, batch), ignored)
 
         if measured is None:
             raise ConfigurationError("Forward() scores by losses; pass loss_fn= or losses=")

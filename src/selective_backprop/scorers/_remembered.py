@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from selective_backprop._batches.losses import IGNORED
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import (
     check_flag,
@@ -16,7 +17,7 @@ from selective_backprop._core.options import (
     check_whole,
     settle,
 )
-from selective_backprop._core.types import Float32, Int64, RowIndices, Scores
+from selective_backprop._core.types import NO_TARGET, Float32, Int64, RowIndices, Scores
 from selective_backprop._memory.ledger import Ledger, Observations
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import (
@@ -110,11 +111,14 @@ class Recalling(PassThrough):
 
 
 def _forget(scores: np.ndarray, lost: np.ndarray) -> Float32[Tensor, " example"] | None:
-    """Return scores as `recall` does: NaN where `lost` is True, None if all are NaN."""
-    lost = lost | np.isnan(scores)
+    """Return scores as `recall` does: NaN where `lost` is True, None if all are NaN.
+
+    A score that is NaN, but not lost, is that of an example without a target.
+    """
     if lost.all():
         return None
-    return torch.from_numpy(np.where(lost, np.float32(np.nan), scores))
+    kept = np.where(np.isnan(scores), np.float32(NO_TARGET), scores)
+    return torch.from_numpy(np.where(lost, np.float32(np.nan), kept))
 
 
 @final
@@ -171,9 +175,11 @@ class Recorded(AbstractScorer):
     """Score each example by the last loss that training recorded for it.
 
     Losses are recorded by `SelectiveLoader.loss_fn`, or by your calls of `SelectiveLoader.record`.
-    Examples are selected before they are loaded. An example without a known loss scores infinity,
-    so it is trained on as soon as the selector's rate allows. A known loss may be old: it dates
-    from the last time that the example was trained on, and comes from the model in training mode.
+    Examples are selected before they are loaded. An example without a recorded loss scores
+    infinity, so it is trained on as soon as the selector's rate allows. A recorded loss may be old:
+    it dates from the last time that the example was trained on, and comes from the model in
+    training mode. If it is unknown, because the example has no target or the loss was not finite,
+    the example is kept at the same rate as the others.
 
     `give_up`, `fades`, `prior` and `trim` need cross-entropies without label smoothing or class
     weights. Classes are known if the recorded targets are class indices, or floats of 0 and 1.
@@ -276,13 +282,16 @@ class _RunningRecorded(Delegating):
         recorded, scored = ledger.recorded.on_host(), ledger.scored.on_host()
         done = None if self._spec.fades is None else self._done(ledger, self._spec.fades)
         classes = None if ledger.classes.empty else ledger.classes.on_host().scores[0]
+        if classes is not None:  # rows without a target are of no class
+            classes = np.where(classes == IGNORED, np.float32(np.nan), classes)
         majority = find_majority(classes) if self._spec.prior and classes is not None else None
         known = np.empty(ledger.examples, np.float32)
         for part in chunks(ledger.examples):
             scores, epochs = recorded.scores[0, part], recorded.epochs[0, part]
             if not ledger.scored.empty:
                 scores, epochs = _merged(scored.of(part), recorded.of(part))
-            unknown = (epochs < 0) | np.isnan(scores)
+            unknown = epochs < 0
+            lacking = ~unknown & np.isnan(scores)
             if self._spec.max_age is not None:
                 unknown |= epoch - epochs.astype(np.int32) > self._spec.max_age
             if self._spec.highest_of > 1:
@@ -291,6 +300,7 @@ class _RunningRecorded(Delegating):
                 own = None if classes is None else classes[part]
                 scores = risen(scores, 1.0 - (done or 0.0), majority, own)
             known[part] = np.where(unknown, np.float32(np.inf), scores)
+            known[part][lacking] = NO_TARGET
         for lost in self._lost(ledger, recorded, classes):
             if self._spec.max_age is not None:  # each epoch takes some back, in turn
                 lost = lost[(lost + epoch) % self._spec.max_age != 0]

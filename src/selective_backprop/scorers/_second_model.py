@@ -17,7 +17,7 @@ from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.isolation import kept_random_streams
 from selective_backprop._core.options import check_instance
 from selective_backprop._core.saved_state import Saved
-from selective_backprop._core.types import Float32, LossesOf, RowIndices, Scores
+from selective_backprop._core.types import NO_TARGET, Float32, LossesOf, RowIndices, Scores
 from selective_backprop._memory.ledger import Ledger
 from selective_backprop._sampling.context import Context
 from selective_backprop.scorers._abstract import (
@@ -159,7 +159,8 @@ def _recall_excess(
     losses = inner.recall(ledger, epoch)
     assert losses is not None  # `Recorded` always recalls, infinity where it knows no loss
     excess = losses - reference
-    return excess.masked_fill_(excess.isnan(), torch.inf)
+    excess.masked_fill_(excess.isnan(), torch.inf)  # the first loss is unknown
+    return excess.masked_fill_(losses == NO_TARGET, NO_TARGET)
 
 
 class _RunningExcess(Delegating):
@@ -253,6 +254,7 @@ class _RunningProxy(RunningScorer):
         self._model.train()
         with torch.enable_grad(), kept_random_streams(self._device):
             losses = check_losses(self._losses(self._model, batch), None)
+            losses = losses.where(losses != NO_TARGET, 0.0)
             self._optimizer.zero_grad()
             losses.mean().backward()
         self._optimizer.step()

@@ -12,12 +12,13 @@ from selective_backprop_lab.cli.options import option
 from selective_backprop_lab.data.folders import inside, make_folder, writing_out
 
 _PRINTED = 10
-_LIKELY = (  # the kinds of `Suspects.likely`
+_LIKELY = (  # the kinds of `Suspects.likely`, the surest first
     ("wrong", "likely wrong"),
-    ("rare class", "of a rare class, and perhaps right"),
-    ("hard", "hard, and perhaps right"),
-    ("unknown", "of classes that the model has not learned at all, and perhaps right"),
+    ("unknown", "of classes that the model has not learned at all"),
+    ("hard", "hard"),
+    ("rare class", "of a rare class"),
 )
+_MIXED = " If many labels are wrong, most of those not called likely wrong may be wrong, too."
 
 
 def audit(
@@ -91,7 +92,8 @@ def audit(
     if suspects.suspicious:
         kinds = Counter(each.partition(":")[0] for each in suspects.likely())
         said = ", ".join(f"{kinds[kind]:,} {words}" for kind, words in _LIKELY if kinds[kind])
-        console.print(f"Of these, {said}.", soft_wrap=True)
+        mixed = _MIXED * (suspects.suspicious > kinds["wrong"])
+        console.print(f"Of these, the surest first: {said}.{mixed}", soft_wrap=True)
     if count:
         console.print(top_table(found, min(count, _PRINTED)))
     if against_noise and found.wrong is not None:

@@ -177,7 +177,9 @@ def cuts_table(found: Audit, wrong: np.ndarray) -> Table:
         if cuts[0].inspected  # a small share of few examples may be empty
     ]
     top = found.suspects.indices[: found.suspects.suspicious]
-    called = top[np.array(found.suspects.likely()) == "wrong"]
+    called = np.array(found.suspects.likely()) == "wrong"
+    lists = {"with a suspicion above 0": top, "called likely wrong": top[called]}
+    lists["suspects called otherwise"] = top[~called]
     return Table(
         ["inspected", *(f"{name}:\n{what}" for name in rankings for what in _MEASURES)],
         rows,
@@ -185,7 +187,7 @@ def cuts_table(found: Audit, wrong: np.ndarray) -> Table:
         notes=[
             f"Of the {len(some):,} {words}, {np.mean(wrong[some]) if len(some) else 0:.1%} are "
             f"wrong; {wrong[some].sum() / wrong.sum():.1%} of the flipped labels are among them."
-            for some, words in ((top, "with a suspicion above 0"), (called, "called likely wrong"))
+            for words, some in lists.items()
         ],
     )
 

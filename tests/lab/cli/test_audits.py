@@ -119,6 +119,8 @@ def test_flips_are_counted_at_several_cuts_beside_final_loss(noisy):
     assert (
         f"Of the {called} called likely wrong, {51 / called:.1%} are wrong; 100.0%" in outcome.text
     )
+    others = len(found) - called
+    assert f"Of the {others} suspects called otherwise, 0.0% are wrong; 0.0%" in outcome.text
 
 
 def test_of_few_examples_a_share_that_is_none_of_them_is_left_out(tmp_path):
@@ -156,7 +158,8 @@ def test_what_is_rare_is_told_from_what_is_wrong_in_terminal_list_and_page(tmp_p
         15: "hard",
         16: "",
     }
-    assert "Of these, 1 likely wrong, 1 of a rare class, and perhaps right" in outcome.out
+    surest = "the surest first: 1 likely wrong, 1 of classes that the model has not learned at all"
+    assert f"{surest}, 1 hard, 1 of a rare class. If many labels are wrong" in outcome.out
     page = (tmp_path / "audit" / "suspects.html").read_text(encoding="utf-8")
     rows = [line for line in outcome.out.splitlines() if line[:4].strip()[:1].isdigit()]
     for words in filter(None, said.values()):

@@ -101,7 +101,7 @@ def advise(
     source, where = open_source(loader), find_device(model, device)
     if loss_fn is not None:
         loss_fn = WeighingLoss.unwrapped(loss_fn)
-    losses_of = find_losses(loss_fn, losses, outputs, excess=True)
+    losses_of = find_losses(loss_fn, losses, outputs, excess=True, marks=False)
     with kept_streams(loader, where), warnings.catch_warnings():
         warnings.simplefilter("ignore", SelectionWarning)  # about the loader for timing
         warnings.filterwarnings("always", "the loss function returns", SelectionWarning)

@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.types import Float
+from selective_backprop._core.types import Float, Float64
 from selective_backprop._memory.ledger import Ledger
 from selective_backprop.guide._audit.label_doubts import Doubts
 from selective_backprop.guide._audit.ranked_examples import Suspects
@@ -37,8 +37,10 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
               look. NaN means that the model did not see the example. Losses must be at least 0 and
               on the scale of a cross-entropy: `p` is taken as exp(−loss), and `q` as 1 − `p`.
               Divide losses on another scale by the loss of a clearly wrong prediction.
-            - A loader's `ledger`: the weakest evidence, because it gives at most two looks at each
-              example: the last loss recorded in training, and the last score of a selection pass.
+            - A loader's `ledger`: the weakest evidence, because it gives few looks at each example:
+              the last losses recorded in training, and the last scores of selection passes. If
+              `SelectiveLoader.wrong_labels` is clear, it says how many examples are suspects, and
+              no look is added.
 
     Raises:
         ConfigurationError: if `evidence` is empty or of another kind, or a loss is negative.
@@ -56,11 +58,12 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
                 "the ledger holds no losses yet. Training fills it; with several processes, it is "
                 "filled when an epoch ends"
             )
-        return _of_losses(losses)
-    if isinstance(evidence, Tensor):
-        return _of_losses(evidence.detach().cpu().double().numpy())
-    if isinstance(evidence, np.ndarray):
-        return _of_losses(evidence.astype(np.float64))
+        wrong = evidence.label_noise.found
+        clear = wrong is not None and wrong.is_clear
+        labelled = np.count_nonzero(~np.isnan(losses).all(0))
+        return _of_losses(losses, round(wrong.share * labelled) if clear else None)
+    if isinstance(evidence, Tensor | np.ndarray):
+        return _of_losses(as_losses(evidence))
     raise ConfigurationError(
         f"a {type(evidence).__name__} cannot be audited. Give Doubts, a tensor or array of losses "
         "[look, example], or the ledger of a loader whose strategy remembers examples"
@@ -81,12 +84,24 @@ def rank_doubts(doubts: Mapping[str, Tensor], estimated: int | None = None) -> S
     )
 
 
-def _of_losses(losses: Float[np.ndarray, "*look example"]) -> Suspects:
-    if losses.ndim not in (1, 2) or not losses.shape[-1]:
+def as_losses(evidence: Tensor | np.ndarray) -> Float64[np.ndarray, "look example"]:
+    """Return losses, `[look, example]` or `[example]`, as an array with both axes."""
+    if isinstance(evidence, Tensor):
+        real = evidence if evidence.is_complex() else evidence.double()  # NumPy has no bfloat16
+        evidence = real.numpy(force=True)
+    if evidence.dtype.kind not in "biuf":
         raise ConfigurationError(
-            f"losses of shape {losses.shape}: expected [look, example], or [example] for one look"
+            f"an array of {evidence.dtype} holds no losses. Give a number for each example; for a "
+            "text, the mean loss over its tokens"
         )
-    losses = np.atleast_2d(losses)
+    if evidence.ndim not in (1, 2) or not evidence.shape[-1]:
+        raise ConfigurationError(
+            f"losses of shape {evidence.shape}: expected [look, example], or [example] for one look"
+        )
+    return np.atleast_2d(evidence).astype(np.float64)
+
+
+def _of_losses(losses: Float[np.ndarray, "look example"], estimated: int | None = None) -> Suspects:
     seen = ~np.isnan(losses)
     lowest = losses[seen].min(initial=0.0)
     if lowest < 0.0:
@@ -97,7 +112,7 @@ def _of_losses(losses: Float[np.ndarray, "*look example"]) -> Suspects:
     weights = seen * seen.cumsum(0)
     doubts = np.where(seen, 1.0 - 2.0 * np.exp(-losses), 0.0)
     mean = (weights * doubts).sum(0) / np.maximum(weights.sum(0), 1)
-    return Suspects.ranked(mean, seen.sum(0))
+    return Suspects.ranked(mean, seen.sum(0), estimated=estimated)
 
 
 def _in_order(ledger: Ledger) -> Float[np.ndarray, "look example"]:

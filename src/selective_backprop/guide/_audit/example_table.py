@@ -9,7 +9,7 @@ from torch import Tensor
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.files import replacing
 from selective_backprop._memory.ledger import Ledger
-from selective_backprop.guide._audit.audit import audit
+from selective_backprop.guide._audit.audit import as_losses, audit
 from selective_backprop.guide._audit.label_doubts import Doubts
 from selective_backprop.guide._audit.ranked_examples import Suspects, write_columns
 
@@ -61,12 +61,7 @@ def example_table(evidence: Doubts | Suspects | Ledger | Tensor | np.ndarray) ->
     elif isinstance(evidence, Ledger):
         columns = _of_ledger(evidence)
     elif isinstance(evidence, Tensor | np.ndarray):
-        losses = evidence.numpy(force=True) if isinstance(evidence, Tensor) else evidence
-        if losses.ndim not in (1, 2):
-            raise ConfigurationError(
-                f"losses of shape {losses.shape}: expected [look, example], or [example]"
-            )
-        columns = {f"loss_{look}": each for look, each in enumerate(np.atleast_2d(losses))}
+        columns = {f"loss_{look}": each for look, each in enumerate(as_losses(evidence))}
     else:
         raise ConfigurationError(
             f"a {type(evidence).__name__} does not describe examples. Give Doubts, Suspects, "

@@ -6,9 +6,12 @@ import torch
 from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.options import check_whole
+from selective_backprop._core.late_checks import LateChecks
+from selective_backprop._core.options import check_instance, check_whole
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import Bool, Float, Float32, Int64, RowIndices
+
+GIVEN = {"indices": "selection.indices", "outputs": "model(inputs)", "labels": "targets"}
 
 
 class Look(NamedTuple):
@@ -26,7 +29,7 @@ class Look(NamedTuple):
 
     @property
     def known(self) -> Bool[Tensor, " row"]:
-        """True for each row with finite outputs; in other rows the doubt means nothing."""
+        """True for each row with a label and finite outputs; other doubts mean nothing."""
         return self.doubts.isfinite() & self.confidences.isfinite()
 
 
@@ -35,11 +38,13 @@ def look_at(outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"]) 
 
     Args:
         outputs: logits; they are read without gradients.
-        labels: class numbers from 0, on the same device as the outputs.
+        labels: class numbers from 0, on the same device as the outputs. Other numbers, such as
+            -100, mean that the row has no label.
 
     Raises:
         ConfigurationError: if `outputs` and `labels` are not those of a classification.
     """
+    _check_tensors(outputs=outputs, labels=labels)
     if outputs.ndim != 2 or outputs.shape[1] < 2 or labels.shape != outputs.shape[:1]:
         raise ConfigurationError(
             f"outputs of shape {tuple(outputs.shape)} and labels of shape {tuple(labels.shape)}: "
@@ -47,20 +52,23 @@ def look_at(outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"]) 
             "write torch.stack([torch.zeros_like(z), z], 1). For tasks other than classification, "
             "collect losses and give them to audit"
         )
-    if labels.is_floating_point():
+    if labels.is_floating_point() or labels.is_complex():
         raise ConfigurationError(
             f"labels of {labels.dtype}: class numbers are needed. For one-hot or mixed labels "
             "write labels.argmax(1)"
         )
     with torch.no_grad():
-        logits, column = outputs.detach().float(), labels.long().unsqueeze(1)
-        own = logits.gather(1, column).squeeze(1)
-        other, likeliest = logits.scatter(1, column, -torch.inf).max(1)
-        predictions = torch.where(other > own, likeliest, labels.long())
+        logits, labels = outputs.detach().float(), labels.long()
+        labelled = (labels >= 0) & (labels < logits.shape[1])
+        labels = labels.where(labelled, 0)
+        own = logits.gather(1, labels.unsqueeze(1)).squeeze(1)
+        other, likeliest = logits.scatter(1, labels.unsqueeze(1), -torch.inf).max(1)
+        predictions = torch.where(other > own, likeliest, labels)
         confidences = torch.exp(torch.maximum(own, other) - logits.logsumexp(1))
         # For the probabilities p and q of two classes, (p - q) / (p + q) depends only on the
         # difference d of their logits: it is tanh(d / 2).
-        return Look(torch.tanh((other - own) / 2), predictions, confidences)
+        doubts = torch.tanh((other - own) / 2).where(labelled, torch.nan)
+        return Look(doubts, predictions, confidences)
 
 
 class Doubts:
@@ -88,6 +96,7 @@ class Doubts:
     def __init__(self, examples: int) -> None:
         self.examples = int(check_whole("examples", examples))
         self._columns: dict[str, Tensor] = {}
+        self._late = LateChecks()
 
     def note(
         self,
@@ -97,7 +106,8 @@ class Doubts:
     ) -> None:
         """Note how much the model doubts each label of a batch.
 
-        Rows whose outputs are not finite are skipped.
+        Rows whose label is negative, such as -100, have none, and are skipped. So are rows whose
+        outputs are not finite.
 
         Args:
             indices: the rows' indices in the data set, such as `selection.indices`, on any device.
@@ -106,28 +116,45 @@ class Doubts:
             labels: the rows' class numbers, from 0.
 
         Raises:
-            ConfigurationError: if `outputs` and `labels` are not those of a classification, or
-                there is not one index for each row.
+            ConfigurationError: if `outputs` and `labels` are not those of a classification, there
+                is not one index for each row, or a number is out of range. On a GPU, a later call
+                raises the error for numbers out of range.
         """
+        _check_tensors(indices=indices, outputs=outputs, labels=labels)
         if indices.shape != labels.shape:
             raise ConfigurationError(
                 f"indices of shape {tuple(indices.shape)} for labels of shape "
                 f"{tuple(labels.shape)}: one index in the data set is needed for each row"
             )
+        if indices.is_floating_point() or indices.is_complex() or indices.dtype is torch.bool:
+            raise ConfigurationError(f"indices of {indices.dtype}: whole numbers are needed")
         device = outputs.device
         # A non-blocking copy to the host could be read before it has arrived.
         rows, labels = (each.to(device, non_blocking=outputs.is_cuda) for each in (indices, labels))
-        look = look_at(outputs, labels)
-        columns, known = self._on(device), look.known
+        look, rows, labels = look_at(outputs, labels), rows.long(), labels.long()
+        found, classes = (indices, labels), outputs.shape[1]
+        fit = (rows >= 0) & (rows < self.examples) & (labels < classes)
+        self._late.add(fit.all(), lambda: self._out_of_range(*found, classes))
+        rows = rows.clamp(0, self.examples - 1)  # or a GPU would fail before the check is read
+        columns, known = self._on(device), look.known & fit
         weights = (columns["looks"][rows] + 1.0) * known
         columns["total"].index_add_(0, rows, weights * look.doubts.where(known, 0.0))
         columns["weight"].index_add_(0, rows, weights)
         columns["looks"].index_add_(0, rows, known.int())
-        columns["label"][rows] = labels.int()
         # Indexing by a mask would make the host wait for the device; `where` does not.
-        for name, last in (("prediction", look.predictions), ("confidence", look.confidences)):
+        for name, last in zip(
+            ("label", "prediction", "confidence"), (labels, *look[1:]), strict=True
+        ):
             column = columns[name]
             column[rows] = last.to(column.dtype).where(known, column[rows])
+
+    def _out_of_range(self, indices: Tensor, labels: Tensor, classes: int) -> ConfigurationError:
+        return ConfigurationError(
+            f"indices from {indices.min()} to {indices.max()} and labels up to {labels.max()}, but "
+            f"Doubts({self.examples}) and outputs of {classes} classes: indices from 0 to "
+            f"{self.examples - 1} and class numbers from 0 to {classes - 1} are needed. If a row "
+            "has no label, give it the label -100"
+        )
 
     def on_host(self) -> dict[str, Tensor]:
         """Wait for the device, and return what was noted as tensors `[example]` on the CPU.
@@ -137,6 +164,7 @@ class Doubts:
             of the weights, and `looks` is the number of doubts. `label`, `prediction` and
             `confidence` come from the last look; without a look, they are −1, −1 and NaN.
         """
+        self._late.wait()
         columns = self._columns or _empty(self.examples)
         return {name: column.to("cpu", copy=True) for name, column in columns.items()}
 
@@ -169,6 +197,11 @@ class Doubts:
             columns = self._columns or _empty(self.examples)
             self._columns = {name: column.to(device) for name, column in columns.items()}
         return self._columns
+
+
+def _check_tensors(**given: Any) -> None:
+    for name, value in given.items():
+        check_instance(name, value, Tensor, GIVEN[name])
 
 
 def _empty(examples: int) -> dict[str, Tensor]:

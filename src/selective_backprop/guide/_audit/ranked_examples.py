@@ -75,8 +75,9 @@ class Suspects:
             `confidences` are None if only losses are known.
         predictions: the class that the model last found likeliest; −1 if unknown.
         confidences: the probability that the model gave the predicted class; NaN if unknown.
-        estimated: estimated number of wrong labels, from `find_label_issues`; None from `audit`. If
-            it is known, `suspicion` leaves out the made-up look that `audit` adds.
+        estimated: estimated number of wrong labels, from `find_label_issues` or, for a ledger, from
+            `SelectiveLoader.wrong_labels`; else None. If it is known, `suspicion` leaves out the
+            made-up look that `audit` adds.
     """
 
     examples: int
@@ -158,19 +159,22 @@ class Suspects:
         labels. If it has learned little of a class, it also doubts right labels of this class, but
         less strongly. All ranked examples that are not suspects count as learned.
 
+        Only "wrong" is nearly sure. If many labels are wrong, most suspects of the other kinds can
+        be wrong, too, so whoever removes only what is called "wrong" keeps many wrong labels.
+
         Args:
             count: how many examples to explain, the most suspicious first; None for all suspects.
 
         Returns:
-            For each example one of these:
+            For each example one of these; in our trials, the first kinds were wrong most often:
 
             - "wrong": the mean doubt about its label exceeds the mean belief in the labels of
               learned examples (belief is the negated doubt);
-            - "rare class: 12 of 20 learned": it is not "wrong", and the label's class has less than
-              half of the mean number of examples per class;
-            - "hard": it is not "wrong", and the class is not rare;
             - "unknown: 0 of 8 learned": the model has learned no example of the label's class, so
               right and wrong labels of this class look alike;
+            - "hard": it is not "wrong", and the class is not rare;
+            - "rare class: 12 of 20 learned": it is not "wrong", and the label's class has less than
+              half of the mean number of examples per class;
             - "": it is not a suspect.
 
         Raises:

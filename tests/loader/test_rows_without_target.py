@@ -1,0 +1,201 @@
+"""Rows without a target have no loss: every strategy keeps them at the rate of the others."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from fixture_doors import same_tensors
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import selective_backprop as sb
+from selective_backprop._core.types import NO_TARGET
+from selective_backprop._sampling.gate import variance_gain
+
+EXAMPLES, CLASSES, TOKENS = 1024, 5, 4
+RECORDED, LATER = sb.scorers.Recorded(), sb.Schedule(warmup_epochs=1)
+# Those that score by forward passes, then those that use recorded losses.
+SCORING = [
+    sb.selective_backprop(1 / 3),
+    sb.selective_backprop(1 / 3, draw="bernoulli"),
+    sb.top_k(1 / 3),
+    sb.low_k(1 / 3),
+    sb.kath18(measure="loss", schedule=LATER),
+    sb.stale_sb(1 / 3),
+    sb.predicted_sb(1 / 3),
+    sb.rho_loss(torch.linspace(0, 1, EXAMPLES), 1 / 3),
+    sb.drop_zero(),
+]
+RECORDING = [
+    sb.recorded_sb(1 / 3),
+    sb.stale_sb(1 / 3, recorded=True),
+    sb.auto(),
+    sb.easy_skip(schedule=LATER),
+    sb.infobatch(schedule=LATER),
+    sb.kakurenbo(),
+    sb.tail_sft(),
+    sb.rho_loss(torch.linspace(0, 1, EXAMPLES), 1 / 3, scorer=RECORDED, schedule=LATER),
+]
+
+
+class Tokens(nn.Linear):
+    def forward(self, inputs):
+        return super().forward(inputs).unflatten(1, (CLASSES, TOKENS))
+
+
+def labelled_or(outputs, targets, reduction="mean"):
+    """Return a loss of yes or no that leaves out targets that are NaN."""
+    losses = nn.functional.binary_cross_entropy_with_logits(
+        outputs, targets.nan_to_num(0.0), reduction="none"
+    )
+    losses = losses.where(targets == targets, 0.0)
+    return losses if reduction == "none" else losses.mean()
+
+
+class Loop:
+    """Trains on examples of which two thirds lack a target, and counts how often each comes."""
+
+    def __init__(self, strategy, kind="classes", ignored=-100, share=2 / 3, **options):
+        draw = torch.Generator().manual_seed(0)
+        classes = torch.randint(CLASSES, (EXAMPLES,), generator=draw)
+        centres = 1.5 * torch.randn(CLASSES, 16, generator=draw)
+        inputs = centres[classes] + torch.randn(EXAMPLES, 16, generator=draw)
+        self.bare = torch.rand(EXAMPLES, generator=draw) < share
+        torch.manual_seed(0)
+        self.model = nn.Linear(16, CLASSES)
+        self.loss_fn = nn.CrossEntropyLoss(ignore_index=ignored)
+        if kind == "tokens":
+            self.model = Tokens(16, CLASSES * TOKENS)
+            classes = classes[:, None].repeat(1, TOKENS)
+            classes[torch.rand(classes.shape, generator=draw) < 0.2] = ignored
+        if kind == "yes or no":
+            self.model, self.loss_fn, ignored = nn.Linear(16, 1), labelled_or, torch.nan
+            classes = (classes[:, None] > 1).float()
+        classes[self.bare] = ignored
+        self.optimizer = torch.optim.Adam(self.model.parameters(), 0.01)
+        data = DataLoader(TensorDataset(inputs, classes), 32, shuffle=True)
+        options = {"epochs": 6, "with_selection": True, "quiet": True} | options
+        self.loader = sb.SelectiveLoader(data, self.model, self.loss_fn, strategy, **options)
+        self.loss_fn = self.loader.loss_fn
+        self.visits, self.weights = torch.zeros(2, EXAMPLES)
+
+    def epochs(self, count, after=lambda: None):
+        for _ in range(count):
+            for (inputs, targets), selection in self.loader:
+                self.optimizer.zero_grad()
+                self.loss_fn(self.model(inputs), targets).backward()
+                self.optimizer.step()
+                self.visits.index_add_(0, selection.indices, torch.ones(len(inputs)))
+                self.weights.index_add_(0, selection.indices, selection.weights)
+                after()
+        return self
+
+    def means(self, counts):
+        return float(counts[~self.bare].mean()), float(counts[self.bare].mean())
+
+    def save(self):
+        parts = self.loader, self.model, self.optimizer
+        return copy.deepcopy([part.state_dict() for part in parts]), torch.get_rng_state()
+
+    def load(self, saved):
+        for part, state in zip((self.loader, self.model, self.optimizer), saved[0], strict=True):
+            part.load_state_dict(state)
+        torch.set_rng_state(saved[1])
+        return self
+
+
+def check_rates(loop):
+    loop.epochs(6)
+    for counts, apart in ((loop.visits, 0.08), (loop.weights, 0.2)):  # some weights are high
+        of_labelled, of_bare = loop.means(counts)
+        assert of_bare == pytest.approx(of_labelled, rel=apart)
+
+
+@pytest.mark.parametrize("kind", ["classes", "tokens", "yes or no"])
+@pytest.mark.parametrize("strategy", SCORING + RECORDING, ids=lambda each: each.name)
+def test_they_come_as_often_and_with_the_same_weights(strategy, kind):
+    check_rates(Loop(strategy, kind))
+
+
+@pytest.mark.parametrize(
+    "strategy", [*SCORING[:1], sb.kath18(schedule=LATER), *RECORDING[2:4]], ids=lambda s: s.name
+)
+def test_a_class_index_of_the_models_may_stand_for_no_target(strategy):
+    check_rates(Loop(strategy, ignored=CLASSES - 1))
+
+
+@pytest.mark.parametrize("strategy", SCORING[:4], ids=lambda each: each.name)
+def test_where_hardly_any_example_has_a_target_the_rate_stays(strategy):
+    most, nearly_all = (Loop(strategy, share=share).epochs(6) for share in (0.8, 0.97))
+    assert nearly_all.means(nearly_all.visits)[1] == pytest.approx(most.means(most.visits)[1], 0.15)
+
+
+@pytest.mark.parametrize(("strategy", "visits"), [(SCORING[0], 6 / 3 + 2 / 3), (RECORDING[2], 6)])
+def test_without_any_target_rows_are_drawn_by_chance(strategy, visits):
+    loop = Loop(strategy, share=1.0).epochs(6)
+    assert float(loop.visits.mean()) == pytest.approx(visits, 0.02)
+
+
+def test_a_gate_leaves_them_out():
+    scores = torch.tensor([1.0, 3.0, 0.5])
+    bare = torch.full((60,), NO_TARGET)
+    assert variance_gain(torch.cat([scores, bare])) == variance_gain(scores)
+
+
+def test_their_recorded_losses_are_unknown_and_they_are_no_suspects():
+    loop = Loop(sb.auto()).epochs(3)
+    losses = loop.loader.ledger.recorded.observe()
+    assert (np.isnan(losses.scores[0]) == loop.bare.numpy()).all()
+    assert (losses.epochs[0] >= 0).all()
+    suspects = sb.guide.audit(loop.loader.ledger)
+    assert len(suspects) == int((~loop.bare).sum())
+
+
+def test_they_are_of_no_class_so_that_the_majority_is_one_of_the_others():
+    ledger = sb.scorers.Ledger(100, depth=2)
+    every, losses = torch.arange(100), torch.full((100,), 0.2)
+    losses[40:] = torch.nan
+    for epoch in range(2):
+        ledger.record(every, losses, epoch)
+    classes = torch.full((100,), -100)
+    classes[:40] = torch.arange(40) % 10 > 0  # 36 of 40
+    ledger.classify(every, classes)
+    scorer = sb.scorers.Recorded(prior=True)
+    known = scorer.start(sb.scorers.Context(4, None)).recall(ledger, 2)
+    assert known[0] == losses[0]  # of the rare class
+    assert (known[1:10] > losses[1:10]).all()
+
+
+@pytest.mark.parametrize("strategy", [SCORING[0], RECORDING[2]], ids=lambda each: each.name)
+def test_training_goes_on_from_any_batch_as_if_it_had_not_stopped(strategy):
+    whole, saves = Loop(strategy), []
+    whole.epochs(4, lambda: saves.append(whole.save()))
+    for place in (0, 33, 40, len(saves) - 2):
+        again = Loop(strategy).load(saves[place])
+        while again.loader.stats.batches < whole.loader.stats.batches:
+            again.epochs(1)
+        assert same_tensors(again.model.state_dict(), whole.model.state_dict())
+
+
+@pytest.mark.parametrize("strategy", [SCORING[0], SCORING[5], RECORDING[2]], ids=lambda s: s.name)
+def test_it_is_said_once(strategy, capsys):
+    for share in (2 / 3, 0.0):
+        Loop(strategy, share=share, quiet=False).epochs(4)
+        said = capsys.readouterr().err
+        assert said.count("without a target") == (share > 0)
+
+
+def test_a_proxy_learns_nothing_from_them():
+    def make():
+        torch.manual_seed(1)
+        return nn.Linear(16, CLASSES)
+
+    proxies = []
+    strategy = sb.proxy_sb(
+        lambda: proxies.append(make()) or proxies[-1],
+        lambda parameters: torch.optim.SGD(parameters, 0.1),
+        rate=1 / 3,
+    )
+    check_rates(Loop(strategy))
+    assert all(each.isfinite().all() and each.abs().max() < 99 for each in proxies[0].parameters())
