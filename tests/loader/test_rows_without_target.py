@@ -25,7 +25,6 @@ SCORING = [
     sb.stale_sb(1 / 3),
     sb.predicted_sb(1 / 3),
     sb.rho_loss(torch.linspace(0, 1, EXAMPLES), 1 / 3),
-    sb.drop_zero(),
 ]
 RECORDING = [
     sb.recorded_sb(1 / 3),
@@ -116,6 +115,13 @@ def check_rates(loop):
 @pytest.mark.parametrize("strategy", SCORING + RECORDING, ids=lambda each: each.name)
 def test_they_come_as_often_and_with_the_same_weights(strategy, kind):
     check_rates(Loop(strategy, kind))
+
+
+@pytest.mark.parametrize("scorer", [sb.scorers.Forward(), sb.scorers.Recorded(max_age=2)])
+def test_where_zero_losses_are_left_out_so_are_they(scorer):
+    strategy = sb.drop_zero(scorer, schedule=sb.Schedule(warmup_epochs=1))
+    loop = Loop(strategy).epochs(6)
+    assert loop.means(loop.visits) == pytest.approx((6, 1), abs=0.02)
 
 
 @pytest.mark.parametrize(

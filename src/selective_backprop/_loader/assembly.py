@@ -29,6 +29,7 @@ from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Draw
 from selective_backprop.scorers import Needs, RunningScorer
 from selective_backprop.scorers._abstract import start_scorer
+from selective_backprop.selectors import Terms
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._collective import has_collective_forward
 
@@ -80,7 +81,7 @@ def assemble(
     gate = None if schedule.gate is None else schedule.gate.start(context)
     memory = None
     if scorer is not None and needs.remembers and source.examples is not None:
-        memory = _remember(source.examples, scorer, needs, ranks, terms.confidence)
+        memory = _remember(source.examples, scorer, needs, ranks, terms)
     capacity = max(terms.history, window) * ranks.size
     history = terms.history_type(capacity) if terms.history else None
     lockstep, filing = None, None
@@ -93,7 +94,13 @@ def assemble(
     seed = options.seed, ranks.rank
     ranks_scores = terms.history > 0
     index_buffer = SelectionBuffer(
-        selector, shape, history=None, ranks=ranks_scores, layout=Layout(), seed=(*seed, 0)
+        selector,
+        shape,
+        history=None,
+        ranks=ranks_scores,
+        layout=Layout(),
+        exact=terms.exact,
+        seed=(*seed, 0),
     )
     on_gpu = options.device is not None and options.device.type == "cuda"
     # A gate or a memory reads the scores of each batch at once, so checks cannot come later.
@@ -106,6 +113,7 @@ def assemble(
         filing=filing,
         layout=options.layout,
         sift=finite.sift if finite.later else None,
+        exact=terms.exact,
         seed=(*seed, 1),
     )
     clock = PhasePlanner(schedule, progress, gate)
@@ -229,19 +237,20 @@ def _context(source: Source, strategy: Strategy, shape: Shape, options: LoaderOp
 
 
 def _remember(
-    examples: int, scorer: RunningScorer, needs: Needs, ranks: Ranks, confident: bool
+    examples: int, scorer: RunningScorer, needs: Needs, ranks: Ranks, terms: Terms
 ) -> ScoreMemory:
     """Return a scorer's memory, or this rank's shard of it."""
     if isinstance(ranks, Alone):
         ledger = Ledger(examples, needs.depth, first=needs.first)
-        return ScoreMemory(ledger, scorer, needs, confident=confident)
+        return ScoreMemory(ledger, scorer, needs, confident=terms.confidence, exact=terms.exact)
     shard = find_shard(examples, needs.depth, ranks, first=needs.first)
     return ScoreMemory(
         Ledger(shard.examples(examples), needs.depth, first=needs.first),
         scorer,
         needs,
+        confident=terms.confidence,
+        exact=terms.exact,
         pending=PendingUpdates(examples, needs.depth),
         shard=shard,
-        confident=confident,
         examples=examples,
     )

@@ -53,6 +53,7 @@ class ScoreMemory:
         pending: collects updates until the ranks merge them; None for a single process.
         shard: the part of the examples that the ledger holds; by default all of them.
         confident: whether recorded losses must be cross-entropies.
+        exact: whether an example without a target scores 0, and not as another one does.
         examples: number of examples in the data set; by default as many as in the ledger.
     """
 
@@ -65,6 +66,7 @@ class ScoreMemory:
         pending: PendingUpdates | None = None,
         shard: Shard | None = None,
         confident: bool = False,
+        exact: bool = False,
         examples: int | None = None,
     ) -> None:
         self.ledger = ledger
@@ -74,7 +76,7 @@ class ScoreMemory:
         self._shard = Shard() if shard is None else shard
         self.examples = ledger.examples if examples is None else examples
         self._scorer = scorer
-        self._confident = confident
+        self._confident, self._exact = confident, exact
         self._unseen = confident  # until a batch was recorded
         self.handed = 0  # batches that went to the loop since this object was made
         self.lacking = False  # whether some examples have no target
@@ -228,7 +230,7 @@ class ScoreMemory:
         pool = known.numpy()[(np.maximum(*last) >= 0) & ~lacking & ~np.isnan(known.numpy())]
         known, generator = known.clone(), np.random.default_rng(epoch)
         some = generator.choice(pool, lacking.sum()) if len(pool) else np.inf
-        known.numpy()[lacking] = some
+        known.numpy()[lacking] = 0.0 if self._exact else some
         return known
 
     def knows_all(self, epoch: int) -> bool | None:

@@ -62,9 +62,10 @@ class SelectionBuffer:
         ranks: bool = True,
         layout: Layout | None = None,
         sift: Callable[[list[Rows]], list[Rows]] | None = None,
+        exact: bool = False,
         seed: tuple[int, ...] = (),
     ) -> None:
-        self._sift = sift
+        self._sift, self._exact = sift, exact
         self._unsifted: list[Rows] = []
         self._selector = selector
         self.shape = shape
@@ -189,7 +190,9 @@ class SelectionBuffer:
         generator = torch.Generator(scores.device).manual_seed(mix_seeds(*seed))
         self.state = self.state._replace(windows=self.state.windows + 1)
         lacking = scores == NO_TARGET
-        if lacking.device.type != "cpu" or bool(lacking.any()):
+        if self._exact:
+            scores = scores.masked_fill(lacking, 0.0)
+        elif lacking.device.type != "cpu" or bool(lacking.any()):
             self.lacking = lacking
             # An exact draw takes as many rows of a window, even if none has a target.
             recent = self._history.recent[: 0 if self.shape.window else None]

@@ -90,6 +90,7 @@ class NonzeroRows:
             Shape(self._size, None),
             history=None,
             layout=self._layout,
+            exact=True,
             seed=(0,),
         )
 

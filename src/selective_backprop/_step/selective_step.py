@@ -265,6 +265,7 @@ class SelectiveStep:
             history=self._history,
             filing=self._joint,
             layout=self._layout,
+            exact=self._terms.exact,
             seed=seed,
         )
         return next(buffer.route(Phase.SELECT, rows))

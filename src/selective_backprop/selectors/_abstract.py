@@ -84,6 +84,8 @@ class Terms:
             known, and the running selector must also inherit from `Paced`.
         confidence: whether the selector treats scores as cross-entropies, with `exp(-score)` as the
             probability of the true class.
+        exact: whether a score of 0 stands for a gradient of 0. A row without a target then scores
+            0, and not as another row does.
 
     Raises:
         ConfigurationError: if a number is out of its range, or `history_type` is no subclass of
@@ -99,6 +101,7 @@ class Terms:
     promises: bool = True
     paced: bool = False
     confidence: bool = False
+    exact: bool = False
     history_type: type[History] = History
 
     def __post_init__(self) -> None:

@@ -92,7 +92,7 @@ class Nonzero(AbstractSelector):
     @property
     def terms(self) -> Terms:
         """The rate is 1: most candidates are expected to be kept."""
-        return Terms(1.0, Draw.BERNOULLI, promises=False)
+        return Terms(1.0, Draw.BERNOULLI, promises=False, exact=True)
 
     def start(self, context: Context) -> RunningSelector:
         return Stateless(lambda scores, history, generator: Choice(scores.nonzero().flatten()))
