@@ -9,7 +9,12 @@ from selective_backprop._batches.serialization import on_device, pack_batch, unp
 from selective_backprop._core.saved_state import LAST_EPOCH, SEEDS, Saved, check_state, loaded
 from selective_backprop._core.stats import STATS_RANGES, Stats
 from selective_backprop._loader.assembly import LoaderParts
-from selective_backprop._pipeline.resume_point import EpochStart, MidEpochState, generators_of
+from selective_backprop._pipeline.resume_point import (
+    Cursor,
+    EpochStart,
+    MidEpochState,
+    generators_of,
+)
 from selective_backprop._pipeline.rows import Waits
 from selective_backprop._pipeline.stages import PipelineState
 
@@ -29,6 +34,8 @@ class LoaderState:
         self.start: EpochStart | None = None  # of the running epoch
         self.counts_at_epoch_start: dict[str, Any] = {}
         self.mid_epoch: MidEpochState | None = None  # how the epoch to be continued began
+        self.left: MidEpochState | None = None  # how the epoch began that was left in the middle
+        self._begun = self._place
 
     @property
     def stats(self) -> Stats:
@@ -72,14 +79,32 @@ class LoaderState:
     def begin(self) -> tuple[int, MidEpochState | None]:
         """Begin or continue the next epoch; return its number and, if continued, how it began."""
         number, self.next_epoch = self.next_epoch, self.next_epoch + 1
-        mid_epoch, self.mid_epoch = self.mid_epoch, None
+        self._begun = self._place
+        mid_epoch, self.mid_epoch, self.left = self.mid_epoch, None, None
         self.start = self.starts_at(number) if mid_epoch is None else mid_epoch.start
         self._tally["epoch"] = number
         self.counts_at_epoch_start = dict(self._tally) if mid_epoch is None else mid_epoch.counted
         return number, mid_epoch
 
+    @property
+    def _place(self) -> tuple[Cursor, MidEpochState | None]:
+        return self._parts.pipeline.cursor, self.mid_epoch
+
+    def leave(self) -> None:
+        """End the running epoch early; states that are saved before another begins continue it."""
+        assert self.start is not None  # an epoch runs
+        pipeline, (cursor, mid_epoch) = self._parts.pipeline, self._begun
+        if pipeline.cursor is not cursor:
+            goes_on = pipeline.candidate_loader.can_go_on
+            counted = self.counts_at_epoch_start
+            mid_epoch = pipeline.mid_epoch(self.start, counted) if goes_on else None
+        elif mid_epoch is None:  # it failed before it could begin
+            self.next_epoch = self.start.epoch
+        self.left, self.start = mid_epoch, None
+
     def set_epoch(self, epoch: int) -> None:
         """Set the next epoch's number; give up an interrupted epoch with another number."""
+        self.left = None
         if epoch != self.next_epoch:
             self.mid_epoch = None
             if self.start is None and self._parts.pipeline.memory is not None:
@@ -88,7 +113,7 @@ class LoaderState:
 
     def state_dict(self) -> dict[str, Any]:
         """Return this state and the states of all parts, in plain containers."""
-        parts, mid_epoch = self._parts, self.mid_epoch
+        parts, mid_epoch = self._parts, self.mid_epoch or self.left
         if parts.pipeline.lockstep is not None:
             parts.pipeline.lockstep.settle()
         if self.start is not None and parts.pipeline.candidate_loader.can_go_on:
@@ -144,8 +169,8 @@ class LoaderState:
             pipeline.memory.close()
             if mid_epoch is not None:
                 # Losses recorded in this epoch are used from the next one on.
-                pipeline.memory.reopen(mid_epoch.known, mid_epoch.exempt)
-        self.next_epoch, self.mid_epoch = number, mid_epoch
+                pipeline.memory.reopen(mid_epoch.known, mid_epoch.exempt, number)
+        self.next_epoch, self.mid_epoch, self.left = number, mid_epoch, None
 
     @property
     def _generators(self) -> list[torch.Generator]:

@@ -101,7 +101,7 @@ class LabelNoise:
 
     def end(self, totals: Float64[Tensor, "moment moment"]) -> None:
         """End the first epoch, with the sums of all ranks."""
-        self.totals, self._sums = totals, None
+        self.totals = totals
 
     @property
     def found(self) -> WrongShare | None:

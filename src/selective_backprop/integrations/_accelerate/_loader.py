@@ -80,7 +80,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
         self._name = name
         self._loss: WeighingLoss | None = None
         self._ahead: Any = END
-        self._over = 0  # batches of this or the next epoch that the inner loader does not count
+        self._over = 0  # batches of the running epoch that the inner loader does not count
         self._live: weakref.ref[Generator[Any]] | None = None
 
     @property
@@ -107,7 +107,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
 
     def __len__(self) -> int:
         """Return the number of batches of the running or next epoch; TypeError if unknown."""
-        length = len(self._loader) + self._over
+        length = len(self._loader) + self._fetched_before
         self._length_watch.note(length, sys._getframe(1))
         return length
 
@@ -121,6 +121,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
         return batches
 
     def _run(self) -> Generator[Any]:
+        self._over = self._fetched_before
         self._loader.set_epoch(self._loader.next_epoch)  # tells the sampler the epoch
         self.begin()
         try:
@@ -133,8 +134,13 @@ class AcceleratedLoader(DataLoaderStateMixin):
                 yield batch
         finally:
             # If the loop stopped early, the batch fetched ahead comes first in the next epoch.
-            self._over = int(self._ahead is not END)
             self.end()
+
+    @property
+    def _fetched_before(self) -> int:
+        """How many batches of the running or next epoch were fetched before it began."""
+        runs = self._loader._state.runs is not None
+        return self._over if runs else int(self._ahead is not END)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the loader, with the batch that the loop gets next."""

@@ -221,10 +221,12 @@ class Passes:
         self._reset()
 
     def _break_off(self) -> None:
+        epoch = self.loader.next_epoch
         if self._running is None:  # the pass was saved, and not resumed yet
-            self.loader.set_epoch(self.loader.next_epoch + 1)
+            epoch += 1
         else:
             self._running.close()
+        self.loader.set_epoch(epoch)  # a state saved from now on begins the next epoch
         self._reset()
 
     def _reset(self) -> None:
