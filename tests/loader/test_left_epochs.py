@@ -23,11 +23,12 @@ class Failure(Exception):
     pass
 
 
-def failing(after: int) -> Callable[[], None]:
-    """Return a function that raises when it is called for the `after`-th time."""
+def failing(after: int, first: Callable[[], object] = lambda: None) -> Callable[[], None]:
+    """Return a function that calls `first`, and raises in its `after`-th call."""
     calls = iter(range(after - 1))
 
     def fail() -> None:
+        first()
         if next(calls, None) is None:
             raise Failure
 
@@ -59,6 +60,26 @@ def test_a_state_saved_after_leaving_an_epoch_continues_it_bit_for_bit(name, how
         assert resumed.door.stats == left.door.stats
         assert [resumed.epoch(), resumed.epoch()] == [second[stop:], third]
         assert outcome(resumed) == outcome(whole)
+
+
+@pytest.mark.parametrize("stop", [3, 10, 13])
+def test_a_schedule_that_counts_candidates_is_where_the_loader_is(stop):
+    def train(stop: int, parts: tuple[Any, ...] | None = None) -> Any:
+        training = Training(sb.recorded_sb(1 / 2), loads=4)
+        one_cycle = torch.optim.lr_scheduler.OneCycleLR(training.optimizer, 0.1, total_steps=50)
+        scheduler = sb.CandidateScheduler(one_cycle, training.door)
+        if parts is not None:
+            training.load(parts[0])
+            scheduler.load_state_dict(parts[1])
+        after = failing(stop, scheduler.step)
+        with suppress(Failure):
+            for _ in range(training.door.next_epoch, 3):
+                training.epoch(after=after)
+        return (training.save(), scheduler.state_dict()), outcome(training)
+
+    (_, schedule), expected = train(99)
+    (_, resumed), found = train(99, train(stop)[0])
+    assert (found, resumed) == (expected, schedule)
 
 
 @pytest.mark.parametrize("name", ["traditional", "selective", "stale", "recorded", "kath18"])
