@@ -1,5 +1,9 @@
 """A state that is saved between two batches goes on between them, and nothing comes up twice."""
 
+import random
+from functools import partial
+
+import numpy as np
 import pytest
 import torch
 from fixture_doors import (
@@ -67,6 +71,105 @@ def test_an_order_that_torch_drew_at_random_is_drawn_again(sampler):
 
 def test_with_workers_the_examples_are_the_same():
     check_batches(lambda seed: Training(STRATEGIES["random"], seed=seed, workers=1))
+
+
+class Budget(Sampler):
+    """Batches of up to 12 units, of examples that have 1 to 4 units, in random order."""
+
+    def __init__(self, shuffle):
+        self.shuffle = shuffle
+
+    def __iter__(self):
+        batches, load = [[]], 0
+        for index in range(40):
+            load += 1 + index % 4
+            if load > 12:
+                batches.append([])
+                load = 1 + index % 4
+            batches[-1].append(index)
+        self.shuffle(batches)
+        return iter(batches)
+
+
+class Lazy(Budget):
+    def __iter__(self):
+        batches = list(super().__iter__())
+        while batches:
+            self.shuffle(batches)
+            yield batches.pop()
+
+
+def shuffle_by_torch(batches, generator=None):
+    batches[:] = [batches[i] for i in torch.randperm(len(batches), generator=generator)]
+
+
+def seed_all(seed):
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+
+
+@pytest.mark.parametrize("strategy", [sb.traditional(), selective(1 / 2)], ids=["plain", "sb"])
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("kind", [Budget, Lazy])
+@pytest.mark.parametrize("shuffle", [shuffle_by_torch, np.random.shuffle, random.shuffle])
+def test_an_order_drawn_when_an_iteration_begins_is_drawn_again(shuffle, kind, workers, strategy):
+    def make(seed):
+        loader = DataLoader(Numbered(40), batch_sampler=kind(shuffle), num_workers=workers)
+        seed_all(seed)
+        return select(loader, strategy, batch_size=4, quiet=True)
+
+    whole = make(3)
+    list(whole)
+    batches = iter(whole)
+    next(batches), next(batches)
+    state, stream = whole.state_dict(), torch.get_rng_state()
+    streams = np.random.get_state(), random.getstate()
+    expected = [numbers(batches), numbers(whole)]
+    resumed = make(99)
+    resumed.load_state_dict(state)
+    torch.set_rng_state(stream)
+    np.random.set_state(streams[0])
+    random.setstate(streams[1])
+    assert [numbers(resumed), numbers(resumed)] == expected
+
+
+@pytest.mark.parametrize(
+    "shuffle",
+    [
+        lambda: partial(shuffle_by_torch, generator=torch.Generator().manual_seed(torch.seed())),
+        lambda: np.random.default_rng().shuffle,
+        lambda: random.Random().shuffle,
+    ],
+    ids=["torch", "numpy", "python"],
+)
+@pytest.mark.parametrize("kind", [Budget, Lazy])
+def test_an_order_of_random_numbers_that_cannot_be_drawn_again_is_refused(kind, shuffle):
+    def make():
+        return select(DataLoader(Numbered(40), batch_sampler=kind(shuffle())), sb.traditional())
+
+    left = make()
+    batches = iter(left)
+    for _ in range(6):
+        next(batches)
+    resumed = make()
+    resumed.load_state_dict(left.state_dict())
+    with pytest.raises(sb.LoaderError, match=r"set_epoch\(1\).*random numbers.*torch.Generator"):
+        next(iter(resumed))
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital':UserWarning")
+def test_the_order_of_a_shuffled_stateful_data_loader_is_drawn_again():
+    def make():
+        return select(stateful_loader()(Numbered(24), 4, shuffle=True), sb.traditional())
+
+    whole = make()
+    for _ in range(2):
+        batches = iter(whole)
+        next(batches)
+        resumed = make()
+        resumed.load_state_dict(whole.state_dict())
+        assert numbers(resumed) == numbers(batches)
 
 
 @pytest.mark.parametrize("strategy", [sb.traditional(), selective(1 / 2)], ids=["plain", "sb"])

@@ -25,6 +25,7 @@ from selective_backprop._pipeline.resume_point import (
     Cursor,
     EpochStart,
     MidEpochState,
+    Reach,
 )
 from selective_backprop._pipeline.rows import BufferState, Leftovers, Rows
 from selective_backprop._pipeline.score_memory import ScoreMemory
@@ -145,9 +146,9 @@ class Pipeline:
             known, exempt = epoch_scores.known, epoch_scores.exempt[: self.cursor.exempt]
         draw, stream = self.candidate_loader.draw, self.candidate_loader.stream
         streams = None if draw is None else draw.streams
-        return MidEpochState(
-            start, counted, streams, stream, known, torch.cat([NO_INDICES, *exempt])
-        )
+        reach = Reach() if draw is None else draw.reach
+        exempted = torch.cat([NO_INDICES, *exempt])
+        return MidEpochState(start, counted, streams, stream, known, exempted, reach)
 
     def _open(self, epoch: int, mid_epoch: MidEpochState | None) -> None:
         """Begin an epoch, or continue it, in all stages."""
