@@ -75,6 +75,10 @@ def built(examples: int = 40, strategy: sb.Strategy | None = None, **options: An
         (lambda: built(strategy=selective(1 / 3)), r"strategy=Strategy\(.*beta=1\.0.*beta=2"),
         (lambda: built(batch_size=4), "batch_size=6.*batch_size=4"),
         (lambda: built(examples=50), "examples=40.*examples=50"),
+        (
+            lambda: select(DataLoader(Numbered(40), 6, drop_last=True), selective()),
+            "drop_last=False.*drop_last=True",
+        ),
     ],
 )
 def test_a_state_of_another_loader_is_refused_with_the_difference_and_changes_nothing(

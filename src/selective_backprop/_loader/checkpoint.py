@@ -1,11 +1,11 @@
 """The state of a loader: its counts, its next epoch, and the contents of a saved state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-from selective_backprop._batches.serialization import on_device, pack_batch, unpacked
+from selective_backprop._batches.serialization import on_device, seal, unseal
 from selective_backprop._core.saved_state import LAST_EPOCH, SEEDS, Saved, check_state, loaded
 from selective_backprop._core.stats import STATS_RANGES, Stats
 from selective_backprop._loader.assembly import LoaderParts
@@ -18,7 +18,7 @@ from selective_backprop._pipeline.resume_point import (
 from selective_backprop._pipeline.rows import Waits
 from selective_backprop._pipeline.stages import PipelineState
 
-STATE_VERSION = 12
+STATE_VERSION = 13
 
 
 class LoaderState:
@@ -123,9 +123,9 @@ class LoaderState:
             "built": self._built,
             "seed": parts.index_buffer.seed[0],
             "next_epoch": self.next_epoch if mid_epoch is None else mid_epoch.start.epoch,
-            "mid_epoch": None if mid_epoch is None else pack_batch(mid_epoch._replace(stream=None)),
+            "mid_epoch": None if mid_epoch is None else seal(mid_epoch._replace(stream=None)),
             "stream": None if mid_epoch is None else mid_epoch.stream,
-            "position": pack_batch(parts.pipeline.state),
+            "position": seal(parts.pipeline.state),
             "generators": [each.get_state() for each in self._generators],
             "stats": dict(self._tally),
             "parts": {name: part.state_dict() for name, part in self._stateful().items()},
@@ -144,9 +144,15 @@ class LoaderState:
         )
         counted = stats.record(Stats, **STATS_RANGES)
         number, drawn_from = epoch.whole(0, LAST_EPOCH), seed.whole(0, SEEDS - 1)
-        stands, mid_epoch = unpacked(position, PipelineState), None
+        stands, mid_epoch = unseal(position, PipelineState), None
         if begun.value is not None:
-            mid_epoch = unpacked(begun, MidEpochState)._replace(stream=stream.value)
+            mid_epoch = unseal(begun, MidEpochState)._replace(stream=stream.value)
+            if mid_epoch.start.epoch != number:
+                raise epoch.refuse(f"{mid_epoch.start.epoch}, the epoch to be continued,")
+        if mid_epoch is None or not pipeline.candidate_loader.reports:
+            stream.nothing()
+        elif not isinstance(stream.value, Mapping):
+            raise stream.refuse("a mapping")
         held, drawn = self._generators, generators.items()
         if len(held) != len(drawn):  # a sampler that makes its generator late also seeds it
             held = drawn = []

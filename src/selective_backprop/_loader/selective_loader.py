@@ -203,6 +203,7 @@ class SelectiveLoader:
         built = {
             "strategy": repr(strategy),
             "batch_size": self._parts.shape.batch_size,
+            "drop_last": bool(getattr(loader.batch_sampler, "drop_last", loader.drop_last)),
             "examples": source.examples,
             "rank": self._parts.ranks.rank,
             "ranks": self._parts.ranks.size,

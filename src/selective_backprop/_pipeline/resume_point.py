@@ -64,7 +64,7 @@ class SamplerRngState(NamedTuple):
 
     torch: Tensor
     numpy: dict[str, Any]
-    python: tuple[Any, ...]
+    python: tuple[int, Tensor, float | None]
     own: list[Tensor]
 
     @classmethod
@@ -72,7 +72,9 @@ class SamplerRngState(NamedTuple):
         """Return the states as they are now."""
         own = [generator.get_state() for generator in generators_of(sampler)]
         numpy_state: Any = np.random.get_state(legacy=False)
-        return cls(torch.get_rng_state(), numpy_state, random.getstate(), own)
+        version, numbers, gauss = random.getstate()
+        python_state = version, torch.tensor(numbers), gauss
+        return cls(torch.get_rng_state(), numpy_state, python_state, own)
 
     @contextmanager
     def again(self, sampler: Any) -> Generator[None]:
@@ -84,7 +86,8 @@ class SamplerRngState(NamedTuple):
         with kept_random_streams(None):
             torch.set_rng_state(self.torch)
             np.random.set_state(self.numpy)
-            random.setstate(self.python)
+            version, numbers, gauss = self.python
+            random.setstate((version, tuple(numbers.tolist()), gauss))
             yield
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from selective_backprop._batches.serialization import unpack_batch
+from selective_backprop._batches.serialization import unseal
 from selective_backprop._batches.structure import move_batch
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.saved_state import Saved
@@ -55,12 +55,10 @@ def load_state(path: Path) -> dict[str, Any]:
 
 def unpack_selected(saved: Saved, device: torch.device, *, selects: bool = True) -> Any:
     """Return a batch and its selection, on the device. Without `selects`, the selection is None."""
-    with saved.inside():
-        found = unpack_batch(saved.value)
-        pair = isinstance(found, tuple) and len(found) == 2
-        if not pair or isinstance(found[1], Selection) is not selects:
-            raise saved.refuse("a batch with its selection")
-        return move_batch(found, device)
+    found = unseal(saved, tuple)
+    if len(found) != 2 or isinstance(found[1], Selection) is not selects:
+        raise saved.refuse("a batch with its selection")
+    return move_batch(found, device)
 
 
 def save_streams(device: torch.device) -> dict[str, Any]:

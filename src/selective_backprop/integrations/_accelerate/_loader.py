@@ -12,7 +12,7 @@ from accelerate.state import GradientState
 from torch import nn
 
 from selective_backprop._batches.losses import LossFunction
-from selective_backprop._batches.serialization import pack_batch, unpack_batch
+from selective_backprop._batches.serialization import seal, unseal
 from selective_backprop._batches.structure import move_batch
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.saved_state import SEEDS, Saved
@@ -151,8 +151,8 @@ class AcceleratedLoader(DataLoaderStateMixin):
             "loader": self._loader.state_dict(),
             "seed": None if seed is None else getattr(sampler, seed),
             "over": self._over if waits else 0,
-            "ahead": [pack_batch(self._ahead)] if waits else None,
-            "selection": None if selection is None else pack_batch(selection),
+            "ahead": seal((self._ahead,)) if waits else None,
+            "selection": None if selection is None else seal(selection),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -165,9 +165,12 @@ class AcceleratedLoader(DataLoaderStateMixin):
         loader, seed, over, ahead, chosen = Saved(state).fields(
             "loader", "seed", "over", "ahead", "selection"
         )
-        waits = [] if ahead.value is None else [self._unpack(each) for each in ahead.items(1)]
-        selection, more = chosen.maybe(self._unpack), over.whole(0, 1)
-        if selection is not None and not (waits and isinstance(selection, Selection)):
+        waits = ahead.maybe(lambda saved: self._unpack(saved, tuple)) or ()
+        selection, more = (
+            chosen.maybe(lambda saved: self._unpack(saved, Selection)),
+            over.whole(0, 1),
+        )
+        if selection is not None and not waits:
             raise chosen.refuse("the selection of the batch that waits")
         drawn_from = seed.maybe(lambda saved: saved.whole(-SEEDS, SEEDS))
         loss = None if selection is None else self.loss_fn
@@ -180,9 +183,8 @@ class AcceleratedLoader(DataLoaderStateMixin):
         if loss is not None and selection is not None:
             loss.hand_out(self._ahead, selection)
 
-    def _unpack(self, saved: Saved) -> Any:
-        with saved.inside():
-            return move_batch(unpack_batch(saved.value), self._accelerator.device)
+    def _unpack(self, saved: Saved, kind: type) -> Any:
+        return move_batch(unseal(saved, kind), self._accelerator.device)
 
     def _path(self, folder: str) -> Any:
         accelerator = self._accelerator
