@@ -72,6 +72,7 @@ BATCHES: dict[str, Callable[[], Any]] = {
     "rows of text": lambda: (torch.arange(3), ["one", "two", ""], (b"1", b"\xff\0", b"")),
     "numbers": lambda: (1, 2.5, True, None, "text", b"b", 3 + 4j, np.float32(2.5), float("nan")),
     "arrays": lambda: {"a": np.arange(6).reshape(2, 3), "b": np.array([True, False])},
+    "unsigned arrays": lambda: [np.arange(3, dtype=f"u{size}") for size in (1, 2, 4, 8)],
     "arrays of text": lambda: np.array([["one"], ["longer"]]),
     "texts of arrays": lambda: [np.str_("one"), np.str_(""), np.bytes_(b"1"), np.array("two")],
     "arrays of bytes": lambda: np.array([[b"one"], [b""]]),

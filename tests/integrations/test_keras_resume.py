@@ -153,7 +153,7 @@ def test_the_states_of_the_last_two_epochs_are_kept(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "path"),
     [
-        ({"streams": {}}, r'state\["streams"\] lacks "torch"'),
+        ({"streams": {}}, r'state\["streams"\] lacks "host"'),
         ({"loader": None}, r'state\["loader"\]'),
         ({"seeds": 5}, r'state\["seeds"\]'),
         ({"more": 5}, "more"),

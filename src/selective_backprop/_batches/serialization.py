@@ -77,7 +77,7 @@ def unpack_batch(packed: Any) -> Any:
         return packed
     kind, *content = packed
     if kind in ("array", "number"):
-        array = content[0].numpy()
+        array = content[0].numpy().view(content[1])
         return array if kind == "array" else array[()]
     if kind == "bytes":
         return content[0].encode("latin1")
@@ -128,8 +128,10 @@ def _checksum(packed: Any, start: int = 0) -> int:
 
 def _pack_array(path: str, array: np.ndarray | np.generic) -> tuple[Any, ...]:
     if array.dtype.kind in "biufc":
-        tensor = torch.from_numpy(np.array(array))
-        return ("array" if isinstance(array, np.ndarray) else "number"), tensor
+        # Signed, because plain pickles of torch's larger unsigned tensors cannot be read.
+        numbers = np.array(array).view(array.dtype.str.replace("u", "i"))
+        kind = "array" if isinstance(array, np.ndarray) else "number"
+        return kind, torch.from_numpy(numbers), array.dtype.str
     if array.dtype.kind in "US":
         texts = [pack_batch(text) for text in array.ravel().tolist()]
         kind = "texts" if isinstance(array, np.ndarray) else "text"

@@ -3,17 +3,15 @@
 `pack_batch` packs these tuples into saved states.
 """
 
-import random
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from selective_backprop._core.isolation import kept_random_streams
+from selective_backprop._core.isolation import RandomStreams, kept_random_streams
 from selective_backprop._pipeline.rows import BufferState, Waits
 from selective_backprop._pipeline.score_memory import Known
 
@@ -62,19 +60,14 @@ class Reach(NamedTuple):
 class SamplerRngState(NamedTuple):
     """The states of the global random streams and a sampler's generators at one moment."""
 
-    torch: Tensor
-    numpy: dict[str, Any]
-    python: tuple[int, Tensor, float | None]
+    streams: RandomStreams
     own: list[Tensor]
 
     @classmethod
     def of(cls, sampler: Any) -> "SamplerRngState":
         """Return the states as they are now."""
         own = [generator.get_state() for generator in generators_of(sampler)]
-        numpy_state: Any = np.random.get_state(legacy=False)
-        version, numbers, gauss = random.getstate()
-        python_state = version, torch.tensor(numbers), gauss
-        return cls(torch.get_rng_state(), numpy_state, python_state, own)
+        return cls(RandomStreams.now(), own)
 
     @contextmanager
     def again(self, sampler: Any) -> Generator[None]:
@@ -84,10 +77,7 @@ class SamplerRngState(NamedTuple):
             for generator, state in zip(held, self.own, strict=True):
                 generator.set_state(state)
         with kept_random_streams(None):
-            torch.set_rng_state(self.torch)
-            np.random.set_state(self.numpy)
-            version, numbers, gauss = self.python
-            random.setstate((version, tuple(numbers.tolist()), gauss))
+            self.streams.put_back()
             yield
 
 
