@@ -331,11 +331,16 @@ def test_a_stream_that_knows_where_it_stands_goes_on_there(kind):
         states.append(whole.state_dict())
     second = numbers(whole)
     for handed_out, state in enumerate(states, start=1):
-        resumed = door()
-        resumed.load_state_dict(state)
-        assert numbers(resumed) == batches[handed_out:]
-        assert numbers(resumed) == second
-        assert resumed.stats == whole.stats
+        left = door()
+        running = iter(left)
+        assert [next(running)[1].tolist() for _ in range(handed_out)] == batches[:handed_out]
+        del running
+        for saved in (state, left.state_dict()):
+            resumed = door()
+            resumed.load_state_dict(saved)
+            assert numbers(resumed) == batches[handed_out:]
+            assert numbers(resumed) == second
+            assert resumed.stats == whole.stats
 
 
 @pytest.mark.parametrize("damage", [None, "odd", [1]])

@@ -35,7 +35,8 @@ class LoaderState:
         self.counts_at_epoch_start: dict[str, Any] = {}
         self.mid_epoch: MidEpochState | None = None  # how the epoch to be continued began
         self.left: MidEpochState | None = None  # how the epoch began that was left in the middle
-        self._begun = self._place
+        # The position when the running epoch began, and how it began if it was continued.
+        self._begun: tuple[Cursor, MidEpochState | None] = parts.pipeline.cursor, None
 
     @property
     def stats(self) -> Stats:
@@ -78,29 +79,30 @@ class LoaderState:
 
     def begin(self) -> tuple[int, MidEpochState | None]:
         """Begin or continue the next epoch; return its number and, if continued, how it began."""
-        number, self.next_epoch = self.next_epoch, self.next_epoch + 1
-        self._begun = self._place
-        mid_epoch, self.mid_epoch, self.left = self.mid_epoch, None, None
-        self.start = self.starts_at(number) if mid_epoch is None else mid_epoch.start
+        number, mid_epoch = self.next_epoch, self.mid_epoch
+        start = self.starts_at(number) if mid_epoch is None else mid_epoch.start
         self._tally["epoch"] = number
         self.counts_at_epoch_start = dict(self._tally) if mid_epoch is None else mid_epoch.counted
+        self._begun = self._parts.pipeline.cursor, mid_epoch
+        self.start, self.next_epoch, self.mid_epoch, self.left = start, number + 1, None, None
         return number, mid_epoch
-
-    @property
-    def _place(self) -> tuple[Cursor, MidEpochState | None]:
-        return self._parts.pipeline.cursor, self.mid_epoch
 
     def leave(self) -> None:
         """End the running epoch early; states that are saved before another begins continue it."""
         assert self.start is not None  # an epoch runs
-        pipeline, (cursor, mid_epoch) = self._parts.pipeline, self._begun
-        if pipeline.cursor is not cursor:
-            goes_on = pipeline.candidate_loader.can_go_on
-            counted = self.counts_at_epoch_start
-            mid_epoch = pipeline.mid_epoch(self.start, counted) if goes_on else None
-        elif mid_epoch is None:  # it failed before it could begin
+        cursor, mid_epoch = self._begun
+        if self._parts.pipeline.cursor is cursor and mid_epoch is None:  # it could not begin
             self.next_epoch = self.start.epoch
-        self.left, self.start = mid_epoch, None
+        self.left, self.start = self._running(self.start), None
+
+    def _running(self, start: EpochStart) -> MidEpochState | None:
+        """Return what continuing the running epoch needs; None if that is not possible."""
+        pipeline, (cursor, mid_epoch) = self._parts.pipeline, self._begun
+        if pipeline.cursor is cursor:  # nothing new has come
+            return mid_epoch
+        if not pipeline.candidate_loader.can_go_on:
+            return None
+        return pipeline.mid_epoch(start, self.counts_at_epoch_start)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the next epoch's number; give up an interrupted epoch with another number."""
@@ -116,8 +118,8 @@ class LoaderState:
         parts, mid_epoch = self._parts, self.mid_epoch or self.left
         if parts.pipeline.lockstep is not None:
             parts.pipeline.lockstep.settle()
-        if self.start is not None and parts.pipeline.candidate_loader.can_go_on:
-            mid_epoch = parts.pipeline.mid_epoch(self.start, self.counts_at_epoch_start)
+        if self.start is not None:
+            mid_epoch = self._running(self.start)
         return {
             "version": STATE_VERSION,
             "built": self._built,

@@ -234,9 +234,9 @@ class IndexSampler:
 
     def _note(self, keys: Keys, count: int) -> None:
         """Note that a batch of `count` candidates was drawn."""
-        self._drawn += 1
+        digest, drawn = _digest(self._digest, keys), self._drawn + 1
         self._candidates += count
-        self._digest = _digest(self._digest, keys)
+        self._digest, self._drawn = digest, drawn  # Ctrl-C must not come between the two
 
     def _draw_gathered(self) -> Iterator[Any]:
         """Draw from the gathered candidate batches."""

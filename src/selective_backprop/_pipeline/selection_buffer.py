@@ -144,7 +144,7 @@ class SelectionBuffer:
             if pieces:
                 rows = self._draw(pieces)
                 windows = self.state.windows + 1
-                self.state = self.state._replace(waiting=rest, windows=windows)
+                self.state = self.state._replace(waiting=rest, windows=windows, filed=False)
             count = 0 if rows is None else rows.count
             full = self.shape.batch_size or count
             if rows is not None and 0 < count == full and not self.state.chosen:
@@ -188,8 +188,9 @@ class SelectionBuffer:
             torch.zeros(piece.count) if piece.scores is None else piece.scores for piece in pieces
         ]
         scores = columns[0] if len(columns) == 1 else torch.cat(columns)
-        if self._filing is not None:
+        if self._filing is not None and not self.state.filed:
             self._filing.file(scores)
+            self.state = self.state._replace(filed=True)
         generator = torch.Generator(scores.device)
         generator.manual_seed(mix_seeds(*self.seed, self._epoch, self.state.windows))
         return self._take(pieces, self._selector.select(scores, self._history, generator))
