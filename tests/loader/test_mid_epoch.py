@@ -158,6 +158,23 @@ def test_an_order_of_random_numbers_that_cannot_be_drawn_again_is_refused(kind, 
         next(iter(resumed))
 
 
+def test_an_order_that_workers_drew_ahead_between_other_random_numbers_is_refused():
+    def make():
+        loader = DataLoader(Numbered(40), batch_sampler=Lazy(shuffle_by_torch), num_workers=1)
+        return select(loader, sb.traditional())
+
+    seed_all(3)
+    left = make()
+    batches = iter(left)
+    next(batches)
+    torch.rand(1)  # as dropout would
+    next(batches)  # of those that were drawn before; others were drawn since
+    resumed = make()
+    resumed.load_state_dict(left.state_dict())
+    with pytest.raises(sb.LoaderError, match="does not draw these again"):
+        next(iter(resumed))
+
+
 @pytest.mark.filterwarnings("ignore:'set_vital':UserWarning")
 def test_the_order_of_a_shuffled_stateful_data_loader_is_drawn_again():
     def make():

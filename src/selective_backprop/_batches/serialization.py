@@ -77,7 +77,7 @@ def unpack_batch(packed: Any) -> Any:
         return packed
     kind, *content = packed
     if kind in ("array", "number"):
-        array = content[0].numpy().view(content[1])
+        array = content[0].cpu().numpy().view(content[1])
         return array if kind == "array" else array[()]
     if kind == "bytes":
         return content[0].encode("latin1")

@@ -19,6 +19,7 @@ from selective_backprop._pipeline.rows import Waits
 from selective_backprop._pipeline.stages import PipelineState
 
 STATE_VERSION = 13
+HOST = torch.device("cpu")  # where indices are drawn
 
 
 class LoaderState:
@@ -147,8 +148,9 @@ class LoaderState:
         counted = stats.record(Stats, **STATS_RANGES)
         number, drawn_from = epoch.whole(0, LAST_EPOCH), seed.whole(0, SEEDS - 1)
         stands, mid_epoch = unseal(position, PipelineState), None
+        stands = stands._replace(cursor=on_device(stands.cursor, HOST))
         if begun.value is not None:
-            mid_epoch = unseal(begun, MidEpochState)._replace(stream=stream.value)
+            mid_epoch = on_device(unseal(begun, MidEpochState), HOST)._replace(stream=stream.value)
             if mid_epoch.start.epoch != number:
                 raise epoch.refuse(f"{mid_epoch.start.epoch}, the epoch to be continued,")
         if mid_epoch is None or not pipeline.candidate_loader.reports:

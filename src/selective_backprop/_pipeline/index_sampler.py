@@ -219,8 +219,8 @@ class IndexSampler:
             begun = [*map(copy.deepcopy, islice(batches, ahead))]  # a sampler may reuse its arrays
         found = self._candidates, self._drawn, self._digest
         digest = reduce(_digest, map(list_keys, begun), self._digest)
-        other = self._reach.drawn and digest != self._reach.digest
-        if other or found != (passed.candidates, passed.drawn, passed.digest):
+        drifted = self._reach.drawn and digest != self._reach.digest
+        if drifted or found != (passed.candidates, passed.drawn, passed.digest):
             raise LoaderError(
                 f"the state was saved after {passed.drawn} batches of epoch {self._epoch}, but the "
                 "sampler does not draw these again, so some examples would be trained on twice and "

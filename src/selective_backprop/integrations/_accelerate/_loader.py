@@ -166,10 +166,8 @@ class AcceleratedLoader(DataLoaderStateMixin):
             "loader", "seed", "over", "ahead", "selection"
         )
         waits = ahead.maybe(lambda saved: self._unpack(saved, tuple)) or ()
-        selection, more = (
-            chosen.maybe(lambda saved: self._unpack(saved, Selection)),
-            over.whole(0, 1),
-        )
+        selection = chosen.maybe(lambda saved: self._unpack(saved, Selection))
+        more = over.whole(0, 1)
         if selection is not None and not waits:
             raise chosen.refuse("the selection of the batch that waits")
         drawn_from = seed.maybe(lambda saved: saved.whole(-SEEDS, SEEDS))
