@@ -109,6 +109,7 @@ def seed_all(seed):
     random.seed(seed)
 
 
+@pytest.mark.filterwarnings("ignore:.* regroups the drawn examples")
 @pytest.mark.parametrize("strategy", [sb.traditional(), selective(1 / 2)], ids=["plain", "sb"])
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("kind", [Budget, Lazy])
