@@ -13,7 +13,8 @@ from fixture_batches import Pair
 from torch import Tensor
 
 import selective_backprop as sb
-from selective_backprop._batches.serialization import pack_batch, unpack_batch
+from selective_backprop._batches.serialization import pack_batch, seal, unpack_batch, unseal
+from selective_backprop._core.saved_state import Saved
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ def named(kind: type = Named) -> Any:
 BATCHES: dict[str, Callable[[], Any]] = {
     "a tensor": lambda: torch.arange(6.0).reshape(2, 3),
     "channels last": lambda: torch.rand(2, 3, 4, 4).contiguous(memory_format=torch.channels_last),
+    "single numbers and none": lambda: [torch.tensor(1.5), torch.empty(0, 3)],
     "half precision": lambda: torch.ones(3, dtype=torch.bfloat16),
     "a tuple": lambda: (torch.arange(3), torch.ones(3)),
     "a list in a dict": lambda: {"a": [torch.arange(3), {"b": torch.ones(3)}], 5: None},
@@ -70,6 +72,7 @@ BATCHES: dict[str, Callable[[], Any]] = {
     "rows of text": lambda: (torch.arange(3), ["one", "two", ""], (b"1", b"\xff\0", b"")),
     "numbers": lambda: (1, 2.5, True, None, "text", b"b", 3 + 4j, np.float32(2.5), float("nan")),
     "arrays": lambda: {"a": np.arange(6).reshape(2, 3), "b": np.array([True, False])},
+    "unsigned arrays": lambda: [np.arange(3, dtype=f"u{size}") for size in (1, 2, 4, 8)],
     "arrays of text": lambda: np.array([["one"], ["longer"]]),
     "texts of arrays": lambda: [np.str_("one"), np.str_(""), np.bytes_(b"1"), np.array("two")],
     "arrays of bytes": lambda: np.array([[b"one"], [b""]]),
@@ -114,7 +117,29 @@ def same(one: Any, other: Any) -> bool:
 @pytest.mark.parametrize("kind", BATCHES)
 def test_what_a_batch_is_made_of_comes_back_as_it_was(kind):
     batch = BATCHES[kind]()
-    assert same(unpack_batch(through_a_file(pack_batch(batch))), batch)
+    sealed = Saved(through_a_file(seal((batch,))))
+    assert same(unseal(sealed, tuple), (batch,))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (torch.zeros(2), torch.zeros(2, 1)),
+        (torch.zeros(2), torch.zeros(2, dtype=torch.int32)),
+        (torch.zeros(2), torch.tensor([0.0, -0.0])),
+        (torch.ones((), dtype=torch.cfloat).conj(), torch.zeros((), dtype=torch.cfloat).conj()),
+        ([1], (1,)),
+        ([1, [2]], [1, 2]),
+        (1, True),
+        (None, "None"),
+    ],
+    ids=repr,
+)
+def test_content_that_has_changed_is_refused(one, other):
+    sealed, changed = seal((one,)), pack_batch((other,))
+    assert type(unseal(Saved(sealed), tuple)[0]) is type(one)
+    with pytest.raises(sb.ConfigurationError, match="state is damaged"):
+        unseal(Saved((*changed, sealed[-1])), tuple)
 
 
 def test_what_a_tokenizer_knew_of_rows_is_left_out():

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -61,15 +62,18 @@ class Training:
             )
         self.steps = []
 
+    def step(self, inputs, targets):
+        with self.accelerator.accumulate(self.model):
+            self.accelerator.backward(self.loss_fn(self.model(inputs), targets))
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        self.steps.append(self.accelerator.sync_gradients)
+
     def run(self, epochs=1, save=None, stop=0):
         """Train; save the state where `save` says when `stop` batches have been trained on."""
         for _ in range(epochs):
             for inputs, targets in self.loader:
-                with self.accelerator.accumulate(self.model):
-                    self.accelerator.backward(self.loss_fn(self.model(inputs), targets))
-                    self.optimizer.step()
-                    self.optimizer.zero_grad()
-                self.steps.append(self.accelerator.sync_gradients)
+                self.step(inputs, targets)
                 if len(self.steps) == stop:
                     self.accelerator.save_state(str(save))
 
@@ -136,6 +140,57 @@ def test_what_was_fetched_when_a_loop_breaks_off_goes_first_in_the_next_epoch():
     assert first + second[:1] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     assert flat(second[1:]) == list(range(40))
     assert len(loader) == 10
+
+
+@pytest.mark.parametrize("stop", [1, 6, 11, 12, 13])
+@pytest.mark.parametrize("how", ["break", "error"])
+def test_a_state_saved_after_leaving_a_loop_continues_the_epoch(how, stop, tmp_path):
+    strategy = sb.selective_backprop(1 / 2, warmup_epochs=1)
+    whole = Training(strategy)
+    whole.run(epochs=3)
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+    left = Training(strategy)
+    with suppress(KeyboardInterrupt):
+        for inputs, targets in left.loader:
+            left.step(inputs, targets)
+            if len(left.steps) == stop:
+                if how == "break":
+                    break
+                raise KeyboardInterrupt
+    left.accelerator.save_state(str(tmp_path))
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+    rest = Training(strategy)
+    rest.accelerator.load_state(str(tmp_path))
+    assert rest.loader.next_epoch == (stop == 13)
+    assert len(rest.loader) == (13 if stop < 13 else 6)
+    rest.run(epochs=3 - rest.loader.next_epoch)
+    assert len(left.steps) + len(rest.steps) == len(whole.steps)
+    assert torch.equal(rest.weights, whole.weights)
+
+
+def test_a_batch_fetched_ahead_of_a_data_set_that_fails_comes_first():
+    class Breaking(Numbered):
+        broken = 30
+
+        def __getitem__(self, index):
+            if index == self.broken:
+                raise LookupError
+            return super().__getitem__(index)
+
+    def make():
+        accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+        loader = DataLoader(Breaking(40), 4)
+        return AcceleratedLoader(
+            accelerate.Accelerator(cpu=True), loader, None, None, sb.traditional()
+        )
+
+    loader, seen = make(), []
+    with pytest.raises(LookupError):
+        seen.extend(numbers([batch])[0] for batch in loader)
+    Breaking.broken = -1
+    again = make()
+    again.load_state_dict(loader.state_dict())
+    assert flat(seen) + flat(numbers(again)) == list(range(40))
 
 
 def test_a_pass_that_is_left_behind_gives_way_to_the_next():

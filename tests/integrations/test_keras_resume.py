@@ -94,6 +94,42 @@ def test_a_state_taken_by_hand_can_be_saved_and_goes_on(tmp_path):
     assert rest.stats == whole.stats
 
 
+class InterruptStep(keras.callbacks.Callback):
+    """Presses Ctrl-C after so many steps."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self.steps = steps
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.steps -= 1
+        if not self.steps:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("steps", [3, 20, 22])
+@pytest.mark.parametrize(
+    "strategy", [sb.selective_backprop(rate=1 / 3), sb.easy_skip()], ids=["scored", "recorded"]
+)
+def test_after_ctrl_c_a_state_taken_by_hand_continues_the_epoch(strategy, steps, tmp_path):
+    fit = {"batch_size": 8, "epochs": EPOCHS, "verbose": 0}
+    whole = build(strategy)
+    whole.fit(*digits(), **fit)
+    stopped = build(strategy)
+    with pytest.raises(KeyboardInterrupt):
+        stopped.fit(*digits(), **fit, callbacks=[InterruptStep(steps)])
+    torch.save(stopped.state_dict(), tmp_path / "selection.pt")
+    stopped._model.save(tmp_path / "model.keras")
+    torch.manual_seed(99)
+    rest = SelectiveFit(keras.models.load_model(tmp_path / "model.keras"), strategy)
+    state = torch.load(tmp_path / "selection.pt", weights_only=True)
+    assert state["epoch"] == state["loader"]["next_epoch"] == steps // 21
+    rest.load_state_dict(state)
+    rest.fit(*digits(), **fit, initial_epoch=state["epoch"])
+    assert same(values(rest._model), values(whole._model))
+    assert rest.stats == whole.stats
+
+
 def test_going_on_without_a_state_is_warned_of():
     trainer = build(sb.selective_backprop(rate=1 / 2))
     with pytest.warns(sb.SelectionWarning, match="epoch 1.* BackupAndRestore"):
@@ -117,7 +153,7 @@ def test_the_states_of_the_last_two_epochs_are_kept(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "path"),
     [
-        ({"streams": {}}, r'state\["streams"\] lacks "torch"'),
+        ({"streams": {}}, r'state\["streams"\] lacks "host"'),
         ({"loader": None}, r'state\["loader"\]'),
         ({"seeds": 5}, r'state\["seeds"\]'),
         ({"more": 5}, "more"),

@@ -1,5 +1,7 @@
 """What Lightning's checkpoints hold is enough to go on as if nothing had happened."""
 
+import signal
+
 import pytest
 import torch
 
@@ -8,6 +10,7 @@ import selective_backprop as sb
 pytest.importorskip("lightning")
 
 from fixture_lightning import (
+    TRAIN,
     Digits,
     fit,
     loader_of,
@@ -95,6 +98,52 @@ def test_a_batch_whose_step_failed_is_trained_on_again(name, tmp_path):
     assert resumed.trained == whole.trained[29:]
     assert same_weights(resumed, whole)
     assert [29 + after for after in resumed.validated] == whole.validated[1:]
+
+
+@pytest.mark.filterwarnings("ignore:.*ckpt_path=:UserWarning")
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_after_ctrl_c_training_continues_within_the_epoch(name, tmp_path, signals_as_usual):
+    class Interrupted(Digits):
+        def on_train_batch_end(self, outputs, batch, batch_idx):
+            if self.trainer.global_step == 29:
+                signal.raise_signal(signal.SIGINT)
+
+    whole, _ = fit(STRATEGIES[name])
+    with pytest.raises(SystemExit):
+        fit(STRATEGIES[name], OnExceptionCheckpoint(tmp_path), kind=Interrupted)
+    resumed, _ = fit(STRATEGIES[name], seed=99, ckpt=tmp_path / "on_exception.ckpt")
+    assert resumed.trained == whole.trained[29:]
+    assert same_weights(resumed, whole)
+
+
+@pytest.mark.filterwarnings("ignore:.*ckpt_path=:UserWarning")
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_after_an_error_in_the_data_set_training_continues_within_the_epoch(name, tmp_path):
+    class Breaking(torch.utils.data.Dataset):
+        reads = 450
+
+        def __len__(self):
+            return len(TRAIN)
+
+        def __getitem__(self, index):
+            Breaking.reads -= 1
+            if not Breaking.reads:
+                raise Failure
+            return TRAIN[index]
+
+    class Reading(Digits):
+        def train_dataloader(self):
+            return LightningLoader(loader_of(Breaking()), self, self.loss_fn, self.strategy)
+
+    whole, _ = fit(STRATEGIES[name])
+    failed, trainer = Reading(STRATEGIES[name]), make_trainer(OnExceptionCheckpoint(tmp_path))
+    torch.manual_seed(0)
+    with pytest.raises(Failure):
+        trainer.fit(failed)
+    saved = tmp_path / "on_exception.ckpt"
+    resumed, _ = fit(STRATEGIES[name], seed=99, ckpt=saved, kind=Reading)
+    assert failed.trained + resumed.trained == whole.trained
+    assert same_weights(resumed, whole)
 
 
 def test_the_generator_of_a_loader_goes_on_from_an_epoch_s_end(tmp_path):

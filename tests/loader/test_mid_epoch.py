@@ -1,5 +1,9 @@
 """A state that is saved between two batches goes on between them, and nothing comes up twice."""
 
+import random
+from functools import partial
+
+import numpy as np
 import pytest
 import torch
 from fixture_doors import (
@@ -67,6 +71,123 @@ def test_an_order_that_torch_drew_at_random_is_drawn_again(sampler):
 
 def test_with_workers_the_examples_are_the_same():
     check_batches(lambda seed: Training(STRATEGIES["random"], seed=seed, workers=1))
+
+
+class Budget(Sampler):
+    """Batches of up to 12 units, of examples that have 1 to 4 units, in random order."""
+
+    def __init__(self, shuffle):
+        self.shuffle = shuffle
+
+    def __iter__(self):
+        batches, load = [[]], 0
+        for index in range(40):
+            load += 1 + index % 4
+            if load > 12:
+                batches.append([])
+                load = 1 + index % 4
+            batches[-1].append(index)
+        self.shuffle(batches)
+        return iter(batches)
+
+
+class Lazy(Budget):
+    def __iter__(self):
+        batches = list(super().__iter__())
+        while batches:
+            self.shuffle(batches)
+            yield batches.pop()
+
+
+def shuffle_by_torch(batches, generator=None):
+    batches[:] = [batches[i] for i in torch.randperm(len(batches), generator=generator)]
+
+
+def seed_all(seed):
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+
+
+@pytest.mark.filterwarnings("ignore:.* regroups the drawn examples")
+@pytest.mark.parametrize("strategy", [sb.traditional(), selective(1 / 2)], ids=["plain", "sb"])
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("kind", [Budget, Lazy])
+@pytest.mark.parametrize("shuffle", [shuffle_by_torch, np.random.shuffle, random.shuffle])
+def test_an_order_drawn_when_an_iteration_begins_is_drawn_again(shuffle, kind, workers, strategy):
+    def make(seed):
+        loader = DataLoader(Numbered(40), batch_sampler=kind(shuffle), num_workers=workers)
+        seed_all(seed)
+        return select(loader, strategy, batch_size=4, quiet=True)
+
+    whole = make(3)
+    list(whole)
+    batches = iter(whole)
+    next(batches), next(batches)
+    state, stream = whole.state_dict(), torch.get_rng_state()
+    streams = np.random.get_state(), random.getstate()
+    expected = [numbers(batches), numbers(whole)]
+    resumed = make(99)
+    resumed.load_state_dict(state)
+    torch.set_rng_state(stream)
+    np.random.set_state(streams[0])
+    random.setstate(streams[1])
+    assert [numbers(resumed), numbers(resumed)] == expected
+
+
+@pytest.mark.parametrize(
+    "shuffle",
+    [
+        lambda: partial(shuffle_by_torch, generator=torch.Generator().manual_seed(torch.seed())),
+        lambda: np.random.default_rng().shuffle,
+        lambda: random.Random().shuffle,
+    ],
+    ids=["torch", "numpy", "python"],
+)
+@pytest.mark.parametrize("kind", [Budget, Lazy])
+def test_an_order_of_random_numbers_that_cannot_be_drawn_again_is_refused(kind, shuffle):
+    def make():
+        return select(DataLoader(Numbered(40), batch_sampler=kind(shuffle())), sb.traditional())
+
+    left = make()
+    batches = iter(left)
+    for _ in range(6):
+        next(batches)
+    resumed = make()
+    resumed.load_state_dict(left.state_dict())
+    with pytest.raises(sb.LoaderError, match=r"set_epoch\(1\).*random numbers.*torch.Generator"):
+        next(iter(resumed))
+
+
+def test_an_order_that_workers_drew_ahead_between_other_random_numbers_is_refused():
+    def make():
+        loader = DataLoader(Numbered(40), batch_sampler=Lazy(shuffle_by_torch), num_workers=1)
+        return select(loader, sb.traditional())
+
+    seed_all(3)
+    left = make()
+    batches = iter(left)
+    next(batches)
+    torch.rand(1)  # as dropout would
+    next(batches)  # of those that were drawn before; others were drawn since
+    resumed = make()
+    resumed.load_state_dict(left.state_dict())
+    with pytest.raises(sb.LoaderError, match="does not draw these again"):
+        next(iter(resumed))
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital':UserWarning")
+def test_the_order_of_a_shuffled_stateful_data_loader_is_drawn_again():
+    def make():
+        return select(stateful_loader()(Numbered(24), 4, shuffle=True), sb.traditional())
+
+    whole = make()
+    for _ in range(2):
+        batches = iter(whole)
+        next(batches)
+        resumed = make()
+        resumed.load_state_dict(whole.state_dict())
+        assert numbers(resumed) == numbers(batches)
 
 
 @pytest.mark.parametrize("strategy", [sb.traditional(), selective(1 / 2)], ids=["plain", "sb"])
@@ -167,7 +288,8 @@ def test_a_state_that_is_loaded_and_saved_again_is_the_same():
     resumed = Training(STRATEGIES["stale"])
     resumed.door.load_state_dict(saves[1])
     again = resumed.door.state_dict()
-    again["mid_epoch"][-1][0] = saves[1]["mid_epoch"][-1][0]  # what waited when it began
+    begun, expected = (state.pop("mid_epoch")[3] for state in (again, saves[1]))
+    assert bits(begun[1:]) == bits(expected[1:])  # the first says what waited when it began
     assert bits(again) == bits(saves[1])
 
 
@@ -227,11 +349,28 @@ def test_a_stream_that_knows_where_it_stands_goes_on_there(kind):
         states.append(whole.state_dict())
     second = numbers(whole)
     for handed_out, state in enumerate(states, start=1):
-        resumed = door()
-        resumed.load_state_dict(state)
-        assert numbers(resumed) == batches[handed_out:]
-        assert numbers(resumed) == second
-        assert resumed.stats == whole.stats
+        left = door()
+        running = iter(left)
+        assert [next(running)[1].tolist() for _ in range(handed_out)] == batches[:handed_out]
+        del running
+        for saved in (state, left.state_dict()):
+            resumed = door()
+            resumed.load_state_dict(saved)
+            assert numbers(resumed) == batches[handed_out:]
+            assert numbers(resumed) == second
+            assert resumed.stats == whole.stats
+
+
+@pytest.mark.parametrize("damage", [None, "odd", [1]])
+def test_a_stream_that_knows_where_it_stands_takes_no_other_position(damage):
+    door = select(Knowing(Countdown(), 4), selective(1 / 2))
+    batches = iter(door)
+    next(batches)
+    state = door.state_dict()
+    assert state["stream"] == {"stream": {"at": 8}}
+    with pytest.raises(sb.ConfigurationError, match=r'state\["stream"\]: a mapping is needed'):
+        door.load_state_dict(state | {"stream": damage})
+    assert numbers(batches)
 
 
 def test_rows_that_were_saved_on_another_device_come_to_the_model_s(monkeypatch):

@@ -174,6 +174,29 @@ def test_training_goes_on_from_a_saved_state_as_if_it_had_never_stopped(name, tm
     torch.testing.assert_close(torch.stack(found), torch.stack(expected), rtol=1e-5, atol=1e-5)
 
 
+def on(device: str, state: Any) -> Any:
+    """Return a state as `torch.load(map_location=device)` does."""
+    if isinstance(state, Tensor):
+        return state.to(device)
+    if isinstance(state, dict):
+        return {key: on(device, value) for key, value in state.items()}
+    return (
+        type(state)(on(device, each) for each in state) if type(state) in (list, tuple) else state
+    )
+
+
+@pytest.mark.parametrize("name", ["percentile", "stale"])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_state_of_the_middle_of_an_epoch_may_be_on_any_device(device, name):
+    whole, resumed = (make_door(net(), STRATEGIES[name]) for _ in range(2))
+    list(whole)
+    batches = iter(whole)
+    next(batches)
+    resumed.load_state_dict(on(device, whole.state_dict()))
+    for (inputs, _), (wanted, _) in zip(resumed, batches, strict=True):
+        assert torch.equal(inputs.cpu(), wanted.cpu())
+
+
 def test_remembered_scores_spare_the_loading_of_what_is_left_out():
     model = net()
     door = make_door(model, STRATEGIES["stale"], with_selection=True)

@@ -4,6 +4,8 @@ import doctest
 import importlib
 import pkgutil
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +13,7 @@ from types import ModuleType
 import pytest
 import torch
 from fixture_command import run_command
+from fixture_doors import bits
 
 import selective_backprop as sb
 from selective_backprop_lab.records.schema import read_runs
@@ -161,7 +164,7 @@ def test_a_loop_that_notes_doubts_names_the_examples_that_look_wrong(tmp_path, m
 
 def test_a_loop_that_saves_goes_on_where_it_was_interrupted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    save_and_load, loop = examples_of("long-runs")
+    save_and_load, loop, _ = examples_of("long-runs")
     data = torch.utils.data.TensorDataset(torch.randn(960, 4), torch.arange(960) % 2)
 
     def begin() -> dict:
@@ -190,6 +193,66 @@ def test_a_loop_that_saves_goes_on_where_it_was_interrupted(tmp_path, monkeypatc
         torch.equal(*pair)
         for pair in zip(whole["model"].parameters(), resumed["model"].parameters(), strict=True)
     )
+
+
+BEGIN = """
+import signal, sys, torch
+import selective_backprop as sb
+
+class PressesCtrlC(torch.optim.SGD):
+    def step(self, closure=None):
+        super().step(closure)
+        if loader.stats.batches == int(sys.argv[1]):
+            signal.raise_signal(signal.SIGINT)
+
+torch.set_num_threads(1)
+torch.manual_seed(int(sys.argv[2]))
+inputs = torch.randn(240, 4, generator=torch.Generator().manual_seed(0))
+data = torch.utils.data.TensorDataset(inputs, (inputs.sum(1) > 0).long())
+model = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.Dropout(0.1))
+optimizer, epochs = PressesCtrlC(model.parameters(), lr=0.1, momentum=0.9), 3
+loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True, num_workers=int(sys.argv[3]))
+loader = sb.SelectiveLoader(
+    loader, model, torch.nn.CrossEntropyLoss(), sb.auto(), epochs=epochs, quiet=True
+)
+loss_fn = loader.loss_fn
+"""
+CAUGHT = """
+import pathlib
+
+def train():
+    for epoch in range(loader.next_epoch, epochs):
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss_fn(model(inputs), targets).backward()
+            optimizer.step()
+
+if pathlib.Path("last.pt").exists():
+    load("last.pt")
+try:
+    train()
+except KeyboardInterrupt:
+    pass
+save("last.pt")
+"""
+
+
+def test_after_ctrl_c_a_fresh_process_ends_with_the_weights_of_uninterrupted_training(
+    tmp_path, signals_as_usual
+):
+    save_and_load, _, program = examples_of("long-runs")
+
+    def run(folder: str, text: str, *arguments: int) -> dict:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        command = [sys.executable, "-c", BEGIN + save_and_load + text, *map(str, arguments)]
+        subprocess.run(command, cwd=tmp_path / folder, check=True, timeout=300)
+        return torch.load(tmp_path / folder / "last.pt", weights_only=True)
+
+    whole = run("whole", program, -1, 0, 0)
+    for text, batch, workers in ((program, 41, 2), (CAUGHT, 13, 0)):
+        left = run(str(batch), text, batch, 0, workers)
+        assert left["loader"]["stats"]["batches"] == batch < whole["loader"]["stats"]["batches"]
+        assert bits(run(str(batch), text, -1, 9, workers)) == bits(whole)
 
 
 def test_how_to_choose_covers_every_strategy():

@@ -3,8 +3,10 @@
 import dataclasses
 import inspect
 import sys
+import zlib
 from collections import OrderedDict, UserDict
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from itertools import chain
 from typing import Any
 
@@ -14,7 +16,7 @@ from torch import Tensor
 
 from selective_backprop._batches.structure import PLAIN, move_batch
 from selective_backprop._core.errors import BatchError, ConfigurationError
-from selective_backprop._core.saved_state import Read, Saved
+from selective_backprop._core.saved_state import Read, Saved, StateError
 
 
 def pack_batch(batch: Any, path: str = "") -> Any:
@@ -75,7 +77,7 @@ def unpack_batch(packed: Any) -> Any:
         return packed
     kind, *content = packed
     if kind in ("array", "number"):
-        array = content[0].numpy()
+        array = content[0].cpu().numpy().view(content[1])
         return array if kind == "array" else array[()]
     if kind == "bytes":
         return content[0].encode("latin1")
@@ -93,19 +95,43 @@ def unpack_batch(packed: Any) -> Any:
     return _fill(kind, *content[:-1], items)
 
 
-def unpacked(saved: Saved, kind: type[Read]) -> Read:
-    """Return an object that was packed into a saved state; refuse one that is not of `kind`."""
+def seal(content: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return content for a saved state, packed, with a checksum by which `unseal` sees damage."""
+    packed = pack_batch(content)
+    return *packed, _checksum(packed)
+
+
+def unseal(saved: Saved, kind: type[Read]) -> Read:
+    """Return content that was sealed; refuse it if a value has changed, or if it is no `kind`."""
     with saved.inside():
-        found = unpack_batch(saved.value)
+        *parts, checksum = saved.value
+        packed = tuple(parts)
+        if checksum != _checksum(packed):
+            raise StateError("", " is damaged: it does not agree with its checksum")
+        found = unpack_batch(packed)
     if not isinstance(found, kind):
         raise saved.refuse(f"a {kind.__name__}")
     return found
 
 
+def _checksum(packed: Any, start: int = 0) -> int:
+    """Return a CRC-32 of a packed batch: of its values, their types and their shapes."""
+    if isinstance(packed, Tensor):
+        start = zlib.crc32(f"{packed.dtype}{tuple(packed.shape)}".encode(), start)
+        flat = packed.cpu().resolve_conj().resolve_neg().reshape(-1)
+        return zlib.crc32(flat.view(torch.uint8).numpy(), start)
+    if isinstance(packed, list | tuple):
+        start = zlib.crc32(f"{type(packed).__name__}{len(packed)}".encode(), start)
+        return reduce(lambda crc, part: _checksum(part, crc), packed, start)
+    return zlib.crc32(repr(packed).encode(), start)
+
+
 def _pack_array(path: str, array: np.ndarray | np.generic) -> tuple[Any, ...]:
     if array.dtype.kind in "biufc":
-        tensor = torch.from_numpy(np.array(array))
-        return ("array" if isinstance(array, np.ndarray) else "number"), tensor
+        # Signed, because plain pickles of torch's larger unsigned tensors cannot be read.
+        numbers = np.array(array).view(array.dtype.str.replace("u", "i"))
+        kind = "array" if isinstance(array, np.ndarray) else "number"
+        return kind, torch.from_numpy(numbers), array.dtype.str
     if array.dtype.kind in "US":
         texts = [pack_batch(text) for text in array.ravel().tolist()]
         kind = "texts" if isinstance(array, np.ndarray) else "text"

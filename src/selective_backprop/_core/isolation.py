@@ -91,6 +91,28 @@ def kept_random_streams(device: torch.device | None) -> Generator[None]:
         random.setstate(python_state)
 
 
+class RandomStreams(NamedTuple):
+    """The states of the global random streams on the CPU, as data that a batch may hold."""
+
+    torch: Tensor
+    numpy: Any
+    python: tuple[int, Tensor, float | None]
+
+    @classmethod
+    def now(cls) -> "RandomStreams":
+        """Return the states as they are."""
+        version, numbers, gauss = random.getstate()
+        python_state = version, torch.tensor(numbers), gauss
+        return cls(torch.get_rng_state(), np.random.get_state(legacy=False), python_state)
+
+    def put_back(self) -> None:
+        """Let the streams continue from these states."""
+        torch.set_rng_state(self.torch)
+        np.random.set_state(self.numpy)
+        version, numbers, gauss = self.python
+        random.setstate((version, tuple(numbers.tolist()), gauss))
+
+
 class NumpyStream:
     """NumPy's random stream at one moment.
 

@@ -1,19 +1,25 @@
 """The state of a loader: its counts, its next epoch, and the contents of a saved state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-from selective_backprop._batches.serialization import on_device, pack_batch, unpacked
+from selective_backprop._batches.serialization import on_device, seal, unseal
 from selective_backprop._core.saved_state import LAST_EPOCH, SEEDS, Saved, check_state, loaded
 from selective_backprop._core.stats import STATS_RANGES, Stats
 from selective_backprop._loader.assembly import LoaderParts
-from selective_backprop._pipeline.resume_point import EpochStart, MidEpochState, generators_of
+from selective_backprop._pipeline.resume_point import (
+    Cursor,
+    EpochStart,
+    MidEpochState,
+    generators_of,
+)
 from selective_backprop._pipeline.rows import Waits
 from selective_backprop._pipeline.stages import PipelineState
 
-STATE_VERSION = 13
+STATE_VERSION = 14
+HOST = torch.device("cpu")  # where indices are drawn
 
 
 class LoaderState:
@@ -29,6 +35,9 @@ class LoaderState:
         self.start: EpochStart | None = None  # of the running epoch
         self.counts_at_epoch_start: dict[str, Any] = {}
         self.mid_epoch: MidEpochState | None = None  # how the epoch to be continued began
+        self.left: MidEpochState | None = None  # how the epoch began that was left in the middle
+        # The position when the running epoch began, and how it began if it was continued.
+        self._begun: tuple[Cursor, MidEpochState | None] = parts.pipeline.cursor, None
 
     @property
     def stats(self) -> Stats:
@@ -71,15 +80,34 @@ class LoaderState:
 
     def begin(self) -> tuple[int, MidEpochState | None]:
         """Begin or continue the next epoch; return its number and, if continued, how it began."""
-        number, self.next_epoch = self.next_epoch, self.next_epoch + 1
-        mid_epoch, self.mid_epoch = self.mid_epoch, None
-        self.start = self.starts_at(number) if mid_epoch is None else mid_epoch.start
+        number, mid_epoch = self.next_epoch, self.mid_epoch
+        start = self.starts_at(number) if mid_epoch is None else mid_epoch.start
         self._tally["epoch"] = number
         self.counts_at_epoch_start = dict(self._tally) if mid_epoch is None else mid_epoch.counted
+        self._begun = self._parts.pipeline.cursor, mid_epoch
+        self.start, self.next_epoch, self.mid_epoch, self.left = start, number + 1, None, None
         return number, mid_epoch
+
+    def leave(self) -> None:
+        """End the running epoch early; states that are saved before another begins continue it."""
+        assert self.start is not None  # an epoch runs
+        cursor, mid_epoch = self._begun
+        if self._parts.pipeline.cursor is cursor and mid_epoch is None:  # it could not begin
+            self.next_epoch = self.start.epoch
+        self.left, self.start = self._running(self.start), None
+
+    def _running(self, start: EpochStart) -> MidEpochState | None:
+        """Return what continuing the running epoch needs; None if that is not possible."""
+        pipeline, (cursor, mid_epoch) = self._parts.pipeline, self._begun
+        if pipeline.cursor is cursor:  # nothing new has come
+            return mid_epoch
+        if not pipeline.candidate_loader.can_go_on:
+            return None
+        return pipeline.mid_epoch(start, self.counts_at_epoch_start)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the next epoch's number; give up an interrupted epoch with another number."""
+        self.left = None
         if epoch != self.next_epoch:
             self.mid_epoch = None
             if self.start is None and self._parts.pipeline.memory is not None:
@@ -88,19 +116,19 @@ class LoaderState:
 
     def state_dict(self) -> dict[str, Any]:
         """Return this state and the states of all parts, in plain containers."""
-        parts, mid_epoch = self._parts, self.mid_epoch
+        parts, mid_epoch = self._parts, self.mid_epoch or self.left
         if parts.pipeline.lockstep is not None:
             parts.pipeline.lockstep.settle()
-        if self.start is not None and parts.pipeline.candidate_loader.can_go_on:
-            mid_epoch = parts.pipeline.mid_epoch(self.start, self.counts_at_epoch_start)
+        if self.start is not None:
+            mid_epoch = self._running(self.start)
         return {
             "version": STATE_VERSION,
             "built": self._built,
             "seed": parts.index_buffer.seed[0],
             "next_epoch": self.next_epoch if mid_epoch is None else mid_epoch.start.epoch,
-            "mid_epoch": None if mid_epoch is None else pack_batch(mid_epoch._replace(stream=None)),
+            "mid_epoch": None if mid_epoch is None else seal(mid_epoch._replace(stream=None)),
             "stream": None if mid_epoch is None else mid_epoch.stream,
-            "position": pack_batch(parts.pipeline.state),
+            "position": seal(parts.pipeline.state),
             "generators": [each.get_state() for each in self._generators],
             "stats": dict(self._tally),
             "parts": {name: part.state_dict() for name, part in self._stateful().items()},
@@ -119,9 +147,16 @@ class LoaderState:
         )
         counted = stats.record(Stats, **STATS_RANGES)
         number, drawn_from = epoch.whole(0, LAST_EPOCH), seed.whole(0, SEEDS - 1)
-        stands, mid_epoch = unpacked(position, PipelineState), None
+        stands, mid_epoch = unseal(position, PipelineState), None
+        stands = stands._replace(cursor=on_device(stands.cursor, HOST))
         if begun.value is not None:
-            mid_epoch = unpacked(begun, MidEpochState)._replace(stream=stream.value)
+            mid_epoch = on_device(unseal(begun, MidEpochState), HOST)._replace(stream=stream.value)
+            if mid_epoch.start.epoch != number:
+                raise epoch.refuse(f"{mid_epoch.start.epoch}, the epoch to be continued,")
+        if mid_epoch is None or not pipeline.candidate_loader.reports:
+            stream.nothing()
+        elif not isinstance(stream.value, Mapping):
+            raise stream.refuse("a mapping")
         held, drawn = self._generators, generators.items()
         if len(held) != len(drawn):  # a sampler that makes its generator late also seeds it
             held = drawn = []
@@ -144,8 +179,8 @@ class LoaderState:
             pipeline.memory.close()
             if mid_epoch is not None:
                 # Losses recorded in this epoch are used from the next one on.
-                pipeline.memory.reopen(mid_epoch.known, mid_epoch.exempt)
-        self.next_epoch, self.mid_epoch = number, mid_epoch
+                pipeline.memory.reopen(mid_epoch.known, mid_epoch.exempt, number)
+        self.next_epoch, self.mid_epoch, self.left = number, mid_epoch, None
 
     @property
     def _generators(self) -> list[torch.Generator]:

@@ -210,6 +210,7 @@ class SelectiveLoader:
         built = {
             "strategy": repr(strategy),
             "batch_size": self._parts.shape.batch_size,
+            "drop_last": bool(getattr(loader.batch_sampler, "drop_last", loader.drop_last)),
             "examples": source.examples,
             "rank": self._parts.ranks.rank,
             "ranks": self._parts.ranks.size,
@@ -296,7 +297,10 @@ class SelectiveLoader:
 
     @property
     def next_epoch(self) -> int:
-        """The number of the epoch that the next iteration begins or continues."""
+        """The number of the epoch that the next iteration begins or continues.
+
+        An iteration continues an epoch only if a state that was saved in its middle is loaded.
+        """
         return self._state.next_epoch
 
     @property
@@ -376,7 +380,8 @@ class SelectiveLoader:
         """Set the next epoch's number in this loader and your sampler, batch sampler or data set.
 
         If the loader was about to continue another epoch from a saved state, it skips the rest of
-        that epoch.
+        that epoch. If your loop left an epoch in the middle, a state saved from now on does not
+        continue it.
 
         Raises:
             ConfigurationError: if `epoch` is not a whole number of at least 0.
@@ -469,7 +474,8 @@ class SelectiveLoader:
         memo[id(self)] = clone = object.__new__(type(self))
         vars(clone).update(copy.deepcopy(vars(self), memo))
         if clone._state.start is not None:  # the copy breaks the running epoch off
-            clone._live = clone._state.start = None
+            clone._live = None
+            clone._state.leave()
             if (memory := clone._parts.pipeline.memory) is not None:
                 memory.close()
         return clone
@@ -583,16 +589,17 @@ class SelectiveLoader:
         """Yield the coming epoch's batches."""
         state, handshake, pipeline = self._state, self._parts.handshake, self._parts.pipeline
         number, mid_epoch = state.begin()
-        self._warn_if_over(number)
-        if self._loss is not None:
-            self._loss.close()
         try:
+            self._warn_if_over(number)
+            if self._loss is not None:
+                self._loss.close()
             if handshake is None:
                 refuse_if_late(self._options)
             else:
                 assert state.start is not None  # an epoch has begun
                 handshake.open(state.start, begun=mid_epoch is not None)
-            for rows in pipeline.run(number, mid_epoch):
+            running = pipeline.run(number, mid_epoch)  # named, so that `leave` finds it running
+            for rows in running:
                 self._say(number)
                 pipeline.tally.count(kept=rows.count, batches=1)
                 yield self._hand_out(rows)
@@ -610,8 +617,10 @@ class SelectiveLoader:
             if not batches:
                 self._warn_if_barren()
             self._length_watch.end_epoch(number, batches)
-        finally:
             state.start = None
+        except BaseException:  # the loop was left, or something failed
+            state.leave()
+            raise
 
     def _say(self, epoch: int) -> None:
         """Print lines at the first batch, after one epoch, and from the third epoch's end on."""
@@ -706,11 +715,12 @@ class SelectiveLoader:
         """Return the loader's state after the last batch that your training loop received.
 
         The state includes the examples that wait to fill a batch. If you save it in the middle of
-        an epoch, training continues with the rest of that epoch. The indices of its earlier batches
-        are then drawn again, but these batches are not loaded. If you save it after an epoch ended
-        or was broken off, training continues with a new epoch. If examples have no indices, as in
-        an iterable data set, training always continues with a new epoch, unless your data loader
-        can save its position. `torch.load(weights_only=True)` can read a saved state.
+        an epoch, or after `break` or an error ended your loop in the middle, training continues
+        with the rest of that epoch. The indices of its earlier batches are then drawn again, but
+        these batches are not loaded. The rest is given up once you begin the next epoch or call
+        `set_epoch`. If examples have no indices, as in an iterable data set, training always
+        continues with a new epoch, unless your data loader can save its position.
+        `torch.load(weights_only=True)` can read a saved state.
 
         Raises:
             BatchError: if waiting examples contain objects that cannot be saved.

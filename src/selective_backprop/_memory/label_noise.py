@@ -122,7 +122,7 @@ class LabelNoise:
 
     def end(self, totals: Float64[Tensor, " sum"]) -> None:
         """End the first epoch, with the sums of all ranks."""
-        self.totals, self._sums = totals, None
+        self.totals = totals
 
     @property
     def ordered(self) -> bool:

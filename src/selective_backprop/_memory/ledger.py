@@ -108,10 +108,10 @@ class Column:
         """
         scores = scores.detach().to(torch.float32)
         if self._scores is None or self._epochs is None:
-            self._scores = scores.new_full(self._shape, torch.nan)
-            self._epochs = torch.full(self._shape, NEVER, dtype=torch.int16, device=scores.device)
-            if self._keeps_first:
-                self._first = self._scores[0].clone()
+            none = scores.new_full(self._shape, torch.nan)
+            never = torch.full(self._shape, NEVER, dtype=torch.int16, device=scores.device)
+            first = none[0].clone() if self._keeps_first else None
+            self._scores, self._epochs, self._first = none, never, first  # all, even after Ctrl-C
         if epoch > MOST_IN_SHORT:
             self._epochs = self._epochs.int()
         self.changes += 1

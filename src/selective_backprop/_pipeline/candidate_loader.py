@@ -100,7 +100,7 @@ class CandidateLoader:
         self._cursor = cursor
         stream = None if mid_epoch is None else mid_epoch.stream
         if stream is not None and isinstance(self._candidates, Stateful):
-            with Saved(stream, '["mid_epoch"]["stream"]').inside():
+            with Saved(stream, '["stream"]').inside():
                 self._candidates.load_state_dict(stream)
         if self.draw is not None:
             self.draw.open(cursor, epoch_scores, mid_epoch)
@@ -136,19 +136,23 @@ class CandidateLoader:
             raise failure
 
     @property
+    def reports(self) -> bool:
+        """Whether it is a stream with a state of its own, like torchdata's `StatefulDataLoader`."""
+        return self.draw is None and isinstance(self._candidates, Stateful)
+
+    @property
     def can_go_on(self) -> bool:
         """Whether the epoch can be continued at the consumer's position."""
         if self.draw is not None:
             return not self.draw.unlisted
         # If a stream is fetched ahead, it reports its own position, not the consumer's.
-        return isinstance(self._candidates, Stateful) and not self._ahead
+        return self.reports and not self._ahead
 
     @property
     def stream(self) -> dict[str, Any] | None:
-        """A stream's own state, such as that of torchdata's `StatefulDataLoader`; else None."""
-        if self.draw is not None or not isinstance(self._candidates, Stateful):
-            return None
-        return copy.deepcopy(self._candidates.state_dict())
+        """A stream's own state, if it has one."""
+        candidates: Any = self._candidates
+        return copy.deepcopy(candidates.state_dict()) if self.reports else None
 
     @property
     def end(self) -> Cursor:

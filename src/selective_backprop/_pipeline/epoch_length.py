@@ -107,9 +107,11 @@ class LengthPlanner:
             raise TypeError("rows of an earlier epoch wait to be scored or to fill a batch")
         known = memory.recall(start.epoch)
         assert known is not None  # all scores are known
+        paced = ahead.selector.state_dict()
         if not memory.runs:
             self.clock.pace(ahead.selector, start.epoch)
         kept = self.source.count_kept(ahead.kept(start.epoch, known).mask)
+        ahead.selector.load_state_dict(paced)  # a state may still be saved for an earlier epoch
         if kept is None:
             raise TypeError(ORDER)
         waits = start.index_buffer

@@ -1,8 +1,10 @@
 """Stage one: decide which examples are loaded when their indices are drawn."""
 
+import copy
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -19,6 +21,7 @@ from selective_backprop._pipeline.resume_point import (
     NO_INDICES,
     Cursor,
     MidEpochState,
+    Reach,
     SamplerRngState,
 )
 from selective_backprop._pipeline.rows import BufferState, Rows
@@ -85,6 +88,7 @@ class IndexSampler:
         self._epoch = self._drawn = self._candidates = self._digest = 0
         self._phase = Phase.PRESELECTED  # phase of the rows that the buffer is handing out
         self._passed: Cursor | None = None  # where the epoch was interrupted
+        self._reach = Reach()  # how far its order had been drawn by then
         self.plans: deque[CandidateBatch] = deque()  # plans of batches not loaded yet
         self.stops = False  # whether the epoch ends early: only what it has left out still comes
         self.unlisted = False  # whether the source yields single indices, treated as a stream
@@ -107,6 +111,11 @@ class IndexSampler:
             0 if self._epoch_scores is None else len(self._epoch_scores.exempt),
         )
 
+    @property
+    def reach(self) -> Reach:
+        """How far the epoch's order has been drawn, also before it was interrupted."""
+        return max(Reach(self._drawn, self._digest), self._reach)
+
     def open(
         self,
         cursor: Cursor,
@@ -119,6 +128,7 @@ class IndexSampler:
         self._unscored = cursor.unscored
         self._epoch_scores = epoch_scores
         self._passed = None if mid_epoch is None else cursor
+        self._reach = Reach() if mid_epoch is None else mid_epoch.reach
         # Waiting rows go out before a new order is drawn; states saved then keep the old streams.
         self.streams = None if mid_epoch is None else mid_epoch.streams
         self._phase = Phase.PLAIN if cursor.plain else Phase.PRESELECTED
@@ -194,8 +204,8 @@ class IndexSampler:
 
     def _pass_over(self, passed: Cursor, streams: SamplerRngState) -> Iterator[Any]:
         """Draw again what was drawn before the interruption; return the remaining batches."""
-        batches = iter(self.sampler)
         with streams.again(self.sampler):
+            batches = iter(self.sampler)  # some samplers draw the whole order here
             for indices in islice(batches, passed.drawn):
                 keys = list_keys(indices)
                 if keys is not None:
@@ -203,26 +213,30 @@ class IndexSampler:
                     self._note(keys, len(keys))
                     if self._epoch_scores is not None and phase is Phase.SELECT:
                         self._epoch_scores.look_up(keys)
-            # If nothing was drawn yet, one batch is drawn here so that the order comes from
-            # the saved random state.
-            begun = [] if passed.drawn else list(islice(batches, 1))
-        wanted = passed.candidates, passed.drawn, passed.digest
-        if (self._candidates, self._drawn, self._digest) != wanted:
+            # Drawn ahead of the consumer; one batch at least, so that the order comes from the
+            # saved random state.
+            ahead = max(self._reach.drawn - passed.drawn, not passed.drawn)
+            begun = [*map(copy.deepcopy, islice(batches, ahead))]  # a sampler may reuse its arrays
+        found = self._candidates, self._drawn, self._digest
+        digest = reduce(_digest, map(list_keys, begun), self._digest)
+        drifted = self._reach.drawn and digest != self._reach.digest
+        if drifted or found != (passed.candidates, passed.drawn, passed.digest):
             raise LoaderError(
                 f"the state was saved after {passed.drawn} batches of epoch {self._epoch}, but the "
                 "sampler does not draw these again, so some examples would be trained on twice and "
-                "others not at all. Before the epoch continues, restore what the sampler's order "
-                "depends on (such as its seed and its epoch), or call "
-                f"set_epoch({self._epoch + 1}) to skip the rest of the epoch."
+                "others not at all. Before the epoch continues, restore the sampler's seed and "
+                f"epoch, or call set_epoch({self._epoch + 1}) to skip the rest of the epoch. The "
+                "loader restores by itself what a sampler draws when an iteration begins, if it "
+                "draws from the global random numbers of torch, NumPy or Python, or from a "
+                "torch.Generator in one of its attributes."
             )
         return chain(begun, batches)
 
     def _note(self, keys: Keys, count: int) -> None:
         """Note that a batch of `count` candidates was drawn."""
-        self._drawn += 1
+        digest, drawn = _digest(self._digest, keys), self._drawn + 1
         self._candidates += count
-        content = keys.numpy() if isinstance(keys, Tensor) else repr(keys).encode()
-        self._digest = zlib.crc32(content, self._digest)
+        self._digest, self._drawn = digest, drawn  # Ctrl-C must not come between the two
 
     def _draw_gathered(self) -> Iterator[Any]:
         """Draw from the gathered candidate batches."""
@@ -300,3 +314,8 @@ class IndexSampler:
             )
         self.unlisted = True
         return index
+
+
+def _digest(digest: int, keys: Keys | None) -> int:
+    """Return the CRC-32 of keys that follow others."""
+    return zlib.crc32(keys.numpy() if isinstance(keys, Tensor) else repr(keys).encode(), digest)

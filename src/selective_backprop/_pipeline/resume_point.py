@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from selective_backprop._core.isolation import kept_random_streams
+from selective_backprop._core.isolation import RandomStreams, kept_random_streams
 from selective_backprop._pipeline.rows import BufferState, Waits
 from selective_backprop._pipeline.score_memory import Known
 
@@ -50,17 +50,24 @@ class EpochStart(NamedTuple):
         return sum(self.index_buffer) + sum(self.row_buffer) + self.unscored + self.held
 
 
-class SamplerRngState(NamedTuple):
-    """The states of torch's global random stream and a sampler's generators at one moment."""
+class Reach(NamedTuple):
+    """How far the sampler has drawn an epoch's order; workers let it run ahead of the consumer."""
 
-    stream: Tensor
+    drawn: int = 0  # candidate batches
+    digest: int = 0  # CRC-32 of their indices
+
+
+class SamplerRngState(NamedTuple):
+    """The states of the global random streams and a sampler's generators at one moment."""
+
+    streams: RandomStreams
     own: list[Tensor]
 
     @classmethod
     def of(cls, sampler: Any) -> "SamplerRngState":
         """Return the states as they are now."""
         own = [generator.get_state() for generator in generators_of(sampler)]
-        return cls(torch.get_rng_state(), own)
+        return cls(RandomStreams.now(), own)
 
     @contextmanager
     def again(self, sampler: Any) -> Generator[None]:
@@ -69,8 +76,8 @@ class SamplerRngState(NamedTuple):
         if len(held) == len(self.own):  # a sampler that makes its generator late also seeds it
             for generator, state in zip(held, self.own, strict=True):
                 generator.set_state(state)
-        with torch.random.fork_rng(devices=[]):
-            torch.set_rng_state(self.stream)
+        with kept_random_streams(None):
+            self.streams.put_back()
             yield
 
 
@@ -110,3 +117,4 @@ class MidEpochState(NamedTuple):
     stream: dict[str, Any] | None  # a stream's own state, if it has one
     known: Known | None  # the scores by which it draws; None if none were known
     exempt: Tensor  # examples that need no scoring at its end
+    reach: Reach  # how far its order was drawn

@@ -78,6 +78,7 @@ class BufferState(NamedTuple):
     chosen: tuple[Rows, ...] = ()  # chosen rows that wait for a full training batch
     dropped: int = 0  # rows dropped so far
     windows: int = 0  # windows of the epoch that have been drawn from
+    filed: bool = False  # whether scores of the next window are in the history: its draw failed
 
     def on_device(self, device: torch.device | None) -> "BufferState":
         """Return the state with its rows on `device`; None leaves them where they are."""

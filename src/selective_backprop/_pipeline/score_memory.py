@@ -101,9 +101,11 @@ class ScoreMemory:
         self.epoch_scores = EpochScores(known, self.examples, self.needs.rescores)
         return self.epoch_scores
 
-    def reopen(self, known: Known | None, exempt: Tensor) -> "EpochScores":
+    def reopen(self, known: Known | None, exempt: Tensor, epoch: int) -> "EpochScores":
         """Return what was known when a continued epoch began; `exempt` examples stay exempt."""
         self._known, self._asked, self.runs = known, None, True
+        if not epoch:  # asking for a later epoch's length may have ended it
+            self.ledger.label_noise.totals = None
         self._asks_classes = self.needs.classes and not self.ledger.classes.complete
         self.epoch_scores = EpochScores(known, self.examples, self.needs.rescores)
         self.epoch_scores.keep(exempt)

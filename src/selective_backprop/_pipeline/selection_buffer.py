@@ -101,9 +101,9 @@ class SelectionBuffer:
         """Take in some rows, and return the training batches that they complete."""
         state, shape = self.state, self.shape
         if phase is Phase.SELECT and not shape.keeps_everything:
-            if shape.window is None:
-                return self.release(pieces=(rows,))
             self.state = state = state._replace(waiting=(*state.waiting, rows))
+            if shape.window is None:
+                return self.release(pieces=state.waiting)
             if self._sift is not None:
                 self._unsifted.append(rows)
             if sum(map(COUNT, state.waiting)) < shape.window:
@@ -131,19 +131,23 @@ class SelectionBuffer:
         """End an epoch, and yield the leftovers that are still trained on in it."""
         self.sift()
         if leftovers is Leftovers.FLUSH:
-            if waiting := self.state.waiting:
-                self.state = self.state._replace(waiting=())
-                yield from self.release(pieces=waiting)
+            if self.state.waiting:
+                yield from self.release(pieces=self.state.waiting)
             if self.state.chosen:
                 yield self._take_chosen(self.state.rows)
         self.state = self.state.after_epoch(leftovers)
 
     def release(self, rows: Rows | None = None, pieces: tuple[Rows, ...] = ()) -> Iterator[Rows]:
-        """Yield the full training batches, after adding chosen `rows` or a draw from `pieces`."""
-        window = self.shape.window
+        """Yield the full training batches, after adding chosen `rows` or a draw from `pieces`.
+
+        `pieces` are all candidates that wait. If a draw fails, they still wait.
+        """
+        rest: tuple[Rows, ...] = ()
         while True:
             if pieces:
                 rows = self._draw(pieces)
+                windows = self.state.windows + 1
+                self.state = self.state._replace(waiting=rest, windows=windows, filed=False)
             count = 0 if rows is None else rows.count
             full = self.shape.batch_size or count
             if rows is not None and 0 < count == full and not self.state.chosen:
@@ -153,15 +157,16 @@ class SelectionBuffer:
                     self.adopt(rows.scored(None))
                 while self.state.rows >= full > 0:
                     yield self._take_chosen(full)
-            if window is None or self.state.candidates < window:
+            if self.state.candidates < (self.shape.window or 1):
                 return
-            pieces, rest = self._split(self.state.waiting, window)
-            self.state = self.state._replace(waiting=rest)
+            size = self.shape.window or self.state.candidates
+            pieces, rest = self._split(self.state.waiting, size)
 
     def _take_chosen(self, count: int) -> Rows:
         pieces, rest = self._split(self.state.chosen, count)
+        joined = self._join(pieces)
         self.state = self.state._replace(chosen=rest)
-        return self._join(pieces)
+        return joined
 
     def _split(
         self, pieces: tuple[Rows, ...], count: int
@@ -188,7 +193,6 @@ class SelectionBuffer:
         scores = columns[0] if len(columns) == 1 else torch.cat(columns)
         seed = *self.seed, self._epoch, self.state.windows
         generator = torch.Generator(scores.device).manual_seed(mix_seeds(*seed))
-        self.state = self.state._replace(windows=self.state.windows + 1)
         lacking = scores == NO_TARGET
         if self._exact:
             scores = scores.masked_fill(lacking, 0.0)
@@ -197,8 +201,9 @@ class SelectionBuffer:
             # An exact draw takes as many rows of a window, even if none has a target.
             recent = self._history.recent[: 0 if self.shape.window else None]
             scores = draw_scores(scores, lacking, recent, mix_seeds(*seed, 1))
-        if self._filing is not None:
+        if self._filing is not None and not self.state.filed:
             self._filing.file(scores)
+            self.state = self.state._replace(filed=True)
         return self._take(pieces, self._selector.select(scores, self._history, generator))
 
     def _take(self, pieces: tuple[Rows, ...], choice: Choice) -> Rows:

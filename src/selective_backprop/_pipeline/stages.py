@@ -25,6 +25,7 @@ from selective_backprop._pipeline.resume_point import (
     Cursor,
     EpochStart,
     MidEpochState,
+    Reach,
 )
 from selective_backprop._pipeline.rows import BufferState, Leftovers, Rows
 from selective_backprop._pipeline.score_memory import ScoreMemory
@@ -146,9 +147,9 @@ class Pipeline:
             known, exempt = epoch_scores.known, epoch_scores.exempt[: self.cursor.exempt]
         draw, stream = self.candidate_loader.draw, self.candidate_loader.stream
         streams = None if draw is None else draw.streams
-        return MidEpochState(
-            start, counted, streams, stream, known, torch.cat([NO_INDICES, *exempt])
-        )
+        reach = Reach() if draw is None else draw.reach
+        exempted = torch.cat([NO_INDICES, *exempt])
+        return MidEpochState(start, counted, streams, stream, known, exempted, reach)
 
     def _open(self, epoch: int, mid_epoch: MidEpochState | None) -> None:
         """Begin an epoch, or continue it, in all stages."""
@@ -159,7 +160,7 @@ class Pipeline:
                 if mid_epoch is None:
                     epoch_scores = self.memory.open(epoch, handed=self.tally["batches"])
                 else:
-                    epoch_scores = self.memory.reopen(mid_epoch.known, mid_epoch.exempt)
+                    epoch_scores = self.memory.reopen(mid_epoch.known, mid_epoch.exempt, epoch)
         if mid_epoch is None:
             # Batches left from the last epoch come before this epoch's own. A state that is saved
             # at one of them must not continue the last epoch's counts.
@@ -174,7 +175,7 @@ class Pipeline:
     def _fill(self) -> Generator[Rows]:
         """Send each batch that arrives through its remaining stages."""
         yield from self._hand_out(self.buffer.release())
-        tally, gate = self.tally, self.clock.gate
+        tally = self.tally
         # Scores are filed by index, so each row must be a single example.
         by_index = self.needs.indices or self.needs.remembers
         met = tally["loaded"] > 0
@@ -187,25 +188,18 @@ class Pipeline:
                     tally["loaded"] += rows.count
                     self._judge(rows, begun)
                 continue
+            loaded, phase = rows.count, planned
+            if planned is not Phase.PRESELECTED:
+                phase, rows = self._examine(planned, rows, begun)
+            # Only now: after an error above, a saved state continues with this batch.
             tally["candidates"] += cursor.candidates - self.cursor.candidates
-            tally["loaded"] += rows.count
-            self.cursor = cursor
-            if planned is Phase.PRESELECTED:
-                yield rows
-                continue
+            tally["loaded"] += loaded
             if planned is Phase.SELECT and self.memory is not None:
-                tally["expired"] += rows.count
-            phase = planned if gate is None else self.clock.on_arrival(planned)
-            if gate is not None and phase is not planned and gate.probes():
-                gate.observe(self._score(rows, begun))
-            if phase in SCORED:
-                rows = self._judge(rows, begun)
-            elif self.needs.passes and not tally["scored"] and not (self.feed and self.feed.taken):
-                # Score the very first batch even in a warm-up, so that wrong losses raise at
-                # once and not after a whole epoch. If the loop uses the loader's loss to feed a
-                # gate, that loss raises by itself.
-                self._score(rows)
-            if phase is not Phase.RESCORE:
+                tally["expired"] += loaded
+            self.cursor = cursor
+            if phase is Phase.PRESELECTED:
+                yield rows
+            elif phase is not Phase.RESCORE:
                 # A plain batch may begin with rows that the last draw chose; it counts as plain.
                 self.plain = phase is Phase.PLAIN and self.feed is not None
                 yield from self._hand_out(self.buffer.route(phase, rows))
@@ -217,6 +211,21 @@ class Pipeline:
         self.cursor = end
         yield from self._hand_out(self.buffer.close(self.options.leftovers))
         self.finite.wait()
+
+    def _examine(self, planned: Phase, rows: Rows, begun: Waiting) -> tuple[Phase, Rows]:
+        """Return the phase of a batch that has arrived, and its rows, with any scores."""
+        gate = self.clock.gate
+        phase = planned if gate is None else self.clock.on_arrival(planned)
+        if gate is not None and phase is not planned and gate.probes():
+            gate.observe(self._score(rows, begun))
+        if phase in SCORED:
+            rows = self._judge(rows, begun)
+        elif self.needs.passes and not (self.tally["scored"] or (self.feed and self.feed.taken)):
+            # Score the very first batch even in a warm-up, so that wrong losses raise at once and
+            # not after a whole epoch. If the loop uses the loader's loss to feed a gate, that loss
+            # raises by itself.
+            self._score(rows)
+        return phase, rows
 
     def _finish(self, batches: Generator[Rows]) -> None:
         """Score what an epoch has left out that another rank has ended."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.serialization import pack_batch, unpacked
+from selective_backprop._batches.serialization import seal, unseal
 from selective_backprop._batches.structure import (
     Layout,
     check_layout,
@@ -182,7 +182,7 @@ class NonzeroRows:
         """Return the rows that wait for a full batch; an empty dict without `backfill`."""
         if self._buffer is None:
             return {}
-        return {"buffer": pack_batch(self._buffer.state)}
+        return {"buffer": seal(self._buffer.state)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from the `state_dict()` of an object built with the same arguments.
@@ -197,7 +197,7 @@ class NonzeroRows:
             Saved(state).fields()
             return
         (buffer,) = Saved(state).fields("buffer")
-        self._buffer.state = unpacked(buffer, BufferState)
+        self._buffer.state = unseal(buffer, BufferState)
         self._loaded = True
 
 

@@ -1,17 +1,16 @@
 """Save and load what adapters add to a framework's checkpoint."""
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from selective_backprop._batches.serialization import unpack_batch
+from selective_backprop._batches.serialization import seal, unseal
 from selective_backprop._batches.structure import move_batch
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.files import replacing
+from selective_backprop._core.isolation import RandomStreams
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._sampling.draws import Selection
 
@@ -54,23 +53,16 @@ def load_state(path: Path) -> dict[str, Any]:
 
 def unpack_selected(saved: Saved, device: torch.device, *, selects: bool = True) -> Any:
     """Return a batch and its selection, on the device. Without `selects`, the selection is None."""
-    with saved.inside():
-        found = unpack_batch(saved.value)
-        pair = isinstance(found, tuple) and len(found) == 2
-        if not pair or isinstance(found[1], Selection) is not selects:
-            raise saved.refuse("a batch with its selection")
-        return move_batch(found, device)
+    found = unseal(saved, tuple)
+    if len(found) != 2 or isinstance(found[1], Selection) is not selects:
+        raise saved.refuse("a batch with its selection")
+    return move_batch(found, device)
 
 
 def save_streams(device: torch.device) -> dict[str, Any]:
     """Return the states of the random streams, that of a GPU included, as plain data."""
-    kind, keys, *place = np.random.get_state()
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
-        "numpy": (str(kind), torch.from_numpy(np.array(keys, np.int64)), *place),
-        "python": random.getstate(),
-    }
+    gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    return {"host": seal(RandomStreams.now()), "cuda": gpu}
 
 
 def read_streams(saved: Saved, device: torch.device) -> Callable[[], None]:
@@ -79,24 +71,14 @@ def read_streams(saved: Saved, device: torch.device) -> Callable[[], None]:
     Raises:
         ConfigurationError: if the saved state is damaged.
     """
-    host, cuda, numpy, python = saved.fields("torch", "cuda", "numpy", "python")
-    stream, gpu = host.random_state(), None
+    host, cuda = saved.fields("host", "cuda")
+    streams, gpu = unseal(host, RandomStreams), None
     if cuda.value is not None and device.type == "cuda":
         gpu = cuda.random_state(device)
-    with numpy.inside():
-        kind, keys, *place = numpy.value
-        numpy_state = (kind, keys.cpu().numpy().astype(np.uint32), *place)
-        np.random.RandomState().set_state(numpy_state)  # raises if the state is damaged
-    with python.inside():
-        version, state, gauss = python.value
-        python_state = (version, tuple(state), gauss)
-        random.Random().setstate(python_state)
 
     def put_back() -> None:
-        torch.set_rng_state(stream)
+        streams.put_back()
         if gpu is not None:
             torch.cuda.set_rng_state(gpu, device)
-        np.random.set_state(numpy_state)
-        random.setstate(python_state)
 
     return put_back

@@ -1,7 +1,7 @@
 """Selection in Keras 3 with its torch backend: `fit` trains on the selected examples."""
 
 import warnings
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -156,7 +156,8 @@ class SelectiveFit:
         feed, recording = self._prepare(source, epochs, steps_per_epoch)
         listed = keras.tree.flatten(callbacks) if callbacks else []
         self._watch = Watch(feed, find_backup(listed), earlier)
-        with recording or nullcontext(), warnings.catch_warnings():
+        with recording or nullcontext(), ExitStack() as ending, warnings.catch_warnings():
+            ending.callback(feed.end_step)  # also if Ctrl-C or an error ends training
             # Keras mistakes the end of an epoch for the end of the data.
             warnings.filterwarnings("ignore", "Your input ran out of data", UserWarning)
             history = self._model.fit(
@@ -177,7 +178,9 @@ class SelectiveFit:
     def state_dict(self) -> dict[str, Any]:
         """Return the state of selection, with the random streams and the layers' seeds.
 
-        Save model and optimiser with Keras. `torch.load(weights_only=True)` reads this state.
+        Save model and optimiser with Keras. `torch.load(weights_only=True)` reads this state. After
+        Ctrl-C or an error in `fit`, the state continues with the rest of the interrupted epoch.
+        With `steps_per_epoch`, Keras counts the steps of that epoch anew.
 
         Raises:
             ConfigurationError: before the first `fit`.

@@ -12,7 +12,7 @@ from accelerate.state import GradientState
 from torch import nn
 
 from selective_backprop._batches.losses import LossFunction
-from selective_backprop._batches.serialization import pack_batch, unpack_batch
+from selective_backprop._batches.serialization import seal, unseal
 from selective_backprop._batches.structure import move_batch
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.saved_state import SEEDS, Saved
@@ -80,7 +80,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
         self._name = name
         self._loss: WeighingLoss | None = None
         self._ahead: Any = END
-        self._over = 0  # batches of this or the next epoch that the inner loader does not count
+        self._over = 0  # batches of the running epoch that the inner loader does not count
         self._live: weakref.ref[Generator[Any]] | None = None
 
     @property
@@ -108,7 +108,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
 
     def __len__(self) -> int:
         """Return the number of batches of the running or next epoch; TypeError if unknown."""
-        length = len(self._loader) + self._over
+        length = len(self._loader) + self._fetched_before
         self._length_watch.note(length, sys._getframe(1))
         return length
 
@@ -122,6 +122,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
         return batches
 
     def _run(self) -> Generator[Any]:
+        self._over = self._fetched_before
         self._loader.set_epoch(self._loader.next_epoch)  # tells the sampler the epoch
         self.begin()
         try:
@@ -137,8 +138,13 @@ class AcceleratedLoader(DataLoaderStateMixin):
                 self._loss.close()
         finally:
             # If the loop stopped early, the batch fetched ahead comes first in the next epoch.
-            self._over = int(self._ahead is not END)
             self.end()
+
+    @property
+    def _fetched_before(self) -> int:
+        """How many batches of the running or next epoch were fetched before it began."""
+        runs = self._loader._state.runs is not None
+        return self._over if runs else int(self._ahead is not END)
 
     def _open(self) -> None:
         """Let losses belong to the batch that the loop gets now, not to the one fetched ahead."""
@@ -158,8 +164,8 @@ class AcceleratedLoader(DataLoaderStateMixin):
             "loader": self._loader.state_dict(),
             "seed": None if seed is None else getattr(sampler, seed),
             "over": self._over if waits else 0,
-            "ahead": [pack_batch(self._ahead)] if waits else None,
-            "selection": None if selection is None else pack_batch(selection),
+            "ahead": seal((self._ahead,)) if waits else None,
+            "selection": None if selection is None else seal(selection),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -172,9 +178,10 @@ class AcceleratedLoader(DataLoaderStateMixin):
         loader, seed, over, ahead, chosen = Saved(state).fields(
             "loader", "seed", "over", "ahead", "selection"
         )
-        waits = [] if ahead.value is None else [self._unpack(each) for each in ahead.items(1)]
-        selection, more = chosen.maybe(self._unpack), over.whole(0, 1)
-        if selection is not None and not (waits and isinstance(selection, Selection)):
+        waits = ahead.maybe(lambda saved: self._unpack(saved, tuple)) or ()
+        selection = chosen.maybe(lambda saved: self._unpack(saved, Selection))
+        more = over.whole(0, 1)
+        if selection is not None and not waits:
             raise chosen.refuse("the selection of the batch that waits")
         drawn_from = seed.maybe(lambda saved: saved.whole(-SEEDS, SEEDS))
         loss = None if selection is None else self.loss_fn
@@ -187,9 +194,8 @@ class AcceleratedLoader(DataLoaderStateMixin):
         if loss is not None and selection is not None:
             loss.hand_out(self._ahead, selection)
 
-    def _unpack(self, saved: Saved) -> Any:
-        with saved.inside():
-            return move_batch(unpack_batch(saved.value), self._accelerator.device)
+    def _unpack(self, saved: Saved, kind: type) -> Any:
+        return move_batch(unseal(saved, kind), self._accelerator.device)
 
     def _path(self, folder: str) -> Any:
         accelerator = self._accelerator

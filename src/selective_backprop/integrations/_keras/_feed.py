@@ -64,6 +64,7 @@ class Feed:
                 return
         while True:
             waiting = self.loader.stats.waiting
+            continues = self.loader._state.runs is not None  # its batches may all be handed out
             self.loader.set_epoch(self.loader.next_epoch)  # samplers shuffle by this number
             before = self.steps
             for batch, selection in self.loader:
@@ -74,7 +75,7 @@ class Feed:
                 self.end_step()
             if not self.endless:
                 return
-            if self.steps == before and self.loader.stats.waiting == waiting:
+            if (self.steps, self.loader.stats.waiting) == (before, waiting) and not continues:
                 raise LoaderError("an epoch yielded no training batch, and none would ever come")
 
     def end_step(self) -> None:

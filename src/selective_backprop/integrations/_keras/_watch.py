@@ -77,7 +77,8 @@ class Watch(keras.callbacks.Callback):
             self._backup.save(self.state())
 
     def state(self) -> dict[str, Any]:
-        """Return the state of selection."""
+        """Return the state of selection, with the losses of the last training step."""
+        self.feed.end_step()
         return pack(self.epoch, self.feed.loader, self.model)
 
     def progress(self, epochs: int, steps: int | None) -> float:

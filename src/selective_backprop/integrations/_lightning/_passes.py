@@ -21,7 +21,7 @@ from selective_backprop._batches.losses import (
     excess_losses,
     label_smoothing,
 )
-from selective_backprop._batches.serialization import pack_batch
+from selective_backprop._batches.serialization import seal
 from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.stats import STATS_RANGES, Stats
@@ -221,10 +221,12 @@ class Passes:
         self._reset()
 
     def _break_off(self) -> None:
+        epoch = self.loader.next_epoch
         if self._running is None:  # the pass was saved, and not resumed yet
-            self.loader.set_epoch(self.loader.next_epoch + 1)
+            epoch += 1
         else:
             self._running.close()
+        self.loader.set_epoch(epoch)  # a state saved from now on begins the next epoch
         self._reset()
 
     def _reset(self) -> None:
@@ -245,7 +247,7 @@ class Passes:
         again = [self.current] if repeats and self.current is not None else []
         return {
             "loader": self.loader.state_dict(),
-            "ahead": [pack_batch(tuple(fetched)) for fetched in (*again, *self._ahead)],
+            "ahead": [seal(tuple(fetched)) for fetched in (*again, *self._ahead)],
             "taken": self._taken - len(again),
             "length": self._length,
             "ended": self._ended,

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from selective_backprop._batches.serialization import pack_batch
+from selective_backprop._batches.serialization import seal
 from selective_backprop._core.errors import BatchError, ConfigurationError
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._loader.selective_loader import SelectiveLoader
@@ -126,8 +126,8 @@ class Updates:
         """Return the state between two updates."""
         return {
             "loader": self.loader.state_dict(),
-            "held": [pack_batch(batch) for batch in self._held],
-            "beyond": [pack_batch(batch) for batch in self._beyond],
+            "held": [seal(batch) for batch in self._held],
+            "beyond": [seal(batch) for batch in self._beyond],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
