@@ -33,12 +33,12 @@ LIMITS: dict[str, tuple[int, int | None]] = {
 CALLS = {
     "traditional": 20,
     "random_backprop": 57,
-    "selective_backprop": 150,
-    "stale_sb, scored": 200,
+    "selective_backprop": 153,
+    "stale_sb, scored": 203,
     "stale_sb": 109,
     "recorded_sb": 109,
-    "infobatch": 83,
-    "auto": 80,
+    "infobatch": 84,
+    "auto": 81,
     "SelectiveStep": 70,
     "SelectiveStep, random_backprop": 44,
 }

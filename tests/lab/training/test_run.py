@@ -59,7 +59,7 @@ def test_order_and_draws_follow_the_seed_and_the_epoch(monkeypatch):
     getitems = InMemoryDataset.__getitems__
 
     def noted(dataset, indices):
-        if dataset.augmentation is not None:
+        if dataset.augmentation is not None and len(indices) > 1:  # one alone shows its axes
             read.extend(map(int, indices))
         return getitems(dataset, indices)
 
@@ -104,7 +104,8 @@ def test_the_meters_agree_with_a_count_by_hand(monkeypatch, arm, updates, traine
     getitems = InMemoryDataset.__getitems__
 
     def counted(dataset, indices):
-        read["test" if dataset.augmentation is None else "training"] += len(indices)
+        if len(indices) > 1:  # one alone shows which axis holds the examples
+            read["test" if dataset.augmentation is None else "training"] += len(indices)
         return getitems(dataset, indices)
 
     monkeypatch.setattr(InMemoryDataset, "__getitems__", counted)
