@@ -13,6 +13,7 @@ from torch import nn
 from transformers.trainer_pt_utils import LabelSmoother
 
 import selective_backprop as sb
+from selective_backprop._core.types import NO_TARGET
 from selective_backprop.integrations._transformers._model_losses import (
     ModelLosses,
     OwnLosses,
@@ -113,6 +114,21 @@ def test_a_row_s_loss_is_what_the_model_says_of_it_alone(case):
     torch.testing.assert_close(found, torch.stack(expected))
 
 
+@pytest.mark.parametrize("name", ["gpt-2", "tagged", "classes"])
+def test_a_row_whose_labels_are_all_masked_has_no_score_but_a_loss_of_0(name):
+    make, labels, target = MODELS[name]
+    batch = {"input_ids": torch.randint(1, 32, (5, 9)), "labels": labels()}
+    batch["labels"][1] = -100
+    model, losses = make().eval(), ModelLosses(target)
+    with torch.no_grad():
+        scores, recorded = losses(model, batch), losses.rows(model(**batch), batch, model)
+    assert scores[1] == NO_TARGET
+    assert recorded[1] == 0.0
+    kept = torch.arange(5) != 1
+    torch.testing.assert_close(scores[kept], recorded[kept])
+    assert bool((scores[kept] > 0).all())
+
+
 def test_a_wrapper_without_a_config_gets_labels_too_if_inputs_are_made_of_them():
     class Wrapper(nn.Module):  # as DDP
         def __init__(self, module):
@@ -175,13 +191,6 @@ def test_smoothed_labels_are_those_of_the_trainer(name):
         ]
         found = ModelLosses(target, smoothing=0.2)(model, batch)
     torch.testing.assert_close(found, torch.stack(expected))
-
-
-def test_a_row_that_predicts_nothing_has_no_loss():
-    model = text.speaker().eval()
-    batch = {"input_ids": torch.ones(2, 5, dtype=torch.int64), "labels": torch.full((2, 5), -100)}
-    with torch.no_grad():
-        assert ModelLosses(Target.NEXT_TOKENS)(model, batch).tolist() == [0.0, 0.0]
 
 
 def test_a_loss_that_is_not_known_is_asked_for():

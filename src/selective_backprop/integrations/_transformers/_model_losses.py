@@ -21,7 +21,7 @@ from transformers.models.auto.modeling_auto import (
 
 from selective_backprop._batches.losses import check_losses
 from selective_backprop._core.errors import ConfigurationError, LossError
-from selective_backprop._core.types import Bool, Float, Int, Scores
+from selective_backprop._core.types import NO_TARGET, Bool, Float, Int, Scores
 
 RowLosses: TypeAlias = Callable[[Any, Mapping[str, Any]], Tensor]
 REGRESSION = "regression"
@@ -68,14 +68,15 @@ class ElementLosses:
     counted: Bool[Tensor, "row element"]
     lengths: Int[Tensor, " document"] | None = None
 
-    def per_row(self) -> Scores:
-        """Return the mean loss of each row's counted elements; 0 if no element counts."""
+    def per_row(self, bare: float = 0.0) -> Scores:
+        """Return the mean loss of each row's counted elements; `bare` if no element counts."""
         if self.lengths is None:
-            return self.losses.sum(1) / self.counted.sum(1).clamp(min=1)
+            counts = self.counted.sum(1)
+            return (self.losses.sum(1) / counts.clamp(min=1)).where(counts > 0, bare)
         sums = self.losses.new_zeros(2, len(self.lengths))
         elements = torch.stack([self.losses[0], self.counted[0].to(self.losses.dtype)])
         sums.index_add_(1, self._documents(self.lengths), elements)
-        return sums[0] / sums[1].clamp(min=1)
+        return (sums[0] / sums[1].clamp(min=1)).where(sums[1] > 0, bare)
 
     def weighted_sum(self, weights: Float[Tensor, " row"]) -> Float[Tensor, ""]:
         """Return the sum of the losses, each times the weight of its row."""
@@ -112,8 +113,8 @@ class ModelLosses:
     confidence: bool = False
 
     def __call__(self, model: nn.Module, batch: Mapping[str, Any]) -> Scores:
-        """Return one loss per row of a batch, by a forward pass."""
-        return self.rows(self.forward(model, batch), batch, model)
+        """Return one loss per row of a batch, by a forward pass; `NO_TARGET` for one without."""
+        return self.of(self.forward(model, batch), batch, model).per_row(NO_TARGET)
 
     def forward(self, model: nn.Module, batch: Mapping[str, Any], *, compare: bool = False) -> Any:
         """Return the model's outputs. Labels are passed only if the model's inputs need them.
