@@ -2,7 +2,7 @@
 
 import gc
 import weakref
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 
 import pytest
@@ -14,7 +14,7 @@ import accelerate
 from accelerate.utils import DataLoaderConfiguration
 from fixture_damage import refuse_all
 from fixture_doors import Numbered, bits, flat, numbers
-from fixture_open_batch import TRAININGS, train_as_told
+from fixture_open_batch import BATCH, CHANGES, EXAMPLES, LABELS, TRAININGS, Loop, train_as_told
 from hypothesis import given, settings
 from sklearn.datasets import load_digits
 from torch import nn
@@ -88,6 +88,23 @@ class Training:
 def test_although_a_batch_is_fetched_ahead_losses_are_those_of_the_batch_the_loop_has(told):
     accelerator = accelerate.Accelerator(cpu=True)
     train_as_told(told, partial(AcceleratedLoader, accelerator))
+
+
+@pytest.mark.parametrize("loads", [False, True])
+def test_a_batch_that_the_loop_never_got_takes_no_loss(loads):
+    loop = Loop(
+        *(sb.recorded_sb(1 / 2), LABELS["bytes"], CHANGES["float"]),
+        partial(AcceleratedLoader, accelerate.Accelerator(cpu=True)),
+    )
+    fresh = loop.loader.state_dict()
+    # After a part of a batch was left out, the next one is refused.
+    acts = iter(["train"] * 2 if loads else ["train", "drop a row"])
+    with nullcontext() if loads else pytest.raises(sb.LossError, match="only 7 of the 8"):
+        loop.epoch(acts, ahead=0, most=2 if loads else 9)
+    if loads:
+        loop.loader.load_state_dict(fresh)
+    loop.epoch(iter(["train"] * 9), ahead=0, most=9)
+    assert loop.check() >= EXAMPLES - 2 * BATCH
 
 
 def test_accumulated_gradients_and_a_seedable_sampler_are_those_of_the_prepared_loader():

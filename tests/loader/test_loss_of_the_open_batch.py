@@ -142,6 +142,12 @@ def test_rows_that_get_no_loss_are_refused_where_the_others_do_not_say_which_the
     loader.loss_fn(torch.zeros(4, requires_grad=True), own[own >= 0][:4].float())
     with pytest.raises(sb.LossError, match="only 4 of the 6 rows"):
         next(batches)
+    for inputs, targets in loader:  # said once; and the batch that did not come takes no loss
+        loader.loss_fn(inputs[:, 0].requires_grad_(), targets)
+    recorded = torch.as_tensor(loader.ledger.recorded.observe().scores[0])
+    known = ~recorded.isnan()
+    assert bool(known.any())
+    torch.testing.assert_close(recorded[known], loader.dataset[:][0][known, 0].detach())
 
 
 def test_no_batch_is_kept_alive():

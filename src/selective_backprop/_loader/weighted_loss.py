@@ -57,8 +57,7 @@ class WeighingLoss:
         self._record, self._weighs = record, weighs
         self._model = None if model is None else unwrapped(model)
         self._known = is_plainly_torchs(loss_fn)  # so its reduction is as expected
-        self._compared = False  # whether its reduction was found to be as expected
-        self._warned = False
+        self._compared = self._warned = False  # whether its reduction was found to be as expected
 
     @staticmethod
     def unwrapped(loss_fn: LossFunction) -> LossFunction:
@@ -75,11 +74,12 @@ class WeighingLoss:
     def open_next(self) -> None:
         """Let the losses from now on belong to the oldest batch that waits."""
         if self.waiting:
-            if self._open is not None:
-                if self._open.done:
-                    self._open.refuse_partial()
-                self._before.append(self._open)
-            self._open, self._count = self.waiting.popleft(), self._count + 1
+            opened, before, self._open = self.waiting.popleft(), self._open, None
+            if before is not None:
+                if before.done:
+                    before.refuse_partial()
+                self._before.append(before)
+            self._open, self._count = opened, self._count + 1
 
     def close(self) -> None:
         """Let no batch be open, because an epoch begins or has ended."""

@@ -148,10 +148,14 @@ class AcceleratedLoader(DataLoaderStateMixin):
 
     def _open(self) -> None:
         """Let losses belong to the batch that the loop gets now, not to the one fetched ahead."""
-        loss = self._loss
-        if loss is not None and len(loss.waiting) > (self._ahead is not END):
+        loss, wait = self._loss, 1 + (self._ahead is not END)
+        if loss is None:
+            return
+        while len(loss.waiting) > wait:  # the loop never got that batch
+            loss.waiting.popleft()
+        if len(loss.waiting) == wait:
             loss.open_next()
-        elif loss is not None:  # `loss_fn` was taken too late for this batch
+        else:  # `loss_fn` was taken too late for this batch
             loss.close()
 
     def state_dict(self) -> dict[str, Any]:
