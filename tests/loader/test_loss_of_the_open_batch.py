@@ -136,6 +136,15 @@ def test_a_loss_taken_within_the_loop_says_when_to_take_it():
         loader.loss_fn(x[:, 0].requires_grad_(), y)
 
 
+def test_a_batch_left_out_in_an_earlier_epoch_may_stay_in_memory():
+    loader, batches = taken(WHOLE)
+    left_out = [next(batches)]
+    loader.loss_fn(torch.zeros(6, requires_grad=True), next(batches)[1])
+    for inputs, targets in loader:
+        loader.loss_fn(inputs[:, 0].requires_grad_(), targets.float())
+    assert left_out
+
+
 def test_rows_that_get_no_loss_are_refused_where_the_others_do_not_say_which_they_are():
     loader, batches = taken(WHOLE)
     _, own = next(batches)

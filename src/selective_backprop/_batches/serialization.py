@@ -96,7 +96,7 @@ def unpack_batch(packed: Any) -> Any:
 
 
 def seal(content: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return content for a saved state, packed, with a checksum by which `unseal` sees damage."""
+    """Return content packed for a saved state, with a checksum that shows `unseal` any damage."""
     packed = pack_batch(content)
     return *packed, _checksum(packed)
 

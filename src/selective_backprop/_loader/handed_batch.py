@@ -80,7 +80,7 @@ class HandedBatch:
         return place
 
     def refuse_partial(self) -> NoReturn:
-        """Refuse losses of some rows of which it is not known which rows they are."""
+        """Refuse losses of a part of the rows, because nothing says which rows they are."""
         raise LossError(
             f"only {self.done} of the {self.size} rows of the last batch had a loss. If your "
             "loop leaves out rows or parts, pass views of the batch's own targets, such as "

@@ -29,7 +29,7 @@ LEAST_ROWS = 200  # with fewer, the estimate is too rough
 LEAST_BATCHES = 12  # in the second half; with 8, estimates reached 0.11 with right labels
 LEAST_RANDOM = 0.01  # if a lower share of random labels is improbable, the model knows too little
 MOMENTS = 9  # the numbers that `_moments` returns
-GROUP = 32  # rows, at least, of which pairs are compared; batches may be smaller
+GROUP = 32  # at least so many rows are compared pair by pair; smaller batches are put together
 BINS = 64  # of classes; a bin holds several neighbouring ones if there are more than 64
 # If rows that come together are of one class with probability c by chance, and with c plus 5 % of
 # 1 - c or 50 % of c, whichever is less, then they are in order. In random order this hardly occurs.

@@ -113,7 +113,7 @@ class Recalling(PassThrough):
 def _forget(scores: np.ndarray, lost: np.ndarray) -> Float32[Tensor, " example"] | None:
     """Return scores as `recall` does: NaN where `lost` is True, None if all are NaN.
 
-    A score that is NaN, but not lost, is that of an example without a target.
+    If a score is NaN but not lost, its example has no target.
     """
     if lost.all():
         return None

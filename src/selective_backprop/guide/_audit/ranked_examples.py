@@ -278,8 +278,8 @@ class Suspects:
         """Write the ranked examples as CSV, one line per example, the most suspicious first.
 
         If labels are known, the column `likely` holds what `likely()` returns. An apostrophe is put
-        in front of texts that a spreadsheet would compute: those that begin with =, +, −, @ or a
-        line break, and are no numbers.
+        in front of text that a spreadsheet would take for a formula: text that begins with =, +, −,
+        @ or a line break, unless it is a number.
 
         Args:
             path: path of the file.
