@@ -159,7 +159,7 @@ class Suspects:
         labels. If it has learned little of a class, it also doubts right labels of this class, but
         less strongly. All ranked examples that are not suspects count as learned.
 
-        Only "wrong" is nearly sure. If many labels are wrong, most suspects of the other kinds can
+        "wrong" is the surest. If many labels are wrong, most suspects of the other kinds can
         be wrong, too, so whoever removes only what is called "wrong" keeps many wrong labels.
 
         Args:
