@@ -53,6 +53,8 @@ class Meter:
         self._cpu_since: float | None = None
         self.peak_memory = 0
         self.stopwatch = sb.Stopwatch(device)
+        # Reading a GPU's own seconds would wait for it.
+        self._host = self.stopwatch if device.type == "cpu" else sb.Stopwatch()
         self.updates = 0
         self.trained = 0
         self.overhead = 0.0
@@ -64,11 +66,13 @@ class Meter:
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
         self.stopwatch.start()
+        self._host.start()
         self._cpu_since = time.process_time()
 
     def stop(self) -> None:
         """Stop counting seconds until `start`."""
         self.stopwatch.stop()
+        self._host.stop()
         if self._cpu_since is not None:
             self._cpu += time.process_time() - self._cpu_since
             self._cpu_since = None
@@ -107,6 +111,7 @@ class Meter:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict()`."""
         self.stopwatch.go_on(state["phases"])
+        self._host.go_on(state["phases"])
         self._cpu, self.peak_memory = state["cpu"], state["peak"]
         self.updates, self.trained = state["updates"], state["trained"]
         self.overhead = state["overhead"]
@@ -129,6 +134,11 @@ class Meter:
     def seconds(self) -> float:
         """Wall seconds so far."""
         return self.stopwatch.total
+
+    @property
+    def host_seconds(self) -> float:
+        """Wall seconds so far by the host's clock, read without waiting for a GPU."""
+        return self._host.total
 
     @property
     def cpu_seconds(self) -> float:

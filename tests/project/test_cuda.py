@@ -1,5 +1,6 @@
 """On a CUDA device: exact draws without a waiting host, copies ahead, memory and resuming."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -284,14 +285,32 @@ def test_autocast_around_the_loop_trains_in_bf16():
         optimizer.step()
 
 
-def test_a_stopwatch_charges_the_device_with_what_it_did():
+def test_a_stopwatch_charges_the_device_with_what_it_did_and_the_phases_are_all_the_time():
     stopwatch = sb.Stopwatch(torch.device("cuda"))
     model = net()
     door = make_door(model, scored(sb.selectors.Percentile(2.0)), stopwatch=stopwatch)
+    began = time.perf_counter()
     stopwatch.start()
     train(model, door, epochs=1)
     stopwatch.stop()
+    total = stopwatch.total
+    assert 0 < total <= time.perf_counter() - began
     assert {"load", "score", "select", "other"} <= stopwatch.seconds.keys()
+    assert sum(stopwatch.seconds.values()) == total
+    stopwatch.go_on({"load": 1.0})
+    assert stopwatch.seconds == {"load": 1.0}
+
+
+def test_a_stopwatch_holds_a_bounded_number_of_events(monkeypatch):
+    monkeypatch.setattr("selective_backprop._core.stopwatch._HELD", 8)
+    stopwatch = sb.Stopwatch(torch.device("cuda"))
+    stopwatch.start()
+    for _ in range(100):
+        with stopwatch.phase("load"):
+            torch.ones(1, device="cuda").add_(1)
+        torch.cuda.synchronize()
+    assert len(stopwatch._open) <= 8
+    assert stopwatch.seconds["load"] > 0
 
 
 @pytest.mark.parametrize("strategy", [sb.random_backprop(1 / 2), sb.traditional()])

@@ -62,8 +62,6 @@ class TimedLoop:
         stopwatch: times the phases of calls.
         clock: returns seconds.
         length: about how many batches an epoch has.
-        unwatched: times batches without phases; None if timing phases is free. On a GPU, the end of
-            each phase waits for the device, so phases cannot overlap as they usually do.
 
     Attributes:
         starts: seconds from the last batch of an epoch to the first of the next, for each epoch.
@@ -77,11 +75,9 @@ class TimedLoop:
         clock: Clock,
         *,
         length: float,
-        unwatched: sb.Stopwatch | None = None,
     ) -> None:
         self._epoch, self._train = epoch, train
-        self._stopwatch, self._unwatched, self._clock = stopwatch, unwatched, clock
-        self._running = stopwatch
+        self._stopwatch, self._clock = stopwatch, clock
         self._apart = length >= MIN_BATCHES
         self._batches: Iterator[Any] = iter(())
         self.starts: list[float] = []
@@ -90,21 +86,12 @@ class TimedLoop:
         """Run `count` batches after an unmeasured one, and return what they took.
 
         Other loops have emptied the caches, and the unmeasured batch fills them again: a real epoch
-        is not interrupted so often. If timing phases costs time, `count` further batches run
-        without it. They give the total time, and the first ones its division into phases.
+        is not interrupted so often.
         """
         with timed(self._stopwatch):
             batch = self._run(1)
         with timed(self._stopwatch) as spent:
             batch = self._run(count)
-        if self._unwatched is not None:
-            self._running, before = self._unwatched, self._unwatched.total
-            self._unwatched.start()
-            batch = self._run(count)
-            self._unwatched.stop()
-            self._running = self._stopwatch
-            share = (self._unwatched.total - before) / max(sum(spent.values()), 1e-9)
-            spent = {phase: share * seconds for phase, seconds in spent.items()}
         del batch
         return Spent(spent, steps=count)
 
@@ -123,13 +110,17 @@ class TimedLoop:
             if not self._apart:
                 self._batches = iter(self._epoch())
                 continue
-            self._running.stop()
+            self._stopwatch.stop()
+            ended = self._clock()
+            _ = self._stopwatch.total  # waits for a GPU's work on the batches before
+            begun += self._clock() - ended
             self._batches = iter(self._epoch())
             first = next(self._batches, nothing)
+            _ = self._stopwatch.total
             self.starts.append(self._clock() - begun)
             if first is not nothing:
                 self._train(first)
-            self._running.start()
+            self._stopwatch.start()
         return batch
 
 
@@ -144,8 +135,6 @@ class TimedLoops:
     def __init__(self, workload: Workload, clock: Clock) -> None:
         self._workload, self._clock = workload, clock
         self._stopwatch = sb.Stopwatch(workload.device, clock=clock)
-        on_gpu = workload.device.type == "cuda"
-        self._unwatched = sb.Stopwatch(workload.device, clock=clock) if on_gpu else None
         self._losses: Tensor | None = None  # like a batch, they live until the next ones
 
     def traditional(self) -> TimedLoop:
@@ -254,9 +243,7 @@ class TimedLoops:
     def _loop(
         self, epoch: Callable[[], Iterable[Any]], train: Callable[[Any], None], length: float
     ) -> TimedLoop:
-        return TimedLoop(
-            epoch, train, self._stopwatch, self._clock, length=length, unwatched=self._unwatched
-        )
+        return TimedLoop(epoch, train, self._stopwatch, self._clock, length=length)
 
 
 @dataclass(frozen=True, eq=False)

@@ -311,7 +311,7 @@ class TrainingRun:
 
     def _spent(self) -> float:
         length = self.config.length
-        used = self.meter.seconds if length.unit == "seconds" else self._cost(self._seen)
+        used = self.meter.host_seconds if length.unit == "seconds" else self._cost(self._seen)
         return min(1.0, used / length.value)
 
     def _cost(self, stats: sb.Stats) -> float:

@@ -63,26 +63,6 @@ def test_epochs_without_a_batch_are_passed_over():
     assert trained == [2, 5]
 
 
-def test_where_telling_phases_apart_costs_time_unwatched_batches_say_how_long_all_takes():
-    clock = Clock()
-    watched = Stopwatch(clock=clock)
-    steps = iter([4.0] * 3 + [1.0] * 2)  # a call's unmeasured batch, its watched ones, the others
-
-    def train(batch: int) -> None:
-        seconds = next(steps)
-        for phase, share in (("forward", 0.25), ("backward", 0.75)):
-            with watched.phase(phase):
-                clock.now += share * seconds
-
-    unwatched = Stopwatch(clock=clock)
-    spent = TimedLoop(lambda: range(9), train, watched, clock, length=1, unwatched=unwatched)(2)
-    assert spent.steps == 2
-    assert {name: each for name, each in spent.phases.items() if each} == {
-        "forward": 0.5,
-        "backward": 1.5,
-    }
-
-
 @pytest.mark.cuda
 @pytest.mark.parametrize(
     "name", ["traditional", "random-backprop", "recorded-sb", "selective-backprop"]
