@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import LabData
-from selective_backprop_lab.data.loader import make_loader
+from selective_backprop_lab.data.loader import make_loader, on_device
 from selective_backprop_lab.meter import Price
 from selective_backprop_lab.nets.models import make_model
 from selective_backprop_lab.recipe import Recipe
@@ -86,7 +86,7 @@ class TrainingSetup:
         """
         recipe, examples = self.recipe, 0
         loader = make_loader(
-            self.data,
+            on_device(self.data, self.device),
             batch_size=recipe.batch_size,
             seed=self._seed(seed),
             augmentation=recipe.augmentation,

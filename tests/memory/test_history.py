@@ -45,7 +45,7 @@ def test_before_the_first_score_nothing_is_left_out():
     assert len(history) == 0
     assert history.recent.shape == history.percentiles(torch.empty(0)).shape == (0,)
     assert history.percentiles(torch.tensor([1.0, 2.0])).tolist() == [1.0, 1.0]
-    assert history.tie_share() == 0.0
+    assert int(history.untied()) == len(history)
 
 
 def test_infinite_scores_are_above_all_others_and_tie_with_each_other():
@@ -198,7 +198,7 @@ def test_the_share_of_ties_counts_scores_that_have_a_twin(scores, capacity):
     history.file(torch.tensor(scores))
     recent = scores[-capacity:]
     twins = sum(recent.count(score) > 1 for score in recent)
-    assert history.tie_share() == pytest.approx(twins / len(recent) if recent else 0.0)
+    assert int(history.untied()) == len(recent) - twins
 
 
 @pytest.mark.parametrize("capacity", [0, -1])

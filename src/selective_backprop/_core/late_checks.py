@@ -33,7 +33,8 @@ class LateChecks:
     def wait(self) -> None:
         """Wait for the checks that still run on the GPU; raise if one failed."""
         for event, _, _ in self._running:
-            event.synchronize()
+            if not event.query():
+                event.synchronize()
         self._collect()
 
     def _collect(self) -> None:

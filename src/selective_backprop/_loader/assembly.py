@@ -143,6 +143,7 @@ def assemble(
         needs=needs,
         feed=feed_of(gate, strategy.scorer),
         memory=memory,
+        history=history,
         finite=finite,
         buffer=row_buffer,
         lockstep=lockstep,

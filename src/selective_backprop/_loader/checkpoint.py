@@ -55,12 +55,6 @@ class LoaderState:
         """How many candidates the running epoch has seen."""
         return self._tally["candidates"] - self.counts_at_epoch_start["candidates"]
 
-    def note_ties(self) -> None:
-        """Note the share of ties among the recent scores."""
-        history = self._parts.history
-        if history is not None and len(history):
-            self._tally["ties"] = history.tie_share()
-
     def starts_at(self, epoch: int) -> EpochStart:
         """Return what an epoch would start with if it began now."""
         cursor, held = self._parts.pipeline.cursor, self._parts.held

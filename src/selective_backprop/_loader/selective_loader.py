@@ -611,7 +611,6 @@ class SelectiveLoader:
                 self._loss.close()
             if handshake is not None:
                 pipeline.tally.count(beyond=handshake.beyond(state.candidates_seen))
-            state.note_ties()
             self._say_lacking()
             batches = self.stats.batches - state.counts_at_epoch_start["batches"]
             if not batches:

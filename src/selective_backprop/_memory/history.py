@@ -158,13 +158,12 @@ class History:
             self._mean = values.sum() / finite.sum()
         return self._mean
 
-    def tie_share(self) -> float:
-        """Return the share of remembered scores that equal another one. Waits for the device."""
-        recent = self.recent
-        if len(self) == 0:
-            return 0.0
-        counts = recent.unique(return_counts=True)[1]
-        return 1.0 - int((counts == 1).sum()) / len(self)  # a score that comes once is no tie
+    def untied(self) -> Int64[Tensor, ""]:
+        """Return how many remembered scores equal no other one, on the scores' device."""
+        ascending = self.recent.sort().values
+        rises = torch.ones(len(ascending) + 1, dtype=torch.bool, device=ascending.device)
+        torch.ne(ascending[1:], ascending[:-1], out=rises[1:-1])
+        return (rises[1:] & rises[:-1]).sum()
 
     def summary(self) -> ScoreStats | None:
         """Return a summary of the finite scores; None if there are none. Waits for the device."""

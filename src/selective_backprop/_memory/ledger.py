@@ -96,6 +96,7 @@ class Column:
         self._first: Tensor | None = None
         self._scores: Tensor | None = None
         self._epochs: Tensor | None = None
+        self._host: Observations | None = None  # a copy of what a GPU holds
         self.changes = 0
 
     def file(
@@ -118,7 +119,7 @@ class Column:
         if self._scores.device.type == "cpu":
             self._file_on_host(indices.numpy(force=True), scores.numpy(force=True), epoch, new)
             return
-        device = self._scores.device
+        device, self._host = self._scores.device, None
         indices, scores = (each.to(device, non_blocking=True) for each in (indices, scores))
         self._checked = False
         if self._first is not None:
@@ -176,16 +177,14 @@ class Column:
         return self._scores
 
     @property
-    def newest(self) -> Tensor | None:
-        """The last score of each example, on the scores' device; NaN if it has none. Read only."""
-        scores = self._read()
-        return None if scores is None else scores[0]
+    def current(self) -> bool:
+        """Whether `on_host` has nothing to copy: nothing was filed since, or at all."""
+        return self.empty or self._host is not None
 
     @property
     def complete(self) -> bool:
         """Whether every example has a score. Waits for the device."""
-        newest = self.newest
-        return newest is not None and not bool(newest.isnan().any())
+        return not self.empty and not bool(np.isnan(self.on_host().scores[0]).any())
 
     def observe(self) -> Observations:
         """Return the remembered scores and epochs, as a copy on the host. Waits for the device."""
@@ -195,13 +194,26 @@ class Column:
     def on_host(self) -> Observations:
         """Return the same as `observe`, without a copy if scores are on the host. Read only.
 
-        Epochs may be int16. Waits for the device.
+        Epochs may be int16. Waits for the device, if there was a change since.
         """
-        scores = self._read()
-        if scores is None or self._epochs is None:
+        if self._host is not None:
+            return self._host
+        parts = self.parts()
+        if not parts:
             nothing = np.broadcast_to(np.float32(np.nan), self._shape)
             return Observations(nothing, np.broadcast_to(np.int32(NEVER), self._shape))
-        return Observations(scores.cpu().numpy(), self._epochs.cpu().numpy())
+        return self.keep(*to_host(*parts))
+
+    def parts(self) -> list[Tensor]:
+        """Return the scores and epochs; nothing if nothing was filed."""
+        scores = self._read()
+        return [] if scores is None or self._epochs is None else [scores, self._epochs]
+
+    def keep(self, scores: Tensor, epochs: Tensor) -> Observations:
+        """Return `parts()` that were copied to the host, and keep the copy until a change."""
+        found = Observations(scores.numpy(), epochs.numpy())
+        self._host = None if scores is self._scores else found
+        return found
 
     def first(self) -> Float32[Tensor, " example"]:
         """Return each example's first score, on the host; NaN if it has none. Read only.
@@ -237,7 +249,7 @@ class Column:
             if self._keeps_first:
                 earliest = first.tensor(torch.float32, shape=self._shape[1:], nan=True)
         self._scores, self._epochs, self._first = map(_copied, (found, taken, earliest))
-        self._checked = True
+        self._checked, self._host = True, None
         self.changes += 1
 
 
@@ -353,11 +365,27 @@ class Ledger:
         self._selected: Tensor | None = None
         self._uncounted: list[RowIndices] = []  # batches on a device
         self._most = 0  # no count on a device is higher
+        self._host: Tensor | None = None  # the counts, as `fetch` left them on the host
 
     @property
     def changes(self) -> int:
         """A number that grows whenever scores or losses are filed."""
         return self.scored.changes + self.recorded.changes
+
+    def fetch(self, *more: Tensor) -> list[Tensor]:
+        """Copy what a GPU holds to the host, with `more`, and return that; the host waits once.
+
+        Until the next change, nothing that is read from the ledger waits.
+        """
+        columns = [each for each in (self.scored, self.recorded, self.classes) if not each.current]
+        counts = self._clamp() if self._host is None else None
+        held = [part for column in columns for part in column.parts()]
+        found = iter(to_host(*held, *([] if counts is None else [counts]), *more))
+        for column in columns:
+            column.keep(next(found), next(found))
+        if counts is not None:
+            self._host = next(found)
+        return list(found)
 
     def hand_out(self, indices: RowIndices) -> None:
         """Take note of examples in a training batch, whose losses may be recorded later."""
@@ -395,6 +423,7 @@ class Ledger:
 
     def count(self, indices: RowIndices) -> None:
         """Count examples that go into a training batch. An index given twice counts twice."""
+        self._host = None
         if self._selected is None:
             self._selected = torch.zeros(self.examples, dtype=torch.int16, device=indices.device)
         if len(indices) > COUNT_CHUNK:
@@ -443,10 +472,10 @@ class Ledger:
 
     def visits(self) -> tuple[int, int]:
         """Return the sum of `selected`, and how many examples were ever trained on."""
-        selected = self._clamp()
-        if selected is None:
+        counts = self._clamp() if self._host is None else self._host
+        if counts is None:
             return 0, 0
-        counts = selected.cpu().numpy()
+        counts = counts.cpu().numpy()
         return int(counts.sum(dtype=np.int64)), int(np.count_nonzero(counts))
 
     def state_dict(self) -> dict[str, Any]:
@@ -482,8 +511,23 @@ class Ledger:
         ]
         with loaded(parts):
             self._awaited.load(awaited)
-            self._selected, self._most = _copied(counts), MOST_COUNTED
+            self._selected, self._most, self._host = _copied(counts), MOST_COUNTED, None
             self._uncounted = []
+
+
+def to_host(*tensors: Tensor) -> list[Tensor]:
+    """Return tensors on the host. It waits once for those that are on a GPU."""
+    # By falling size of their numbers, so that each begins where its numbers may begin.
+    away = sorted((each for each in tensors if each.is_cuda), key=lambda each: -each.itemsize)
+    if not away:
+        return list(tensors)
+    packed = torch.cat([each.reshape(-1).view(torch.uint8) for each in away]).cpu()
+    parts = packed.split([each.numel() * each.itemsize for each in away])
+    found = {
+        id(each): part.view(each.dtype).reshape(each.shape)
+        for each, part in zip(away, parts, strict=True)
+    }
+    return [found.get(id(each), each) for each in tensors]
 
 
 def _copied(tensor: Tensor | None) -> Tensor | None:

@@ -213,9 +213,10 @@ class ScoreMemory:
         noise = self.ledger.label_noise
         if epoch > 0 and self.pending is None and not noise.over:
             noise.end(noise.own())
-        newest = self.ledger.recorded.newest
-        if self._confident and newest is not None:  # check before examples are left out by these
-            check_entropies(newest, None)
+        self.ledger.fetch()
+        if self._confident and not self.ledger.recorded.empty:
+            # Checked before examples are left out by these losses.
+            check_entropies(torch.from_numpy(self.ledger.recorded.on_host().scores[0]), None)
         known = self._scorer.recall(self.ledger, epoch)
         return None if known is None else self._drawn(known, epoch)
 

@@ -14,6 +14,8 @@ from selective_backprop._batches.mixed_targets import warn_of_mixtures
 from selective_backprop._core.stats import Stats, Tally
 from selective_backprop._core.stopwatch import charged
 from selective_backprop._core.types import NO_TARGET, Scores
+from selective_backprop._memory.history import History
+from selective_backprop._memory.ledger import to_host
 from selective_backprop._pipeline.candidate_loader import CandidateLoader
 from selective_backprop._pipeline.gate_feed import GateFeed
 from selective_backprop._pipeline.lockstep import LockstepBatches
@@ -60,6 +62,7 @@ class Pipeline:
     needs: Needs  # of the scorer
     feed: GateFeed | None
     memory: ScoreMemory | None  # of each example; None if nothing is remembered
+    history: History | None  # recent scores; None if none are ranked
     finite: FiniteGuard
     buffer: SelectionBuffer  # stages three and four
     lockstep: LockstepBatches | None  # None for a single process
@@ -205,12 +208,25 @@ class Pipeline:
                 yield from self._hand_out(self.buffer.route(phase, rows))
         self.plain = False
         if self._finishing:
+            self._note_ties()
             return
         end = self.candidate_loader.end
         tally["candidates"] += end.candidates - self.cursor.candidates
         self.cursor = end
         yield from self._hand_out(self.buffer.close(self.options.leftovers))
+        self._note_ties()
         self.finite.wait()
+
+    def _note_ties(self) -> None:
+        """Note the share of ties among the recent scores; on a GPU, the host waits here.
+
+        What the next epoch reads of the ledger comes with it.
+        """
+        count = 0 if self.history is None else len(self.history)
+        untied = [self.history.untied()] if self.history is not None and count else []
+        found = to_host(*untied) if self.memory is None else self.memory.ledger.fetch(*untied)
+        if found:
+            self.tally["ties"] = 1.0 - int(found[0]) / count
 
     def _examine(self, planned: Phase, rows: Rows, begun: Waiting) -> tuple[Phase, Rows]:
         """Return the phase of a batch that has arrived, and its rows, with any scores."""

@@ -1,6 +1,8 @@
 """Data loaders over inputs in memory, which scale and augment whole batches."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -12,16 +14,22 @@ from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.random_bits import key_of
 from selective_backprop_lab.shapes import Int64, Num
 
+# The largest part of a GPU's memory that data may take there, and that images which are augmented
+# an epoch at a time may take; while they are made, they take some four times as much.
+_DATA_SHARE, _EPOCH_SHARE = 1 / 4, 1 / 16
+
 
 class InMemoryDataset(Dataset[tuple[Tensor, ...]]):
     """Inputs and labels in memory, scaled and augmented whole batches at a time.
 
     Augmentation and `EpochSampler` read `epoch`, which `set_epoch` sets before a pass begins.
     Batches are made on the inputs' device. Images are channels last, the fastest for convolutions.
+    On a GPU, where a batch of images takes as many kernels as all of them, a whole epoch is scaled
+    and augmented at once, if its memory suffices; the images are the same.
 
     `inputs` are held, not copied. `mean` and `std` are those of `inputs / unit`; if they are empty,
     inputs are tokens and are not scaled. With `with_indices`, a batch is
-    `(inputs, labels, indices)`, with the indices on the CPU.
+    `(inputs, labels, indices)`.
     """
 
     def __init__(
@@ -42,6 +50,8 @@ class InMemoryDataset(Dataset[tuple[Tensor, ...]]):
         self.seed = seed
         self.with_indices = with_indices
         self.epoch = 0
+        self._at_once = _fits(inputs.device, 4 * inputs.numel(), _EPOCH_SHARE)
+        self._made: tuple[int, Tensor] | None = None  # an epoch, and its inputs, channels last
         # (input / unit - mean) / std, as one multiplication and one addition.
         shape = (-1, *[1] * (inputs.ndim - 2))
         scales = torch.tensor(std, dtype=torch.float64).view(shape)
@@ -62,15 +72,29 @@ class InMemoryDataset(Dataset[tuple[Tensor, ...]]):
 
     def __getitems__(self, indices: Sequence[int]) -> tuple[Tensor, ...]:
         """Return a collated batch of examples, in the order of the indices."""
-        asked = rows = torch.as_tensor(indices, dtype=torch.int64)
+        rows = torch.as_tensor(indices, dtype=torch.int64)
         if self.inputs.is_cuda:  # pinned, so that the host need not wait for the copy
             rows = rows.pin_memory().to(self.inputs.device, non_blocking=True)
+        inputs = self._from_epoch(rows) if self._at_once else self._make(rows)
+        labels = self.labels.index_select(0, rows)
+        return (inputs, labels, rows) if self.with_indices else (inputs, labels)
+
+    def _from_epoch(self, rows: Tensor) -> Tensor:
+        epoch = self.epoch if self.augmentation is not None else 0
+        images = self.inputs.ndim == 4
+        if self._made is None or self._made[0] != epoch:
+            self._made = None  # frees the memory for the next
+            made = self._make(torch.arange(len(self), device=rows.device))
+            self._made = epoch, made.permute(0, 2, 3, 1) if images else made
+        inputs = self._made[1].index_select(0, rows)
+        return inputs.permute(0, 3, 1, 2) if images else inputs
+
+    def _make(self, rows: Tensor) -> Tensor:
         # Much faster than `inputs[rows]`, and than scaling in the other memory format.
         inputs = self.inputs.index_select(0, rows)
         if not len(self._factor):
-            inputs = inputs.long()
-        else:
-            inputs = inputs.to(torch.float32).mul_(self._factor).add_(self._offset)
+            return inputs.long()
+        inputs = inputs.to(torch.float32).mul_(self._factor).add_(self._offset)
         if inputs.ndim == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
             if self.augmentation is not None:
@@ -78,8 +102,7 @@ class InMemoryDataset(Dataset[tuple[Tensor, ...]]):
                 inputs = self.augmentation(
                     inputs, rows, seed=self.seed, epoch=self.epoch, black=self._offset
                 )
-        labels = self.labels.index_select(0, rows)
-        return (inputs, labels, asked) if self.with_indices else (inputs, labels)
+        return inputs
 
 
 class EpochSampler(Sampler[int]):
@@ -104,6 +127,25 @@ class EpochSampler(Sampler[int]):
 def collate(batch: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Return a batch unchanged, because the data set's `__getitems__` has collated it already."""
     return batch
+
+
+@lru_cache(maxsize=1)
+def on_device(data: LabData, device: torch.device) -> LabData:
+    """Return the data with their examples on a GPU, if its memory suffices; the last are kept."""
+    parts = ("train_inputs", "train_labels", "test_inputs", "test_labels")
+    held = [getattr(data, name) for name in parts]
+    size = sum(part.numel() * part.element_size() for part in held)
+    if not _fits(device, size, _DATA_SHARE):
+        return data
+    moved = (part.to(device) for part in held)
+    return replace(data, **dict(zip(parts, moved, strict=True)))
+
+
+def _fits(device: torch.device, size: int, share: float) -> bool:
+    """Return whether so many bytes take no more than a share of the memory of a GPU."""
+    if device.type != "cuda":
+        return False
+    return size <= share * torch.cuda.get_device_properties(device).total_memory
 
 
 def make_loader(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import selective_backprop as sb
 from selective_backprop_lab.data.datasets import LabData
-from selective_backprop_lab.data.loader import make_loader, make_test_loader
+from selective_backprop_lab.data.loader import make_loader, make_test_loader, on_device
 from selective_backprop_lab.data.splits import stratified_order
 from selective_backprop_lab.meter import Meter
 from selective_backprop_lab.nets.byte_lm import ByteLM
@@ -89,7 +89,10 @@ class TrainingRun:
         if self._spec.prepare is None:  # errors are raised here, before any run has trained
             self._make_loader(Preparation())
         # A smaller batch for text, which has many tokens, each with a row of logits.
-        self._test = make_test_loader(data, batch_size=recipe.batch_size if data.is_text else 1000)
+        placed = on_device(data, self._device)
+        self._test = make_test_loader(
+            placed, batch_size=recipe.batch_size if data.is_text else 1000
+        )
         self._streams = RandomStreams(config.own_seed, self._device)
         self._batches = self._train()
         self._losses = torch.zeros((), device=self._device)
@@ -174,7 +177,7 @@ class TrainingRun:
         """Return the error, in percent, on training examples with their labels, not augmented."""
         labels = self.data.train_labels
         count = _PROBED * len(labels) // labels.numel()
-        part = self.data.within(stratified_order(labels)[:count])
+        part = on_device(self.data, self._device).within(stratified_order(labels)[:count])
         loader = make_loader(part, batch_size=1000, seed=0, shuffle=False)
         return evaluate(self.model, loader, self._device).error
 
@@ -254,7 +257,7 @@ class TrainingRun:
         budgeted = config.length.unit != "epochs"
         loader = sb.SelectiveLoader(
             make_loader(
-                self.data,
+                on_device(self.data, self._device),
                 batch_size=recipe.batch_size * self._spec.batches,
                 seed=config.own_seed,
                 augmentation=recipe.augmentation,
