@@ -8,6 +8,7 @@ import made_up_cuda  # first  # isort: skip
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +16,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
+from selective_backprop_lab.bench.workload import made_up
+from selective_backprop_lab.budget import Budget
+from selective_backprop_lab.data.augment import Augmentation
+from selective_backprop_lab.recipe import find_recipe
+from selective_backprop_lab.strategies import StrategyOptions
+from selective_backprop_lab.training.run import TrainingRun
+from selective_backprop_lab.training.run_config import RunConfig
 
 EXAMPLES, BATCH, EPOCHS, STEADY = 256, 16, 4, 4
 DOCUMENTS, LENGTH, WORDS = 64, 12, 20
@@ -22,7 +30,7 @@ RATE = 1 / 3
 
 
 class Counts(NamedTuple):
-    """What one batch of training takes: host waits, and kernels."""
+    """What one batch of training takes: host waits, in the lab those of an epoch, and kernels."""
 
     waits: float
     kernels: float
@@ -139,6 +147,29 @@ def tokens(*, rows_only: bool) -> Counts:
     return steady(steps())
 
 
+def in_lab(arm: str, *, steady: int = 3) -> Counts:
+    """Count what the lab's own loop takes in the last epochs of a run."""
+    images = Augmentation(shift=4, flip=True, cutout=8)
+    recipe = replace(find_recipe("cifar10"), model="linear", batch_size=BATCH, augmentation=images)
+    length = Budget("epochs", float(steady + 3))
+    plan = RunConfig(
+        recipe, arm, StrategyOptions(), seed=0, length=length, evaluations=1, device="cuda"
+    )
+    run = TrainingRun(plan, made_up("3x8x8/10", EXAMPLES))
+    seen_at: list[tuple[int, int]] = []
+
+    def count() -> bool:
+        if run.loader.stats.candidates > (length.value - steady) * EXAMPLES:
+            seen_at.append((len(seen.waits), seen.kernels.total()))
+        return False
+
+    with made_up_cuda.watch() as seen:
+        run.advance(count)
+    (waits, kernels), (all_waits, all_kernels) = seen_at[0], seen_at[-1]
+    return Counts((all_waits - waits) / steady, (all_kernels - kernels) / (len(seen_at) - 1))
+
+
+LAB = ("traditional", "random-backprop", "selective-backprop", "stale-sb", "auto")
 ARMS: dict[str, Callable[[], Counts]] = {
     "plain loop": plain,
     "traditional": lambda: through_loader(sb.traditional),
@@ -156,6 +187,7 @@ ARMS: dict[str, Callable[[], Counts]] = {
         lambda: sb.selective_backprop(RATE, history=EXAMPLES), nonfinite="skip"
     ),
     "SelectiveStep, random_backprop": lambda: step(sb.random_backprop(RATE)),
+    **{f"lab, {arm}": lambda arm=arm: in_lab(arm) for arm in LAB},
     "TokenLedger, kept=": lambda: tokens(rows_only=False),
     "TokenLedger, rows_only": lambda: tokens(rows_only=True),
 }

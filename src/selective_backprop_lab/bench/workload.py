@@ -14,7 +14,7 @@ import selective_backprop as sb
 from selective_backprop_lab.data import datasets
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.datasets import LabData
-from selective_backprop_lab.data.loader import make_loader
+from selective_backprop_lab.data.loader import make_loader, on_device
 from selective_backprop_lab.data.splits import Splits, stratified_order
 from selective_backprop_lab.nets.models import make_model
 from selective_backprop_lab.recipe import RECIPES, Precision, Recipe, find_recipe
@@ -85,11 +85,8 @@ def make_workload(
     if not is_shape(recipe.data):
         data = _whole_windows(data, window, recipe)
     model = make_model(recipe.model, data, seed=0).to(device)
-    on_gpu = device.type == "cuda"
-    if on_gpu:
-        # Selection is to be measured, not loading: a single loading process would be too slow.
-        images, labels = (part.to(device) for part in (data.train_inputs, data.train_labels))
-        data = replace(data, train_inputs=images, train_labels=labels)
+    # Selection is to be measured, not loading: a single loading process would be too slow.
+    data = on_device(data, device)
     optimizer = recipe.make_optimizer(model.parameters())
     return Workload(recipe, data, model, optimizer, device, window)
 

@@ -255,10 +255,11 @@ class TrainingRun:
         needs = strategy.needs
         self._records = needs is not None and needs.recordings
         budgeted = config.length.unit != "epochs"
+        batch = recipe.batch_size * self._spec.batches
         loader = sb.SelectiveLoader(
             make_loader(
                 on_device(self.data, self._device),
-                batch_size=recipe.batch_size * self._spec.batches,
+                batch_size=self._scored_together(strategy, batch),
                 seed=config.own_seed,
                 augmentation=recipe.augmentation,
                 with_indices=True,
@@ -270,6 +271,7 @@ class TrainingRun:
             leftovers=self._spec.leftovers,
             epochs=None if budgeted else config.length.value,
             progress=self._spent if budgeted else None,
+            batch_size=batch,
             with_selection=True,
             generator=torch.Generator().manual_seed(config.own_seed),
             stopwatch=self.meter.stopwatch,
@@ -280,6 +282,16 @@ class TrainingRun:
             self._weighing = loader.loss_fn
         self._preparation, self._loader = preparation, loader
         return loader
+
+    def _scored_together(self, strategy: sb.Strategy, batch: int) -> int:
+        """Return how many candidates are loaded at a time, for training batches of a size.
+
+        On a GPU, which a batch seldom fills, those of a whole window are scored in one pass.
+        """
+        exact = getattr(strategy.selector, "draw", None) is sb.selectors.Draw.EXACT
+        if self._device.type == "cpu" or not (exact and strategy.scores):
+            return batch
+        return max(batch, round(batch / self.config.settings.rate))
 
     def _outputs(self, model: nn.Module, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Return the logits and targets from which a scorer computes losses."""
