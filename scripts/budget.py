@@ -2,7 +2,7 @@
 
 python scripts/budget.py
 
-The budgets stand in `[tool.budget]` of pyproject.toml. What a room contains that has a budget of its
+The budgets stand in `[tool.budget]` of pyproject.toml. A part of a room that has a budget of its
 own does not count for it.
 """
 
