@@ -25,8 +25,6 @@ LIMITS: dict[str, tuple[int, int | None]] = {
     "drop_zero": (1, None),
     'selective_backprop, nonfinite="skip"': (1, None),
     "SelectiveStep, random_backprop": (0, None),
-    "TokenLedger, kept=": (2, None),
-    "TokenLedger, rows_only": (2, None),
 }
 
 # The most calls of the package's functions in a training step.
