@@ -25,7 +25,6 @@ from selective_backprop_lab.training.run import TrainingRun
 from selective_backprop_lab.training.run_config import RunConfig
 
 EXAMPLES, BATCH, EPOCHS, STEADY = 256, 16, 4, 4
-DOCUMENTS, LENGTH, WORDS = 64, 12, 20
 RATE = 1 / 3
 
 
@@ -119,34 +118,6 @@ def step(strategy: sb.Strategy) -> Counts:
     return steady(steps())
 
 
-def tokens(*, rows_only: bool) -> Counts:
-    """Count what a step on tokens takes that a ledger remembers and that are chosen beforehand."""
-    body, last, head = nn.Embedding(WORDS, 8), nn.Linear(8, 8), nn.Linear(8, WORDS)
-    for module in (body, last, head):
-        module.cuda()
-    ledger, token_loss = (
-        sb.TokenLedger(DOCUMENTS, LENGTH),
-        sb.TokenLoss(head, sb.TokenSelection(RATE)),
-    )
-    words = torch.randint(WORDS, (DOCUMENTS, LENGTH), generator=torch.Generator().manual_seed(1))
-
-    def steps() -> Iterator[None]:
-        for rows in torch.arange(DOCUMENTS).split(8):
-            documents, labels = rows.pin_memory(), words[rows].pin_memory()
-            documents, labels = (each.cuda(non_blocking=True) for each in (documents, labels))
-            kept = token_loss.choose(labels, ledger.recall(documents, LENGTH))
-            hidden = body(labels)
-            if rows_only:
-                with sb.rows_only(kept, last):
-                    hidden = hidden + last(hidden)
-            selected = token_loss(hidden, labels, kept=kept)
-            selected.loss.backward()
-            ledger.file(documents, selected.losses)
-            yield
-
-    return steady(steps())
-
-
 def in_lab(arm: str, *, steady: int = 3) -> Counts:
     """Count what the lab's own loop takes in the last epochs of a run."""
     images = Augmentation(shift=4, flip=True, cutout=8)
@@ -188,8 +159,6 @@ ARMS: dict[str, Callable[[], Counts]] = {
     ),
     "SelectiveStep, random_backprop": lambda: step(sb.random_backprop(RATE)),
     **{f"lab, {arm}": lambda arm=arm: in_lab(arm) for arm in LAB},
-    "TokenLedger, kept=": lambda: tokens(rows_only=False),
-    "TokenLedger, rows_only": lambda: tokens(rows_only=True),
 }
 
 if __name__ == "__main__":

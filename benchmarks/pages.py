@@ -102,23 +102,6 @@ def small(rows: Rows) -> Told:
     return CLOCK, grid(f" {heads}", lines)
 
 
-def tokens(rows: Rows) -> Told:
-    """Return what steps on chosen tokens take of a plain step."""
-    lines: dict[tuple[str, float], str] = {}
-    for row in where(rows, quantity="step"):
-        own = {key: row[key] for key in ("words", "choice", "rate")}
-        memory = where(rows, quantity="memory of two steps", **own)[0]["median"] / 2**20
-        plain = row["choice"] == "plain"
-        taken = f"{row['median']:.0f} ms" if plain else spread(row, 2)
-        arm = row["choice"], row["rate"]
-        lines.setdefault(arm, f"{arm[0]} | {'' if plain else format(arm[1], 'g')}")
-        lines[arm] += f" | {taken} | {memory:.0f}"
-    sizes = each_of(rows, "words")
-    heads = " | ".join(f"vocabulary of {size:,}: of a plain step | MiB" for size in sizes)
-    what = "4 blocks of width 256, batches of 8 rows of 128 tokens"
-    return f"{what} · {CLOCK}", grid(f"chosen | rate | {heads}", lines.values())
-
-
 def epochs(rows: Rows) -> Told:
     """Return what scoring and epochs cost, a row for each net and precision."""
     lines = []
@@ -141,28 +124,14 @@ def ratios(rows: Rows) -> Told:
     columns: dict[str, dict[str, str]] = {}
     for row in rows:
         name, _, measure = row["quantity"].rpartition(", ")
-        about = [f"{row[key]:,} words" for key in ("words",) if key in row]
-        about += [row[key] for key in ("precision",) if key in row]
         arm, _, first = name.partition(" / ")
         cell = spread(row, 2) if first else f"{row['median']:,.1f} {row['unit']}"
-        columns.setdefault(", ".join([*about, measure]), {})[arm] = cell
+        columns.setdefault(measure, {})[arm] = cell
     arms = dict.fromkeys(arm for column in columns.values() for arm in column)
     lines = [
         " | ".join([arm, *(column.get(arm, "") for column in columns.values())]) for arm in arms
     ]
     return "wall clock, interleaved rounds", grid(" | ".join(["", *columns]), lines)
-
-
-def losses(rows: Rows) -> Told:
-    """Return what a step of each trainer takes of the Trainer's, and how much memory."""
-    lines = []
-    for row in where(rows, quantity="step"):
-        [memory] = where(rows, quantity="memory of two steps", words=row["words"], arm=row["arm"])
-        taken = f"{row['median']:.0f} ms" if row["unit"] == "CPU ms" else spread(row, 2)
-        lines.append(f"{row['words']:,} | {row['arm']} | {taken} | {memory['median'] / 2**20:.0f}")
-    what = "{blocks} blocks of width {features}, batches of {rows} rows of {length} tokens"
-    heads = "vocabulary | trainer | of a step of the Trainer | MiB"
-    return f"{what.format(**rows[0])} · {CLOCK}", grid(heads, lines, (1,))
 
 
 def examples(rows: Rows) -> Told:
@@ -531,8 +500,6 @@ SHAPES = (
     examples,
     rollouts,
     grpo,
-    tokens,
-    losses,
     choice,
     epochs,
     ratios,

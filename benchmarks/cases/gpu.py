@@ -1,27 +1,22 @@
-"""What `scripts/gpu` measures beside `bench`: small steps, token losses, rows of gradient zero.
+"""What `scripts/gpu` measures beside `bench`: small steps, and rows of gradient zero.
 
 Seconds are the wall's, once the device is done. On another `device` it is a rehearsal.
 """
 
-import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
 from benchmarks.case import Quantity, Rounds, case
 
 EXAMPLES, FEATURES, CLASSES, BATCH = 8192, 784, 10, 128
-TOKENS, WIDTH, CHUNK = 4096, 1024, 512  # of a batch, of a hidden state, of logits held at once
 NONZERO = 1 / 4  # of the rows
 STRATEGIES: dict[str, Callable[[], sb.Strategy]] = {
     "traditional": sb.traditional,
@@ -113,80 +108,14 @@ def selective(strategy: sb.Strategy, device: torch.device) -> Callable[[], int]:
     return epoch
 
 
-@case("src/selective_backprop/_step")
-def tokens(
-    *,
-    words: tuple[int, ...] = (32768, 131072),
-    precisions: tuple[str, ...] = ("bf16", "fp32"),
-    tokens: int = TOKENS,
-    device: str = "cuda",
-) -> Iterator[Rounds]:
-    """The loss of a batch's tokens and its gradients, against logits in chunks, and all at once.
-
-    And against Liger's fused loss, where that package is installed.
-    """
-    where = torch.device(device)
-    for count, precision in itertools.product(words, precisions):
-        torch.manual_seed(0)
-        about = {"device": device, "precision": precision, "words": count, "tokens": tokens}
-        lower = precision == "bf16"
-        head = nn.Linear(WIDTH, count, bias=False, device=where)
-        hidden = torch.randn(1, tokens, WIDTH, device=where, requires_grad=True)
-        labels = torch.randint(count, (1, tokens), device=where)
-        losses: dict[str, Callable[[], Tensor]] = {
-            "chunked": partial(chunked, head, hidden, labels),
-            "whole": partial(whole, head, hidden[0], labels[0]),
-        }
-        for rate in (1.0, 0.6, 0.25):
-            ours = sb.TokenLoss(head, sb.TokenSelection(rate))
-            losses[f"TokenLoss {rate}"] = partial(chosen, ours, hidden, labels)
-        if where.type == "cuda" and find_spec("liger_kernel"):
-            fused = import_module("liger_kernel.transformers").LigerFusedLinearCrossEntropyLoss()
-            losses["Liger"] = partial(fused, head.weight, hidden[0], labels[0])
-        times = {name: partial(loss_step, loss, where, lower) for name, loss in losses.items()}
-        yield rounds(times, "a step", **about)
-        if where.type == "cuda":
-            peaks = {name: partial(highest, loss, where, lower) for name, loss in losses.items()}
-            yield rounds(peaks, "peak", "MiB", **about)
-
-
-def whole(head: nn.Module, hidden: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean loss of tokens, from all logits at once."""
-    return functional.cross_entropy(head(hidden).float(), labels)
-
-
-def chunked(head: nn.Module, hidden: Tensor, labels: Tensor) -> Tensor:
-    """Return the same from chunks of logits, which the backward pass computes again."""
-    pieces = zip(hidden[0].split(CHUNK), labels[0].split(CHUNK), strict=True)
-    sums = [
-        checkpoint(whole, head, *piece, use_reentrant=False) * len(piece[1]) for piece in pieces
-    ]
-    return torch.stack(sums).sum() / labels.numel()
-
-
-def chosen(ours: sb.TokenLoss, hidden: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean loss of the tokens that are kept."""
-    return ours(hidden, labels).loss
-
-
-def loss_step(loss: Callable[[], Tensor], device: torch.device, lower: bool = False) -> float:
+def loss_step(loss: Callable[[], Tensor], device: torch.device) -> float:
     """Return the milliseconds of a loss and its gradients."""
 
     def step() -> int:
-        with half(device, lower):
-            found = loss()
-        found.backward()
+        loss().backward()
         return 1
 
     return milliseconds(step, device)
-
-
-def highest(loss: Callable[[], Tensor], device: torch.device, lower: bool) -> float:
-    """Return the MiB that a loss and its gradients take at their highest."""
-    torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
-    loss_step(loss, device, lower)
-    return (torch.cuda.max_memory_allocated(device) - before) / 2**20
 
 
 @case("src/selective_backprop/_step/nonzero_rows.py")

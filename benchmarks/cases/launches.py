@@ -31,8 +31,6 @@ LIMITS: dict[str, tuple[int, int | None]] = {
     "lab, selective-backprop": (1, 94),
     "lab, stale-sb": (1, 56),
     "lab, auto": (1, 34),
-    "TokenLedger, kept=": (2, None),
-    "TokenLedger, rows_only": (2, None),
 }
 
 # The most calls of the package's functions in a training step.

@@ -1,22 +1,18 @@
-"""TRL's GRPOTrainer with all rollouts and with ways to choose among them; losses of its SFTTrainer.
+"""TRL's GRPOTrainer with all rollouts and with ways to choose among them.
 
 It needs the frameworks: `scripts/frameworks` makes their environment.
 """
 
 import itertools
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from importlib import import_module
 from typing import Any
 
 import torch
 
-from benchmarks.case import Once, Quantity, Rounds, Row, case, value
-from benchmarks.memory import forget_peak, peak, resident
+from benchmarks.case import Once, Row, case
 
 DIGITS, LENGTH = "012345", 3
 GROUP, UPDATE = 8, 128  # answers to a prompt, and of an update
@@ -57,19 +53,6 @@ ARMS: dict[str, dict[str, Any] | None] = {
 # Of two rates, those with which an arm generated least for both tasks (records/bench/trl-rates).
 # The last two were not tried at both, and have that of "non-zero"; the first two train alike.
 RATES = dict.fromkeys(ARMS, 1e-3) | {"non-zero, 3 refills": 2e-3}
-# Trainers whose steps `losses` compares, and the rates of those that choose tokens.
-LOSSES: dict[str, tuple[str, float | None]] = {
-    "Trainer": ("transformers", None),
-    "SFTTrainer": ("trl", None),
-    **{
-        f"TokenLossTrainer, rate {rate:g}": (
-            "selective_backprop.integrations.transformers",
-            rate,
-        )
-        for rate in (1.0, 0.5, 0.25)
-    },
-}
-NET = {"blocks": 4, "features": 256, "rows": 8, "length": 128}
 
 
 @case("src/selective_backprop/integrations/_trl", "src/selective_backprop/_step/rollouts.py")
@@ -240,82 +223,3 @@ def digit_tokenizer() -> Any:
     return PreTrainedTokenizerFast(
         tokenizer_object=made, pad_token=".", eos_token=".", unk_token=".", padding_side="left"
     )
-
-
-@case("src/selective_backprop/_step", "src/selective_backprop/integrations/_transformers")
-def losses(*, words: tuple[int, ...] = (8192, 32768)) -> Iterator[Rounds | Once]:
-    """A step of TokenLossTrainer, of TRL's SFTTrainer and of the Trainer, which holds all logits.
-
-    SFTTrainer computes logits in chunks, and with them entropy and accuracy to log. Memory is the
-    highest in two steps, beyond what was held before.
-    """
-    for count in words:
-        about = {"words": count, **NET}
-        for arm in LOSSES:
-            yield Once(about | {"arm": arm}, partial(memory_of, count, arm))
-        yield Rounds({arm: stepper(count, arm) for arm in LOSSES}, [*_of_trainer()], about)
-
-
-def _of_trainer() -> Iterator[Quantity]:
-    yield Quantity("step", lambda spent: 1e3 * spent["Trainer"], "CPU ms", about={"arm": "Trainer"})
-    for arm in [*LOSSES][1:]:
-        share = lambda spent, arm=arm: spent[arm] / spent["Trainer"]  # noqa: E731
-        yield Quantity("step", share, "of the Trainer's", about={"arm": arm})
-
-
-def stepper(words: int, arm: str) -> Callable[[], None]:
-    """Return what takes a step of a trainer on a batch, with AdamW."""
-    from datasets import Dataset
-    from transformers import LlamaConfig, LlamaForCausalLM, TrainingArguments
-    from trl import SFTConfig
-
-    module, rate = LOSSES[arm]
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=words,
-        hidden_size=NET["features"],
-        intermediate_size=4 * NET["features"],
-        num_hidden_layers=NET["blocks"],
-        num_attention_heads=4,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
-    ids = torch.randint(words, (NET["rows"], NET["length"]))
-    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
-    quiet = {"report_to": "none", "use_cpu": True, "gradient_checkpointing": False}
-    quiet |= {"output_dir": tempfile.gettempdir(), "bf16": False}
-    sft = module == "trl"
-    options = {"processing_class": digit_tokenizer()} if sft else {}
-    made = getattr(import_module(module), arm.partition(",")[0])(
-        LlamaForCausalLM(config),
-        (SFTConfig if sft else TrainingArguments)(**quiet),
-        train_dataset=Dataset.from_dict({"input_ids": ids.tolist()}),
-        **options if rate is None else {"rate": rate},
-    )
-    made.model.train()
-    optimizer = torch.optim.AdamW(made.model.parameters(), 1e-4, fused=True)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        made.training_step(made.model, dict(batch), torch.tensor(ids[:, 1:].numel()))
-        optimizer.step()
-
-    return step
-
-
-def memory_of(words: int, arm: str) -> list[Row]:
-    """Return the bytes that a process takes for two steps."""
-    code = f"from benchmarks.cases.trl import take_memory; take_memory({words}, {arm!r})"
-    command = [sys.executable, "-c", code]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return [value("memory of two steps", int(printed.split()[-1]), "bytes")]
-
-
-def take_memory(words: int, arm: str) -> None:
-    """Take two steps in this process, and print the bytes that they took."""
-    step = stepper(words, arm)
-    before = resident()
-    forget_peak()
-    step(), step()
-    print(peak() - before)

@@ -28,7 +28,7 @@ ARMS = (
 )
 TEXT_ARMS = (
     *(BASELINE, "random-backprop", "selective-backprop", "recorded-sb", "infobatch", "easy-skip"),
-    *("tail-sft", "token-selection", OURS),
+    *("tail-sft", OURS),
 )
 FACTORS = (0.5, 1.0, 2.0)  # of a workload's middle learning rate: the grid to begin with
 WIDEST = 8.0  # what a rate of the grid is at most, and one over it at least

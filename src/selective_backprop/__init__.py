@@ -38,11 +38,7 @@ from selective_backprop._sampling.subset import Subset
 from selective_backprop._step.nonzero_rows import NonzeroRows
 from selective_backprop._step.resting_prompts import RestingPrompts
 from selective_backprop._step.rollouts import informative, max_variance
-from selective_backprop._step.rows_only import rows_only
 from selective_backprop._step.selective_step import SelectedLosses, SelectiveStep
-from selective_backprop._step.token_ledger import TokenLedger
-from selective_backprop._step.token_loss import TokenLoss
-from selective_backprop._step.tokens import SelectedTokens, TokenSelection
 from selective_backprop.strategies import (
     Strategy,
     auto,
@@ -91,7 +87,6 @@ __all__ = [
     "Schedule",
     "ScoreStats",
     "SelectedLosses",
-    "SelectedTokens",
     "Selection",
     "SelectionWarning",
     "SelectiveBackpropError",
@@ -102,9 +97,6 @@ __all__ = [
     "Stopwatch",
     "Strategy",
     "Subset",
-    "TokenLedger",
-    "TokenLoss",
-    "TokenSelection",
     "VarianceGate",
     "auto",
     "diet_sb",
@@ -128,7 +120,6 @@ __all__ = [
     "random_scored",
     "recorded_sb",
     "rho_loss",
-    "rows_only",
     "selective_backprop",
     "stale_sb",
     "tail_sft",

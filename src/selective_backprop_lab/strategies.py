@@ -79,8 +79,6 @@ class LabStrategy:
     prepare: Callable[[TrainingSetup, StrategyOptions], Preparation] | None = None
     trains_models: bool = False  # whether it trains models first, for a share of the run's epochs
     classifies: bool = False  # whether it needs one class for each example, so text does not work
-    # Chooses the tokens of each training batch that the loss counts; None to count all.
-    tokens: sb.TokenSelection | None = None
     # The number of the strategy's version, so that records of an older version are not mistaken for
     # records of this one.
     revision: int = 1
@@ -291,13 +289,6 @@ STRATEGIES: Mapping[str, LabStrategy] = {
     "auto-trim": _simple(partial(_auto, trim=True)),
     # Its selection ends when the average example was trained on 2.5 times, not nine times.
     "auto-brief": _simple(_brief),
-    # With the rate of Rho-1. Images have one token each, so the hardest images of a batch are kept;
-    # the head of a language model is trained with `TokenLoss`.
-    "token-selection": replace(
-        _simple(lambda _: replace(sb.traditional(), name="token-selection")),
-        tokens=sb.TokenSelection(rate=0.6),
-        revision=2,  # in revision 1, the head's backward pass ran over all tokens
-    ),
 }
 
 BOUNDS = ("reseeded", "oracle")
@@ -326,10 +317,9 @@ def find_strategy(name: str) -> LabStrategy:
     for each in treatments:
         found = replace(found, **TREATMENTS[each])
     changing = [each for each in treatments if TREATMENTS[each].keys() & _OF_THE_LOSS]
-    if len(changing) + (found.tokens is not None) > 1:
-        also = [base] if found.tokens is not None else []
+    if len(changing) > 1:
         raise sb.ConfigurationError(
-            f"{name}: {' and '.join([*also, *changing])} cannot be combined, because each changes "
+            f"{name}: {' and '.join(changing)} cannot be combined, because each changes "
             "the loss of training in its own way; compare them as two strategies"
         )
     return found

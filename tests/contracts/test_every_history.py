@@ -178,20 +178,6 @@ def test_a_step_goes_on_bit_for_bit_and_refuses_damaged_states(kind):
     assert type(again._history) is kind
 
 
-@every_history
-def test_a_selection_of_tokens_goes_on_bit_for_bit_and_refuses_damaged_states(kind):
-    whole, again = (sb.TokenSelection(selector=Ranked(PERCENTILE, kind)) for _ in range(2))
-    stream = torch.rand(6, 4, 8, generator=torch.Generator().manual_seed(1))
-    for losses in stream[:3]:
-        whole(losses)
-    assert refuse_all(whole, whole.state_dict()) > 20
-    again.load_state_dict(copy.deepcopy(whole.state_dict()))
-    for losses in stream[3:]:
-        assert again(losses).kept.tolist() == whole(losses).kept.tolist()
-    assert bits(again.state_dict()) == bits(whole.state_dict())
-    assert type(again._history) is kind
-
-
 @pytest.mark.parametrize("selector", SELECTORS, ids=repr)
 def test_what_is_selected_depends_on_the_history(selector):
     def chosen(kind):

@@ -110,9 +110,6 @@ TAKES: Table = {
     "Strategy": given(name="all", scorer=None, selector=sb.selectors.Everything()),
     "Subset": given(indices=torch.arange(4), examples=8),
     "Terms": given(rate=0.5),
-    "TokenLedger": given(documents=2, length=4),
-    "TokenLoss": lambda: {"head": nn.Linear(3, 2)},
-    "TokenSelection": given(rate=0.5),
     "Top": given(rate=0.5),
     "Uniform": given(rate=0.5),
     "VarianceGate": given(),
@@ -150,7 +147,6 @@ TAKES: Table = {
     "random_scored": given(rate=0.5),
     "recorded_sb": given(rate=0.5),
     "rho_loss": given(reference=REFERENCE, rate=0.5),
-    "rows_only": given(kept=torch.ones(2, 3, dtype=torch.bool)),
     "selection_probability": given(losses=torch.rand(4), history=torch.rand(8), beta=2),
     "selective_backprop": given(rate=0.5),
     "stale_sb": given(rate=0.5),
@@ -165,7 +161,7 @@ TAKES: Table = {
 GIVEN = {
     *("Advice", "Agreement", "ClassVisits", "Copies", "Cut", "DataTraits", "EpochCost"),
     *("ExampleScores", "in_memory_loader", "Look", "Observations", "ScoreStats", "SelectedLosses"),
-    *("SelectedTokens", "Selection", "Stats", "StepStats", "Suspects", "WrongShare"),
+    *("Selection", "Stats", "StepStats", "Suspects", "WrongShare"),
 }
 # What is not called: interfaces, errors and names to choose from.
 OTHERS = {
@@ -203,7 +199,6 @@ BEYOND: dict[str, dict[str, list[float]]] = {
     "SelectiveLoader": {"batch_size": [0, 2.5], "epochs": [0]},
     "Stale": {"epochs": [0, 1.5]},
     "Subset": {"examples": [0], "cost": [-1.0]},
-    "TokenSelection": {"rate": [0.0, 1.5]},
     "Top": {"rate": [0.0, 1.5]},
     "Uniform": {"rate": [0.0, 1.5]},
     "VarianceGate": {"smoothing": [-0.1, 1.0], "probe_every": [0, 2.5], "threshold": [0.0]},
@@ -264,11 +259,7 @@ def test_the_numbers_that_an_adapter_takes_are_known(framework):
     things = [getattr(adapter, name) for name in adapter.__all__]
     found = {(each.__name__, name) for each in things if callable(each) for name in numeric(each)}
     known = {("LightningLoader", "batch_size"), ("LightningLoader", "pad")}
-    known |= {
-        ("SelectiveTrainer", "pad"),
-        ("TokenLossTrainer", "rate"),
-        ("TokenLossTrainer", "chunk"),
-    }
+    known |= {("SelectiveTrainer", "pad")}
     ours = ("keep", "pass_rate", "refills")
     trainers = ("NonzeroRollouts", "NonzeroGRPOTrainer", "NonzeroRLOOTrainer")
     assert found <= known | {(trainer, option) for trainer in trainers for option in ours}

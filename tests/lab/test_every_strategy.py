@@ -30,7 +30,7 @@ PREPARED = dict.fromkeys(PRUNED, EL2N) | {"grand": GRAND, "rho-loss": HALVES, "c
 PREPARED["rho-loss-shared"] = HALVES / 5
 SHUT = {"kath18", "kath18-published", "kath18-loss-gated"}  # their gates stay shut here
 WITHOUT_PASSES = {"traditional", "random-backprop", "recorded-sb", "infobatch", "easy-skip", "auto"}
-WITHOUT_PASSES |= {"el2n", "el2n-random", "grand", "tail-sft", "token-selection", "reseeded"}
+WITHOUT_PASSES |= {"el2n", "el2n-random", "grand", "tail-sft", "reseeded"}
 WITHOUT_PASSES |= {"auto-trim", "auto-brief", "cleaned", "unique"}
 ARMS = [arm for arm in STRATEGIES if arm != "oracle"]  # it refuses data without wrong labels
 

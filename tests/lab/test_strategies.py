@@ -26,7 +26,7 @@ FITTED = Preparation(
 PRUNED = {"diet-sb", "el2n", "el2n-random", "grand"}
 KEPT = PRUNED | {"oracle", "cleaned", "unique"}
 UNWARMED = {"traditional", "random-backprop", "random-scored", "el2n", "el2n-random", "grand"}
-UNWARMED |= {"token-selection", "reseeded", "oracle", "cleaned", "unique", "stale-sb-released"}
+UNWARMED |= {"reseeded", "oracle", "cleaned", "unique", "stale-sb-released"}
 OWN_SCHEDULE = {"kath18", "kath18-loss-gated", "kath18-published", "infobatch", "easy-skip"}
 OWN_SCHEDULE |= {"auto", "auto-trim", "auto-brief"}
 

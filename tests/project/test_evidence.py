@@ -35,7 +35,7 @@ def test_pages_have_tables_of_records():
 
 
 def test_where_the_program_behind_a_table_is_gone_the_table_says_so():
-    assert made_by(["scripts/bench tokens"]) == "Made by `scripts/bench tokens`\n"
+    assert made_by(["scripts/bench copies"]) == "Made by `scripts/bench copies`\n"
     assert made_by(["benchmarks/gone.py"]) == "Made at that commit by `benchmarks/gone.py`\n"
 
 

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import fixture_language as language
 import fixture_tasks as tasks
-import fixture_transformer as transformer
 import pytest
 import torch
 from torch import nn
@@ -27,24 +26,22 @@ MODULES = {
 }
 
 
-def sections(page: str, level: int = 2) -> dict[str, str]:
-    """The code under each heading of a level of a page, up to the next heading."""
+def sections(page: str) -> dict[str, str]:
+    """The code under each heading of a page, up to the next heading."""
     text = (DOCS / page).read_text(encoding="utf-8")
     found = {}
-    for marks, part in re.findall(r"^(##+) (.*?)(?=^##|\Z)", text, re.DOTALL | re.MULTILINE):
-        if len(marks) != level:
-            continue
+    for part in re.findall(r"^## (.*?)(?=^##|\Z)", text, re.DOTALL | re.MULTILINE):
         code = "\n".join(re.findall(r"^```python\n(.*?)^```", part, re.DOTALL | re.MULTILINE))
         if code:
             found[part.splitlines()[0]] = code
     return found
 
 
-TASKS, OHEM = sections("tasks.md"), sections("tasks.md", level=3)
+TASKS = sections("tasks.md")
 LOSSES = dict(  # by task, as the page's table has them
     re.findall(r"^\| (.*?) \| `(nn\..*?)` \|", (DOCS / "tasks.md").read_text("utf-8"), re.MULTILINE)
 )
-BEFOREHAND, DOUBTED = "Tokens known beforehand", "Texts that look wrong"
+DOUBTED = "Texts that look wrong"
 FITS = "What the model fits already"
 
 
@@ -168,12 +165,8 @@ def test_the_page_on_language_models_runs_and_trains() -> None:
         "model": model,
         "optimizer": torch.optim.Adam(model.parameters(), 0.01),
     }
-    parts = (
-        "Whole examples",
-        FITS,
-        "Single tokens",
-    )
-    assert {*shown} == {*parts, DOUBTED, BEFOREHAND}
+    parts = ("Whole examples", FITS)
+    assert {*shown} == {*parts, DOUBTED}
     for part in parts:
         start = language.mean_loss(model, lines)
         exec(shown[part], names)
@@ -253,33 +246,6 @@ def test_the_page_on_rollouts_runs_and_leaves_out_what_has_no_gradient() -> None
     assert sum(map(len, trained)) == 64
 
 
-def test_tokens_known_beforehand_train_as_the_page_shows() -> None:
-    lines = [line | {"index": torch.tensor(place)} for place, line in enumerate(language.Lines())]
-    longest = max(len(line["labels"]) for line in lines)
-    torch.manual_seed(0)
-    model = transformer.Transformer(64, 32, longest, 1)
-    model.body = model.forward  # ty: ignore[unresolved-attribute]
-
-    def collate(examples: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-        return language.pad(examples) | {"index": torch.stack([e["index"] for e in examples])}
-
-    dataset = lines[:120]
-    names = MODULES | {
-        "dataset": dataset,
-        "longest": longest,
-        "train_loader": DataLoader(dataset, 24, shuffle=True, collate_fn=collate),
-        "model": model,
-        "optimizer": torch.optim.Adam(model.parameters(), 0.01),
-    }
-    batch = collate(dataset[:48])
-    token_losses = sb.TokenLoss(model.head).losses
-    before = token_losses(model(batch["input_ids"]), batch["labels"]).nanmean()
-    exec(sections("language-models.md")[BEFOREHAND], names)
-    after = token_losses(model(batch["input_ids"]), batch["labels"]).nanmean()
-    assert after < before - 0.7
-    assert 0.2 < names["kept"].sum() / (names["labels"] != -100).sum() < 0.3
-
-
 def test_what_is_shown_for_models_of_hugging_face_is_the_loss_of_the_next_token() -> None:
     names: dict[str, object] = dict(MODULES)
     [shown] = re.findall(
@@ -301,41 +267,3 @@ def test_what_is_shown_for_models_of_hugging_face_is_the_loss_of_the_next_token(
         for row in range(3)
     ]
     torch.testing.assert_close(found, torch.tensor(expected))
-
-
-class Anchors(nn.Module):
-    """A detector of 16 anchors on images of 8 x 8 pixels, of two classes and background."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(64, 16 * (3 + 4))
-
-    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        found = self.head(images.flatten(1)).view(-1, 16, 7)
-        return found[..., :3].movedim(-1, 1), found[..., 3:]
-
-
-@pytest.mark.parametrize("task", OHEM)
-def test_a_recipe_of_ohem_takes_a_step_of_its_own(task: str) -> None:
-    torch.manual_seed(0)
-    images = tasks.digits()[0][:8]
-    if task.startswith("Segmentation"):
-        masks = (images > 0.5).long().squeeze(1)
-        masks[:, :, 0] = 255
-        model, parts = nn.Conv2d(1, 2, 3, padding=1), [masks]
-    else:
-        classes = torch.randint(-1, 3, (8, 16))  # -1 is ignored, 0 background
-        model, parts = Anchors(), [classes, 2 * torch.randn(8, 16, 4)]
-    before = [parameter.clone() for parameter in model.parameters()]
-    names = MODULES | {
-        "train_loader": [(images, *parts)],
-        "model": model,
-        "optimizer": torch.optim.SGD(model.parameters(), 0.1),
-    }
-    if "three" in task:  # which uses the losses of the recipe before it
-        recipe = OHEM["Detection, by anchor"]
-        exec(recipe[: recipe.index("ohem =")], names)
-    exec(OHEM[task], names)
-    for parameter, start in zip(model.parameters(), before, strict=True):
-        assert parameter.isfinite().all()
-        assert not torch.equal(parameter, start)

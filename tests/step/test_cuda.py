@@ -1,39 +1,11 @@
-"""On a CUDA device, a ledger of tokens does not make the host wait, and chooses as on the CPU."""
+"""Rows of gradient zero on a CUDA device."""
 
 import pytest
 import torch
-from fixture_cuda import no_waiting
 
 import selective_backprop as sb
 
 pytestmark = pytest.mark.cuda
-
-
-def test_losses_on_a_device_are_filed_without_waiting_and_recalled_once_they_are_there():
-    ledger = sb.TokenLedger(8, 4)
-    documents, losses = torch.tensor([1, 3]), torch.tensor([[0.5, torch.nan, 2.0]] * 2)
-    on_device = losses.cuda()
-    with no_waiting():
-        ledger.file(documents, on_device)
-    documents[0] = 7  # what is on its way is of the numbers as they were
-    assert ledger.recall(torch.tensor([2]), 3).isnan().all()
-    found = ledger.recall(torch.tensor([1, 3], device="cuda"), 3)
-    assert found.is_cuda
-    torch.testing.assert_close(found.cpu(), losses, equal_nan=True)
-    ledger.file(torch.tensor([1]), torch.tensor([[3.0]]).cuda())
-    assert ledger.state_dict()["losses"][1, 0] == 3.0
-
-
-def test_with_numbers_on_the_host_labels_on_a_device_are_chosen_as_on_the_host():
-    ledger, labels = sb.TokenLedger(2, 4), torch.arange(8).view(2, 4)
-    documents = torch.arange(2)
-    ledger.file(documents, torch.rand(2, 4, generator=torch.Generator().manual_seed(0)))
-    token_loss = sb.TokenLoss(torch.nn.Linear(2, 9), sb.TokenSelection(0.5))
-    scores = ledger.recall(documents, 4)
-    kept = token_loss.choose(labels.cuda(), scores, reference=scores.square())
-    assert kept.is_cuda
-    assert kept.cpu().equal(token_loss.choose(labels, scores, reference=scores.square()))
-    assert token_loss.choose(labels, scores.cuda()).equal(token_loss.choose(labels, scores))
 
 
 @pytest.mark.parametrize("values_on", ["cpu", "cuda"])

@@ -4,14 +4,8 @@
 
 The Trainer's own loop runs, on batches of selected rows. Two extra keys of each batch hold the
 rows' weights and indices, and `compute_loss` removes these keys.
-
-    trainer = TokenLossTrainer(model, args, rate=0.6, ...)
-
-This trains a causal language model on a share of each batch's tokens. It saves memory, because it
-never holds all logits of a batch.
 """
 
-from selective_backprop.integrations._transformers._tokens import TokenLossTrainer
 from selective_backprop.integrations._transformers._trainer import SelectiveTrainer
 
-__all__ = ["SelectiveTrainer", "TokenLossTrainer"]
+__all__ = ["SelectiveTrainer"]

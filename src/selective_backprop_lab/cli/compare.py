@@ -39,8 +39,8 @@ def compare(
             "NAMES",
             f"Strategies to compare, separated by commas: {', '.join(STRATEGIES)}; or all. You can "
             f"add to each: +{', +'.join(TREATMENTS)}. Add only one of smoothing, robust-loss and "
-            "trimming, and none of them to token-selection. Of these, kath18, kath18-published and "
-            "kath18-loss-gated take only smoothing.",
+            "trimming. Of these, kath18, kath18-published and kath18-loss-gated take only "
+            "smoothing.",
         ),
     ] = ",".join(DEFAULT_STRATEGIES),
     seeds: Seeds = 3,

@@ -46,7 +46,6 @@ _OWN = {
     "kakurenbo": "#a9c430",
     "easy-skip": "#2f8f2f",
     "tail-sft": "#1b7a8c",
-    "token-selection": "#8a5a2b",
     "reseeded": "#87ceaa",
     "oracle": "#8f7500",
     "cleaned": "#5f8dd3",

@@ -14,7 +14,6 @@ from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.loader import make_loader, make_test_loader, on_device
 from selective_backprop_lab.data.splits import stratified_order
 from selective_backprop_lab.meter import Meter
-from selective_backprop_lab.nets.byte_lm import ByteLM
 from selective_backprop_lab.nets.models import take_over
 from selective_backprop_lab.preparation import Preparation, TrainingSetup, row_losses
 from selective_backprop_lab.records.example_history import ExampleHistory
@@ -77,13 +76,6 @@ class TrainingRun:
         averaged = self._spec.averaged
         self._averaging = Averaging(self.model, averaged) if averaged else None
         self._halving = Halving(self.model, data, halved) if halved else None
-        # None if there is no language model, whose head could do less work.
-        self._lm = next((part for part in self.model.modules() if isinstance(part, ByteLM)), None)
-        self._token_loss = (
-            sb.TokenLoss(self._lm.head, self._spec.tokens)
-            if self._lm is not None and self._spec.tokens is not None
-            else None
-        )
         self._preparation: Preparation | None = None
         self._loader: sb.SelectiveLoader | None = None
         if self._spec.prepare is None:  # errors are raised here, before any run has trained
@@ -374,9 +366,6 @@ class TrainingRun:
 
     def _loss(self, inputs: Tensor, targets: Tensor, selection: sb.Selection) -> Tensor:
         """Return the loss to train a batch with."""
-        if self._lm is not None and self._token_loss is not None:
-            with self.config.recipe.precision.autocast(inputs.device):
-                return self._token_loss(self._lm.body(inputs), targets).loss
         logits = self.model(inputs)
         if self._log is not None and selection.indices is not None:
             self._log.train(selection.indices, logits)
@@ -386,8 +375,6 @@ class TrainingRun:
         rows = row_losses(losses)
         if self._records:
             self.loader.record(selection, rows, (logits, targets))
-        if self._spec.tokens is not None:
-            return self._spec.tokens(losses, targets).loss
         if self._spec.loss is not None:
             rows = self._spec.loss(logits, targets, self.progress)
         return (selection.weights * rows).mean()

@@ -16,7 +16,7 @@ from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.splits import Splits, limited, of_classes, stratified_order
 from selective_backprop_lab.nets import models
 from selective_backprop_lab.nets.byte_lm import ByteLM
-from selective_backprop_lab.recipe import Optimizer, Precision
+from selective_backprop_lab.recipe import Optimizer
 from selective_backprop_lab.strategies import STRATEGIES
 from selective_backprop_lab.training.evaluation import evaluate
 from selective_backprop_lab.training.run import TrainingRun
@@ -93,44 +93,6 @@ def test_an_example_is_ranked_and_recorded_by_the_mean_loss_of_its_tokens(text, 
     seen = ledger.isfinite()
     assert int(seen.sum()) == BATCH
     torch.testing.assert_close(ledger[seen], before[seen])
-
-
-def test_token_selection_steps_along_the_mean_of_the_highest_token_losses(text, net):
-    steps = {}
-    for arm in ("traditional", "token-selection"):
-        run = TrainingRun(plan(arm, net), text)
-        start = [parameter.detach().clone() for parameter in run.model.parameters()]
-        batch = next(iter(run.loader))[0]
-        losses = functional.cross_entropy(run.model(batch[0]), batch[1], reduction="none")
-        kept = round(0.6 * losses.numel()) if arm == "token-selection" else losses.numel()
-        losses.flatten().topk(kept).values.mean().backward()
-        expected = [parameter.grad.clone() for parameter in run.model.parameters()]
-        run = TrainingRun(plan(arm, net), text)
-        next(run._batches)
-        for parameter, wanted, first in zip(run.model.parameters(), expected, start, strict=True):
-            torch.testing.assert_close(parameter.grad, wanted)
-            assert parameter.shape == first.shape
-        steps[arm] = expected[0]
-    assert not torch.allclose(*steps.values())
-
-
-@pytest.mark.parametrize("precision", Precision)
-def test_with_token_selection_the_logits_of_a_language_model_are_never_all_computed(
-    text, net, precision
-):
-    calls = {}
-    for arm in ("traditional", "token-selection"):
-        made = plan(arm, net)
-        made = replace(made, recipe=replace(made.recipe, precision=precision))
-        run = TrainingRun(made, text)
-        calls[arm] = []
-        run.model.register_forward_hook(lambda *_, arm=arm: calls[arm].append(1))
-        next(run._batches)
-        assert all(parameter.grad.isfinite().all() for parameter in run.model.parameters())
-    assert {arm: len(found) for arm, found in calls.items()} == {
-        "traditional": 1,
-        "token-selection": 0,
-    }
 
 
 def test_a_language_model_goes_on_with_all_weights_of_the_one_before(text, net):

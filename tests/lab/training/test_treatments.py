@@ -42,8 +42,6 @@ def test_treatments_are_added_to_any_strategy_by_name():
         ("traditional+smoothing-0.5+robust-loss", r"smoothing-0\.5 and robust-loss cannot be"),
         ("auto+smoothing-0.1+smoothing-0.3", r"smoothing-0\.1 and smoothing-0\.3 cannot be"),
         ("auto+trimming+robust-loss", "trimming and robust-loss cannot be combined"),
-        ("token-selection+smoothing-0.5", r"token-selection and smoothing-0\.5 cannot be"),
-        ("token-selection+trimming", "token-selection and trimming cannot be combined"),
         ("auto+progressive+progressive", "only once"),
         ("kath18+robust-loss", "cannot be another than the cross-entropy"),
         ("kath18-loss-gated+trimming", "cannot be another than the cross-entropy"),
@@ -59,7 +57,6 @@ def test_treatments_of_which_one_would_have_no_effect_are_refused(arm, said):
     [
         "kath18+smoothing-0.3",
         "kath18-loss+trimming",
-        "token-selection+averaging",
         "auto+robust-loss+progressive+averaging+larger-batches",
     ],
 )

@@ -14,11 +14,6 @@ from selective_backprop.integrations._transformers._model_losses import loss_of_
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._collective import check_loss
 
-DATA_PARALLEL = (
-    "DataParallel (several GPUs in one process) has not been tested. Start one process for each "
-    "GPU: torchrun --nproc-per-node N."
-)
-
 # The losses that this adapter can weigh by row.
 KNOWN = {
     ("transformers.trainer", "Trainer.compute_loss"),
@@ -38,7 +33,8 @@ def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
         "per_device_train_batch_size to what fits.": args.auto_find_batch_size,
         "fsdp= has not been tested with selection in the Trainer. Use DDP, or write your own loop "
         "with SelectiveLoader, which is tested with FSDP.": bool(args.fsdp),
-        DATA_PARALLEL: args.n_gpu > 1,
+        "DataParallel (several GPUs in one process) has not been tested. Start one process for "
+        "each GPU: torchrun --nproc-per-node N.": args.n_gpu > 1,
         "train_sampling_strategy='batch_rebalance' groups rows so that processes have equal work, "
         "but selection regroups them. Use 'random' or 'group_by_length'.": (
             sampling == "batch_rebalance"
