@@ -6,8 +6,8 @@ from datasets import Dataset
 
 from selective_backprop._core.errors import ConfigurationError, warn
 from selective_backprop._core.options import check_instance, check_whole
-from selective_backprop._step.resting_prompts import RestingPrompts
-from selective_backprop._step.rollouts import check_band
+from selective_backprop._rollouts.answers import check_band
+from selective_backprop._rollouts.resting_prompts import RestingPrompts
 
 # What each loss is divided by. Rows that move to another micro-batch are scaled accordingly.
 BY_ROWS = frozenset({"grpo", "dr_grpo", "sapo", "luspo", "rloo"})

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import Sampler
 
 from selective_backprop._core.saved_state import Saved
-from selective_backprop._step.resting_prompts import RestingPrompts
+from selective_backprop._rollouts.resting_prompts import RestingPrompts
 
 
 class PromptStream(Sampler[int]):

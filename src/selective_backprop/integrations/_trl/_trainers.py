@@ -10,8 +10,8 @@ from torch import Tensor
 from trl import GRPOTrainer, RLOOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 
-from selective_backprop._step.resting_prompts import RestingPrompts
-from selective_backprop._step.rollouts import informative
+from selective_backprop._rollouts.answers import informative
+from selective_backprop._rollouts.resting_prompts import RestingPrompts
 from selective_backprop.integrations._saved import load_state, save_state
 from selective_backprop.integrations._trl._checks import (
     BY_ROWS,
