@@ -172,7 +172,10 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--root", type=Path, help="the folder with data sets; the papers need it")
     parser.add_argument("--only", default="", metavar="WORD", help="of the names of parts")
     parser.add_argument("--seconds", type=float, default=600.0, help="of all parts together")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.root and not options.root.is_dir():  # said now, not when the papers' turn comes
+        parser.error(f"--root {options.root}: no such folder")
+    return options
 
 
 if __name__ == "__main__":
