@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain, repeat
 from typing import Any
 
 import torch
@@ -72,20 +73,16 @@ class Trainer:
             self.call = torch.compile(self.net, mode=mode)
 
     def losses(self, images: Tensor) -> Tensor:
-        """Return the loss of each image."""
         with self.half:
-            outputs = self.call(images)
-        labels = self.labels[: len(images)]
+            outputs, labels = self.call(images), self.labels[: len(images)]
         return nn.functional.cross_entropy(outputs.float(), labels, reduction="none")
 
     def step(self) -> None:
-        """Train on the batch."""
         self.optimizer.zero_grad(set_to_none=not self.graphed)
         self.losses(self.batch).mean().backward()
         self.optimizer.step()
 
     def score(self, images: Tensor) -> None:
-        """Pass images forward."""
         self.net.eval()
         with torch.no_grad():
             self.losses(images)
@@ -96,11 +93,10 @@ def loading(home: str, size: int, count: int, device: torch.device) -> Iterator[
     """Yield augmented batches of data that are held on a device, without end."""
     data = made_up(DATA, count * size)
     inputs, labels = data.train_inputs.to(home), data.train_labels.to(home)
-    data = replace(data, train_inputs=inputs, train_labels=labels)
-    loader = make_loader(data, batch_size=size, seed=0, augmentation=AUGMENTATION)
-    while True:
-        for batch in loader:
-            yield [part.to(device) for part in batch]
+    held = replace(data, train_inputs=inputs, train_labels=labels)
+    loader = make_loader(held, batch_size=size, seed=0, augmentation=AUGMENTATION)
+    for batch in chain.from_iterable(repeat(loader)):
+        yield [part.to(device) for part in batch]
 
 
 @case(LAB + "nets", LAB + "data")
@@ -114,7 +110,7 @@ def steps(
         "a step": eager.step,
         "a step, fused SGD": Trainer(net, size, where, fused=True).step,
         "scoring a batch": partial(eager.score, eager.batch),
-        f"scoring {WINDOW} batches at once": partial(eager.score, eager.window),
+        "scoring a window": partial(eager.score, eager.window),
     }
     for home in dict.fromkeys(("cpu", device)):
         acts[f"loading a batch, held on {home}"] = partial(next, loading(home, size, count, where))
@@ -131,9 +127,10 @@ def lab(
     *, net: str = "resnet18", size: int = 128, count: int = 50, device: str = "cuda"
 ) -> Iterator[Rounds]:
     """Seconds of the lab's training with each strategy, per 50,000 candidates."""
-    recipe = replace(find_recipe("cifar10"), model=net, batch_size=size, precision=Precision.BF16)
-    recipe, data = replace(recipe, augmentation=AUGMENTATION), made_up(DATA, count * size)
-    options, epochs = StrategyOptions(stale=3), Budget("epochs", 6.0)
+    made = {"model": net, "batch_size": size, "precision": Precision.BF16}
+    recipe = replace(find_recipe("cifar10"), augmentation=AUGMENTATION, **made)
+    data, options = made_up(DATA, count * size), StrategyOptions(stale=3)
+    epochs = Budget("epochs", 6.0)
 
     def train(strategy: str) -> Times:
         config = RunConfig(recipe, strategy, options, 0, epochs, evaluations=1, device=device)
@@ -158,5 +155,5 @@ def compiled(
         arms = {"a step": partial(times, made.step, count, where)}
         if not made.graphed:
             score = partial(made.score, made.window)
-            arms[f"scoring {WINDOW} batches at once"] = partial(times, score, count, where)
+            arms["scoring a window"] = partial(times, score, count, where)
         yield rounds(arms, "ms", device=device, net=net, batch_size=size, mode=mode)
