@@ -1,8 +1,9 @@
-"""On a CUDA device, a ledger of tokens does not make the host wait, and chooses as on the CPU."""
+"""On a CUDA device, steps on rows and tokens choose as on the CPU, and few make the host wait."""
 
 import pytest
 import torch
 from fixture_cuda import no_waiting
+from torch.nn import functional
 
 import selective_backprop as sb
 
@@ -46,3 +47,43 @@ def test_rows_of_a_loaded_state_go_to_the_device_of_the_next_batch(values_on):
     assert batch["row"].is_cuda
     assert batch["row"][:, 0].tolist() == [0.0, 0.0, 1.0]
     assert selection.indices.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("nonfinite", ["raise", "skip"])
+@pytest.mark.parametrize(
+    "strategy", [sb.top_k(1 / 3), sb.selective_backprop(1 / 3, warmup_epochs=0)]
+)
+def test_what_a_batch_holds_on_the_host_keeps_the_rows_that_its_losses_on_the_device_choose(
+    strategy, nonfinite
+):
+    net, seen = torch.nn.Linear(6, 3).cuda(), []
+    inputs = torch.randn(48, 6, generator=torch.Generator().manual_seed(1))
+
+    def losses(model, batch):
+        inputs, places, array, listed = batch
+        if torch.is_grad_enabled():
+            seen.append((inputs.cpu(), places, torch.from_numpy(array), torch.tensor(listed)))
+        found = functional.cross_entropy(model(inputs), (places % 3).cuda(), reduction="none")
+        return found.where(places.cuda() > 0, torch.nan) if nonfinite == "skip" else found
+
+    places = torch.arange(48)
+    batch = (inputs.cuda(), places, places.numpy(), places.tolist())
+    step = sb.SelectiveStep(net, None, strategy, losses=losses, nonfinite=nonfinite)
+    rows = step(batch).rows.cpu()
+    [(kept, *host)] = seen
+    assert len(rows) in (15, 16)
+    assert kept.equal(inputs[rows])
+    assert all(each.equal(rows) for each in host)
+
+
+def test_hidden_states_on_the_host_are_taken_at_places_chosen_on_the_device():
+    labels, hidden = torch.arange(8).view(2, 4), torch.randn(2, 4, 2)
+    head, last = torch.nn.Linear(2, 9), torch.nn.Linear(2, 2)
+    kept = torch.tensor([[True, False, True, False], [False, True, True, True]])
+    token_loss = sb.TokenLoss(head)
+    expected = token_loss(hidden, labels, kept=kept).losses
+    found = token_loss(hidden, labels.cuda(), kept=kept.cuda()).losses
+    torch.testing.assert_close(found, expected, equal_nan=True)
+    with sb.rows_only(kept.cuda(), last):
+        output = last(hidden)
+    torch.testing.assert_close(output[kept], last(hidden)[kept])

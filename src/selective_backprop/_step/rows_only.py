@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from selective_backprop._batches.structure import move_tensor
 from selective_backprop._core.errors import BatchError, ConfigurationError
 from selective_backprop._step.latest import places_of
 
@@ -98,7 +99,7 @@ class _Rows:
             if tensor.shape[:depth] != self._shape or tensor.ndim == depth:
                 return tensor
             found = True
-            self._places = self._places.to(tensor.device, non_blocking=True)
+            self._places = move_tensor(self._places, tensor.device)
             return tensor.flatten(0, depth - 1)[self._places].unsqueeze(0)
 
         gathered = _each(inputs, take), _each(options, take)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from selective_backprop._batches.structure import move_tensor
 from selective_backprop._core.errors import ConfigurationError, LossError
 from selective_backprop._core.options import check_flag, check_instance, check_whole
 from selective_backprop._core.uncompiled import uncompiled
@@ -148,7 +149,7 @@ class TokenLoss:
             losses[rows] = found.losses.to(losses.dtype)
             scores = found.losses if found.entropies is None else found.entropies
             if reference is not None:
-                scores = scores - _moved(reference, flat.device).flatten()[rows]
+                scores = scores - move_tensor(reference, flat.device).flatten()[rows]
             choice = self._selection.draw(scores)
             if found.probabilities is not None:
                 known = Known(found.probabilities, choice.rows, found.losses[choice.rows])
@@ -232,8 +233,8 @@ class TokenLoss:
             return self._note(counts, labels)
         if scores is None:
             scores = torch.zeros(labels.shape, device=labels.device)
-        scores = _moved(scores, labels.device)
-        reference = None if reference is None else _moved(reference, labels.device)
+        scores = move_tensor(scores, labels.device)
+        reference = None if reference is None else move_tensor(reference, labels.device)
         return self._note(self._selection(scores, counts, reference=reference).kept, labels)
 
     def _note(self, chosen: Tensor, labels: Tensor) -> Tensor:
@@ -292,7 +293,7 @@ class TokenLoss:
                     "where a token does not count"
                 )
         device = hidden.device
-        return rows.to(device, non_blocking=True), targets.to(device, non_blocking=True)
+        return move_tensor(rows, device), move_tensor(targets, device)
 
     def _check_reference(self, reference: Tensor, labels: Tensor, scored: bool) -> None:
         if not scored:
@@ -305,11 +306,6 @@ class TokenLoss:
                 f"reference has shape {tuple(reference.shape)} and labels {tuple(labels.shape)}; "
                 "one loss per token is needed"
             )
-
-
-def _moved(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on a device; wait for the copy only if it goes to the CPU."""
-    return tensor.to(device, non_blocking=device.type != "cpu")
 
 
 def _take(flat: Tensor, rows: Tensor) -> Tensor:
