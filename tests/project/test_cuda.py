@@ -1,7 +1,8 @@
 """On a CUDA device: exact draws without a waiting host, copies ahead, memory and resuming."""
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -21,9 +22,10 @@ from fixture_cuda import (
     train,
     train_without_waiting,
 )
+from fixture_parts import Stateless
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
 
@@ -136,6 +138,32 @@ def test_a_draw_on_the_device_is_its_own_as_large_and_the_same_each_time(selecto
     once, again, on_host = run("cuda"), run("cuda"), run("cpu")
     assert once == again
     assert [len(batch) for batch in once] == [len(batch) for batch in on_host]
+
+
+class Host(Stateless, sb.scorers.RunningScorer):
+    """Scores batches on the host, on the device."""
+
+    def score(self, batch: Any, indices: Any) -> Tensor:
+        return batch[0][:, 0].cuda().exp()
+
+
+@dataclass(frozen=True)
+class OnDevice(sb.scorers.AbstractScorer):
+    needs: ClassVar = sb.scorers.Needs(model=False)
+
+    def start(self, context: Any) -> Host:
+        return Host()
+
+
+def test_without_a_model_batches_and_indices_on_the_host_keep_the_rows_that_scores_choose():
+    inputs = torch.randn(EXAMPLES, 6, generator=torch.Generator().manual_seed(1))
+    loader = DataLoader(TensorDataset(inputs, torch.arange(EXAMPLES)), BATCH, shuffle=True)
+    door = sb.SelectiveLoader(
+        loader, None, LOSS, scored(sb.selectors.Top(1 / 3), OnDevice()), with_selection=True
+    )
+    for (found, places), selection in door:
+        assert selection.indices.equal(places)
+        assert found.equal(inputs[places])
 
 
 def test_coins_keep_what_batches_are_filled_with():

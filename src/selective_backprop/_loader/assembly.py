@@ -106,6 +106,7 @@ def assemble(
     # A gate or a memory reads the scores of each batch at once, so checks cannot come later.
     later = on_gpu and shape.window is not None and gate is None and memory is None
     finite = FiniteGuard(options.nonfinite, options.layout, later=later)
+    indexed = options.with_selection or needs.indices or memory is not None
     row_buffer = SelectionBuffer(
         selector,
         shape,
@@ -114,6 +115,7 @@ def assemble(
         layout=options.layout,
         sift=finite.sift if finite.later else None,
         exact=terms.exact,
+        indexed=indexed,
         seed=(*seed, 1),
     )
     clock = PhasePlanner(schedule, progress, gate)
@@ -133,7 +135,7 @@ def assemble(
         options,
         counts=options.with_selection or not passes_unseen,
         takes=strategy.scores or (first is None and not passes_unseen),
-        indexed=options.with_selection or needs.indices or memory is not None,
+        indexed=indexed,
     )
     pipeline = Pipeline(
         candidate_loader=candidate_loader,

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.structure import Layout, join_rows
+from selective_backprop._batches.structure import Layout, join_rows, move_tensor
 from selective_backprop._core.types import NO_TARGET, Bool, Float, Scores
 from selective_backprop._memory.history import History
 from selective_backprop._pipeline.rows import (
@@ -49,6 +49,8 @@ class SelectionBuffer:
         ranks: whether the selector ranks scores against other scores.
         layout: how rows are taken and joined.
         sift: before each draw, removes waiting candidates that must not be drawn.
+        indexed: whether the indices of rows are used. If not, and rows are drawn on a GPU, indices
+            on the CPU are left out, so that the CPU need not wait for the rows.
         seed: the seed of each draw is derived from it and the numbers of epoch and window.
     """
 
@@ -63,9 +65,10 @@ class SelectionBuffer:
         layout: Layout | None = None,
         sift: Callable[[list[Rows]], list[Rows]] | None = None,
         exact: bool = False,
+        indexed: bool = True,
         seed: tuple[int, ...] = (),
     ) -> None:
-        self._sift, self._exact = sift, exact
+        self._sift, self._exact, self._indexed = sift, exact, indexed
         self._unsifted: list[Rows] = []
         self._selector = selector
         self.shape = shape
@@ -224,7 +227,7 @@ class SelectionBuffer:
             split = zip(rows.tensor_split(bounds), starts, strict=True)
             parts = [part - start for part, start in split]
         batch = join_rows([*map(BATCH, pieces)], self._layout, parts)
-        indices = _join_column([*map(INDICES, pieces)], parts)
+        indices = _join_column([*map(INDICES, pieces)], parts, waits=self._indexed)
         return Rows(batch, rows.shape[0], indices, weights=weights)
 
     def _join(self, pieces: tuple[Rows, ...]) -> Rows:
@@ -274,20 +277,18 @@ def _joins_keys(batches: list[Any]) -> bool:
     return plain and len({(each.dtype, each.device) for each in batches}) == 1
 
 
-def _join_column(values: list[Tensor | None], rows: list[Tensor] | None = None) -> Tensor | None:
-    """Join the pieces of a column; None if one of them is unknown.
-
-    Indices that are not used stay on the CPU. If rows were drawn on a GPU, None is returned for
-    these indices, because the CPU would wait for the rows.
-    """
+def _join_column(
+    values: list[Tensor | None], rows: list[Tensor] | None = None, *, waits: bool = True
+) -> Tensor | None:
+    """Join the pieces of a column; None if one of them is unknown or must be waited for."""
     parts: list[Tensor] = []
     for place, value in enumerate(values):
         if value is None:
             return None
         if rows is not None:
-            if value.device.type == "cpu" and rows[place].device.type != "cpu":
+            if value.device.type == "cpu" and rows[place].device.type != "cpu" and not waits:
                 return None
-            value = value[rows[place].to(value.device, non_blocking=True)]
+            value = value[move_tensor(rows[place], value.device)]
         parts.append(value)
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
