@@ -1,5 +1,6 @@
 """On a CUDA device: exact draws without a waiting host, copies ahead, memory and resuming."""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -83,13 +84,33 @@ def test_a_gate_takes_in_what_training_computed_without_waiting_for_it():
     spec = sb.VarianceGate(0.0, threshold=1.2)
     gate = spec.start(sb.selectors.Context(batch_size=BATCH, window=WINDOW))
     gate.observe(torch.tensor([1.0, 1.0], device="cuda"))
-    assert not gate.is_open
     scores = torch.tensor([1.0, 9.0], device="cuda")
     with no_waiting():
-        gate.observe(scores)
-        assert not gate.is_open  # what is on its way counts a batch later
+        for _ in range(WINDOW // BATCH):
+            assert not gate.is_open
+            gate.observe(scores)
+        assert not gate.is_open  # what is on its way counts a window later
         gate.observe(scores)
     assert gate.is_open
+
+
+@pytest.mark.skipif("made_up_cuda" not in sys.modules, reason="a real device tells no waits")
+def test_an_open_gate_waits_for_no_device_that_is_a_training_batch_behind(monkeypatch):
+    import made_up_cuda
+
+    model = net()
+    gate = sb.VarianceGate(0.0, probe_every=1, threshold=0.5)
+    strategy = sb.kath18(schedule=sb.Schedule(gate=gate))
+    door = Unweighted(make_door(model, strategy, rows=BATCH, with_selection=True))
+    train(model, door, epochs=1)
+    monkeypatch.setattr(made_up_cuda, "BEHIND", 150)  # kernels; a training batch takes 190
+    optimizer, batches = torch.optim.SGD(model.parameters(), lr=0.1), iter(door)
+    take_step(model, optimizer, next(batches))
+    with made_up_cuda.watch() as seen:
+        for _ in range(EXAMPLES // WINDOW - 1):
+            take_step(model, optimizer, next(batches))
+    assert not seen.waits
+    assert door.door.stats.scored > EXAMPLES
 
 
 def test_losses_that_are_not_finite_are_selected_first_without_waiting():
