@@ -389,3 +389,56 @@ def test_memory_that_is_not_pinned_is_told_at_the_start(pinned, capsys):
     loader = DataLoader(examples(), BATCH, pin_memory=pinned)
     next(iter(sb.SelectiveLoader(loader, net(), LOSS, sb.selective_backprop(1 / 3))))
     assert ("pin_memory=True" in capsys.readouterr().err) is not pinned
+
+
+def without_targets(device: str, where: slice, **options: Any) -> sb.SelectiveLoader:
+    """Return a loader on a device; some of the examples of a part of the data lack a target."""
+    inputs, targets = examples().tensors
+    targets[where][::2] = -100
+    columns = [inputs, targets]
+    if options.pop("on_device", False):
+        columns = [each.to(device) for each in columns]
+    loader = DataLoader(TensorDataset(*columns), BATCH, pin_memory=columns[0].device.type == "cpu")
+    torch.manual_seed(0)
+    model = nn.Linear(6, 3)
+    defaults = {"generator": torch.Generator().manual_seed(3), "quiet": True}
+    return sb.SelectiveLoader(loader, model.to(device), LOSS, **(defaults | options))
+
+
+def pairs(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+    return model(batch[0]), batch[1]
+
+
+@pytest.mark.skipif("made_up_cuda" not in sys.modules, reason="a real device draws its own numbers")
+@pytest.mark.parametrize("where", [slice(0, 24), slice(40, 70), slice(90, 96)], ids=str)
+@pytest.mark.parametrize("how", [{}, {"on_device": True}, {"outputs": pairs}], ids=str)
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        sb.selective_backprop(1 / 3, warmup_epochs=0),
+        sb.top_k(1 / 3),
+        sb.drop_zero(),
+        sb.stale_sb(1 / 3, epochs=2, schedule=sb.Schedule()),
+        sb.kath18(measure="loss", bias=0.0, schedule=sb.Schedule()),
+    ],
+    ids=lambda each: each.name,
+)
+def test_examples_without_a_target_are_kept_as_on_the_cpu_wherever_they_come(strategy, how, where):
+    doors = [without_targets(each, where, strategy=strategy, **how) for each in ("cpu", "cuda")]
+    for _ in range(3):
+        expected, found = ([inputs.cpu() for inputs, _ in door] for door in doors)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_a_loaded_state_knows_which_waiting_examples_lack_a_target():
+    strategy = sb.selective_backprop(1 / 3, warmup_epochs=0)
+    options = {"strategy": strategy, "batch_size": 5}  # windows of 15 cut batches of 8
+    whole = without_targets("cuda", slice(0, 32), **options)
+    batches = iter(whole)
+    for _ in range(2):
+        next(batches)
+    state = whole.state_dict()  # examples 30 and 31 wait
+    resumed = without_targets("cuda", slice(0, 0), **options)
+    resumed.load_state_dict(state)
+    first, wanted = next(iter(resumed))[0], next(batches)[0]
+    assert first.cpu().equal(wanted.cpu())

@@ -492,7 +492,9 @@ def _join_tensors(leaves: Sequence[Tensor], rows: Sequence[Tensor | None]) -> Te
             part.copy_(leaf.detach())
         else:
             # Rows are drawn on the CPU if without scores, and on a GPU if scores are there.
-            torch.index_select(leaf.detach(), 0, move_tensor(take, leaf.device), out=part)
+            if take.device != leaf.device:
+                take = move_tensor(take, leaf.device)
+            torch.index_select(leaf.detach(), 0, take, out=part)
     return joined
 
 
