@@ -21,6 +21,9 @@ LIMITS: dict[str, tuple[int, int | None]] = {
     "easy_skip": (0, 40),
     "recorded_sb": (0, 38),
     "selective_backprop": (0, 89),  # 30 for its passes and their copies
+    "selective_backprop, window at once": (0, 65),
+    "stale_sb, scored": (0, 115),
+    "stale_sb, scored, window at once": (0, 85),
     "kath18": (0, 65),
     "drop_zero": (1, 38),
     'selective_backprop, nonfinite="skip"': (1, 103),
