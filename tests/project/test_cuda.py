@@ -410,7 +410,7 @@ def pairs(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.skipif("made_up_cuda" not in sys.modules, reason="a real device draws its own numbers")
-@pytest.mark.parametrize("where", [slice(0, 24), slice(40, 70), slice(90, 96)], ids=str)
+@pytest.mark.parametrize("where", [slice(0, 24), slice(40, 96)], ids=str)
 @pytest.mark.parametrize("how", [{}, {"on_device": True}, {"outputs": pairs}], ids=str)
 @pytest.mark.parametrize(
     "strategy",
