@@ -26,7 +26,8 @@ class LateChecks:
         self._collect()
         flag = torch.empty(1, dtype=passed.dtype, pin_memory=True)
         flag.copy_(passed.reshape(1), non_blocking=True)
-        event = torch.cuda.current_stream(passed.device).record_event()
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(passed.device))
         self._running.append((event, flag, failure))
 
     def wait(self) -> None:
