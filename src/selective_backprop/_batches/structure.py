@@ -225,6 +225,11 @@ def _move(leaf: Any, device: torch.device) -> Any:
     return leaf.to(device, non_blocking=tensor.is_pinned())
 
 
+def move_tensor(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on a device; wait for the copy only if it goes to the CPU."""
+    return tensor.to(device, non_blocking=device.type != "cpu")
+
+
 def count_rows(
     batch: Any, layout: Layout, expected: int | None = None, *, every: bool = True
 ) -> int:
@@ -486,7 +491,9 @@ def _join_tensors(leaves: Sequence[Tensor], rows: Sequence[Tensor | None]) -> Te
         if take is None:
             part.copy_(leaf.detach())
         else:
-            take = take.to(leaf.device, non_blocking=True)  # drawn on the CPU if without scores
+            # Rows are drawn on the CPU if without scores, and on a GPU if scores are there.
+            if take.device != leaf.device:
+                take = move_tensor(take, leaf.device)
             torch.index_select(leaf.detach(), 0, take, out=part)
     return joined
 

@@ -98,7 +98,8 @@ class SelectiveLoader:
             your batches are not pairs `(inputs, targets)`.
         outputs: `callable(model, batch)` that returns the `(outputs, targets)` that `loss_fn` is
             called with; by default `(model(inputs), targets)`.
-        batch_size: number of rows in a training batch; by default the batch size of `loader`.
+        batch_size: number of rows in a training batch; by default the batch size of `loader`. On a
+            GPU, scoring is fastest if batches of `loader` have `batch_size / rate` rows.
         epochs: number of epochs that you will train. Strategies that select only during a part of
             training need it.
         progress: `callable()` that returns the fraction of training done, in [0, 1]. Pass it

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from selective_backprop._batches.structure import move_tensor
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.late_checks import LateChecks
 from selective_backprop._core.options import check_instance, check_whole
@@ -129,8 +130,7 @@ class Doubts:
         if indices.is_floating_point() or indices.is_complex() or indices.dtype is torch.bool:
             raise ConfigurationError(f"indices of {indices.dtype}: whole numbers are needed")
         device = outputs.device
-        # A non-blocking copy to the host could be read before it has arrived.
-        rows, labels = (each.to(device, non_blocking=outputs.is_cuda) for each in (indices, labels))
+        rows, labels = (move_tensor(each, device) for each in (indices, labels))
         look, rows, labels = look_at(outputs, labels), rows.long(), labels.long()
         found, classes = (indices, labels), outputs.shape[1]
         fit = (rows >= 0) & (rows < self.examples) & (labels < classes)
