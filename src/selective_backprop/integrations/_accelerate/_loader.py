@@ -1,6 +1,5 @@
 """A selecting loader that acts like one that Accelerate has prepared."""
 
-import sys
 import weakref
 from collections.abc import Generator, Iterator
 from functools import partial
@@ -16,7 +15,6 @@ from selective_backprop._batches.serialization import seal, unseal
 from selective_backprop._batches.structure import move_batch
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.saved_state import SEEDS, Saved
-from selective_backprop._loader.length_watch import LengthWatch
 from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._loader.weighted_loss import WeighingLoss
 from selective_backprop._sampling.draws import Selection
@@ -102,15 +100,9 @@ class AcceleratedLoader(DataLoaderStateMixin):
             raise AttributeError(name)
         return getattr(self._loader, name)
 
-    @property
-    def _length_watch(self) -> LengthWatch:
-        return self._loader._length_watch
-
     def __len__(self) -> int:
         """Return the number of batches of the running or next epoch; TypeError if unknown."""
-        length = len(self._loader) + self._fetched_before
-        self._length_watch.note(length, sys._getframe(1))
-        return length
+        return len(self._loader) + self._fetched_before
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the next epoch; close one that still runs."""
