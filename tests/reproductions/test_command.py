@@ -156,4 +156,4 @@ def test_what_was_ended_goes_on_when_it_is_typed_again(tmp_path, monkeypatch):
     assert reproduce(line, tmp_path)[0] == 143
     assert reproduce(line, tmp_path)[0] == 0
     runs = read_runs(tmp_path / "out" / "runs" / scale.name)
-    assert sorted(run.end["sittings"] for run in runs)[-2:] == [1, 2]
+    assert sorted(len(run.end["machines"]) for run in runs)[-2:] == [1, 2]
