@@ -27,6 +27,7 @@ from selective_backprop_lab.analysis.facts import seeds_of
 from selective_backprop_lab.analysis.queries import counted
 from selective_backprop_lab.analysis.tables import Column, Table, escaped
 from selective_backprop_lab.analysis.verdict import CLAIMS, Verdict, tally
+from selective_backprop_lab.names import find_name
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.frame import frame_of
 from selective_backprop_lab.records.schema import read_run, read_runs
@@ -167,6 +168,31 @@ def find_figures(names: Sequence[str], scale: Scale) -> list[Figure]:
     return list(there.values()) if "all" in names else [there[n] for n in dict.fromkeys(names)]
 
 
+def limited(
+    scale: Scale, figures: Sequence[Figure], arms: Sequence[str], only: Sequence[str]
+) -> tuple[Scale, list[Figure]]:
+    """Return a scale with some strategies and data only, and the figures that need any of them.
+
+    Raises:
+        ConfigurationError: if no figure has one of the names, or none needs what is left.
+    """
+    panels = [panel for figure in figures for panel in figure.panels(scale)]
+    strategies = dict.fromkeys(arm.strategy for panel in panels for arm in panel.arms)
+    recipes = [panel.setting.recipe for panel in panels]
+    recipes += [timing.recipe for figure in figures for timing in figure.timings(scale)]
+    data = dict.fromkeys(recipe.data for recipe in recipes)
+    part = replace(
+        scale,
+        arms=tuple(find_name("strategy", arm, strategies, more=" here") for arm in arms),
+        only=tuple(find_name("data set", name, data, more=" here") for name in only),
+    )
+    if not (kept := [figure for figure in figures if figure.needs(part)]):
+        raise sb.ConfigurationError(
+            f"nothing of {', '.join(each.name for each in figures)} is left with only {part.part}"
+        )
+    return part, kept
+
+
 def list_figures(console: Console, figures: Sequence[Figure], order: PaperOrder) -> None:
     """Print what each figure needs, what of it is on record, and how long the rest takes."""
     every, folder = order.jobs_of(figures), order.folder
@@ -217,8 +243,9 @@ def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) ->
     for figure in figures:
         evidence = gather(figure, order, absent)
         name = f"{figure.name}, {figure.title.lower()}"
-        if not evidence.panels and not evidence.timings:
-            console.print(f"{name}: nothing is on record")
+        lacks = len(figure.panels(order.scale)) - len(evidence.panels)
+        if (figure.whole and lacks) or not (evidence.panels or evidence.timings):
+            console.print(f"{name}: {'not all' if evidence.panels else 'nothing'} is on record")
             continue
         tables, judged = figure.tables(evidence), order.judge(figure, evidence)
         drawing = figure.draw(evidence)
@@ -291,6 +318,8 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evid
         for name, why in absent.items()
         if name in names
     ]
+    if order.scale.part:
+        missing.append(f"Asked for was only {order.scale.part}.")
     if len(there) < len(jobs):
         missing.append(f"Left out: {len(jobs) - len(there)} of {len(jobs)} runs, not on record.")
         missing += [f"{panel.title}: {arms}." for panel in planned if (arms := lacking(panel))]
