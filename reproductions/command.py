@@ -111,6 +111,15 @@ Epochs = Annotated[
     int | None,
     option("N", "Train for figures and tables so many epochs instead of the scale's.", min=2),
 ]
+Pack = Annotated[
+    Path | None,
+    option(
+        "FOLDER",
+        "Carry runs between machines: take back the runs of figures and tables that the pieces in "
+        "this folder hold, and after training, also if it is interrupted, write all into at most "
+        "eight pieces of 15 MiB, checkpoints of unfinished runs included.",
+    ),
+]
 
 
 @app.callback()
@@ -129,6 +138,7 @@ def main(
     from_records: options.FromRecords = False,
     out: Out = None,
     checkpoint_every: options.CheckpointEvery = None,
+    pack: Pack = None,
 ) -> None:
     """Redo figures and tables of the source papers, and the study behind auto.
 
@@ -156,7 +166,7 @@ def main(
     stages = [STUDY[name] for name in dict.fromkeys(names) if name in STUDY]
     named = [name for name in names if name not in STUDY]
     lists = "list" in named
-    for name, unfit in {"list": lists, "--epochs": epochs}.items():
+    for name, unfit in {"list": lists, "--epochs": epochs, "--pack": pack}.items():
         if unfit and stages:
             raise sb.ConfigurationError(
                 f"{name} is of figures and tables, not of {', '.join(STUDY)}"
@@ -171,7 +181,7 @@ def main(
         for figure in (each for each in figures if each not in kept):
             console.print(f"{figure.name}: left out, it needs nothing of {part.part}")
         here: dict[str, Any] = given | {"jobs": jobs or whole.jobs or given["jobs"]}
-        order = PaperOrder(scale=part, seeds=seeds or 3, out=papers, **here)
+        order = PaperOrder(scale=part, seeds=seeds or 3, out=papers, pack=pack, **here)
         (list_figures if lists else reproduce)(console, kept, order)
     for stage in stages:
         folder = (out or Path("records" if from_records else "runs", "study")) / stage

@@ -13,6 +13,7 @@ from rich.console import Console
 
 import selective_backprop as sb
 from reproductions import training
+from reproductions.carrying import carried, take_back
 from reproductions.claims import Compared, Judged, compared, judge
 from reproductions.diet_sb.figures import FIGURES as DIET_SB
 from reproductions.drawing import caption, save
@@ -65,6 +66,7 @@ class PaperOrder(training.Order):
     """What the command is to do, and at which scale."""
 
     scale: Scale
+    pack: Path | None = None  # folder of the pieces that carry records to and from other machines
 
     @property
     def folder(self) -> Path:
@@ -228,13 +230,16 @@ def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) ->
         RecordError: if a record cannot be read or written, or nothing is there to draw.
     """
     every, absent = order.jobs_of(figures), {}
+    if order.pack is not None and not order.trains:
+        take_back(order.pack, order.folder, console)
     if order.trains:
         absent = training.absent_data(every, order.root)
         for figure in figures:
             names = set(map(training.data_of, order.jobs_of([figure])))
             if names <= absent.keys():
                 raise sb.DataError(f"{figure.name}: {absent[min(names)]}")
-        training.train_missing(console, every, order, order.folder, absent)
+        with carried(order.pack, order.folder, console):
+            training.train_missing(console, every, order, order.folder, absent)
     elif not any(training.is_done(job, order.folder) for job in every):
         raise sb.RecordError(
             f"no run of these is on record in {order.folder}, and --from-records trains none"
