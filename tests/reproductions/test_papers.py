@@ -49,7 +49,7 @@ def made(tmp_path_factory):
     return out, screen.text, order
 
 
-UNJUDGED = {"fig-3", "fig-4", "tuning", "ours-gradients", "ours-bands", "diet-images"}
+UNJUDGED = {"fig-3", "fig-4", "tuning", "diet-images"}
 TABLES = {"table-1": "paper 1.1×", "tuning": "at 0.05", "small-gradients": "correlation of ranks"}
 
 
