@@ -22,6 +22,7 @@ from selective_backprop_lab.runner.run_store import RunStore
 from selective_backprop_lab.training.run_config import RunConfig
 
 _SHORTEST = 5.0  # seconds of a run that says something of the pace
+_EXAMPLES = 10_000  # of data sets whose number of examples is not known here, about
 _TIMING = 30.0  # seconds that the timing of steps takes, about
 Job = RunConfig | StepTiming
 """What is computed once, into a record of its own, and shared by all that need it."""
@@ -94,7 +95,7 @@ def train_missing(
 def work_of(plan: RunConfig) -> float:
     """Return about how much work a run is, in examples trained on."""
     options, settings, warm = plan.strategy.options, plan.settings, plan.settings.warmup
-    length, examples = plan.length, plan.limit or EXAMPLES.get(plan.recipe.data, 1)
+    length, examples = plan.length, plan.limit or EXAMPLES.get(plan.recipe.data, _EXAMPLES)
     if length.unit == "cost" or "rate" not in options:
         return examples * (plan.recipe.epochs if length.unit == "seconds" else length.value)
     scored = ("history" in options) / (settings.stale if "stale" in options else 1)
