@@ -1,7 +1,6 @@
 """The guide: find out whether `auto` pays in your training, and find wrong labels and copies."""
 
 from selective_backprop.guide._advice.advise import Advice, advise
-from selective_backprop.guide._advice.epoch_cost import EpochCost
 from selective_backprop.guide._advice.traits import DataTraits, data_traits
 from selective_backprop.guide._audit.audit import audit
 from selective_backprop.guide._audit.example_table import example_table, write_table
@@ -16,7 +15,6 @@ __all__ = [
     "Cut",
     "DataTraits",
     "Doubts",
-    "EpochCost",
     "Look",
     "Suspects",
     "advise",

@@ -16,7 +16,6 @@ from selective_backprop._core.types import Bool, Float, Int64
 from selective_backprop._pipeline.resume_point import kept_streams
 from selective_backprop._pipeline.source import Source
 from selective_backprop._pruning.example_scores import load_all, load_twice, open_in_order
-from selective_backprop._pruning.near_images import link_images, shrink_images
 from selective_backprop._sampling.subset import Subset
 from selective_backprop.guide._advice.row_contents import (
     find_numbering,
@@ -26,6 +25,7 @@ from selective_backprop.guide._advice.row_contents import (
     without,
 )
 from selective_backprop.guide._advice.traits import split_batch, tensors_of
+from selective_backprop.guide._near_images import link_images, shrink_images
 
 AT_ONCE = 256  # examples per batch, if a data set comes without a loader
 UNEQUAL = ". Resize images, or pass DataLoader(data, batch_size=1) and, for images, near=None"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from selective_backprop._core.types import Float, Int64
-from selective_backprop._pruning.near_images import pool
+from selective_backprop.guide._near_images import pool
 
 LEAST_SIDE = 8  # pixels; smaller inputs count as tables
 MOST_CHANNELS = 4  # more are those of sensors, say, whose levels differ more than their contents

@@ -18,7 +18,6 @@ from selective_backprop._core.options import check_number
 from selective_backprop._core.types import Int64
 from selective_backprop._pipeline.resume_point import kept_streams
 from selective_backprop._pipeline.source import Source, open_source
-from selective_backprop._pruning.near_images import standardised
 from selective_backprop.guide._advice.row_contents import (
     as_numbers,
     find_numbering,
@@ -28,6 +27,7 @@ from selective_backprop.guide._advice.row_contents import (
     without,
 )
 from selective_backprop.guide._advice.wrong_labels import estimate_wrong_labels
+from selective_backprop.guide._near_images import standardised
 
 MOST, CLASSIFIED = 100_000, 10_000  # most examples to search for copies, and for wrong labels
 LOOKED_AT = 16  # examples at least, to find out which numbers are positions in the data set
