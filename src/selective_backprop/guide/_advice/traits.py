@@ -1,38 +1,28 @@
 """Measure copies, classes and wrong labels in training data."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Dataset
 
 from selective_backprop._batches.keys import list_keys
-from selective_backprop._batches.structure import list_leaves
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._core.options import check_number
 from selective_backprop._core.types import Int64
 from selective_backprop._pipeline.resume_point import kept_streams
 from selective_backprop._pipeline.source import Source, open_source
-from selective_backprop.guide._advice.row_contents import (
-    as_numbers,
-    find_numbering,
-    first_equal,
-    hash_rows,
-    is_image,
-    without,
-)
-from selective_backprop.guide._advice.wrong_labels import estimate_wrong_labels
+from selective_backprop.guide._advice import row_contents as contents
+from selective_backprop.guide._advice.wrong_labels import UNKNOWN, estimate_wrong_labels
 from selective_backprop.guide._near_images import standardised
 
 MOST, CLASSIFIED = 100_000, 10_000  # most examples to search for copies, and for wrong labels
 LOOKED_AT = 16  # examples at least, to find out which numbers are positions in the data set
 READING = 0.5  # share of `seconds` that reading may take
-TARGETS = ("labels", "label", "targets", "target", "y")
 MANY = 0.03  # share of copies or wrong labels; in data without any, less than this is found
 SKEWED = 0.8  # share of the classes; if fewer classes are effective, some count as rare
 
@@ -117,47 +107,38 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
     given: Any = data
     source = open_source(DataLoader(given, 256) if hasattr(given, "__getitem__") else given)
     hashes, numbers, labels = [], [], []
-    rows, pictures, copies, wrong = 0, False, None, None
+    rows, pictures, wrong = 0, False, UNKNOWN
     with kept_streams(source.loader, None):
         batches, random, numbering = _draw(source)
         for batch in batches:
-            inputs, targets = split_batch(batch)
-            inputs, targets = (
-                without(tensors_of(inputs), numbering),
-                tensors_of(targets and targets[:1]),
-            )
+            inputs, targets = contents.split_batch(batch)
+            inputs = contents.without(contents.tensors_of(inputs), numbering)
+            targets = contents.tensors_of(targets and targets[:1])
             count = len(next(iter(inputs or targets), " "))
-            rows += count
             labels.append(targets[0] if [each.shape for each in targets] == [(count,)] else None)
             if inputs:
-                hashes += hash_rows(inputs)
-                pictures = is_image(inputs[0])
-                if rows - count < CLASSIFIED:
-                    numbers.append(as_numbers(inputs))
+                hashes += contents.hash_rows(inputs)
+                pictures = contents.is_image(inputs[0])
+                if rows < CLASSIFIED:
+                    numbers.append(contents.as_numbers(inputs))
+            rows += count
             if time.perf_counter() > end or rows >= MOST:
                 break
     if not rows:
         raise LoaderError("the loader yielded nothing, so there are no data to look at")
-    table = _joined(numbers)
-    if hashes and not random:
-        copies = 1 - len(set(hashes)) / rows
+    copies = 1 - len(set(hashes)) / rows if hashes and not random else None
     counts = _count_classes(labels)
     if counts is None:
-        return DataTraits(rows, copies, None, None, None, None, None)
-    if table is not None:
+        return DataTraits(rows, copies, None, None, *UNKNOWN)
+    if len({part.shape[1] for part in numbers}) == 1:
+        table = torch.cat(numbers)
         # The prediction of an example that has a copy among the others would repeat its label.
-        once = first_equal(torch.tensor(hashes[: len(table)])).unique()
+        once = contents.first_equal(torch.tensor(hashes[: len(table)])).unique()
         table = table[once]
         centred = table - table.mean(0) if pictures else standardised(table)
         wrong = estimate_wrong_labels(centred, torch.cat(labels)[once])
     shares = counts.double() / counts.sum()
-    effective = float(shares.pow(-shares).prod())
-    return DataTraits(rows, copies, len(counts), effective, *(wrong or (None, None, None)))
-
-
-def _joined(parts: list[Tensor]) -> Tensor | None:
-    """Return the parts as one tensor; None if there are none, or their widths differ."""
-    return torch.cat(parts) if len({part.shape[1] for part in parts}) == 1 else None
+    return DataTraits(rows, copies, len(counts), float(shares.pow(-shares).prod()), *wrong)
 
 
 def _count_classes(parts: list[Tensor | None]) -> Int64[Tensor, " class"] | None:
@@ -169,29 +150,6 @@ def _count_classes(parts: list[Tensor | None]) -> Int64[Tensor, " class"] | None
     counts = labels.unique(return_counts=True)[1]
     # With more values than half of the examples, targets are ratings or names, not classes.
     return None if int(labels.min()) < 0 or 2 * len(counts) > len(labels) else counts
-
-
-def split_batch(batch: Any) -> tuple[Any, Sequence[Any] | None]:
-    """Return a batch's inputs, and its targets: in a tuple, all that follows the inputs."""
-    if isinstance(batch, Mapping):
-        name = next((each for each in TARGETS if each in batch), None)
-        rest = {key: part for key, part in batch.items() if key != name}
-        return rest, None if name is None else [batch[name]]
-    if isinstance(batch, (tuple, list)) and len(batch) > 1:
-        return batch[0], batch[1:]
-    return batch, None
-
-
-def tensors_of(part: Any) -> list[Tensor]:
-    """Return the tensors and arrays in a part of a batch that have a row per example."""
-    found = []
-    for leaf in list_leaves(part):
-        if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf":
-            leaf = torch.from_numpy(leaf)
-        plain = isinstance(leaf, Tensor) and leaf.layout is torch.strided and not leaf.is_nested
-        if plain and leaf.ndim:
-            found.append(leaf.detach().cpu())
-    return [leaf for leaf in found if len(leaf) == len(found[0])]
 
 
 def _draw(source: Source) -> tuple[Iterable[Any], bool, set[int]]:
@@ -211,9 +169,9 @@ def _draw(source: Source) -> tuple[Iterable[Any], bool, set[int]]:
     drawn = [part.tolist() for part in keys.split(size)]
     first = drawn[: -(-LOOKED_AT // size)]
     loaded = source.copy_with([*first, drawn[0]])
-    *once, again = [tensors_of(split_batch(batch)[0]) for batch in loaded]
-    same = [
+    *once, again = [contents.tensors_of(contents.split_batch(batch)[0]) for batch in loaded]
+    same = all(
         torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(once[0], again, strict=True)
-    ]
-    numbering = find_numbering(once, [key for keys in first for key in keys])
-    return source.copy_with(drawn), not all(same), numbering
+    )
+    numbering = contents.find_numbering(once, [key for keys in first for key in keys])
+    return source.copy_with(drawn), not same, numbering

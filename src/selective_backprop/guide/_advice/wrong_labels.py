@@ -1,7 +1,6 @@
 """Estimate how many labels are wrong, with a classifier that did not see them."""
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,18 +17,13 @@ WIDER, HARDLY = 3, 0.05  # among 3 times as many sure ones, 0.05 more may disagr
 BY_CHANCE = 0.5  # times the errors of always guessing the largest class; more means not learned
 LEAST_EXAMPLES, MOST_CLASSES = 200, 1000
 
-
-class WrongLabels(NamedTuple):
-    """The share of wrong labels (None for hard classes), its standard error, an upper bound."""
-
-    share: float | None
-    error: float
-    at_most: float
+WrongLabels = tuple[float | None, float | None, float | None]
+UNKNOWN: WrongLabels = (None, None, None)
 
 
 def estimate_wrong_labels(
     numbers: Float[Tensor, "example number"], labels: Int64[Tensor, " example"]
-) -> WrongLabels | None:
+) -> WrongLabels:
     """Estimate how many labels are wrong, from inputs as numbers and their labels.
 
     A ridge regression on random features predicts each label from all other examples. Among the
@@ -39,7 +33,8 @@ def estimate_wrong_labels(
     bound is known. The same holds if even the surest predictions have more than half of the errors
     of always guessing the largest class.
 
-    Returns None for fewer than two classes or more than `MOST_CLASSES`, or fewer than
+    Returns the share of wrong labels (None for hard classes), its standard error, and an upper
+    bound. All are None for fewer than two classes or more than `MOST_CLASSES`, or fewer than
     `LEAST_EXAMPLES` examples.
 
     Source:
@@ -48,7 +43,7 @@ def estimate_wrong_labels(
     """
     classes, labels = labels.unique(return_inverse=True)
     if not (2 <= len(classes) <= MOST_CLASSES and len(labels) >= LEAST_EXAMPLES):
-        return None
+        return UNKNOWN
     best = _left_out_predictions(_features(numbers), labels).topk(2)
     predictions, leads = best.indices[:, 0], best.values[:, 0] - best.values[:, 1]
     # Ranks within each predicted class; the surest example has rank 0.
@@ -75,7 +70,7 @@ def estimate_wrong_labels(
     error = math.sqrt(odds * (1 - odds) / seen)
     chance = 1 - float(labels.bincount().max()) / len(labels)
     known = further - found <= HARDLY and found <= BY_CHANCE * chance
-    return WrongLabels(found if known else None, error, min(1.0, found + 2 * error))
+    return found if known else None, error, min(1.0, found + 2 * error)
 
 
 def _features(numbers: Float[Tensor, "example number"]) -> Float64[Tensor, "example feature"]:

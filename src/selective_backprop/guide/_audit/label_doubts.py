@@ -12,6 +12,15 @@ from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import Bool, Float, Float32, Int64, RowIndices
 
 GIVEN = {"indices": "selection.indices", "outputs": "model(inputs)", "labels": "targets"}
+# What `Doubts` holds of each example: the type, and what stands there before the first look.
+COLUMNS: dict[str, tuple[torch.dtype, float]] = {
+    "total": (torch.float32, 0),
+    "weight": (torch.float32, 0),
+    "looks": (torch.int32, 0),
+    "label": (torch.int32, -1),
+    "prediction": (torch.int32, -1),
+    "confidence": (torch.float32, torch.nan),
+}
 
 
 class Look(NamedTuple):
@@ -95,8 +104,12 @@ class Doubts:
 
     def __init__(self, examples: int) -> None:
         self.examples = int(check_whole("examples", examples))
-        self._columns: dict[str, Tensor] = {}
         self._late = LateChecks()
+        with torch.inference_mode(False):  # or training could not note into them later
+            self._columns = {
+                name: torch.full((examples,), unknown, dtype=kind)
+                for name, (kind, unknown) in COLUMNS.items()
+            }
 
     def note(
         self,
@@ -136,17 +149,18 @@ class Doubts:
         fit = (rows >= 0) & (rows < self.examples) & (labels < classes)
         self._late.add(fit.all(), lambda: self._out_of_range(*found, classes))
         rows = rows.clamp(0, self.examples - 1)  # or a GPU would fail before the check is read
-        columns, known = self._on(device), look.known & fit
+        with torch.inference_mode(False):
+            self._columns = {name: column.to(device) for name, column in self._columns.items()}
+        columns, known = self._columns, look.known & fit
         weights = (columns["looks"][rows] + 1.0) * known
         columns["total"].index_add_(0, rows, weights * look.doubts.where(known, 0.0))
         columns["weight"].index_add_(0, rows, weights)
         columns["looks"].index_add_(0, rows, known.int())
         # Indexing by a mask would make the host wait for the device; `where` does not.
-        for name, last in zip(
-            ("label", "prediction", "confidence"), (labels, *look[1:]), strict=True
-        ):
+        last = {"label": labels, "prediction": look.predictions, "confidence": look.confidences}
+        for name, each in last.items():
             column = columns[name]
-            column[rows] = last.to(column.dtype).where(known, column[rows])
+            column[rows] = each.to(column.dtype).where(known, column[rows])
 
     def _out_of_range(self, indices: Tensor, labels: Tensor, classes: int) -> ConfigurationError:
         return ConfigurationError(
@@ -159,14 +173,12 @@ class Doubts:
     def on_host(self) -> dict[str, Tensor]:
         """Wait for the device, and return what was noted as tensors `[example]` on the CPU.
 
-        Returns:
-            Tensors by name. `total` is the weighted sum of an example's doubts, `weight` is the sum
-            of the weights, and `looks` is the number of doubts. `label`, `prediction` and
-            `confidence` come from the last look; without a look, they are −1, −1 and NaN.
+        `total` is the weighted sum of an example's doubts, `weight` is the sum of the weights, and
+        `looks` is the number of doubts. `label`, `prediction` and `confidence` come from the last
+        look; without a look, they are −1, −1 and NaN.
         """
         self._late.wait()
-        columns = self._columns or _empty(self.examples)
-        return {name: column.to("cpu", copy=True) for name, column in columns.items()}
+        return {name: column.to("cpu", copy=True) for name, column in self._columns.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was noted, to continue in another process."""
@@ -185,31 +197,13 @@ class Doubts:
                 f"the state belongs to a data set of {state['examples']} examples, this one has "
                 f"{self.examples}"
             )
-        empty = _empty(self.examples)
+        saved = zip(COLUMNS.items(), columns.fields(*COLUMNS), strict=True)
         self._columns = {
-            name: column.tensor(like.dtype, shape=tuple(like.shape), nan=True).clone()
-            for (name, like), column in zip(empty.items(), columns.fields(*empty), strict=True)
+            name: column.tensor(kind, shape=(self.examples,), nan=True).clone()
+            for (name, (kind, _)), column in saved
         }
-
-    def _on(self, device: torch.device) -> dict[str, Tensor]:
-        """Move the columns to the device of the outputs, and return them."""
-        with torch.inference_mode(False):  # or training could not note into them later
-            columns = self._columns or _empty(self.examples)
-            self._columns = {name: column.to(device) for name, column in columns.items()}
-        return self._columns
 
 
 def _check_tensors(**given: Any) -> None:
     for name, value in given.items():
         check_instance(name, value, Tensor, GIVEN[name])
-
-
-def _empty(examples: int) -> dict[str, Tensor]:
-    return {
-        "total": torch.zeros(examples),
-        "weight": torch.zeros(examples),
-        "looks": torch.zeros(examples, dtype=torch.int32),
-        "label": torch.full((examples,), -1, dtype=torch.int32),
-        "prediction": torch.full((examples,), -1, dtype=torch.int32),
-        "confidence": torch.full((examples,), torch.nan),
-    }

@@ -23,7 +23,7 @@ from selective_backprop._core.types import Float, Int64, OutputsOf
 from selective_backprop._loader.weighted_loss import WeighingLoss
 from selective_backprop._pipeline.resume_point import kept_streams
 from selective_backprop._pipeline.row_checks import check_order
-from selective_backprop._pipeline.source import Source, open_source
+from selective_backprop._pipeline.source import open_source
 from selective_backprop.guide._audit.audit import rank_doubts
 from selective_backprop.guide._audit.label_doubts import Doubts, look_at
 from selective_backprop.guide._audit.ranked_examples import Suspects
@@ -56,9 +56,7 @@ def find_label_issues(
 
     **Take a model that was not trained on these labels**, such as one trained on the other half of
     the data. A model does not find wrong labels that it has learned. You get a warning if the model
-    has probably learned them: it then agrees with more labels than its own probabilities say. If
-    most examples of a kind share the same wrong label, no model finds the mistake. If classes are
-    hard to tell apart, many suspects have right labels.
+    has probably learned them: it then agrees with more labels than its own probabilities say.
 
     Args:
         model: the trained classifier.
@@ -109,10 +107,16 @@ def find_label_issues(
     doubts, surplus, ignored = Doubts(source.examples), [], ignored_label(loss_fn)
     kept = kept_streams(source.loader, place), eval_mode(model), KeptBuffers(model).kept()
     with torch.no_grad(), kept[0], kept[1], kept[2]:
-        batches = _examples(source).split(source.batch_size or 1)
+        sampler: Any = source.loader.batch_sampler
+        # Through the inner sampler, so that `drop_last` leaves nothing out.
+        plain = type(sampler) is BatchSampler
+        keys = list_keys(list(sampler.sampler if plain else chain.from_iterable(sampler)))
+        if not isinstance(keys, Tensor):
+            raise LoaderError("find_label_issues needs a sampler of indices, as whole numbers")
+        batches = keys.unique().split(source.batch_size or 1)
         loaded = source.copy_with([each.tolist() for each in batches])
-        for number, (indices, batch) in enumerate(zip(batches, loaded, strict=True)):
-            if not number:
+        for indices, batch in zip(batches, loaded, strict=True):
+            if indices is batches[0]:
                 check_order(batch, indices.tolist(), source.loader)
             batch = batch if place is None else move_batch(batch, place)
             found = _judged(indices, *(outputs or apply_to_pair)(model, batch), ignored)
@@ -120,17 +124,6 @@ def find_label_issues(
             surplus.append(_surplus(*found[1:], label_smoothing(loss_fn)).cpu())
     _warn_if_learned(torch.cat(surplus))
     return _rank(doubts.on_host())
-
-
-def _examples(source: Source) -> Int64[Tensor, " example"]:
-    """Return the indices of the examples that a loader yields, ascending, each once."""
-    batches: Any = source.loader.batch_sampler
-    # Through the sampler, so that `drop_last` leaves nothing out.
-    plain = type(batches) is BatchSampler
-    keys = list_keys(list(batches.sampler if plain else chain.from_iterable(batches)))
-    if not isinstance(keys, Tensor):
-        raise LoaderError("find_label_issues needs a sampler that yields indices, as whole numbers")
-    return keys.unique()
 
 
 def _judged(
