@@ -163,7 +163,7 @@ TAKES: Table = {
 
 # What the package gives and nobody else makes: its numbers were found, not asked for.
 GIVEN = {
-    *("Advice", "Agreement", "ClassVisits", "Copies", "Cut", "DataTraits"),
+    *("Advice", "Agreement", "ClassVisits", "Copies", "DataTraits"),
     *("ExampleScores", "in_memory_loader", "Look", "Observations", "ScoreStats", "SelectedLosses"),
     *("SelectedTokens", "Selection", "Stats", "StepStats", "Suspects", "WrongShare"),
 }
@@ -366,7 +366,6 @@ def test_a_flag_is_true_or_false(name, flag, wrong):
 
 WAYS = {
     "share": lambda wrong: sb.guide.audit(torch.rand(8)).top(wrong),
-    "shares": lambda wrong: sb.guide.audit(torch.rand(8)).cuts(np.zeros(8, dtype=bool), [wrong]),
     "limit": lambda wrong: sb.guide.audit(torch.rand(8)).write_csv("/dev/null", limit=wrong),
     "rate": lambda wrong: sb.scorers.Agreement.between(torch.rand(8), torch.rand(8), rate=wrong),
     "epoch": lambda wrong: call("SelectiveLoader").set_epoch(wrong),

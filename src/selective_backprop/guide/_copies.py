@@ -94,8 +94,7 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
 
     The search needs 100 MB of memory, and another 7,500 bytes for each image of up to three
     channels, or about 100 bytes for any other example. The loader and all random generators are
-    left as they were. If reading changes something in your data set, such as a counter, it stays
-    changed.
+    left as they were. What reading changes in your data set, such as a counter, stays changed.
 
     Args:
         data: a loader or data set. Its examples are tuples `(inputs, targets, …)`, mappings with a
@@ -104,11 +103,7 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
         near: the least correlation of near copies, above 0, at most 1; at 0.99 two images share
             98 % of their variance. None finds exact copies only.
 
-    Returns:
-        The copies. Examples with the same inputs but different targets are `conflicts`, not copies.
-
     Raises:
-        ConfigurationError: if `near` is out of its range.
         LoaderError: if a loader shuffles or leaves examples out, if examples change from one
             reading to the next, if they hold anything but tensors and arrays of numbers, or if
             they differ in size and are not padded. For those, pass a loader with `batch_size=1`.

@@ -51,18 +51,15 @@ def advise(
 ) -> Advice:
     """Advise whether to train with `auto`, based on your data and your loss. Nothing is trained.
 
-    `advise` looks at the data with `data_traits`, and leaves the same things as they were.
-
     Args:
         loader: the loader of the training data.
         loss_fn: as for `SelectiveLoader`.
         epochs: number of epochs that you plan to train, at least 1; None if unknown.
         data: the loader or data set to search for copies, rare classes and wrong labels; by default
             `loader`. If `loader` augments, pass the training data without augmentation.
-        seconds: about how many seconds `advise` may run, above 0.
+        seconds: as for `data_traits`, which looks at the data.
 
     Raises:
-        ConfigurationError: if an option is invalid.
         LoaderError: if `SelectiveLoader` cannot wrap the loader, or the loader yields nothing.
     """
     epochs = check_whole("epochs", epochs, optional=True)

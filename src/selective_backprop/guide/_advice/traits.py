@@ -13,7 +13,6 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset
 from selective_backprop._batches.keys import list_keys
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._core.options import check_number
-from selective_backprop._core.types import Int64
 from selective_backprop._pipeline.resume_point import kept_streams
 from selective_backprop._pipeline.source import Source, open_source
 from selective_backprop.guide._advice import row_contents as contents
@@ -33,11 +32,11 @@ class DataTraits:
 
     Attributes:
         sample: number of examples in the sample.
-        copies: share of examples whose inputs exactly repeat the inputs of an earlier example, in
+        copies: share of examples whose inputs exactly repeat those of an earlier example, in
             [0, 1). None if inputs are not tensors, or if loading changes them at random.
         classes: number of classes; None if targets are not class numbers.
-        effective_classes: the exponential of the entropy of the class shares. It equals `classes`
-            if all classes are equally large; rare classes lower it. None if `classes` is None.
+        effective_classes: the exponential of the entropy of the class shares: `classes` if all are
+            equally large, less if some are rare. None if `classes` is None.
         wrong_labels: share of the labels that look wrong, in [0, 1]. None if there are fewer than
             200 examples or more than 1,000 classes, or if classes are too hard to tell apart.
         wrong_labels_error: standard error of `wrong_labels`, which rests on a sample.
@@ -85,8 +84,8 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
 
     Up to 100,000 examples are searched for copies, and up to 10,000 for wrong labels. Reading stops
     after half of `seconds`. The examples are drawn at random from an epoch; from a stream, the
-    first examples are taken. The loader and all random generators are left as they were. If
-    reading changes something in your data set, such as a counter, it stays changed.
+    first examples are taken. The loader and all random generators are left as they were. What
+    reading changes in your data set, such as a counter, stays changed.
 
     Copies are counted within the sample, so their share of the whole data set may be larger. Only
     `find_copies` finds near copies. An integer of each example that is its index in the data set is
@@ -99,7 +98,6 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
         seconds: about how many seconds the measurement may take, above 0.
 
     Raises:
-        ConfigurationError: if `seconds` is out of its range.
         LoaderError: if `data` is neither a loader nor a data set, or yields nothing.
     """
     seconds = check_number("seconds", seconds, "60 is a minute", above=0)
@@ -115,7 +113,9 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
             inputs = contents.without(contents.tensors_of(inputs), numbering)
             targets = contents.tensors_of(targets and targets[:1])
             count = len(next(iter(inputs or targets), " "))
-            labels.append(targets[0] if [each.shape for each in targets] == [(count,)] else None)
+            fit = [each.shape for each in targets] == [(count,)]
+            classes = fit and not targets[0].is_floating_point()
+            labels.append(targets[0] if classes else torch.full((count,), -1))
             if inputs:
                 hashes += contents.hash_rows(inputs)
                 pictures = contents.is_image(inputs[0])
@@ -127,8 +127,10 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
     if not rows:
         raise LoaderError("the loader yielded nothing, so there are no data to look at")
     copies = 1 - len(set(hashes)) / rows if hashes and not random else None
-    counts = _count_classes(labels)
-    if counts is None:
+    targets = torch.cat(labels)
+    values, counts = targets.unique(return_counts=True)
+    # With more values than half of the examples, targets are ratings or names, not classes.
+    if int(values[0]) < 0 or 2 * len(counts) > rows:
         return DataTraits(rows, copies, None, None, *UNKNOWN)
     if len({part.shape[1] for part in numbers}) == 1:
         table = torch.cat(numbers)
@@ -136,27 +138,13 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
         once = contents.first_equal(torch.tensor(hashes[: len(table)])).unique()
         table = table[once]
         centred = table - table.mean(0) if pictures else standardised(table)
-        wrong = estimate_wrong_labels(centred, torch.cat(labels)[once])
+        wrong = estimate_wrong_labels(centred, targets[once])
     shares = counts.double() / counts.sum()
     return DataTraits(rows, copies, len(counts), float(shares.pow(-shares).prod()), *wrong)
 
 
-def _count_classes(parts: list[Tensor | None]) -> Int64[Tensor, " class"] | None:
-    """Return how many examples each class has; None if the targets are not classes."""
-    known = [part for part in parts if part is not None and not part.is_floating_point()]
-    if len(known) < len(parts):
-        return None
-    labels = torch.cat(known)
-    counts = labels.unique(return_counts=True)[1]
-    # With more values than half of the examples, targets are ratings or names, not classes.
-    return None if int(labels.min()) < 0 or 2 * len(counts) > len(labels) else counts
-
-
 def _draw(source: Source) -> tuple[Iterable[Any], bool, set[int]]:
-    """Return batches, in random order if possible, whether loading changes examples, and more.
-
-    The last part says which tensors of the inputs hold the positions of the examples.
-    """
+    """Return batches, drawn at random if possible; whether loading changes examples; numberings."""
     batches, keys = source.loader.batch_sampler, None
     if source.attribute == "batch_sampler" and type(batches) is BatchSampler:
         keys = list_keys(list(islice(batches.sampler, 10 * MOST)))

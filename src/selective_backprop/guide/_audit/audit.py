@@ -20,10 +20,8 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
     label is `(q − p) / (q + p)`, from −1 to 1. `p` is the probability of the label, and `q` is the
     probability of the likeliest other class. The *suspicion* of an example is the mean doubt over
     all looks. The k-th look has weight k, because the model knows little at first. One made-up look
-    with a doubt of −1 is added, so that an example with few looks gets a low suspicion.
-
-    The model also doubts hard examples with right labels: inspect an example before you relabel or
-    remove it.
+    with a doubt of −1 is added, so that an example with few looks gets a low suspicion. The model
+    also doubts hard examples with right labels, so inspect examples before you remove them.
 
     Args:
         evidence: what is known about each example:
@@ -125,14 +123,11 @@ def _as_losses(evidence: Tensor | np.ndarray) -> Float64[np.ndarray, "look examp
     if isinstance(evidence, Tensor):
         real = evidence if evidence.is_complex() else evidence.double()  # NumPy has no bfloat16
         evidence = real.numpy(force=True)
-    if evidence.dtype.kind not in "biuf":
+    shape, kind = evidence.shape, evidence.dtype
+    if kind.kind not in "biuf" or len(shape) not in (1, 2) or not shape[-1]:
         raise ConfigurationError(
-            f"an array of {evidence.dtype} holds no losses. Give a number for each example; for a "
-            "text, the mean loss over its tokens"
-        )
-    if evidence.ndim not in (1, 2) or not evidence.shape[-1]:
-        raise ConfigurationError(
-            f"losses of shape {evidence.shape}: expected [look, example], or [example] for one look"
+            f"an array of shape {shape} and of {kind} holds no losses: expected numbers, [look, "
+            "example], or [example] for one look. Of a text, give the mean loss over its tokens"
         )
     return np.atleast_2d(evidence).astype(np.float64)
 

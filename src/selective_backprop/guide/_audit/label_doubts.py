@@ -67,7 +67,7 @@ def look_at(outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"]) 
             "write labels.argmax(1)"
         )
     with torch.no_grad():
-        logits, labels = outputs.detach().float(), labels.long()
+        logits, labels = outputs.float(), labels.long()
         labelled = (labels >= 0) & (labels < logits.shape[1])
         labels = labels.where(labelled, 0)
         own = logits.gather(1, labels.unsqueeze(1)).squeeze(1)
@@ -90,9 +90,6 @@ class Doubts:
     Args:
         examples: number of examples in the data set, at least 1.
 
-    Raises:
-        ConfigurationError: if `examples` is not a whole number of at least 1.
-
     Example:
         >>> import torch, selective_backprop as sb
         >>> doubts = sb.guide.Doubts(3)
@@ -107,7 +104,7 @@ class Doubts:
         self._late = LateChecks()
         with torch.inference_mode(False):  # or training could not note into them later
             self._columns = {
-                name: torch.full((examples,), unknown, dtype=kind)
+                name: torch.full((self.examples,), unknown, dtype=kind)
                 for name, (kind, unknown) in COLUMNS.items()
             }
 
@@ -134,13 +131,13 @@ class Doubts:
                 raises the error for numbers out of range.
         """
         _check_tensors(indices=indices, outputs=outputs, labels=labels)
-        if indices.shape != labels.shape:
+        whole = not (indices.is_floating_point() or indices.is_complex())
+        if indices.shape != labels.shape or not whole or indices.dtype is torch.bool:
             raise ConfigurationError(
-                f"indices of shape {tuple(indices.shape)} for labels of shape "
-                f"{tuple(labels.shape)}: one index in the data set is needed for each row"
+                f"indices of {indices.dtype} and shape {tuple(indices.shape)} for labels of shape "
+                f"{tuple(labels.shape)}: for each row, one index in the data set is needed, and "
+                "indices are whole numbers"
             )
-        if indices.is_floating_point() or indices.is_complex() or indices.dtype is torch.bool:
-            raise ConfigurationError(f"indices of {indices.dtype}: whole numbers are needed")
         device = outputs.device
         # A non-blocking copy to the host could be read before it has arrived.
         rows, labels = (each.to(device, non_blocking=outputs.is_cuda) for each in (indices, labels))
@@ -152,7 +149,7 @@ class Doubts:
         with torch.inference_mode(False):
             self._columns = {name: column.to(device) for name, column in self._columns.items()}
         columns, known = self._columns, look.known & fit
-        weights = (columns["looks"][rows] + 1.0) * known
+        weights = (columns["looks"][rows] + 1).float() * known
         columns["total"].index_add_(0, rows, weights * look.doubts.where(known, 0.0))
         columns["weight"].index_add_(0, rows, weights)
         columns["looks"].index_add_(0, rows, known.int())

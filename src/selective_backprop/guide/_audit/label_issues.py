@@ -55,8 +55,8 @@ def find_label_issues(
     it, raised if the model often predicts `c` so surely for examples with the same label.
 
     **Take a model that was not trained on these labels**, such as one trained on the other half of
-    the data. A model does not find wrong labels that it has learned. You get a warning if the model
-    has probably learned them: it then agrees with more labels than its own probabilities say.
+    the data: a model does not find wrong labels that it has learned. You get a warning if it has
+    probably learned them, because it agrees with more labels than its own probabilities say.
 
     Args:
         model: the trained classifier.
@@ -64,14 +64,12 @@ def find_label_issues(
             and its sampler may leave examples out.
         loss_fn: the cross-entropy that the model was trained with. Labels that equal its
             `ignore_index` are not judged.
-        outputs: a callable `(model, batch) -> (logits, classes)` that returns logits `[row, class]`
-            and class numbers `[row]`. By default, a batch `(inputs, targets)` gives
-            `(model(inputs), targets)`.
+        outputs: `callable(model, batch)` that returns logits `[row, class]` and class numbers
+            `[row]`. By default, a batch `(inputs, targets)` gives `(model(inputs), targets)`.
         device: the device that batches are moved to; by default the model's device.
 
     Returns:
-        The ranked examples. `top()` returns the suspects. `rest()` returns the data set without
-        them, for `sb.pruned`.
+        The ranked examples; `top()` are the suspects, and `rest()` is the data set without them.
 
     Raises:
         ConfigurationError: if the task is not a classification with a cross-entropy.
@@ -79,8 +77,8 @@ def find_label_issues(
 
     Source:
         Northcutt et al. 2021, arXiv:1911.00068, equations 1 and 2. The paper checks all other
-        classes, not only the likeliest, and scales the number of suspects to the class sizes. In
-        our tests, the paper's rules gave too many suspects.
+        classes, and scales the number of suspects to the class sizes; in our tests, this gave too
+        many suspects.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -104,7 +102,8 @@ def find_label_issues(
             "find_label_issues needs the index of each example, and this loader yields a stream. "
             "Give it a data set of known length and a batch size, and leave in_order as it is"
         )
-    doubts, surplus, ignored = Doubts(source.examples), [], ignored_label(loss_fn)
+    ignored, smoothing = ignored_label(loss_fn), label_smoothing(loss_fn)
+    doubts, surplus = Doubts(source.examples), []
     kept = kept_streams(source.loader, place), eval_mode(model), KeptBuffers(model).kept()
     with torch.no_grad(), kept[0], kept[1], kept[2]:
         sampler: Any = source.loader.batch_sampler
@@ -119,9 +118,13 @@ def find_label_issues(
             if indices is batches[0]:
                 check_order(batch, indices.tolist(), source.loader)
             batch = batch if place is None else move_batch(batch, place)
-            found = _judged(indices, *(outputs or apply_to_pair)(model, batch), ignored)
-            doubts.note(*found)
-            surplus.append(_surplus(*found[1:], label_smoothing(loss_fn)).cpu())
+            judged, logits, labels = _judged(
+                indices, *(outputs or apply_to_pair)(model, batch), ignored
+            )
+            doubts.note(judged, logits, labels)
+            chances = (logits.float().softmax(1) - smoothing / logits.shape[1]) / (1.0 - smoothing)
+            own = chances.gather(1, labels.long().unsqueeze(1)).squeeze(1)
+            surplus.append((own - chances.square().sum(1)).cpu())  # above 0: likelier than expected
     _warn_if_learned(torch.cat(surplus))
     return _rank(doubts.on_host())
 
@@ -144,14 +147,6 @@ def _judged(
             f"class numbers from 0 to {classes - 1} are needed"
         )
     return indices[judged.cpu()], outputs[judged], labels
-
-
-def _surplus(
-    outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"], smoothing: float
-) -> Float[Tensor, " row"]:
-    """Return each label's probability less its expected value, with label smoothing undone."""
-    chances = (outputs.float().softmax(1) - smoothing / outputs.shape[1]) / (1.0 - smoothing)
-    return chances.gather(1, labels.long().unsqueeze(1)).squeeze(1) - chances.square().sum(1)
 
 
 def _warn_if_learned(surplus: Float[Tensor, " row"]) -> None:

@@ -13,14 +13,12 @@ import torch
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.files import replacing
 from selective_backprop._core.options import check_number, check_whole
-from selective_backprop._core.types import Bool, Float, Float64, Int, Int64
+from selective_backprop._core.types import Float, Float64, Int, Int64
 from selective_backprop._sampling.subset import Subset
 
-SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 SHOWN = 10  # suspects whose indices `print` shows
 FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # a spreadsheet computes what begins with one of these
 RARE = 0.5  # of the mean number of examples per class; a class with fewer is rare
-
 
 Table = Mapping[str, np.ndarray | Sequence[object]]
 
@@ -77,25 +75,6 @@ def _as_cell(value: object) -> str:
         except ValueError:
             return f"'{cell}"
     return cell
-
-
-@dataclass(frozen=True)
-class Cut:
-    """How many mislabelled examples are among the most suspicious ones.
-
-    Attributes:
-        share: share of the data set that is inspected, the most suspicious first, in [0, 1].
-        inspected: number of inspected examples.
-        found: number of mislabelled examples among the inspected ones.
-        precision: `found` / `inspected`; NaN if no example is inspected.
-        recall: `found` / number of all mislabelled examples; NaN if none is mislabelled.
-    """
-
-    share: float
-    inspected: int
-    found: int
-    precision: float
-    recall: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +212,10 @@ class Suspects:
         Args:
             share: share of the data set to return, in [0, 1]; None for all suspects.
         """
-        return self.indices[: self.suspicious if share is None else self._count(share)]
+        if share is None:
+            return self.indices[: self.suspicious]
+        share = check_number("share", share, "0.05 is a twentieth", most=1)
+        return self.indices[: round(share * self.examples)]
 
     def rest(self, share: float | None = None) -> Subset:
         """Return the data set without `top(share)`; train on it with `sb.pruned(suspects.rest())`.
@@ -242,29 +224,6 @@ class Suspects:
         """
         kept = torch.from_numpy(np.setdiff1d(np.arange(self.examples), found := self.top(share)))
         return Subset(kept, self.examples, source=f"without {len(found)} labels that look wrong")
-
-    def cuts(
-        self, wrong: Bool[np.ndarray, " example"], shares: Sequence[float] = SHARES
-    ) -> tuple[Cut, ...]:
-        """Count how many of the examples known to be mislabelled are among the most suspicious.
-
-        Args:
-            wrong: true for each example of the data set that is mislabelled.
-            shares: shares of the data set to inspect, each in [0, 1]; each gives a `Cut`.
-        """
-        wrong = np.asarray(wrong, dtype=bool)
-        if wrong.shape != (self.examples,):
-            raise ConfigurationError(
-                f"wrong has shape {wrong.shape}, but the data set has {self.examples} examples: "
-                "give one truth value for each, in the data set's order"
-            )
-        total, cuts = int(wrong.sum()), []
-        for share in shares:
-            inspected = min(self._count(share), len(self))
-            found = int(wrong[self.indices[:inspected]].sum())
-            precision, recall = (found / n if n else float("nan") for n in (inspected, total))
-            cuts.append(Cut(share, inspected, found, precision, recall))
-        return tuple(cuts)
 
     def write_csv(
         self,
@@ -305,7 +264,3 @@ class Suspects:
         if self.labels is not None:
             columns["likely"] = self.likely(count)
         _write_csv({**columns, **(extra or {})}, Path(path))
-
-    def _count(self, share: float) -> int:
-        share = check_number("share", share, "0.05 is a twentieth", most=1)
-        return round(share * self.examples)
