@@ -104,9 +104,9 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
             98 % of their variance. None finds exact copies only.
 
     Raises:
-        LoaderError: if a loader shuffles or leaves examples out, if examples change from one
-            reading to the next, if they hold anything but tensors and arrays of numbers, or if
-            they differ in size and are not padded. For those, pass a loader with `batch_size=1`.
+        LoaderError: if a loader shuffles or leaves examples out, or if examples change from one
+            reading to the next, hold anything but tensors and arrays of numbers, or differ in size.
+            For those that differ in size, pass a loader with `batch_size=1`.
 
     Example:
         >>> import torch
@@ -129,9 +129,8 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
 
 
 def _find(source: Source, near: float | None) -> Copies:
-    first = load_twice(source)
-    positions = list(range(sum(rows for _, rows in first)))
-    found = [_tensors(each) for each, _ in first]
+    first, rows = zip(*load_twice(source), strict=True)
+    positions, found = list(range(sum(rows))), [*map(_tensors, first)]
     if len({tuple(map(len, parts)) for parts in found}) > 1:
         raise LoaderError("examples hold different numbers of tensors. Turn lists into tensors")
     numberings = [contents.find_numbering(part, positions) for part in zip(*found, strict=True)]

@@ -71,15 +71,10 @@ def advise(
     elif not source.indexed or source.examples is None:
         barrier = "auto remembers examples by their index, and a stream has no indices."
     traits = data_traits(loader if data is None else data, seconds=seconds)
-    if barrier is None:
-        return judge(traits, loss_fn, epochs)
-    verdict = "Do not take auto: it cannot work on this training."
-    elsewhere = "docs/choose.md names strategies for other losses and loaders."
-    return Advice(None, verdict, (barrier, elsewhere, f"Data: {traits}."), (), traits)
-
-
-def judge(traits: DataTraits, loss_fn: LossFunction | None, epochs: int | None) -> Advice:
-    """Return the advice: `auto`, unless the data or the number of epochs speak against it."""
+    if barrier is not None:
+        verdict = "Do not take auto: it cannot work on this training."
+        elsewhere = "docs/choose.md names strategies for other losses and loaders."
+        return Advice(None, verdict, (barrier, elsewhere, f"Data: {traits}."), (), traits)
     smooths = label_smoothing(loss_fn) > 0
     as_made = type(loss_fn) is nn.CrossEntropyLoss and loss_fn.weight is None
     as_made = as_made and (loss_fn.reduction, loss_fn.ignore_index) == ("mean", -100)

@@ -78,11 +78,9 @@ def is_image(leaf: Tensor) -> bool:
     Images are `[row, channel, height, width]`, or `[row, height, width]` if they are square or of
     bytes. Others of this shape are sequences, `[row, time, feature]`.
     """
-    if leaf.ndim not in (3, 4) or min(leaf.shape[-2:]) < LEAST_SIDE:
-        return False
-    if leaf.ndim == 4:
-        return leaf.shape[1] <= MOST_CHANNELS
-    return leaf.dtype == torch.uint8 or leaf.shape[1] == leaf.shape[2]
+    of_channels = leaf.ndim == 4 and leaf.shape[1] <= MOST_CHANNELS
+    grey = leaf.ndim == 3 and (leaf.dtype == torch.uint8 or leaf.shape[1] == leaf.shape[2])
+    return (of_channels or grey) and min(leaf.shape[-2:]) >= LEAST_SIDE
 
 
 def as_numbers(leaves: list[Tensor]) -> Float[Tensor, "row number"]:

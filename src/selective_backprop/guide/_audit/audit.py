@@ -46,7 +46,10 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
     if isinstance(evidence, Doubts):
         return rank_doubts(evidence.on_host())
     if isinstance(evidence, Ledger):
-        losses = _in_order(evidence)
+        observed = [column.observe() for column in (evidence.recorded, evidence.scored)]
+        epochs = np.concatenate([each.epochs for each in observed])
+        losses = np.concatenate([each.scores for each in observed])
+        losses = np.take_along_axis(losses, epochs.argsort(0, kind="stable"), 0)  # the older first
         if np.isnan(losses).all():
             raise ConfigurationError(
                 "the ledger holds no losses yet. Training fills it; with several processes, it is "
@@ -144,14 +147,6 @@ def _of_losses(losses: Float[np.ndarray, "look example"], estimated: int | None 
     doubts = np.where(seen, 1.0 - 2.0 * np.exp(-losses), 0.0)
     mean = (weights * doubts).sum(0) / np.maximum(weights.sum(0), 1)
     return Suspects.ranked(mean, seen.sum(0), estimated=estimated)
-
-
-def _in_order(ledger: Ledger) -> Float[np.ndarray, "look example"]:
-    """Return the recorded loss and the score of each example in a ledger, the older first."""
-    observed = [column.observe() for column in (ledger.recorded, ledger.scored)]
-    epochs = np.concatenate([each.epochs for each in observed])
-    scores = np.concatenate([each.scores for each in observed])
-    return np.take_along_axis(scores, epochs.argsort(0, kind="stable"), 0)
 
 
 def _of_suspects(suspects: Suspects) -> dict[str, np.ndarray]:

@@ -11,7 +11,6 @@ from selective_backprop._core.options import check_instance, check_whole
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import Bool, Float, Float32, Int64, RowIndices
 
-GIVEN = {"indices": "selection.indices", "outputs": "model(inputs)", "labels": "targets"}
 # What `Doubts` holds of each example: the type, and what stands there before the first look.
 COLUMNS: dict[str, tuple[torch.dtype, float]] = {
     "total": (torch.float32, 0),
@@ -49,11 +48,9 @@ def look_at(outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"]) 
         outputs: logits; they are read without gradients.
         labels: class numbers from 0, on the same device as the outputs. Other numbers, such as
             -100, mean that the row has no label.
-
-    Raises:
-        ConfigurationError: if `outputs` and `labels` are not those of a classification.
     """
-    _check_tensors(outputs=outputs, labels=labels)
+    check_instance("outputs", outputs, Tensor, "model(inputs)")
+    check_instance("labels", labels, Tensor, "targets")
     if outputs.ndim != 2 or outputs.shape[1] < 2 or labels.shape != outputs.shape[:1]:
         raise ConfigurationError(
             f"outputs of shape {tuple(outputs.shape)} and labels of shape {tuple(labels.shape)}: "
@@ -83,9 +80,9 @@ def look_at(outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"]) 
 class Doubts:
     """Note, during training, how much a classifier doubts the label of each example.
 
-    At each batch, call `note` with the outputs that your loop computes anyway. The call needs no
-    extra forward pass and does not wait for the GPU. After training, `audit(doubts)` ranks the
-    examples. `Doubts` needs 24 bytes per example, on the device that holds the outputs.
+    At each batch, call `note` with the outputs that your loop computes anyway. It does not wait for
+    the GPU. After training, `audit(doubts)` ranks the examples. `Doubts` needs 24 bytes per
+    example, on the device that holds the outputs.
 
     Args:
         examples: number of examples in the data set, at least 1.
@@ -126,11 +123,12 @@ class Doubts:
             labels: the rows' class numbers, from 0.
 
         Raises:
-            ConfigurationError: if `outputs` and `labels` are not those of a classification, there
-                is not one index for each row, or a number is out of range. On a GPU, a later call
-                raises the error for numbers out of range.
+            ConfigurationError: if `outputs` and `labels` are not those of a classification, or the
+                indices not those of the rows. On a GPU, a later call may raise it.
         """
-        _check_tensors(indices=indices, outputs=outputs, labels=labels)
+        check_instance("indices", indices, Tensor, "selection.indices")
+        check_instance("outputs", outputs, Tensor, "model(inputs)")
+        check_instance("labels", labels, Tensor, "targets")
         whole = not (indices.is_floating_point() or indices.is_complex())
         if indices.shape != labels.shape or not whole or indices.dtype is torch.bool:
             raise ConfigurationError(
@@ -142,9 +140,9 @@ class Doubts:
         # A non-blocking copy to the host could be read before it has arrived.
         rows, labels = (each.to(device, non_blocking=outputs.is_cuda) for each in (indices, labels))
         look, rows, labels = look_at(outputs, labels), rows.long(), labels.long()
-        found, classes = (indices, labels), outputs.shape[1]
+        classes = outputs.shape[1]
         fit = (rows >= 0) & (rows < self.examples) & (labels < classes)
-        self._late.add(fit.all(), lambda: self._out_of_range(*found, classes))
+        self._late.add(fit.all(), lambda: self._out_of_range(indices, labels, classes))
         rows = rows.clamp(0, self.examples - 1)  # or a GPU would fail before the check is read
         with torch.inference_mode(False):
             self._columns = {name: column.to(device) for name, column in self._columns.items()}
@@ -170,9 +168,8 @@ class Doubts:
     def on_host(self) -> dict[str, Tensor]:
         """Wait for the device, and return what was noted as tensors `[example]` on the CPU.
 
-        `total` is the weighted sum of an example's doubts, `weight` is the sum of the weights, and
-        `looks` is the number of doubts. `label`, `prediction` and `confidence` come from the last
-        look; without a look, they are −1, −1 and NaN.
+        `total` is the weighted sum of an example's doubts, `weight` the sum of the weights, `looks`
+        their number. `label`, `prediction` and `confidence` come from the last look, if any.
         """
         self._late.wait()
         return {name: column.to("cpu", copy=True) for name, column in self._columns.items()}
@@ -182,12 +179,7 @@ class Doubts:
         return {"examples": self.examples, "columns": self.on_host()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`.
-
-        Raises:
-            ConfigurationError: if the state is damaged, or belongs to a data set of another size.
-                In this case nothing is changed.
-        """
+        """Continue from `state_dict()`; refuse a state of a data set of another size."""
         examples, columns = Saved(state).fields("examples", "columns")
         if examples.whole() != self.examples:
             raise ConfigurationError(
@@ -199,8 +191,3 @@ class Doubts:
             name: column.tensor(kind, shape=(self.examples,), nan=True).clone()
             for (name, (kind, _)), column in saved
         }
-
-
-def _check_tensors(**given: Any) -> None:
-    for name, value in given.items():
-        check_instance(name, value, Tensor, GIVEN[name])

@@ -19,7 +19,7 @@ from selective_backprop._batches.structure import move_batch
 from selective_backprop._core.errors import ConfigurationError, LoaderError, warn
 from selective_backprop._core.isolation import KeptBuffers, eval_mode, unwrapped
 from selective_backprop._core.options import find_device
-from selective_backprop._core.types import Float, Int64, OutputsOf
+from selective_backprop._core.types import Float, OutputsOf
 from selective_backprop._loader.weighted_loss import WeighingLoss
 from selective_backprop._pipeline.resume_point import kept_streams
 from selective_backprop._pipeline.row_checks import check_order
@@ -29,9 +29,9 @@ from selective_backprop.guide._audit.label_doubts import Doubts, look_at
 from selective_backprop.guide._audit.ranked_examples import Suspects
 
 SURELY = 3.0  # standard errors
-# The odds of another class are multiplied by a power of the share of the label's examples that are
-# confidently taken for that class. This is the power. 1 finds more mistakes between two particular
-# classes and fewer others, 0 the reverse. It was chosen on Fashion-MNIST and MNIST.
+# The odds of another class are multiplied by this power of the share of the label's examples that
+# are confidently taken for that class. 1 finds more mistakes between two particular classes and
+# fewer others, 0 the reverse. It was chosen on Fashion-MNIST and MNIST.
 CONFUSED = 0.5
 
 
@@ -48,11 +48,10 @@ def find_label_issues(
     Each example goes through the model once, in eval mode. This costs a third of a training epoch.
     Model, loader and random generators are left as they were.
 
-    `Suspects.suspicious` estimates how many labels are wrong. It counts the examples for which the
+    `Suspects.suspicious` estimates how many labels are wrong: the number of examples for which the
     model predicts another class, `c`, with at least the mean probability of `c` over all examples
-    that are labelled `c`. The suspects are that many of the most suspicious examples. The
-    suspicion of an example is the model's doubt about its label, from −1 to 1 as `audit` defines
-    it, raised if the model often predicts `c` so surely for examples with the same label.
+    that are labelled `c`. The suspicion of an example is the model's doubt about its label, as
+    `audit` defines it, raised if the model often predicts `c` so surely for the same label.
 
     **Take a model that was not trained on these labels**, such as one trained on the other half of
     the data: a model does not find wrong labels that it has learned. You get a warning if it has
@@ -118,9 +117,8 @@ def find_label_issues(
             if indices is batches[0]:
                 check_order(batch, indices.tolist(), source.loader)
             batch = batch if place is None else move_batch(batch, place)
-            judged, logits, labels = _judged(
-                indices, *(outputs or apply_to_pair)(model, batch), ignored
-            )
+            found = (outputs or apply_to_pair)(model, batch)
+            judged, logits, labels = _judged(indices, *found, ignored)
             doubts.note(judged, logits, labels)
             chances = (logits.float().softmax(1) - smoothing / logits.shape[1]) / (1.0 - smoothing)
             own = chances.gather(1, labels.long().unsqueeze(1)).squeeze(1)
@@ -129,9 +127,7 @@ def find_label_issues(
     return _rank(doubts.on_host())
 
 
-def _judged(
-    indices: Int64[Tensor, " row"], outputs: Any, labels: Any, ignored: int
-) -> tuple[Tensor, Tensor, Tensor]:
+def _judged(indices: Tensor, outputs: Any, labels: Any, ignored: int) -> tuple[Tensor, ...]:
     """Return the rows of a batch whose labels are judged; refuse labels that are not classes."""
     if not isinstance(outputs, Tensor) or not isinstance(labels, Tensor):
         raise ConfigurationError(

@@ -28,9 +28,9 @@ def write_table(table: Table, path: str | Path) -> None:
 
     Args:
         table: columns by name, as `example_table` returns them; you may add your own.
-        path: path of the file. A `.csv` file has floats of seven digits, and empty cells for NaN.
-            Texts that look like formulas get an apostrophe in front, as in `Suspects.write_csv`.
-            A `.parquet` file keeps the columns' types; writing it needs pandas and pyarrow.
+        path: a `.csv` file has floats of seven digits, empty cells for NaN, and apostrophes before
+            texts that look like formulas, as in `Suspects.write_csv`. A `.parquet` file keeps the
+            columns' types; writing it needs pandas and pyarrow.
 
     Raises:
         ConfigurationError: if the ending or a column's length is wrong, or a package is missing.
@@ -93,9 +93,8 @@ class Suspects:
         labels: the labels that the data set gives, right or wrong.
         predictions: the class that the model last found likeliest; −1 if unknown.
         confidences: the probability that the model gave the predicted class; NaN if unknown.
-        estimated: estimated number of wrong labels, from `find_label_issues` or, for a ledger, from
-            `SelectiveLoader.wrong_labels`; else None. If it is known, `suspicion` leaves out the
-            made-up look that `audit` adds.
+        estimated: estimated number of wrong labels, from `find_label_issues` or from a ledger; else
+            None. If it is known, `suspicion` leaves out the made-up look that `audit` adds.
     """
 
     examples: int
@@ -150,18 +149,14 @@ class Suspects:
 
     @property
     def suspicious(self) -> int:
-        """How many of the ranked examples are suspects, the most suspicious first.
-
-        This is `estimated` if known, else the number of examples with a suspicion above 0.
-        """
+        """How many examples are suspects: `estimated`, or else those with a suspicion above 0."""
         return int((self.suspicion > 0).sum()) if self.estimated is None else self.estimated
 
     def likely(self, count: int | None = None) -> list[str]:
         """Say why the model probably doubts each of the most suspicious examples.
 
-        A model that has learned a class doubts a wrong label about as strongly as it believes right
-        labels. If it has learned little of a class, it also doubts right labels of this class, but
-        less strongly. All ranked examples that are not suspects count as learned.
+        If a model has learned little of a class, it also doubts right labels of this class, though
+        less than wrong ones. All ranked examples that are not suspects count as learned.
 
         Args:
             count: how many examples to explain, the most suspicious first; None for all suspects.
@@ -218,10 +213,7 @@ class Suspects:
         return self.indices[: round(share * self.examples)]
 
     def rest(self, share: float | None = None) -> Subset:
-        """Return the data set without `top(share)`; train on it with `sb.pruned(suspects.rest())`.
-
-        Examples that the model never saw are kept.
-        """
+        """Return the data set without `top(share)`, for `sb.pruned`; unseen examples are kept."""
         kept = torch.from_numpy(np.setdiff1d(np.arange(self.examples), found := self.top(share)))
         return Subset(kept, self.examples, source=f"without {len(found)} labels that look wrong")
 
@@ -237,7 +229,7 @@ class Suspects:
 
         If labels are known, the column `likely` holds what `likely()` returns. An apostrophe is put
         in front of text that a spreadsheet would take for a formula: text that begins with =, +, −,
-        @ or a line break, unless it is a number. Unknown values are left empty.
+        @ or a line break, unless it is a number.
 
         Args:
             path: path of the file.
@@ -246,21 +238,18 @@ class Suspects:
             extra: further columns by name, each with one entry per written example.
         """
         limit = check_whole("limit", limit, least=0, optional=True)
-        count = len(self) if limit is None else min(limit, len(self))
         name = (lambda label: label) if class_names is None else class_names.__getitem__
         columns: dict[str, np.ndarray | Sequence[object]] = {
-            "rank": range(1, count + 1),
-            "index": self.indices[:count],
-            "suspicion": [f"{each:.4f}" for each in self.suspicion[:count]],
-            "looks": self.looks[:count],
+            "rank": range(1, len(self) + 1)[:limit],
+            "index": self.indices[:limit],
+            "suspicion": self.suspicion[:limit].round(4),
+            "looks": self.looks[:limit],
         }
         for title, classes in (("label", self.labels), ("prediction", self.predictions)):
             if classes is not None:
-                columns[title] = ["" if each < 0 else name(each) for each in classes[:count]]
+                columns[title] = ["" if each < 0 else name(each) for each in classes[:limit]]
         if self.confidences is not None:
-            columns["confidence"] = [
-                f"{each:.4f}" if np.isfinite(each) else "" for each in self.confidences[:count]
-            ]
+            columns["confidence"] = self.confidences[:limit].round(4)
         if self.labels is not None:
-            columns["likely"] = self.likely(count)
+            columns["likely"] = self.likely(len(self) if limit is None else limit)
         _write_csv({**columns, **(extra or {})}, Path(path))
