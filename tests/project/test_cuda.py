@@ -430,7 +430,9 @@ def pairs(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.skipif("made_up_cuda" not in sys.modules, reason="a real device draws its own numbers")
 @pytest.mark.parametrize("where", [slice(0, 24), slice(40, 96)], ids=str)
-@pytest.mark.parametrize("how", [{}, {"on_device": True}, {"outputs": pairs}], ids=str)
+@pytest.mark.parametrize(
+    "how", [{}, {"on_device": True}, {"outputs": pairs}], ids=["plain", "on device", "outputs"]
+)
 @pytest.mark.parametrize(
     "strategy",
     [
