@@ -1,10 +1,10 @@
 """Build the stages between a data loader and a training loop."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from selective_backprop import scorers
 from selective_backprop._batches.losses import TargetWatch, find_losses, find_outputs
-from selective_backprop._batches.structure import Layout
 from selective_backprop._core.errors import ConfigurationError, warn
 from selective_backprop._distributed.group import Alone, Group, Ranks, find_ranks
 from selective_backprop._distributed.messages import Exchange
@@ -68,84 +68,65 @@ class LoaderParts:
 def assemble(
     source: Source, strategy: Strategy, progress: Progress, options: LoaderOptions
 ) -> LoaderParts:
-    """Return the stages that apply a strategy to a data loader."""
-    terms, schedule = strategy.selector.terms, strategy.schedule
-    needs = strategy.needs or Needs(passes=False)
+    """Return the stages that apply a strategy to a data loader.
+
+    1. draw: `CandidateLoader` loads what `IndexSampler` draws, which may select before loading;
+    2. score: the scorer scores what arrives, unless `ScoreMemory` knows the scores already;
+    3. select: a `SelectionBuffer` draws from each window of scored candidates;
+    4. fill: chosen rows wait in the same buffer for a full training batch.
+    """
+    terms, needs = strategy.selector.terms, strategy.needs or Needs(passes=False)
     shape, window = _sizes(source, strategy, options)
     ranks = find_ranks(options.process_group, options.device)
-    skips = options.nonfinite is NonFinite.SKIP
-    measured = progress.measured is not None
-    collective_forward = has_collective_forward(strategy, options.model, skips, ranks, measured)
     context = _context(source, strategy, shape, options)
     selector = strategy.selector.start(context)
     scorer = None if strategy.scorer is None else start_scorer(strategy.scorer, context)
-    gate = None if schedule.gate is None else schedule.gate.start(context)
+    gate = None if strategy.schedule.gate is None else strategy.schedule.gate.start(context)
     memory = None
     if scorer is not None and needs.remembers and source.examples is not None:
         memory = _remember(source.examples, scorer, needs, ranks, terms)
-    capacity = max(terms.history, window) * ranks.size
-    history = terms.history_type(capacity) if terms.history else None
-    lockstep, filing = None, None
-    if isinstance(ranks, Group):
-        ranked = history is not None and needs.passes
-        filing = SharedHistory(history, window, options.device) if ranked else None
-        exchange = Exchange(ranks, window if ranked else 0)
-        lockstep = LockstepBatches(exchange, filing, overlaps=options.overlap)
+    history = terms.history_type(max(terms.history, window) * ranks.size) if terms.history else None
+    lockstep, filing = _in_step(ranks, history if needs.passes else None, window, options)
+    clock = PhasePlanner(strategy.schedule, progress, gate)
 
-    seed = options.seed, ranks.rank
-    ranks_scores = terms.history > 0
-    index_buffer = SelectionBuffer(
-        selector,
-        shape,
-        history=None,
-        ranks=ranks_scores,
-        layout=Layout(),
-        exact=terms.exact,
-        seed=(*seed, 0),
-    )
-    on_gpu = options.device is not None and options.device.type == "cuda"
     # A gate or a memory reads the scores of each batch at once, so checks cannot come later.
+    on_gpu = options.device is not None and options.device.type == "cuda"
     later = on_gpu and shape.window is not None and gate is None and memory is None
     finite = FiniteGuard(options.nonfinite, options.layout, later=later)
     # Other scorers may say by themselves which rows lack a target. A CPU is not slowed by marks.
-    parts = scorer_parts(strategy.scorer) if on_gpu else [None]
-    own = all(type(each).__module__.startswith(scorers.__name__) for each in parts)
+    scoring = scorer_parts(strategy.scorer) if on_gpu else [None]
+    own = all(type(each).__module__.startswith(scorers.__name__) for each in scoring)
     watch = TargetWatch(context.losses if own else None)
     indexed = options.with_selection or needs.indices or memory is not None
-    row_buffer = SelectionBuffer(
-        selector,
-        shape,
+    seed = options.seed, ranks.rank
+    buffer = partial(SelectionBuffer, selector, shape, exact=terms.exact)
+    keys = buffer(ranks=terms.history > 0, seed=(*seed, 0))
+    rows = buffer(
         history=history,
         filing=filing,
         layout=options.layout,
-        sift=finite.sift if finite.later else None,
-        exact=terms.exact,
+        sift=finite.sift if later else None,
         indexed=indexed,
         watch=watch,
         seed=(*seed, 1),
     )
-    clock = PhasePlanner(schedule, progress, gate)
-    draw, ahead, first = None, None, None
-    if memory is not None and terms.draw is Draw.BERNOULLI:
-        ahead = EpochDraw(selector, index_buffer, ranks=ranks_scores)
-    if source.indexed:
-        first = index_buffer if scorer is None or memory is not None else None
-        size = source.batch_size or context.batch_size
-        draw = IndexSampler(source.indices(), clock, first, options, ahead=ahead, batch_size=size)
-    passes_unseen = terms.keeps_everything and shape.unchanged and scorer is None
-    candidate_loader = CandidateLoader(
+
+    ahead, draw = _draw(source, strategy, shape, options, clock, keys, memory)
+    selects_early = draw is not None and draw.selects
+    unseen = terms.keeps_everything and shape.unchanged and scorer is None
+    candidates = CandidateLoader(
         source.copy_with(draw),
         draw,
         clock,
         scorer if scorer is not None and scorer.ahead else None,
         options,
-        counts=options.with_selection or not passes_unseen,
-        takes=strategy.scores or (first is None and not passes_unseen),
+        counts=options.with_selection or not unseen,
+        takes=strategy.scores or not (selects_early or unseen),
         indexed=indexed,
         watch=watch,
     )
     pipeline = Pipeline(
-        candidate_loader=candidate_loader,
+        candidate_loader=candidates,
         clock=clock,
         selector=selector,
         scorer=scorer,
@@ -154,7 +135,7 @@ def assemble(
         memory=memory,
         history=history,
         finite=finite,
-        buffer=row_buffer,
+        buffer=rows,
         lockstep=lockstep,
         options=options,
     )
@@ -168,30 +149,70 @@ def assemble(
         memory=memory,
         ahead=ahead,
     )
-    handshake = None
-    if isinstance(ranks, Group) and lockstep is not None:
-        built: dict[str, object] = {
-            "strategy": strategy,
-            "batch_size": shape.batch_size,
-            "window": shape.window,
-            "leftovers": options.leftovers,
-            "nonfinite": options.nonfinite,
-            "epochs": progress.epochs,
-            "overlap": options.overlap,
-            # ranks share scores by index, so an index must mean the same example on all ranks
-            "examples": None if memory is None else source.examples,
-        }
-        handshake = EpochHandshake(
-            ranks,
-            lockstep,
-            built=built,
-            buffers=(index_buffer, row_buffer),
-            history=history,
-            memory=memory,
-            length_planner=length_planner,
-            collective_forward=collective_forward,
-        )
-    return LoaderParts(shape, index_buffer, history, pipeline, length_planner, ranks, handshake)
+    parts = LoaderParts(shape, keys, history, pipeline, length_planner, ranks, None)
+    return replace(parts, handshake=_handshake(parts, strategy, progress))
+
+
+def _in_step(
+    ranks: Ranks, history: History | None, window: int, options: LoaderOptions
+) -> tuple[LockstepBatches | None, SharedHistory | None]:
+    """Return what keeps several ranks in step, and where they file the scores that they share."""
+    if not isinstance(ranks, Group):
+        return None, None
+    filing = None if history is None else SharedHistory(history, window, options.device)
+    exchange = Exchange(ranks, 0 if history is None else window)
+    return LockstepBatches(exchange, filing, overlaps=options.overlap), filing
+
+
+def _draw(
+    source: Source,
+    strategy: Strategy,
+    shape: Shape,
+    options: LoaderOptions,
+    clock: PhasePlanner,
+    keys: SelectionBuffer,
+    memory: ScoreMemory | None,
+) -> tuple[EpochDraw | None, IndexSampler | None]:
+    """Return what draws from all examples when an epoch begins, and what draws batch by batch."""
+    terms, ahead = strategy.selector.terms, None
+    if memory is not None and terms.draw is Draw.BERNOULLI:
+        ahead = EpochDraw(keys)
+    if not source.indexed:
+        return ahead, None
+    first = keys if strategy.scorer is None or memory is not None else None
+    size = source.batch_size or shape.batch_size or 1
+    sampler = IndexSampler(source.indices(), clock, first, options, ahead=ahead, batch_size=size)
+    return ahead, sampler
+
+
+def _handshake(parts: LoaderParts, strategy: Strategy, progress: Progress) -> EpochHandshake | None:
+    """Return what begins an epoch on all ranks; None for a single process."""
+    pipeline, ranks = parts.pipeline, parts.ranks
+    lockstep, memory, options = pipeline.lockstep, pipeline.memory, pipeline.options
+    if not isinstance(ranks, Group) or lockstep is None:
+        return None
+    built: dict[str, object] = {
+        "strategy": strategy,
+        "batch_size": parts.shape.batch_size,
+        "window": parts.shape.window,
+        "leftovers": options.leftovers,
+        "nonfinite": options.nonfinite,
+        "epochs": progress.epochs,
+        "overlap": options.overlap,
+        # ranks share scores by index, so an index must mean the same example on all ranks
+        "examples": None if memory is None else progress.source.examples,
+    }
+    skips, measured = options.nonfinite is NonFinite.SKIP, progress.measured is not None
+    return EpochHandshake(
+        ranks,
+        lockstep,
+        built=built,
+        buffers=(parts.index_buffer, pipeline.buffer),
+        history=parts.history,
+        memory=memory,
+        length_planner=parts.length_planner,
+        collective_forward=has_collective_forward(strategy, options.model, skips, ranks, measured),
+    )
 
 
 def refuse_if_late(options: LoaderOptions) -> None:

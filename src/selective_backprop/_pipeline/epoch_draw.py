@@ -10,7 +10,6 @@ from selective_backprop._memory.history import History
 from selective_backprop._pipeline.rows import Rows
 from selective_backprop._pipeline.score_memory import Known, rank_among
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer, mix_seeds
-from selective_backprop.selectors import RunningSelector
 
 MOST_AT_ONCE = 2**17  # examples; a draw from very many would take much extra memory
 
@@ -32,15 +31,13 @@ class EpochDraw:
     """Draws from all examples when an epoch begins, so that it is known how many are kept.
 
     Args:
-        selector: draws; no row's odds may depend on the other rows.
-        buffer: holds the seed.
-        ranks: whether the selector ranks scores against other scores.
+        buffer: holds the seed and the selector; no row's odds may depend on the other rows.
     """
 
-    def __init__(self, selector: RunningSelector, buffer: SelectionBuffer, *, ranks: bool) -> None:
-        self.selector = selector
+    def __init__(self, buffer: SelectionBuffer) -> None:
+        assert buffer.selector is not None  # it holds keys, not mere numbers of rows
+        self.selector = buffer.selector
         self._buffer = buffer
-        self._ranks = ranks
         self._latest: tuple[tuple[int, int], Known, Kept] | None = None
 
     def kept(self, epoch: int, known: Known, past: History | None = None) -> Kept:
@@ -57,7 +54,7 @@ class EpochDraw:
             if asked == (epoch, seed) and scores is known:
                 return kept
         if past is None:
-            past = rank_among(known) if self._ranks else History(1)
+            past = rank_among(known) if self._buffer.ranks else History(1)
         generator = torch.Generator().manual_seed(seed)
         mask, weights = np.zeros(len(known), dtype=bool), None
         for start in range(0, len(known), MOST_AT_ONCE):

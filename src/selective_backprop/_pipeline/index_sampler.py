@@ -94,6 +94,11 @@ class IndexSampler:
         self.unlisted = False  # whether the source yields single indices, treated as a stream
         self.streams: SamplerRngState | None = None  # random state that the order was drawn from
 
+    @property
+    def selects(self) -> bool:
+        """Whether it selects before loading."""
+        return self._buffer is not None
+
     def __len__(self) -> int:
         return len(self.sampler)  # ty: ignore[invalid-argument-type]
 

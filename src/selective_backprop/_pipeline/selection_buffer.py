@@ -75,7 +75,7 @@ class SelectionBuffer:
         self._sift, self._exact, self._indexed = sift, exact, indexed
         self._watch = watch
         self._unsifted: list[Rows] = []
-        self._selector = selector
+        self.selector = selector
         self.shape = shape
         self.ranks = ranks
         self._filing = history if filing is None else filing
@@ -192,7 +192,7 @@ class SelectionBuffer:
 
     def _draw(self, pieces: tuple[Rows, ...]) -> Rows:
         """Draw from one window of candidates."""
-        if self._selector is None:
+        if self.selector is None:
             size, window = self.shape.batch_size or 1, self.shape.window
             return Rows(None, Context(size, window).quota(sum(map(COUNT, pieces))))
         columns = [
@@ -213,7 +213,7 @@ class SelectionBuffer:
         if self._filing is not None and not self.state.filed:
             self._filing.file(scores)
             self.state = self.state._replace(filed=True)
-        return self._take(pieces, self._selector.select(scores, self._history, generator))
+        return self._take(pieces, self.selector.select(scores, self._history, generator))
 
     def _take(self, pieces: tuple[Rows, ...], choice: Choice) -> Rows:
         """Return the rows of a window that were drawn."""
@@ -240,7 +240,7 @@ class SelectionBuffer:
         """Join pieces; scores are left out."""
         if len(pieces) == 1:
             return pieces[0]
-        if self._selector is None:
+        if self.selector is None:
             return Rows(None, sum(map(COUNT, pieces)))
         weights = [piece.weights for piece in pieces if piece.weights is not None]
         if 0 < len(weights) < len(pieces):  # rows without weights weigh 1
