@@ -123,7 +123,8 @@ def _unpacked(
                     raise ValueError(f"{each!r} is no name of a record")
                 inner = archive.read(each)
                 plain = inner if each.endswith(CHECKPOINT) else lzma.decompress(inner)
-                (there / each).write_bytes(plain)
+                with replacing(there / each) as out:
+                    out.write(plain)
         for run in read_runs(there):
             if run.name != record_name(run.header.identity):
                 raise ValueError(f"{run.name} is the record of another run")

@@ -118,7 +118,7 @@ def loss_step(loss: Callable[[], Tensor], device: torch.device) -> float:
     return milliseconds(step, device)
 
 
-@case("src/selective_backprop/_step/nonzero_rows.py")
+@case("src/selective_backprop/_rollouts/nonzero_rows.py")
 def nonzero(*, width: int = 2048, rows: int = 8192, device: str = "cuda") -> Iterator[Rounds]:
     """A step on the rows that have a gradient, against one on all, of which most have none."""
     where = torch.device(device)
@@ -161,7 +161,10 @@ class Policy(nn.Module):
         return -functional.cross_entropy(logits, tokens[:, 1:], reduction="none")
 
 
-@case("src/selective_backprop/_step/nonzero_rows.py", "src/selective_backprop/_step/rollouts.py")
+@case(
+    "src/selective_backprop/_rollouts/nonzero_rows.py",
+    "src/selective_backprop/_rollouts/answers.py",
+)
 def rollouts(
     *,
     width: int = 1024,

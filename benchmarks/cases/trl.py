@@ -55,7 +55,7 @@ ARMS: dict[str, dict[str, Any] | None] = {
 RATES = dict.fromkeys(ARMS, 1e-3) | {"non-zero, 3 refills": 2e-3}
 
 
-@case("src/selective_backprop/integrations/_trl", "src/selective_backprop/_step/rollouts.py")
+@case("src/selective_backprop/integrations/_trl", "src/selective_backprop/_rollouts/answers.py")
 def grpo(
     *, seeds: int = 3, sizes: tuple[int, ...] = (32,), steps: int = 300, lr: float = 2e-3
 ) -> Iterator[Once]:
@@ -65,7 +65,7 @@ def grpo(
         yield Once(about, lambda about=about: [trained(**about, steps=steps, lr=lr)])
 
 
-@case("src/selective_backprop/integrations/_trl", "src/selective_backprop/_step/rollouts.py")
+@case("src/selective_backprop/integrations/_trl", "src/selective_backprop/_rollouts/answers.py")
 def rates(
     *, lrs: tuple[float, ...] = (1e-3, 2e-3), digits: int = 4, most: int = 300
 ) -> Iterator[Once]:
@@ -75,7 +75,7 @@ def rates(
         yield Once(about, lambda about=about: [until_solved(**about, digits=digits, most=most)])
 
 
-@case("src/selective_backprop/integrations/_trl", "src/selective_backprop/_step/rollouts.py")
+@case("src/selective_backprop/integrations/_trl", "src/selective_backprop/_rollouts/answers.py")
 def sampled(
     *, tasks: tuple[str, ...] = tuple(TASKS), seeds: int = 5, digits: int = 4, most: int = 400
 ) -> Iterator[Once]:

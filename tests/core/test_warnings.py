@@ -96,7 +96,7 @@ def _warn_if_barren():
     for batch in loader:  # here
         pass
 
-def _warn_if_over():
+def epoch_begins():
     loader = wrap(sb.infobatch(), epochs=2)
     loss_fn = loader.loss_fn
     for epoch in range(4):

@@ -105,7 +105,7 @@ def assemble(
         history=history,
         filing=filing,
         layout=options.layout,
-        sift=finite.sift if later else None,
+        sift=finite.sift if finite.later else None,
         indexed=indexed,
         watch=watch,
         seed=(*seed, 1),

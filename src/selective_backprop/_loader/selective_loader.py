@@ -1,8 +1,6 @@
 """`SelectiveLoader`: yields full batches of the examples worth training on."""
 
 import copy
-import math
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
@@ -22,7 +20,7 @@ from selective_backprop._batches.losses import (
     without_ignored,
 )
 from selective_backprop._batches.structure import Layout
-from selective_backprop._core.errors import ConfigurationError, LoaderError, warn
+from selective_backprop._core.errors import ConfigurationError, LoaderError
 from selective_backprop._core.options import (
     check_flag,
     check_number,
@@ -38,7 +36,7 @@ from selective_backprop._core.types import LossesOf, OutputsOf
 from selective_backprop._loader.assembly import assemble, refuse_if_late
 from selective_backprop._loader.checkpoint import LoaderState
 from selective_backprop._loader.epoch import Epoch
-from selective_backprop._loader.summary import summarise
+from selective_backprop._loader.messages import Messages
 from selective_backprop._loader.validation import (
     check_fit,
     check_length,
@@ -60,17 +58,6 @@ from selective_backprop._sampling.draws import Selection
 from selective_backprop.scorers._agreement import Agreement
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._collective import check_loss, check_strategy
-
-EPOCHS_TO_SEE = 3  # after these, a line is printed if hardly anything is skipped
-MOSTLY = 0.98  # share of examples kept so far; the line is printed if at least so many were
-ORDERED = (
-    "examples of one class come together, so it cannot be told how many labels look wrong; "
-    "DataLoader(…, shuffle=True) mixes them"
-)
-LACKING = "examples without a target have no score; they are kept at the rate of the others"
-UNPINNED = (
-    "the CPU waits while each batch is copied to the GPU; DataLoader(…, pin_memory=True) avoids it"
-)
 
 
 class SelectiveLoader:
@@ -221,9 +208,8 @@ class SelectiveLoader:
         self._live: weakref.ref[Epoch] | None = None
         self._even: Tensor | None = None  # weights of 1
         self._loss: WeighingLoss | None = None
-        self._quiet = check_flag("quiet", quiet) or self._parts.ranks.rank > 0
-        self._said = 0  # how many of the stages of `_say` are over
-        self._said_lacking = self._quiet
+        silent = check_flag("quiet", quiet) or self._parts.ranks.rank > 0
+        self._messages = Messages(self._parts, strategy, self._progress, self._state, silent)
 
     @property
     def dataset(self) -> Any:
@@ -573,7 +559,7 @@ class SelectiveLoader:
         state, handshake, pipeline = self._state, self._parts.handshake, self._parts.pipeline
         number, mid_epoch = state.begin()
         try:
-            self._warn_if_over(number)
+            self._messages.epoch_begins(number)
             if self._loss is not None:
                 self._loss.close()
             if handshake is None:
@@ -583,7 +569,7 @@ class SelectiveLoader:
                 handshake.open(state.start, begun=mid_epoch is not None)
             running = pipeline.run(number, mid_epoch)  # named, so that `leave` finds it running
             for rows in running:
-                self._say(number)
+                self._messages.batch_comes(number)
                 pipeline.tally.count(kept=rows.count, batches=1)
                 yield self._hand_out(rows)
                 if self._loss is not None:
@@ -594,50 +580,11 @@ class SelectiveLoader:
                 self._loss.close()
             if handshake is not None:
                 pipeline.tally.count(beyond=handshake.beyond(state.candidates_seen))
-            self._say_lacking()
-            if self.stats.batches == state.counts_at_epoch_start["batches"]:
-                self._warn_if_barren()
+            self._messages.epoch_ends()
             state.start = None
         except BaseException:  # the loop was left, or something failed
             state.leave()
             raise
-
-    def _say(self, epoch: int) -> None:
-        """Print lines at the first batch, after one epoch, and from the third epoch's end on."""
-        if self._quiet:
-            return
-        if not self._said:
-            self._said = 1
-            print(summarise(self._strategy, self._parts.shape, self._source), file=sys.stderr)
-            if self._parts.pipeline.candidate_loader.unpinned:
-                print(UNPINNED, file=sys.stderr)
-        if epoch and self._said == 1:
-            self._said = 2
-            wrong = self.wrong_labels
-            if wrong is not None and wrong.is_clear:
-                lists = "sb.guide.audit(loader.ledger).top() lists them"
-                print(f"{self._strategy.name}: {wrong}; {lists}", file=sys.stderr)
-            if self.ledger is not None and self.ledger.label_noise.ordered:
-                print(f"{self._strategy.name}: {ORDERED}", file=sys.stderr)
-        if epoch >= EPOCHS_TO_SEE and self._said in (2, 3):
-            terms, before = self._strategy.selector.terms, self._state.counts_at_epoch_start
-            kept = before["kept"] / max(1, before["candidates"])
-            little = kept >= MOSTLY and not (terms.promises or terms.keeps_everything)
-            if little == (self._said == 2):  # it is said once, and taken back once
-                why = "hardly anything to skip so far" if little else "by now it skips some"
-                said = f"kept {kept:.0%} of the examples in {epoch} epochs: {why}"
-                print(f"{self._strategy.name}: {said}", file=sys.stderr)
-            self._said = 3 if little else 4
-
-    def _say_lacking(self) -> None:
-        """Print once, at an epoch's end, that some examples have no target."""
-        if self._said_lacking:
-            return
-        memory, rows = self._parts.pipeline.memory, self._parts.pipeline.buffer.lacking
-        remembered = memory is not None and memory.lacking
-        if remembered or (rows is not None and bool(rows.any())):
-            self._said_lacking = True
-            print(f"{self._strategy.name}: {LACKING}", file=sys.stderr)
 
     def _hand_out(self, rows: Rows) -> Any:
         if self._loss is None and not self._options.with_selection:
@@ -659,37 +606,6 @@ class SelectiveLoader:
         if self._even is None or len(self._even) < count:
             self._even = torch.ones(count, device=self._options.device)
         return self._even[:count]
-
-    def _warn_if_over(self, epoch: int) -> None:
-        """Warn if training goes on after `epochs` epochs, and nothing is selected any more."""
-        epochs = self._progress.epochs
-        over = epochs is not None and epoch == math.ceil(epochs)
-        if over and not self._strategy.schedule.selects(epoch, 1.0):
-            warn(
-                f"epoch {epoch + 1} begins, but epochs={epochs:g} were given. From now on "
-                f"{self._strategy.name} trains on everything. Pass the number of epochs that you "
-                "train"
-            )
-
-    def _warn_if_barren(self) -> None:
-        after, candidates_seen = self.stats, self._state.candidates_seen
-        if not candidates_seen and not self._parts.cut:
-            raise LoaderError("the wrapped data loader yielded nothing in this epoch")
-        why = {
-            f" {after.ties:.0%} of the recent scores are ties: equal scores never rank above one "
-            "another.": after.ties,
-            f" So far, {after.nonfinite} were skipped because their losses are not finite.": (
-                after.nonfinite
-            ),
-            f" So far, {after.dropped} were dropped because they did not fill a batch: use "
-            "leftovers='carry' or a smaller batch size.": after.dropped,
-            " If this happens in every epoch, use a smaller batch size.": after.waiting,
-        }
-        warn(
-            f"epoch {after.epoch + 1} yielded no training batch: it had {candidates_seen} "
-            f"candidates, and {after.waiting} examples wait until they fill a batch."
-            f"{''.join(reason for reason, applies in why.items() if applies)}"
-        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the loader's state after the last batch that your training loop received.
@@ -716,4 +632,4 @@ class SelectiveLoader:
                 then unchanged and can still be used, even in the middle of an epoch.
         """
         self._state.load_state_dict(state, lambda: self._begin(None))
-        self._said = max(self._said, 1)  # the summary is printed only when training begins
+        self._messages.resumed()

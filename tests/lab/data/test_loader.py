@@ -6,7 +6,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selective_backprop_lab.data import loader as module
 from selective_backprop_lab.data.augment import Augmentation, Border
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.loader import (
@@ -14,7 +13,6 @@ from selective_backprop_lab.data.loader import (
     InMemoryDataset,
     make_loader,
     make_test_loader,
-    on_device,
 )
 from selective_backprop_lab.data.splits import Splits
 
@@ -186,27 +184,3 @@ def test_a_batch_with_indices_is_the_same_batch_and_says_which_examples_it_is_of
     image, label, index = indexed.dataset[-1]
     assert (label, index) == (data_of().train_labels[-1], len(seen) - 1)
     assert torch.equal(image, plain.dataset[-1][0])
-
-
-@pytest.mark.cuda
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("room", [1.0, 0.0], ids=["an epoch at once", "batch by batch"])
-def test_images_made_on_a_gpu_are_those_made_on_the_host(channels, room, monkeypatch):
-    monkeypatch.setattr(module, "_EPOCH_SHARE", room)
-    data = data_of(channels=channels)
-    here = make_loader(data, batch_size=4, seed=3, augmentation=AUGMENTATION, with_indices=True)
-    moved = on_device(data, torch.device("cuda"))
-    there = make_loader(moved, batch_size=4, seed=3, augmentation=AUGMENTATION, with_indices=True)
-    for epoch in (0, 1, 1, 0):
-        batches = [[part.cpu() for part in batch] for batch in epoch_of(there, epoch)]
-        assert same(epoch_of(here, epoch), batches)
-    images = next(iter(there))[0]
-    assert images.is_cuda
-    assert images.is_contiguous(memory_format=torch.channels_last)
-
-
-@pytest.mark.cuda
-def test_data_that_would_fill_a_gpu_stay_on_the_host(monkeypatch):
-    monkeypatch.setattr(module, "_DATA_SHARE", 1e-12)
-    data = data_of()
-    assert on_device(data, torch.device("cuda")) is data
