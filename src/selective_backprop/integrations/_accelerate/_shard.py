@@ -19,8 +19,8 @@ from torch.utils.data import (
     IterableDataset,
 )
 
-from selective_backprop._core.errors import ConfigurationError, LoaderError
-from selective_backprop.integrations._sharding import deal_out, drawing
+from selective_backprop import ConfigurationError, LoaderError
+from selective_backprop.integrations._kit import deal_out, drawing
 
 UNTESTED = {
     DistributedType.DEEPSPEED: "DeepSpeed",

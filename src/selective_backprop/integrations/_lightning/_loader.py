@@ -1,6 +1,6 @@
 """The loader that Lightning iterates, and the loss of its batches."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -9,18 +9,14 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from selective_backprop._batches.losses import (
-    LossFunction,
-    find_losses,
-    find_outputs,
-    is_no_cross_entropy,
+from selective_backprop import ConfigurationError, LoaderError, NonFinite, SelectiveLoader, Strategy
+from selective_backprop.integrations._kit import (
+    GivenLoss,
+    check_loader,
+    check_options,
+    check_strategy,
+    known_length,
 )
-from selective_backprop._core.errors import ConfigurationError, LoaderError
-from selective_backprop._core.options import check_pad, choose
-from selective_backprop._core.types import LossesOf
-from selective_backprop._loader.selective_loader import SelectiveLoader
-from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop._pipeline.source import open_source
 from selective_backprop.integrations._lightning._callback import SelectionCallback, find_callback
 from selective_backprop.integrations._lightning._passes import Passes
 from selective_backprop.integrations._lightning._seen import AsTrained, transfer_hooks
@@ -30,8 +26,6 @@ from selective_backprop.integrations._lightning._trainer import (
     knows_lengths,
     length_of_training,
 )
-from selective_backprop.strategies import Strategy
-from selective_backprop.strategies._collective import check_loss, check_strategy
 
 
 class LightningLoader:
@@ -69,11 +63,11 @@ class LightningLoader:
         self,
         loader: DataLoader[Any],
         module: LightningModule,
-        loss_fn: LossFunction | None,
+        loss_fn: Callable[..., Any] | None,
         strategy: Strategy,
         *,
         net: nn.Module | None = None,
-        losses: LossesOf | None = None,
+        losses: Callable[[nn.Module, Any], Tensor] | None = None,
         batch_size: int | None = None,
         pad: Mapping[str, float] | None = None,
         nonfinite: NonFinite | str = NonFinite.RAISE,
@@ -81,13 +75,12 @@ class LightningLoader:
         if isinstance(loader, (LightningLoader, SelectiveLoader)):
             raise LoaderError(f"the loader is a {type(loader).__name__}; wrap the one inside it")
         self._strategy = check_strategy(strategy)
-        check_loss(self._strategy, is_no_cross_entropy(loss_fn))
-        open_source(loader)  # refuse now a loader that cannot be wrapped later
-        self._nonfinite = choose("nonfinite", nonfinite, NonFinite)
+        self._given = GivenLoss(loss_fn, losses, strategy)
+        check_loader(loader)
+        self._pad, self._nonfinite = check_options(pad, nonfinite)
         _check_module(module, self._strategy, net, losses)
         self._loader, self._module, self._net = loader, module, net
-        self._loss_fn, self._losses, self._batch_size = loss_fn, losses, batch_size
-        self._pad = check_pad(pad)
+        self._batch_size = batch_size
 
     @property
     def dataset(self) -> Any:
@@ -134,19 +127,16 @@ class LightningLoader:
 
     def _begin(self, trainer: Trainer) -> Passes:
         seen = partial(AsTrained, precision=trainer.precision_plugin, hooks=transfer_hooks(trainer))
-        losses, outputs = None, find_outputs(self._losses, None)
-        if self._loss_fn is not None or self._losses is not None:
-            excess = self._strategy.selector.terms.confidence
-            losses = seen(find_losses(self._loss_fn, self._losses, None, excess=excess))
+        losses, outputs = self._given.losses, self._given.outputs
         own = as_lightning_would(self._loader, trainer, self._strategy)
-        epochs, progress = length_of_training(trainer, self._strategy, open_source(own).batches)
+        epochs, progress = length_of_training(trainer, self._strategy, known_length(own))
         device = trainer.strategy.root_device
         loader = SelectiveLoader(
             own,
             self._module if self._net is None else self._net,
             None,  # `Passes` records the losses
             self._strategy,
-            losses=losses,
+            losses=None if losses is None else seen(losses),
             outputs=None if outputs is None else seen(outputs),
             batch_size=self._batch_size,
             epochs=epochs,
@@ -156,11 +146,11 @@ class LightningLoader:
             nonfinite=self._nonfinite,
             with_selection=True,
         )
-        sized = _knows_length(loader) and knows_lengths(
+        sized = known_length(loader) is not None and knows_lengths(
             self._strategy, self._nonfinite, by_steps=progress is not None
         )
         check_intervals(trainer, self._strategy, sized=sized)
-        return Passes(loader, device, self._loss_fn, sized=sized)
+        return Passes(loader, device, self._given, sized=sized)
 
 
 def selected_loss(
@@ -194,14 +184,6 @@ def selected_loss(
     if not found or found[0].running is None or not module.trainer.training:
         return losses.mean()
     return found[0].running.loss(losses, targets, outputs)
-
-
-def _knows_length(loader: SelectiveLoader) -> bool:
-    try:
-        len(loader)
-    except TypeError:
-        return False
-    return True
 
 
 def _check_module(module: Any, strategy: Strategy, net: Any, losses: Any) -> None:

@@ -11,7 +11,7 @@ from lightning.pytorch.plugins import Precision
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import nn
 
-from selective_backprop._batches.structure import map_tensors
+from selective_backprop.integrations._kit import map_tensors
 
 
 @dataclass(frozen=True)

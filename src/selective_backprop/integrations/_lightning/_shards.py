@@ -16,9 +16,8 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
-from selective_backprop._core.errors import ConfigurationError
-from selective_backprop.integrations._sharding import deal_out
-from selective_backprop.strategies import Strategy
+from selective_backprop import ConfigurationError, Strategy
+from selective_backprop.integrations._kit import deal_out
 
 
 def as_lightning_would(

@@ -7,10 +7,8 @@ from collections.abc import Callable
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 
-from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop._sampling.draws import Draw
-from selective_backprop.strategies import Strategy
+from selective_backprop import ConfigurationError, NonFinite, Strategy
+from selective_backprop.selectors import Draw
 
 
 def check_trainer(trainer: Trainer, module: LightningModule) -> None:

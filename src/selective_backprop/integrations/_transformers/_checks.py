@@ -6,13 +6,10 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.isolation import kept_random_streams
-from selective_backprop._core.options import Padding
+from selective_backprop import ConfigurationError, Strategy
 from selective_backprop.integrations._accelerate._shard import check_accelerator
+from selective_backprop.integrations._kit import Padding, check_loss, kept_random_streams
 from selective_backprop.integrations._transformers._model_losses import loss_of_numbers
-from selective_backprop.strategies import Strategy
-from selective_backprop.strategies._collective import check_loss
 
 # The losses that this adapter can weigh by row.
 KNOWN = {

@@ -14,13 +14,16 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback, optimization
 from transformers.trainer_utils import get_last_checkpoint
 
-from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._loader.candidate_scheduler import CandidateScheduler
-from selective_backprop._loader.selective_loader import SelectiveLoader
-from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop._sampling.draws import Selection
+from selective_backprop import (
+    CandidateScheduler,
+    ConfigurationError,
+    NonFinite,
+    Selection,
+    SelectiveLoader,
+    Strategy,
+)
 from selective_backprop.integrations._accelerate._shard import own_shard
-from selective_backprop.integrations._saved import load_state, rank_file, save_state
+from selective_backprop.integrations._kit import StateFile
 from selective_backprop.integrations._transformers._checks import collate_two, find_padding
 from selective_backprop.integrations._transformers._documents import PADDING, find_packing
 from selective_backprop.integrations._transformers._model_losses import (
@@ -38,7 +41,6 @@ from selective_backprop.integrations._transformers._updates import (
     candidates_per_epoch,
     take_keys,
 )
-from selective_backprop.strategies import Strategy
 
 # Schedules that follow the evaluations. Early versions of Transformers have no GreedyLR.
 BY_METRIC = (ReduceLROnPlateau, getattr(optimization, "GreedyLR", ReduceLROnPlateau))
@@ -63,7 +65,7 @@ class TrainerSelection:
         self._parameters = model_parameters(trainer.model)
         self._current: tuple[Selection, dict[str, Any]] | None = None  # in this training step
         self._weighed = False  # whether a batch has been weighed
-        self._resumes: Path | None = None
+        self._resumes: StateFile | None = None
         self.by_steps = False
         self.complete = False  # whether the last epoch ran to its end
         terms, needs = strategy.selector.terms, strategy.needs
@@ -89,9 +91,9 @@ class TrainerSelection:
         args = self._trainer.args
         if isinstance(checkpoint, bool):
             checkpoint = get_last_checkpoint(args.output_dir) if checkpoint else None
-        self._resumes = None if checkpoint is None else self._path(Path(checkpoint))
+        self._resumes = None if checkpoint is None else self._file(Path(checkpoint))
         if self._resumes is not None:
-            load_state(self._resumes)  # refuse a bad checkpoint before anything else is loaded
+            self._resumes.load()  # refuse a bad checkpoint before anything else is loaded
         before = args.max_steps, args.ignore_data_skip
         self.by_steps, self.complete = args.max_steps > 0, False
         self._updates = None  # the first loader that is made from now on is the one trained with
@@ -169,7 +171,7 @@ class TrainerSelection:
         if trainer.is_in_train and not self.by_steps:
             args.max_steps = updates.count(args.num_train_epochs)
         if self._resumes is not None:
-            updates.load_state_dict(load_state(self._resumes))
+            updates.load_state_dict(self._resumes.load())
         self._updates = updates
         return updates
 
@@ -266,7 +268,7 @@ class TrainerSelection:
         # A hyperparameter search saves elsewhere, and never continues from its checkpoints.
         if self._updates is None or self._trainer.args.save_only_model or not checkpoint.is_dir():
             return
-        save_state(self._updates.state_dict(), self._path(checkpoint))
+        self._file(checkpoint).save(self._updates.state_dict())
 
     def note_position(self) -> None:
         """Tell the Trainer how many passes over the data set are done."""
@@ -316,9 +318,9 @@ class TrainerSelection:
         """Return the fraction of training that is done, if its length is given in steps."""
         return min(1.0, self._trainer.state.global_step / self._trainer.args.max_steps)
 
-    def _path(self, checkpoint: Path) -> Path:
+    def _file(self, checkpoint: Path) -> StateFile:
         args = self._trainer.args
-        return rank_file(checkpoint, "selection", args.process_index, args.world_size)
+        return StateFile.of_rank(checkpoint, "selection", args.process_index, args.world_size)
 
     @property
     def _tokenizer(self) -> Any:

@@ -4,10 +4,8 @@ from typing import Any
 
 from datasets import Dataset
 
-from selective_backprop._core.errors import ConfigurationError, warn
-from selective_backprop._core.options import check_instance, check_whole
-from selective_backprop._step.resting_prompts import RestingPrompts
-from selective_backprop._step.rollouts import check_band
+from selective_backprop import ConfigurationError, RestingPrompts
+from selective_backprop.integrations._kit import check_band, check_whole, warn
 
 # What each loss is divided by. Rows that move to another micro-batch are scaled accordingly.
 BY_ROWS = frozenset({"grpo", "dr_grpo", "sapo", "luspo", "rloo"})
@@ -92,7 +90,8 @@ def check_options(
     keep = check_whole("keep", keep, least=2, most=answers, optional=True)
     band = None if pass_rate is None else check_band(pass_rate)
     refills = int(check_whole("refills", refills, least=0))
-    check_instance("rest", rest, RestingPrompts, "RestingPrompts(len(prompts))", optional=True)
+    if not isinstance(rest, RestingPrompts | None):
+        raise ConfigurationError(f"rest={rest!r:.60}: pass RestingPrompts(len(train_dataset))")
     if keep is not None and find_loss(trainer) in BY_TOKENS:
         raise ConfigurationError(
             f"loss_type={find_loss(trainer)!r} divides by the tokens of a micro-batch, but "
