@@ -26,6 +26,7 @@ from selective_backprop_lab.training.run_config import RunConfig
 
 EXAMPLES, BATCH, EPOCHS, STEADY = 256, 16, 4, 4
 RATE = 1 / 3
+WINDOW = 3 * BATCH
 
 
 class Counts(NamedTuple):
@@ -57,12 +58,12 @@ def steady(steps: Iterator[Any]) -> Counts:
     return Counts(len(seen.waits) / STEADY, seen.kernels.total() / STEADY)
 
 
-def examples() -> DataLoader[Any]:
+def examples(size: int = BATCH) -> DataLoader[Any]:
     """Return a loader of examples in pinned memory."""
     inputs = torch.randn(EXAMPLES, 6, generator=torch.Generator().manual_seed(1))
     data = TensorDataset(inputs, inputs[:, :3].argmax(1))
     order = torch.Generator().manual_seed(2)
-    return DataLoader(data, BATCH, shuffle=True, drop_last=True, pin_memory=True, generator=order)
+    return DataLoader(data, size, shuffle=True, drop_last=True, pin_memory=True, generator=order)
 
 
 def steps_of(model: nn.Module, batches: Iterable[Any], loss_fn: Any) -> Iterator[None]:
@@ -75,6 +76,16 @@ def steps_of(model: nn.Module, batches: Iterable[Any], loss_fn: Any) -> Iterator
         yield
 
 
+def remembering() -> sb.Strategy:
+    """Return a strategy whose history is full by the last epoch."""
+    return sb.selective_backprop(RATE, history=EXAMPLES)
+
+
+def every_other_epoch() -> sb.Strategy:
+    """Return a strategy that scores in the last epoch."""
+    return sb.stale_sb(RATE, epochs=2, history=EXAMPLES)
+
+
 def plain() -> Counts:
     """Count what the bare loop takes."""
     torch.manual_seed(0)
@@ -82,16 +93,17 @@ def plain() -> Counts:
     return steady(steps_of(Net().cuda(), pairs, nn.CrossEntropyLoss()))
 
 
-def through_loader(make: Callable[[], sb.Strategy], **options: Any) -> Counts:
-    """Count what a strategy takes in its last epoch."""
+def through_loader(make: Callable[[], sb.Strategy], *, rows: int = BATCH, **options: Any) -> Counts:
+    """Count what a strategy takes in its last epoch, if it scores so many rows at once."""
     torch.manual_seed(0)
     model = Net().cuda()
     seeded = torch.Generator().manual_seed(3)
     door = sb.SelectiveLoader(
-        examples(),
+        examples(rows),
         model,
         nn.CrossEntropyLoss(),
         make(),
+        batch_size=BATCH,
         epochs=EPOCHS,
         generator=seeded,
         quiet=True,
@@ -149,14 +161,13 @@ ARMS: dict[str, Callable[[], Counts]] = {
     "infobatch": lambda: through_loader(sb.infobatch),
     "easy_skip": lambda: through_loader(sb.easy_skip),
     "recorded_sb": lambda: through_loader(lambda: sb.recorded_sb(RATE)),
-    "selective_backprop": lambda: through_loader(
-        lambda: sb.selective_backprop(RATE, history=EXAMPLES)  # full by the last epoch
-    ),
+    "selective_backprop": lambda: through_loader(remembering),
+    "selective_backprop, window at once": lambda: through_loader(remembering, rows=WINDOW),
+    "stale_sb, scored": lambda: through_loader(every_other_epoch),
+    "stale_sb, scored, window at once": lambda: through_loader(every_other_epoch, rows=WINDOW),
     "kath18": lambda: through_loader(sb.kath18),
     "drop_zero": lambda: through_loader(sb.drop_zero),
-    'selective_backprop, nonfinite="skip"': lambda: through_loader(
-        lambda: sb.selective_backprop(RATE, history=EXAMPLES), nonfinite="skip"
-    ),
+    'selective_backprop, nonfinite="skip"': lambda: through_loader(remembering, nonfinite="skip"),
     "SelectiveStep, random_backprop": lambda: step(sb.random_backprop(RATE)),
     **{f"lab, {arm}": lambda arm=arm: in_lab(arm) for arm in LAB},
 }

@@ -12,7 +12,14 @@ import selective_backprop as sb
 from reproductions.auto.protocol import STAGES
 from reproductions.auto.study import run_study
 from reproductions.jiang2019.scales import SCALES, ScaleName
-from reproductions.papers import FIGURES, PaperOrder, find_figures, list_figures, reproduce
+from reproductions.papers import (
+    FIGURES,
+    PaperOrder,
+    find_figures,
+    limited,
+    list_figures,
+    reproduce,
+)
 from reproductions.training import Order, default_jobs
 from selective_backprop_lab.cli import options
 from selective_backprop_lab.cli.command_line import Commands, find_device
@@ -52,7 +59,8 @@ ScaleOption = Annotated[
         "cores for all figures. cifar10: a few figures on all of CIFAR-10, also about two hours. "
         "saturated: a few figures on all of MNIST and Fashion-MNIST. nets: a few figures with "
         "MobileNetV2 and ResNet-20, minutes on a GPU. gpu: a few with ResNet-18 in bf16, half an "
-        "hour on a GPU. gpu-wide: the same with Wide-ResNet, hours. "
+        "hour on a GPU. gpu-wide: the same with Wide-ResNet, hours. gpu-50, gpu-200: ResNet-18 on "
+        "CIFAR-10 for 50 or 200 epochs, minutes a seed on a GPU. "
         "full: the papers' own nets, data and lengths, days on a GPU.",
     ),
 ]
@@ -86,15 +94,30 @@ Hours = Annotated[
 Only = Annotated[
     str | None,
     option(
-        "WORKLOAD,...",
-        "Train only on these data of the study, such as mnist-skewed,digits.",
+        "DATA,...",
+        "Train only on these data, such as cifar10, or for the study mnist-skewed,digits. Figures "
+        "and tables show only these; the study's page shows all records.",
     ),
 ]
 Arms = Annotated[
     str | None,
     option(
         "STRATEGY,...",
-        "Train only with these strategies of the study. The page shows all records.",
+        "Train only with these strategies, such as traditional,sb,random, or for the study "
+        "traditional,auto. Figures and tables show only these; the study's page shows all records.",
+    ),
+]
+Epochs = Annotated[
+    int | None,
+    option("N", "Train for figures and tables so many epochs instead of the scale's.", min=2),
+]
+Pack = Annotated[
+    Path | None,
+    option(
+        "FOLDER",
+        "Carry runs between machines: take back the runs of figures and tables that the pieces in "
+        "this folder hold, and after training, also if it is interrupted, write all into at most "
+        "eight pieces of 15 MiB, checkpoints of unfinished runs included.",
     ),
 ]
 
@@ -107,6 +130,7 @@ def main(
     hours: Hours = None,
     only: Only = None,
     arms: Arms = None,
+    epochs: Epochs = None,
     root: options.Root = None,
     threads: options.Threads = 1,
     jobs: options.Jobs = None,
@@ -114,6 +138,7 @@ def main(
     from_records: options.FromRecords = False,
     out: Out = None,
     checkpoint_every: options.CheckpointEvery = None,
+    pack: Pack = None,
 ) -> None:
     """Redo figures and tables of the source papers, and the study behind auto.
 
@@ -141,17 +166,23 @@ def main(
     stages = [STUDY[name] for name in dict.fromkeys(names) if name in STUDY]
     named = [name for name in names if name not in STUDY]
     lists = "list" in named
+    for name, unfit in {"list": lists, "--epochs": epochs, "--pack": pack}.items():
+        if unfit and stages:
+            raise sb.ConfigurationError(
+                f"{name} is of figures and tables, not of {', '.join(STUDY)}"
+            )
     if lists:
-        if stages:
-            raise sb.ConfigurationError(f"list is of figures and tables, not of {', '.join(STUDY)}")
         named = [name for name in named if name != "list"] or ["all"]
     if named:
         papers = out or (Path("records/papers", scale) if from_records else Path("runs/papers"))
-        order = PaperOrder(
-            scale=SCALES[scale].ending_after(hours), seeds=seeds or 3, out=papers, **given
-        )
-        figures = find_figures(named, order.scale)
-        (list_figures if lists else reproduce)(console, figures, order)
+        whole = SCALES[scale].lasting(epochs).ending_after(hours)
+        figures = find_figures(named, whole)
+        part, kept = limited(whole, figures, _names(arms), _names(only))
+        for figure in (each for each in figures if each not in kept):
+            console.print(f"{figure.name}: left out, it needs nothing of {part.part}")
+        here: dict[str, Any] = given | {"jobs": jobs or whole.jobs or given["jobs"]}
+        order = PaperOrder(scale=part, seeds=seeds or 3, out=papers, pack=pack, **here)
+        (list_figures if lists else reproduce)(console, kept, order)
     for stage in stages:
         folder = (out or Path("records" if from_records else "runs", "study")) / stage
         order = Order(seeds=seeds or 5, out=folder, **given)

@@ -15,14 +15,14 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.typing import LegendLocType
 
 from reproductions.evidence import Evidence, Panel
-from reproductions.measures import share_gpu
+from reproductions.measures import untimed
 from selective_backprop_lab.analysis.curves import Curve
 from selective_backprop_lab.analysis.estimates import Estimate
 from selective_backprop_lab.analysis.facts import listed, origins, seeds_of
 from selective_backprop_lab.analysis.tables import percent
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.records.files import replacing
-from selective_backprop_lab.records.frame import machine_of
+from selective_backprop_lab.records.provenance import machine_of
 from selective_backprop_lab.report.panels import FAINT, SETTINGS, draw_curve, label_ends
 from selective_backprop_lab.report.styles import Style
 
@@ -184,8 +184,8 @@ def caption(evidence: Evidence, *, lines: Sequence[int] = (), timed: bool = Fals
         if min(lines) <= FEW < max(lines):
             spread = f"{bands}, and for panels without bands {table}"
         parts.append(f"Lines are means over seeds; {spread}.")
-    if timed and share_gpu(evidence.runs):
-        parts.append("Runs shared a GPU, so their seconds cannot be compared.")
+    if timed and untimed(evidence.runs):
+        parts.append("Runs shared a GPU or changed machines: their seconds cannot be compared.")
     elif timed:
         parts.append("Runs were interleaved; wall seconds depend on what else the machine did.")
     return " ".join([*parts, *_origins(evidence), *evidence.missing])

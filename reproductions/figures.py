@@ -1,7 +1,7 @@
 """A figure or table of a source: what it needs, how it is drawn and listed, what it claims."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from reproductions.settings import Scale
 from reproductions.timing import StepTiming
 from selective_backprop_lab.analysis.facts import listed
 from selective_backprop_lab.analysis.tables import Table
+from selective_backprop_lab.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Figure:
     draw: Callable[[Evidence], Drawing | None] = lambda evidence: None
     tables: Callable[[Evidence], Sequence[Table]] = lambda evidence: ()
     timings: Callable[[Scale], Sequence[StepTiming]] = lambda scale: ()
+    whole: bool = False  # whether it is nothing without one of its panels
 
     @property
     def title(self) -> str:
@@ -85,4 +87,32 @@ def figures_of(
     claims = read_claims(said, {**MEASURES, **measures})
     for name, first in (more or {}).items():
         claims[name] = [*first, *claims[name]]
-    return tuple(Figure(name, each, claims[name], **made[name]) for name, each in said.items())
+    return tuple(
+        Figure(name, each, claims[name], **{**made[name], **_asked_for(**made[name])})
+        for name, each in said.items()
+    )
+
+
+def _asked_for(
+    panels: Callable[[Scale], Sequence[Panel]],
+    timings: Callable[[Scale], Sequence[StepTiming]] = lambda scale: (),
+    whole: bool = False,
+    **_: object,
+) -> dict[str, Any]:
+    """Return panels and timings with only the data and strategies that a scale is limited to."""
+
+    def asked(scale: Scale, recipe: Recipe) -> bool:
+        return not scale.only or recipe.data in scale.only
+
+    def part(scale: Scale) -> Sequence[Panel]:
+        every = [
+            replace(each, arms=tuple(arm for arm in each.arms if scale.has(arm)))
+            for each in panels(scale)
+        ]
+        found = [each for each in every if each.arms and asked(scale, each.setting.recipe)]
+        return [] if whole and len(found) < len(every) else found
+
+    def timed(scale: Scale) -> Sequence[StepTiming]:
+        return [] if scale.arms else [e for e in timings(scale) if asked(scale, e.recipe)]
+
+    return {"panels": part, "timings": timed}

@@ -57,14 +57,19 @@ def together(runs: pd.DataFrame) -> bool:
 
     They are of one machine and code, begun within a day, and none had to share a GPU with another.
     """
-    if runs.machine.nunique() > 1 or runs.code.nunique() > 1 or share_gpu(runs):
+    if runs.machine.nunique() > 1 or runs.code.nunique() > 1 or untimed(runs):
         return False
     begun = pd.to_datetime(runs.started.drop_duplicates())
     return not len(begun) or begun.max() - begun.min() < pd.Timedelta(days=1)
 
 
-def share_gpu(runs: pd.DataFrame) -> bool:
-    """Return whether some runs were on a GPU at once, where each waits for the others."""
+def untimed(runs: pd.DataFrame) -> bool:
+    """Return whether seconds of some runs say nothing.
+
+    These changed machines, or were on a GPU at once, where each waits for the others.
+    """
+    if runs.seconds.isna().any():
+        return True
     on_gpu = runs[runs.device != "cpu"]
     spans = on_gpu.reset_index(drop=True).groupby(["started", "folder", "run"]).seconds.max()
     spans = spans.reset_index()
@@ -99,6 +104,7 @@ def phase_seconds(evaluations: pd.DataFrame) -> pd.DataFrame:
     """
     spent = pd.DataFrame([*evaluations.phases], index=evaluations.index, dtype=float).fillna(0.0)
     spent["overhead"] = evaluations.overhead.fillna(0.0)
+    spent = spent.where(evaluations.seconds.notna(), axis=0)
     if clock(evaluations) == "seconds":
         return spent
     share = evaluations.cpu_seconds / evaluations.seconds

@@ -13,6 +13,7 @@ from rich.console import Console
 
 import selective_backprop as sb
 from reproductions import training
+from reproductions.carrying import carried, take_back
 from reproductions.claims import Compared, Judged, compared, judge
 from reproductions.diet_sb.figures import FIGURES as DIET_SB
 from reproductions.drawing import caption, save
@@ -27,6 +28,7 @@ from selective_backprop_lab.analysis.facts import seeds_of
 from selective_backprop_lab.analysis.queries import counted
 from selective_backprop_lab.analysis.tables import Column, Table, escaped
 from selective_backprop_lab.analysis.verdict import CLAIMS, Verdict, tally
+from selective_backprop_lab.names import find_name
 from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.frame import frame_of
 from selective_backprop_lab.records.schema import read_run, read_runs
@@ -64,6 +66,7 @@ class PaperOrder(training.Order):
     """What the command is to do, and at which scale."""
 
     scale: Scale
+    pack: Path | None = None  # folder of the pieces that carry records to and from other machines
 
     @property
     def folder(self) -> Path:
@@ -167,6 +170,31 @@ def find_figures(names: Sequence[str], scale: Scale) -> list[Figure]:
     return list(there.values()) if "all" in names else [there[n] for n in dict.fromkeys(names)]
 
 
+def limited(
+    scale: Scale, figures: Sequence[Figure], arms: Sequence[str], only: Sequence[str]
+) -> tuple[Scale, list[Figure]]:
+    """Return a scale with some strategies and data only, and the figures that need any of them.
+
+    Raises:
+        ConfigurationError: if no figure has one of the names, or none needs what is left.
+    """
+    panels = [panel for figure in figures for panel in figure.panels(scale)]
+    strategies = dict.fromkeys(arm.strategy for panel in panels for arm in panel.arms)
+    recipes = [panel.setting.recipe for panel in panels]
+    recipes += [timing.recipe for figure in figures for timing in figure.timings(scale)]
+    data = dict.fromkeys(recipe.data for recipe in recipes)
+    part = replace(
+        scale,
+        arms=tuple(find_name("strategy", arm, strategies, more=" here") for arm in arms),
+        only=tuple(find_name("data set", name, data, more=" here") for name in only),
+    )
+    if not (kept := [figure for figure in figures if figure.needs(part)]):
+        raise sb.ConfigurationError(
+            f"nothing of {', '.join(each.name for each in figures)} is left with only {part.part}"
+        )
+    return part, kept
+
+
 def list_figures(console: Console, figures: Sequence[Figure], order: PaperOrder) -> None:
     """Print what each figure needs, what of it is on record, and how long the rest takes."""
     every, folder = order.jobs_of(figures), order.folder
@@ -202,13 +230,16 @@ def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) ->
         RecordError: if a record cannot be read or written, or nothing is there to draw.
     """
     every, absent = order.jobs_of(figures), {}
+    if order.pack is not None and not order.trains:
+        take_back(order.pack, order.folder, console)
     if order.trains:
         absent = training.absent_data(every, order.root)
         for figure in figures:
             names = set(map(training.data_of, order.jobs_of([figure])))
             if names <= absent.keys():
                 raise sb.DataError(f"{figure.name}: {absent[min(names)]}")
-        training.train_missing(console, every, order, order.folder, absent)
+        with carried(order.pack, order.folder, console):
+            training.train_missing(console, every, order, order.folder, absent)
     elif not any(training.is_done(job, order.folder) for job in every):
         raise sb.RecordError(
             f"no run of these is on record in {order.folder}, and --from-records trains none"
@@ -217,8 +248,9 @@ def reproduce(console: Console, figures: Sequence[Figure], order: PaperOrder) ->
     for figure in figures:
         evidence = gather(figure, order, absent)
         name = f"{figure.name}, {figure.title.lower()}"
-        if not evidence.panels and not evidence.timings:
-            console.print(f"{name}: nothing is on record")
+        lacks = len(figure.panels(order.scale)) - len(evidence.panels)
+        if (figure.whole and lacks) or not (evidence.panels or evidence.timings):
+            console.print(f"{name}: {'not all' if evidence.panels else 'nothing'} is on record")
             continue
         tables, judged = figure.tables(evidence), order.judge(figure, evidence)
         drawing = figure.draw(evidence)
@@ -291,6 +323,8 @@ def gather(figure: Figure, order: PaperOrder, absent: Mapping[str, str]) -> Evid
         for name, why in absent.items()
         if name in names
     ]
+    if order.scale.part:
+        missing.append(f"Asked for was only {order.scale.part}.")
     if len(there) < len(jobs):
         missing.append(f"Left out: {len(jobs) - len(there)} of {len(jobs)} runs, not on record.")
         missing += [f"{panel.title}: {arms}." for panel in planned if (arms := lacking(panel))]

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from selective_backprop_lab.data.datasets import LabData
-from selective_backprop_lab.data.loader import InMemoryDataset, make_loader, make_test_loader
+from selective_backprop_lab.data.loader import make_loader, make_test_loader
 from selective_backprop_lab.shapes import Float, Int64, Shaped
 from selective_backprop_lab.training.probes import Probe, ProbeContext, RunningProbe
 
@@ -78,12 +77,6 @@ def _training(scene: ProbeContext, count: int, batch_size: int = 500) -> DataLoa
     images, labels = scene.data.train_inputs[:count], scene.data.train_labels[:count]
     part = replace(scene.data, train_inputs=images, train_labels=labels, train_clean_labels=None)
     return make_loader(part, batch_size=batch_size, seed=0, shuffle=False)
-
-
-def _test(data: LabData, count: int | None = None) -> DataLoader[Any]:
-    """Return a loader of the first so many test examples."""
-    images, labels = data.test_inputs[:count], data.test_labels[:count]
-    return make_test_loader(replace(data, test_inputs=images, test_labels=labels), batch_size=500)
 
 
 @final
@@ -188,28 +181,6 @@ class _RunningSelections(_Running):
 
 @final
 @dataclass(frozen=True)
-class LossBands(Probe):
-    """Target confidence and accuracy of test examples, in bands of equally many by loss."""
-
-    examples: int = 4000  # of the test set, the first so many
-    bands: int = 5  # from the lowest losses to the highest
-
-    def start(self, scene: ProbeContext) -> RunningProbe:
-        """Begin to look at a run."""
-        loader = _test(scene.data, self.examples)
-
-        def see(progress: float) -> Seen:
-            said = _passed(scene, loader)
-            losses = said.losses
-            bands = losses.argsort(stable=True).tensor_split(self.bands)
-            confidence = [_percent((-losses[band]).exp()) for band in bands]
-            return {"confidence": confidence, "accuracy": said.by_part(bands)}
-
-        return _Running(see)
-
-
-@final
-@dataclass(frozen=True)
 class TargetConfidences(Probe):
     """Target confidence and accuracy of the whole test set by percentile, at one moment.
 
@@ -222,7 +193,7 @@ class TargetConfidences(Probe):
 
     def start(self, scene: ProbeContext) -> RunningProbe:
         """Begin to look at a run."""
-        loader, memory = _test(scene.data), {"done": False}
+        loader, memory = make_test_loader(scene.data, batch_size=500), {"done": False}
 
         def see(progress: float) -> Seen:
             if memory["done"] or progress < self.moment:
@@ -283,51 +254,6 @@ class BatchGradients(Probe):
                     for kind, values in zip(("high-loss", "random"), kinds, strict=True)
                 }
                 for measure, kinds in zip(("cosine", "sign"), means, strict=True)
-            }
-
-        return _Running(see, draws=draws)
-
-
-@final
-@dataclass(frozen=True)
-class GradientAgreement(Probe):
-    """How nearly the gradient of a batch points where that of all examples does.
-
-    Batches are drawn twice: with the odds that Selective-Backprop gives each example's loss, and
-    evenly. Gradients are those of the net in eval mode, without augmentation.
-    """
-
-    examples: int = 2000  # of the training set, the first so many, which stand for all
-    batch_size: int = 128  # at most `examples`
-    batches: int = 8  # of each kind, at each look
-    beta: float = 2.0  # selectivity, at least 0; 2 selects a third
-
-    def start(self, scene: ProbeContext) -> RunningProbe:
-        """Begin to look at a run."""
-        loader, draws = _training(scene, self.examples), torch.Generator().manual_seed(0)
-        images = loader.dataset
-        assert isinstance(images, InMemoryDataset)
-
-        def agreement(odds: Tensor, whole: Tensor) -> tuple[float, float]:
-            """Return the mean cosine with the gradient of all, and the share of equal signs."""
-            rows, found = min(self.batch_size, int((odds > 0).sum())), []
-            for _ in range(self.batches):
-                drawn = odds.multinomial(rows, generator=draws)
-                _, part = _gradient(scene, *images.__getitems__(drawn.tolist()))
-                found.append(torch.stack([cosine(part, whole), equal_signs(part, whole)]))
-            cosines, signs = torch.stack(found).T
-            return round(float(cosines.mean()), 5), _percent(signs)
-
-        def see(progress: float) -> Seen:
-            parts = [_gradient(scene, inputs, targets) for inputs, targets in loader]
-            losses = torch.cat([losses for losses, _ in parts])
-            whole = torch.stack([gradient for _, gradient in parts]).sum(0)
-            odds = (ranks(losses) / len(losses)) ** self.beta
-            kinds = {"high-loss": odds, "random": torch.ones_like(odds)}
-            found = {name: agreement(each, whole) for name, each in kinds.items()}
-            return {
-                measure: {name: each[place] for name, each in found.items()}
-                for place, measure in enumerate(("cosine", "sign"))
             }
 
         return _Running(see, draws=draws)

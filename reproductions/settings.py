@@ -1,6 +1,6 @@
 """What is trained for a figure: data, net and length (a setting), and the strategies (arms)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -41,7 +41,10 @@ STRATEGIES = {
     "predicted": ("Predicted, mean", "predicted-sb"),
     "predicted-gp": ("Predicted, process", "predicted-sb-gp"),
     "kath18": ("Kath18", "kath18-loss-gated"),
+    "auto": ("auto", "auto"),
+    "easy-skip": ("easy-skip", "easy-skip"),
 }
+AT_COST = ("auto", "easy-skip")  # the paper does not have them: as long as SB's cost allows
 # Traditional training with its schedule shortened to a part of the run, None: to what SB costs; and
 # how it is dashed.
 SHORTENED: Mapping[str, tuple[float | None, str]] = {
@@ -51,6 +54,7 @@ SHORTENED: Mapping[str, tuple[float | None, str]] = {
     "quarter": (1 / 4, "longdash"),
 }
 USUAL = ("traditional", "shortened", "random", "scored", "sb", "stale", "released", "kath18")
+_KEYS = {name: key for key, (_, name) in reversed(STRATEGIES.items())}  # the first of several
 # Of one strategy's variants: Okabe and Ito's, dark and light alternating.
 _VARIANTS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _DASHES = ("solid", "dash", "dashdot", "dot", "longdash", "longdashdot")
@@ -170,6 +174,18 @@ class Scale:
     tuned: tuple[float, ...] = ()  # learning rates that each strategy is tried at
     seeds: tuple[int, ...] = ()  # of runs, the first first; none for 0 and on
     figures: tuple[str, ...] | None = None  # what can be redone, by name; None for everything
+    jobs: int | None = None  # runs at a time, unless the command says; None: as there is room for
+    arms: tuple[str, ...] = ()  # the strategies that are asked for, by `Arm.strategy`; () for all
+    only: tuple[str, ...] = ()  # the data sets that are asked for; () for all
+
+    @property
+    def part(self) -> str:
+        """What `--arms` and `--only` ask for, in words; "" where they are not given."""
+        return " on ".join(", ".join(names) for names in (self.arms, self.only) if names)
+
+    def has(self, arm: "Arm") -> bool:
+        """Return whether `--arms` asks for an arm, if it is given."""
+        return not self.arms or arm.strategy in self.arms
 
     def ending_after(self, hours: float | None) -> "Scale":
         """Return a scale whose runs end after so many hours of training; None changes nothing.
@@ -177,14 +193,29 @@ class Scale:
         They go through the schedule of the recipe's epochs, as far as they come. Runs of pruning,
         which others are trained for, keep their epochs.
         """
+        return self._with(lambda each: replace(each, hours=hours), "pruned", "scored", "remarked")
 
-        def ended(found: Any) -> Any:
+    def lasting(self, epochs: int | None) -> "Scale":
+        """Return a scale of runs of so many epochs; None changes nothing.
+
+        Nets whose scores are taken early in training keep their epochs.
+        """
+        if epochs is None:
+            return self
+        return self._with(
+            lambda each: replace(each, recipe=replace(each.recipe, epochs=epochs)), "scored"
+        )
+
+    def _with(self, change: Callable[[Setting], Setting], *kept: str) -> "Scale":
+        """Return a scale with changed settings, except those of some fields."""
+
+        def changed(found: Any) -> Any:
             if isinstance(found, Setting):
-                return replace(found, hours=hours)
-            return tuple(map(ended, found)) if isinstance(found, tuple) else found
+                return change(found)
+            return tuple(map(changed, found)) if isinstance(found, tuple) else found
 
-        names = {each.name for each in fields(self)} - {"pruned", "scored", "remarked"}
-        return replace(self, **{name: ended(getattr(self, name)) for name in names})
+        names = {each.name for each in fields(self)}.difference(kept)
+        return replace(self, **{name: changed(getattr(self, name)) for name in names})
 
 
 @dataclass(frozen=True)
@@ -196,6 +227,12 @@ class Arm:
     style: Style
     key: str  # what claims know it by: the same in every panel
     seeds: tuple[int, ...] | None = None  # None for as many as the command asks for
+
+    @property
+    def strategy(self) -> str:
+        """What `--arms` knows it by: its key, or that of the strategy that it is a variant of."""
+        known = self.key in STRATEGIES or self.key in SHORTENED
+        return self.key if known else _KEYS.get(self.plan.arm, self.plan.arm)
 
 
 def plan(
@@ -250,7 +287,10 @@ def make_arm(key: str, setting: Setting, **options: Any) -> Arm:
     if key == "stale-2":
         options = {"stale": 2} | options
     dash = "dash" if key == "stale-2" else "solid"
-    return styled(label, key, plan(setting, name, **options), dash=dash)
+    run = plan(setting, name, **options)
+    if key in AT_COST:
+        run = replace(run, length=Budget("cost", round(cost_of_sb(setting), 2)))
+    return styled(label, key, run, dash=dash)
 
 
 def _shortened(key: str, setting: Setting, **options: Any) -> Arm:

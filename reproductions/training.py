@@ -9,9 +9,11 @@ from statistics import median
 from rich.console import Console
 
 import selective_backprop as sb
+from reproductions.settings import EXAMPLES
 from reproductions.timing import StepTiming, read_step_times
 from selective_backprop_lab.data import datasets
 from selective_backprop_lab.data.folders import make_folder
+from selective_backprop_lab.meter import cost_of
 from selective_backprop_lab.records.provenance import hardware
 from selective_backprop_lab.records.schema import Run
 from selective_backprop_lab.runner.grid import run_grid
@@ -20,6 +22,7 @@ from selective_backprop_lab.runner.run_store import RunStore
 from selective_backprop_lab.training.run_config import RunConfig
 
 _SHORTEST = 5.0  # seconds of a run that says something of the pace
+_EXAMPLES = 10_000  # of data sets whose number of examples is not known here, about
 _TIMING = 30.0  # seconds that the timing of steps takes, about
 Job = RunConfig | StepTiming
 """What is computed once, into a record of its own, and shared by all that need it."""
@@ -71,8 +74,10 @@ def train_missing(
         parts.append(f"{len(waiting)} to do, about {time}")
     console.print(", ".join(parts), soft_wrap=True)
     plans = [job for job in waiting if isinstance(job, RunConfig)]
+    if order.jobs > 1:  # a long run that is begun last would be waited for alone
+        plans.sort(key=work_of, reverse=True)
     if plans:
-        with RunProgress(console, plans, name=name_of) as progress:
+        with RunProgress(console, plans, weight=work_of, name=name_of) as progress:
             run_grid(
                 plans,
                 store,
@@ -85,6 +90,17 @@ def train_missing(
     for job in waiting:
         if isinstance(job, StepTiming):
             job.measure(folder, root=order.root, command=order.command)
+
+
+def work_of(plan: RunConfig) -> float:
+    """Return about how much work a run is, in examples trained on."""
+    options, settings, warm = plan.strategy.options, plan.settings, plan.settings.warmup
+    length, examples = plan.length, plan.limit or EXAMPLES.get(plan.recipe.data, _EXAMPLES)
+    if length.unit == "cost" or "rate" not in options:
+        return examples * (plan.recipe.epochs if length.unit == "seconds" else length.value)
+    scored = ("history" in options) / (settings.stale if "stale" in options else 1)
+    share = cost_of((1 - warm) * scored, warm + (1 - warm) * settings.rate)
+    return examples * share * plan.recipe.epochs
 
 
 def default_jobs(device: str, threads: int) -> int:

@@ -21,7 +21,7 @@ from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.data.loader import make_loader
 from selective_backprop_lab.recipe import Recipe, find_recipe
 
-FOUND_BY = ("src/selective_backprop/guide/_copies.py", "src/selective_backprop/_pruning")
+FOUND_BY = [f"src/selective_backprop/guide/{name}.py" for name in ("_copies", "_near_images")]
 EXACT, NEAR = ({"copies": 1, "near_copies": pixels, "places": 4000} for pixels in (0, 2))
 MADE: dict[str, tuple[dict[str, Any], ...]] = {
     "digits": ({}, EXACT, NEAR),

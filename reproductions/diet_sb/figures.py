@@ -514,6 +514,7 @@ FIGURES = figures_of(
         "diet-el2n": {"panels": pruning, **_ACCURACY},
         "diet-cifar10": {"panels": remarked, **_ACCURACY},
         "diet-nets": {
+            "whole": True,
             "panels": nets,
             "draw": partial(
                 draw_overlaps, label="pruned by EL2N, % of the examples", words=_ONE_NET
@@ -521,6 +522,7 @@ FIGURES = figures_of(
             "tables": overlaps_table,
         },
         "diet-overlap": {
+            "whole": True,
             "panels": chosen,
             "draw": partial(
                 draw_overlaps,
@@ -529,8 +531,18 @@ FIGURES = figures_of(
             ),
             "tables": overlaps_table,
         },
-        "diet-images": {"panels": chosen, "draw": draw_lowest, "tables": lowest_table},
-        "diet-classes": {"panels": chosen, "draw": draw_classes, "tables": classes_table},
+        "diet-images": {
+            "whole": True,
+            "panels": chosen,
+            "draw": draw_lowest,
+            "tables": lowest_table,
+        },
+        "diet-classes": {
+            "whole": True,
+            "panels": chosen,
+            "draw": draw_classes,
+            "tables": classes_table,
+        },
     },
     MEASURES,
 )

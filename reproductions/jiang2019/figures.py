@@ -13,9 +13,7 @@ from reproductions.jiang2019.recipes import OTHER_NETS
 from reproductions.jiang2019.scales import TUNED
 from reproductions.probes import (
     BatchGradients,
-    GradientAgreement,
     GradientNorms,
-    LossBands,
     LossQuantiles,
     LossRanks,
     TargetConfidences,
@@ -303,16 +301,6 @@ FIGURES = figures_of(
         ),
         "static": _along(_on(_at("main"), _scheduled("static"), "{0.title}, static")),
         "batch-size": _along(_on(_at("batches"), _of("traditional", *_OTHERS))),
-        "ours-gradients": _probed(
-            _on(_inside, _of("sb", probe=GradientAgreement())),
-            inside.draw_drawn_batches,
-            inside.drawn_batches_table,
-        ),
-        "ours-bands": _probed(
-            _on(_at("main"), _of("traditional", "sb", probe=LossBands())),
-            inside.draw_bands,
-            inside.bands_table,
-        ),
         "fig-18": {
             "panels": lambda scale: (),
             "draw": times.draw_steps,

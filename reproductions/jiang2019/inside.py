@@ -1,9 +1,9 @@
-"""Figures 2 to 5, 8, 9 and 15, and two of ours: what happens inside a run, as probes saw it."""
+"""Figures 2 to 5, 8, 9 and 15: what happens inside a run, as probes saw it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise, product
+from itertools import product
 from statistics import fmean
 from typing import Any
 
@@ -22,9 +22,7 @@ from reproductions.probes import (
     KEPT,
     MOST,
     BatchGradients,
-    GradientAgreement,
     GradientNorms,
-    LossBands,
     LossQuantiles,
     LossRanks,
     TargetConfidences,
@@ -35,7 +33,6 @@ from selective_backprop_lab.analysis.tables import Table, percent, with_interval
 from selective_backprop_lab.analysis.verdict import in_words
 from selective_backprop_lab.report.panels import draw_curve
 from selective_backprop_lab.report.styles import Style
-from selective_backprop_lab.training.probes import Probe
 
 # Figure 2: the easiest and the hardest images
 
@@ -194,14 +191,13 @@ def _draw_quantiles(
     return drawing.side_by_side(evidence, draw, words)
 
 
-# Figure 5, and one of ours: how near the gradient of a part comes to that of the whole
+# Figure 5: how near the gradient of a part comes to that of the whole
 
 FIRST = 1  # epochs: what is claimed is claimed from here on
 # Of each measure: its name, the most that it can be, and the unit of a difference.
 _MEASURED = {"cosine": ("cosine", 1.0), "sign": ("equal signs (%)", 100.0)}
 _KINDS = {"high-loss": "solid", "random": "dash"}
 _SHADES = ("#d55e00", "#0072b2", "#009e73", "#cc79a7")  # Okabe and Ito's, one for each share
-_DRAWN = {"high-loss": Style("#d55e00", "solid", 2.2), "random": Style("#0072b2", "dash", 1.8)}
 _EVAL = "The net is in eval mode, and images are not augmented."
 
 
@@ -221,7 +217,23 @@ def draw_gradients(evidence: Evidence) -> Drawing:
         for place, share in enumerate(KEPT)
         for kind, dash in _KINDS.items()
     ]
-    return _measured(evidence, BatchGradients, parts, words, by_epoch=True)
+
+    def draw(axes: Axes, panel: Panel, key: str) -> None:
+        label, most = _MEASURED[key]
+        epochs = panel.setting.recipe.epochs
+        lines = [
+            (name, style, observations.follow(panel.runs, BatchGradients, pick(key), epochs))
+            for name, style, pick in parts
+        ]
+        means = [value for *_, line in lines for value in line.mean]
+        room = 0.1 * (max(means) - min(means)) or 0.1
+        limits = min(means) - room, min(max(means) + room, most)  # up to what can be reached
+        _draw_over_training(axes, panel.title, label, lines, limits, epochs)
+
+    cells: list[list[drawing.Cell]] = [
+        [partial(draw, panel=panel, key=key) for key in _MEASURED] for panel in evidence.panels
+    ]
+    return drawing.sheet(cells, words, height=3.3)
 
 
 def gradients_table(panel: Panel) -> Table:
@@ -254,62 +266,6 @@ def _ahead(case: Case, key: str, place: int) -> Estimate:
 
 def _signs_kept(case: Case) -> Estimate:
     return over_seeds(_after_the_first_epoch(case, "sign", "high-loss", 0))
-
-
-def draw_drawn_batches(evidence: Evidence) -> Drawing:
-    """Draw cosine and agreement of signs over training, of batches as SB draws them."""
-    words = (
-        "While SB trains: means of 8 batches of 128 from the first 2,000 examples, which stand for "
-        "all. High-loss batches are drawn with SB's odds at 33 %, random ones evenly. "
-        f"{_EVAL} Bands are 95 % t-intervals over seeds. {drawing.caption(evidence)}"
-    )
-    parts = [(kind, style, partial(_drawn, kind=kind)) for kind, style in _DRAWN.items()]
-    return _measured(evidence, GradientAgreement, parts, words, of=", with the gradient of all")
-
-
-def drawn_batches_table(panel: Panel) -> Table:
-    """List cosine and agreement of signs over training."""
-
-    def mean(key: str, kind: str) -> str:
-        found = over_training(panel.runs, GradientAgreement, _drawn(key, kind))
-        return with_interval(over_seeds(found))
-
-    rows = [(f"{kind} batches", *(mean(key, kind) for key in _MEASURED)) for kind in _DRAWN]
-    head = ("", *(label for label, _ in _MEASURED.values()))
-    return Table(head, rows, f"{panel.title}, over training")
-
-
-def _drawn(key: str, kind: str) -> observations.Pick:
-    return lambda seen: getattr(seen, key)[kind]
-
-
-def _measured(
-    evidence: Evidence,
-    probe: type[Probe],
-    parts: Sequence[tuple[str, Style, Callable[[str], observations.Pick]]],
-    words: str,
-    *,
-    of: str = "",
-    by_epoch: bool = False,
-) -> Drawing:
-    """Draw each part's numbers, a panel for each measure and setting."""
-
-    def draw(axes: Axes, panel: Panel, key: str) -> None:
-        label, most = _MEASURED[key]
-        epochs = panel.setting.recipe.epochs if by_epoch else None
-        lines = [
-            (name, style, observations.follow(panel.runs, probe, pick(key), epochs or 100))
-            for name, style, pick in parts
-        ]
-        means = [value for *_, line in lines for value in line.mean]
-        room = 0.1 * (max(means) - min(means)) or 0.1
-        limits = min(means) - room, min(max(means) + room, most)  # up to what can be reached
-        _draw_over_training(axes, panel.title, f"{label}{of}", lines, limits, epochs)
-
-    cells: list[list[drawing.Cell]] = [
-        [partial(draw, panel=panel, key=key) for key in _MEASURED] for panel in evidence.panels
-    ]
-    return drawing.sheet(cells, words, height=3.3)
 
 
 def _draw_over_training(
@@ -436,59 +392,6 @@ def _more(case: Case, key: str, part: slice | int) -> Answer:
     if key == "accuracy" and min(mine.min(), theirs.min()) == 100:
         return CERTAIN, in_words(found, "points of accuracy")  # neither can be better
     return found
-
-
-# Of ours, beside them: bands of equally many test examples, over the whole run
-
-# From the lowest losses to the highest: Okabe and Ito's, in the order of a rainbow.
-_RAINBOW = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00")
-
-
-def draw_bands(evidence: Evidence) -> Drawing:
-    """Draw target confidence and accuracy of bands of the test set, over training."""
-    words = (
-        "At most 4,000 test examples are split into five equal bands by their loss at that moment. "
-        f"Lines are means over seeds; the table has their intervals. {drawing.caption(evidence)}"
-    )
-
-    def draw(axes: Axes, panel: Panel, key: str) -> None:
-        lines: list[drawing.Line] = []
-        for arm, dash in (("sb", "solid"), ("traditional", "dash")):
-            for band, name in enumerate(_band_names(panel) if arm in panel else ()):
-                style = Style(_RAINBOW[band % len(_RAINBOW)], dash, 2.0)
-                curve = observations.follow(panel[arm], LossBands, _band(key, band))
-                lines.append((name if dash == "solid" else "", style, curve))
-        top, title = max(max(line.mean) for *_, line in lines), "SB solid, Traditional dashed"
-        limits = -0.02 * top, min(102.0, 1.1 * top)
-        _draw_over_training(axes, f"{panel.title}: {title}", f"{_WHAT[key]} (%)", lines, limits)
-
-    cells: list[list[drawing.Cell]] = [
-        [partial(draw, panel=panel, key=key) for key in _WHAT] for panel in evidence.panels
-    ]
-    return drawing.sheet(cells, words, height=3.2)
-
-
-def bands_table(panel: Panel) -> Table:
-    """List confidence and accuracy of each band at the end."""
-    rows = []
-    for key, what in _WHAT.items():
-        for arm in panel.arms:
-            last = observed(panel[arm.key], LossBands).groupby("seed")[key].last()
-            ends = map(estimate, zip(*last, strict=True))
-            rows.append((f"{arm.label}, {what}", *map(with_interval, ends)))
-    head = ("strategy", *(f"loss {name}" for name in _band_names(panel)))
-    return Table(head, tuple(rows), f"{panel.title}: at the end, %")
-
-
-def _band(key: str, band: int) -> observations.Pick:
-    return lambda seen: getattr(seen, key)[band]
-
-
-def _band_names(panel: Panel) -> list[str]:
-    count = len(observed(panel.runs, LossBands).accuracy.iloc[0])
-    edges = [round(100 * place / count) for place in range(count + 1)]
-    names = [f"{low}–{high} %" for low, high in pairwise(edges)]
-    return [f"lowest {edges[1]} %", *names[1:-1], f"highest {edges[1]} %"]
 
 
 # Figure 15: how the odds of selection of a few examples change over training

@@ -7,6 +7,7 @@
 | nets | 8,000 images of CIFAR-10 | mobilenet_v2, resnet20 | 20, 30 | a GPU for minutes, a few |
 | gpu | CIFAR-10, CIFAR-100 | resnet18, bf16 | 15 | a GPU for half an hour, a few |
 | gpu-wide | CIFAR-10 | wide_resnet_28_10, bf16 | 15 | a GPU for some hours, a few |
+| gpu-50, gpu-200 | CIFAR-10 | resnet18, bf16 | 50, 200 | a GPU for minutes a seed, a few |
 | full | CIFAR, SVHN, MNIST | the papers' own | 160, 200 | a GPU for days |
 
 Schedules are compressed into fewer epochs, and every net is trained until its last learning rate
@@ -23,7 +24,7 @@ from enum import StrEnum
 from typing import Any
 
 from reproductions.jiang2019.recipes import EXPERIMENTS, OTHER_NETS, Experiment, PaperSchedule
-from reproductions.settings import EXAMPLES, SHORTENED, USUAL, Published, Scale, Setting
+from reproductions.settings import AT_COST, EXAMPLES, SHORTENED, USUAL, Published, Scale, Setting
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.recipe import Precision, find_recipe
 
@@ -281,13 +282,25 @@ def _few_images(model: str, **options: Any) -> Setting:
 
 _INSIDE = _few_images("mobilenet_v2", epochs=20)
 
-_BF16: dict[str, Any] = {"epochs": 15, "precision": Precision.BF16}
 
-
-def _on_gpu(title: str, data: str, model: str) -> Setting:
+def _on_gpu(
+    title: str, data: str, model: str, *, epochs: int = 15, evaluations: int = 20
+) -> Setting:
     """Return one of the paper's main experiments, shorter, in lower precision, with a net."""
-    setting = _setting(title, EXPERIMENTS[data], model=model, evaluations=20, **_BF16)
+    length: dict[str, Any] = {"epochs": epochs, "evaluations": evaluations}
+    setting = _setting(title, EXPERIMENTS[data], model=model, precision=Precision.BF16, **length)
     return replace(setting, title=f"{title}, {model}")
+
+
+def _regime(epochs: int) -> Scale:
+    """Return the paper's CIFAR-10 with a smaller net, for so many epochs.
+
+    An evaluation costs a fifteenth of a pass. The first six strategies make 3.5 passes for each of
+    the epochs, so that 0.8 evaluations for each epoch of each run are less than a tenth of them.
+    """
+    setting = _on_gpu("CIFAR-10", "cifar10", "resnet18", epochs=epochs, evaluations=4 * epochs // 5)
+    first = ("traditional", "shortened", "sb", "stale", "random", "third")
+    return replace(_few(f"gpu-{epochs}", setting), lineup=(*first, *AT_COST), jobs=1)
 
 
 # Trained until less than one per cent of the training examples are wrong, every strategy at the
@@ -316,6 +329,8 @@ class ScaleName(StrEnum):
     SATURATED = "saturated"
     GPU = "gpu"
     GPU_WIDE = "gpu-wide"
+    GPU_50 = "gpu-50"
+    GPU_200 = "gpu-200"
     FULL = "full"
 
 
@@ -358,5 +373,7 @@ SCALES: Mapping[ScaleName, Scale] = {
         _on_gpu("CIFAR-100", "cifar100", "resnet18"),
     ),
     ScaleName.GPU_WIDE: _few("gpu-wide", _on_gpu("CIFAR-10", "cifar10", "wide_resnet_28_10")),
+    ScaleName.GPU_50: _regime(50),
+    ScaleName.GPU_200: _regime(200),
     ScaleName.FULL: FULL,
 }

@@ -83,7 +83,9 @@ def _titled(panel: Panel, factor: float, words: str) -> str:
         return f"{panel.title}: guessing reaches {factor:g} × Traditional's error"
     if measures.together(panel.runs):
         return f"{panel.title}{words.format(target)}"
-    apart = "that shared a GPU" if measures.share_gpu(panel.runs) else "of different days"
+    apart = "of different days or machines"
+    if measures.untimed(panel.runs):
+        apart = "that shared a GPU or changed machines"
     return f"{panel.title}: runs {apart}, whose seconds cannot be compared"
 
 
@@ -184,8 +186,8 @@ def _as_fast(case: Case, target: float) -> tuple[Verdict | str, str]:
 
 
 def _alone(of: Callable[..., Answer]) -> Callable[..., Answer]:
-    """Return a measure of a run's own seconds, where none shared a GPU."""
-    return lambda case, *given: None if measures.share_gpu(case.mine) else of(case, *given)
+    """Return a measure of a run's own seconds, where these are known."""
+    return lambda case, *given: None if measures.untimed(case.mine) else of(case, *given)
 
 
 def _selecting(case: Case, _: float) -> Estimate:

@@ -53,7 +53,7 @@ class _Scorer(sb.scorers.AbstractScorer):
     def needs(self) -> sb.scorers.Needs:
         """Indices and training losses, besides what a forward pass needs."""
         more: dict[str, Any] = {"indices": True, "remembers": True, "recordings": True}
-        return replace(self.inner.needs, fresh=1 / self.epochs, **more)
+        return replace(self.inner.needs, **more)
 
     def start(self, context: sb.scorers.Context) -> sb.scorers.RunningScorer:
         return _RunningScorer(self.inner.start(context), self)

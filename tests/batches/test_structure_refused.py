@@ -201,7 +201,6 @@ def test_padding_bridges_neither_axes_nor_types(one, other):
         ((torch.ones(2), ["a", "b"]), (torch.ones(2), None)),
         ((torch.ones(2), torch.tensor(1.0)), (torch.ones(2), torch.ones(2))),
         ((torch.ones(2), torch.ones(2)), (torch.ones(2), np.ones(2))),
-        (Example(torch.ones(2)), {"inputs": torch.ones(2), "note": None}),
         (Example(torch.ones(2)), Pair(torch.ones(2), None)),
     ],
 )

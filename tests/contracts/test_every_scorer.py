@@ -9,6 +9,7 @@ import pytest
 import torch
 from discovery import check_specification, final_classes, public_classes
 from fixture_doors import streams
+from fixture_pipelined import Ahead
 from torch import nn
 from torch.nn import functional
 
@@ -42,9 +43,9 @@ SCORERS = {
         sb.scorers.Forward(training=True),
         sb.scorers.Forward("error-norm"),
     ],
-    sb.experimental.Pipelined: [
-        sb.experimental.Pipelined(sb.scorers.Forward(), 4, check=sb.experimental.Check(1)),
-        sb.experimental.Pipelined(sb.scorers.Forward(training=True), 1, ahead=1, check=None),
+    sb.experimental.Pipelined: [  # on a CPU
+        Ahead(sb.scorers.Forward(), 4, check=sb.experimental.Check(1)),
+        Ahead(sb.scorers.Forward(training=True), 1, ahead=1),
     ],
     sb.scorers.Predicted: [
         sb.scorers.Predicted(sb.scorers.Forward()),
@@ -165,7 +166,10 @@ def test_what_remembers_says_so(scorer):
     assert scorer.needs.passes or scorer.needs.recordings
 
 
-@every_specification
+PIPELINED = sb.experimental.Pipelined(sb.scorers.Forward(), 4)
+
+
+@pytest.mark.parametrize("scorer", [*ALL, PIPELINED], ids=repr)
 def test_a_specification_is_final_frozen_and_compares_by_value(scorer):
     check_specification(scorer, sb.scorers.AbstractScorer)
 

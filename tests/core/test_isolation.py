@@ -105,12 +105,9 @@ MOVES = [add_in_place, write_behind_its_back, move_within, *REBINDS, *RESIZES]
 
 
 @pytest.mark.parametrize("move", MOVES)
-@pytest.mark.parametrize(("size", "since"), [(2, 0), (2, 1), (LARGE, 0)])
-def test_buffers_that_moved_are_put_back_from_the_first_pass_or_later_on(move, size, since):
-    if size == LARGE and move is write_behind_its_back:
-        pytest.skip("is not noticed of large buffers")
+@pytest.mark.parametrize("since", [0, 1])
+def test_buffers_that_moved_are_put_back_from_the_first_pass_or_later_on(move, since):
     model = Mover()
-    model.count = torch.zeros(size)
     kept = KeptBuffers(model)
     before = {name: (buffer, buffer.clone()) for name, buffer in model.named_buffers()}
     saved = [*model.state_dict()]
@@ -178,25 +175,24 @@ def test_a_lazy_modules_buffers_are_made_by_a_pass_and_kept_from_then_on():
     assert model.num_batches_tracked == 0
 
 
-def strided(values: torch.Tensor, *, late: bool) -> list[float]:
-    """A buffer's values after a pass that changed them, which was the first or not."""
-    model = Mover()
-    model.count = values
+@pytest.mark.parametrize("since", [0, 1])
+@pytest.mark.parametrize(
+    "values",
+    [torch.zeros(LARGE), torch.arange(8)[::2], torch.eye(3).to_sparse()],
+    ids=["large", "with gaps", "sparse"],
+)
+def test_a_buffer_that_is_not_saved_may_not_change(values, since):
+    model = nn.Sequential(Mover())
+    model[0].count = values
     kept = KeptBuffers(model)
-    if late:
+    for _ in range(since):
         with kept.kept():
             pass
-    with kept.kept():
-        model.count.as_strided((1,), (1,)).add_(1)
-    return model.count.flatten().tolist()
-
-
-@pytest.mark.parametrize("late", [False, True])
-def test_a_small_buffer_is_kept_whatever_its_strides(late):
-    assert strided(torch.arange(8)[::2], late=late) == [0, 2, 4, 6]
-    assert strided(torch.zeros(1).expand(LARGE), late=late) == [0] * LARGE
-    assert strided(torch.arange(5).unfold(0, 3, 1), late=late) == [0, 1, 2, 1, 2, 3, 2, 3, 4]
-    assert strided(torch.zeros(LARGE, 2)[:2, 0], late=late) == [0, 0]
+    with (
+        pytest.raises(sb.ConfigurationError, match=r"'0\.count'.*more than 1 MiB.*self\.training"),
+        kept.kept(),
+    ):
+        model[0].count.mul_(2)
 
 
 def test_what_training_moves_between_passes_stays_moved():
@@ -207,40 +203,6 @@ def test_what_training_moves_between_passes_stays_moved():
             add_in_place(model)
         model.count += 10
     assert model.count.tolist() == [30.0, 30.0]
-
-
-def moved_late(size: int) -> list[float]:
-    """Where a buffer stands after each pass, if the first leaves it alone and the others not."""
-    model = Mover()
-    model.count = torch.zeros(size)
-    kept = KeptBuffers(model)
-    seen = []
-    for number in range(4):
-        with kept.kept():
-            if number > 0:
-                add_in_place(model)
-        seen.append(model.count[0].item())
-    return seen
-
-
-def test_a_large_buffer_that_begins_to_move_late_is_named_and_kept_from_then_on():
-    with pytest.warns(sb.SelectionWarning, match="'count' .*1,048,580"):
-        assert moved_late(LARGE) == [0.0, 1.0, 1.0, 1.0]
-    assert moved_late(LARGE - 1) == [0.0] * 4
-
-
-def test_large_buffers_that_stay_are_copied_in_the_first_pass_alone(monkeypatch):
-    model = Mover()
-    model.still = torch.zeros(LARGE)
-    kept = KeptBuffers(model)
-    with kept.kept():
-        pass
-    copied = []
-    clone = torch.Tensor.clone
-    monkeypatch.setattr(torch.Tensor, "clone", lambda self: copied.append(self) or clone(self))
-    with kept.kept():
-        pass
-    assert not copied
 
 
 def test_buffers_that_a_waiting_graph_holds_may_be_put_back():
@@ -262,12 +224,7 @@ def test_buffers_of_any_type_and_shape_are_put_back():
         "none": torch.empty(0),
         "byte": torch.arange(5, dtype=torch.uint8),
         "tiny": torch.rand(3).to(torch.float8_e4m3fn),
-        "columns": torch.rand(3, 4).t(),
-        "every_other": torch.arange(8)[::2],
         "single": torch.arange(8)[::8],
-        "expanded": torch.zeros(1).expand(4),
-        "conjugate": torch.rand(2, dtype=torch.complex64).conj(),
-        "negative": torch.rand(2)._neg_view(),
         "not_a_number": torch.tensor([torch.nan, 1.0]),
     }
     for name, value in values.items():
@@ -276,9 +233,8 @@ def test_buffers_of_any_type_and_shape_are_put_back():
     kept = KeptBuffers(model)
     for _ in range(2):
         with kept.kept():
-            for name, value in values.items():
-                if name != "expanded":
-                    value.copy_(torch.zeros_like(value))
+            for value in values.values():
+                value.copy_(torch.zeros_like(value))
         for name, value in values.items():
             assert str(value.tolist()) == str(before[name].tolist()), name
 
@@ -307,18 +263,14 @@ def test_buffers_of_other_layouts_and_origins_do_no_harm():
     model.register_buffer("graph", torch.eye(3).to_sparse())
     with torch.inference_mode():
         model.register_buffer("cache", torch.ones(2))
-        model.register_buffer("gaps", torch.ones(4)[::2])
     kept = KeptBuffers(model)
     for _ in range(2):
         with kept.kept(), torch.inference_mode():
             add_in_place(model)
-            model.graph *= 2
             model.cache += 1
-            model.gaps.resize_(3).zero_()
         assert model.count.tolist() == [0.0, 0.0]
         assert model.graph.to_dense().tolist() == torch.eye(3).tolist()
         assert model.cache.tolist() == [1.0, 1.0]
-        assert model.gaps.tolist() == [1.0, 1.0]
 
 
 class Picky(nn.Module):
@@ -372,21 +324,13 @@ class Guarded(nn.Module):
         self.__dict__["training"] = mode
 
 
-class Scripted(nn.Module):
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return inputs + 1 if self.training else inputs
-
-
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_modules_that_set_their_mode_in_a_way_of_their_own_do_so():
-    guarded, scripted = Guarded(), torch.jit.script(Scripted())
-    model = nn.Sequential(guarded, scripted, nn.Linear(1, 1))
+    guarded = Guarded()
+    model = nn.Sequential(guarded, nn.Linear(1, 1))
     guarded.set.clear()
     with eval_mode(model):
         assert guarded.set == [False]
-        assert scripted(torch.zeros(1)) == 0
     assert guarded.set == [False, True]
-    assert scripted(torch.zeros(1)) == 1
     assert all(module.training for module in model.modules())
 
 

@@ -16,8 +16,8 @@ from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop._batches.losses import ExampleLosses
-from selective_backprop.experimental._pipelined import scorer as _pipelined
-from selective_backprop.experimental._pipelined.scorer import StreamBackend
+from selective_backprop.experimental import _pipelined
+from selective_backprop.experimental._pipelined import StreamBackend
 
 CPU = torch.device("cpu")
 

@@ -77,18 +77,6 @@ def test_a_share_of_the_list_is_one_of_the_data_set():
         suspects.top(5)
 
 
-def test_cuts_count_what_is_found_among_those_inspected():
-    suspects = sb.guide.audit(np.array([5.0, 4.0, 3.0, 2.0, np.nan]))
-    wrong = np.array([True, False, True, False, True])
-    half, all_of_it, none = suspects.cuts(wrong, (0.4, 1.0, 0.0))
-    assert (half.inspected, half.found, half.precision, half.recall) == (2, 1, 0.5, 1 / 3)
-    assert (all_of_it.inspected, all_of_it.found, all_of_it.recall) == (4, 2, 2 / 3)
-    assert math.isnan(none.precision)
-    assert math.isnan(suspects.cuts(np.zeros(5, bool), (1.0,))[0].recall)
-    with pytest.raises(sb.ConfigurationError, match="5 examples"):
-        suspects.cuts(wrong[:4])
-
-
 @pytest.mark.parametrize(
     ("evidence", "words"),
     [
@@ -339,15 +327,13 @@ def test_flipped_labels_are_found_in_a_loop_of_one_s_own(strategy):
     doubts = sb.guide.Doubts(160)
     _, wrong = loop(strategy, doubts.note)
     suspects = sb.guide.audit(doubts)
-    (cut,) = suspects.cuts(wrong, (0.1,))
-    assert cut.precision == cut.recall == 1.0
+    assert set(suspects.top(0.1)) == set(np.flatnonzero(wrong))
     assert abs(suspects.suspicious - 16) <= 2
 
 
 def test_a_loader_s_ledger_can_be_audited_and_one_that_remembers_nothing_has_none():
     loader, wrong = loop(sb.recorded_sb(rate=1 / 2), lambda *_: None)
     assert isinstance(loader.ledger, sb.scorers.Ledger)
-    (cut,) = sb.guide.audit(loader.ledger).cuts(wrong, (0.1,))
-    assert cut.recall == 1.0
+    assert set(sb.guide.audit(loader.ledger).top(0.1)) == set(np.flatnonzero(wrong))
     loader, _ = loop(sb.random_backprop(rate=1 / 2), lambda *_: None)
     assert loader.ledger is None

@@ -11,9 +11,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from unhooked import unhooked
 
 import selective_backprop as sb
-from selective_backprop.guide._advice import wrong_labels
+from selective_backprop.guide._advice import traits
 from selective_backprop.guide._advice.row_contents import hash_rows
-from selective_backprop.guide._advice.wrong_labels import estimate_wrong_labels
+from selective_backprop.guide._advice.traits import estimate_wrong_labels
 from selective_backprop_lab.data.composition import Composition
 from selective_backprop_lab.data.datasets import LabData, load
 from selective_backprop_lab.data.loader import make_loader
@@ -110,8 +110,8 @@ def test_left_out_predictions_are_those_of_a_classifier_without_the_example():
     features = torch.randn(40, 5, generator=generator).double()
     labels = torch.randint(3, (40,), generator=generator)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wrong_labels, "PENALTIES", (0.1,))
-        fast = wrong_labels._left_out_predictions(features, labels)
+        patch.setattr(traits, "PENALTIES", (0.1,))
+        fast = traits._left_out_predictions(features, labels)
     wanted = torch.nn.functional.one_hot(labels).double()
     for each in range(40):
         rest = torch.arange(40) != each
@@ -122,8 +122,9 @@ def test_left_out_predictions_are_those_of_a_classifier_without_the_example():
 
 def test_of_too_few_examples_or_one_class_nothing_is_estimated():
     numbers = torch.randn(100, 4)
-    assert estimate_wrong_labels(numbers, torch.arange(100) % 2) is None
-    assert estimate_wrong_labels(torch.randn(500, 4), torch.zeros(500, dtype=torch.int64)) is None
+    nothing, one_class = (None, None, None), torch.zeros(500, dtype=torch.int64)
+    assert estimate_wrong_labels(numbers, torch.arange(100) % 2) == nothing
+    assert estimate_wrong_labels(torch.randn(500, 4), one_class) == nothing
 
 
 class Augmented(Dataset):

@@ -19,7 +19,6 @@ from hypothesis import given, settings
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from unhooked import unhooked
 
 import selective_backprop as sb
 from selective_backprop.integrations.accelerate import AcceleratedLoader
@@ -253,14 +252,6 @@ def test_a_schedule_for_the_prepared_loader_counts_candidates():
     training.run(epochs=2)
     scheduler.step()
     assert scheduler.last_epoch == 26 > 2 * len(training.loader)
-
-
-def test_a_length_that_later_epochs_do_not_reach_is_warned_of():
-    training = Training(sb.selective_backprop(1 / 2, warmup_epochs=1))
-    with unhooked():  # which line asked
-        assert len(training.loader) == 13
-    with pytest.warns(sb.SelectionWarning, match="was 13 before training.*CandidateScheduler"):
-        training.run(epochs=2)
 
 
 @pytest.mark.parametrize("stop", [10, 13], ids=["within an epoch", "between epochs"])

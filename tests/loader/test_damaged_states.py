@@ -9,6 +9,7 @@ import pytest
 import torch
 from fixture_damage import REMOVED, damages, named, put, walk
 from fixture_doors import bits, selective
+from fixture_pipelined import Ahead
 from fixture_training import STRATEGIES, Training, make_optimizer, make_small_model, outcome
 from torch import nn
 
@@ -28,9 +29,7 @@ KINDS = {
     "proxy, Adam": sb.proxy_sb(lambda: nn.Linear(2, 3), torch.optim.Adam, rate=1 / 2),
     "pipelined": selective(
         1 / 2,
-        scorer=sb.experimental.Pipelined(
-            sb.scorers.Forward(), every=2, check=sb.experimental.Check(2, least=0.0)
-        ),
+        scorer=Ahead(sb.scorers.Forward(), every=2, check=sb.experimental.Check(2, least=0.0)),
     ),
 }
 CONTENT = ("model", "copy")  # weights of the user's, of which any is as good as another

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import selective_backprop as sb
+from selective_backprop._memory.pending_updates import PendingScores
 
 
 @pytest.mark.cuda
@@ -34,3 +35,16 @@ def test_a_ledger_on_a_device_is_read_as_one_on_the_cpu(depth, first):
     again = sb.scorers.Ledger(9, depth, first=first)
     again.load_state_dict(on_device.state_dict())
     assert not np.isinf(again.recorded.on_host().scores).any()
+
+
+@pytest.mark.cuda
+def test_scores_on_the_host_are_kept_with_indices_that_come_from_the_device():
+    indices, scores, new = (
+        torch.tensor([3, 1]),
+        torch.tensor([0.5, 2.0]),
+        torch.tensor([True, False]),
+    )
+    expected, found = PendingScores(), PendingScores()
+    expected.file(indices, scores, 7, new)
+    found.file(indices.cuda(), scores, 7, new.cuda())
+    assert found.rows.equal(expected.rows)

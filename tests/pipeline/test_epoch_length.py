@@ -194,13 +194,6 @@ def test_the_length_is_that_of_the_indices_a_sampler_is_given():
     assert foreseen < 13
 
 
-def test_total_steps_are_those_of_the_epochs_together():
-    door = select(DataLoader(Numbered(50), 4), selective(warmup_epochs=1))
-    assert door.total_steps(3) == sum(len(list(door)) for _ in range(3))
-    with pytest.raises(TypeError, match="CandidateScheduler"):
-        select(DataLoader(Numbered(50), 4), sb.auto(), with_selection=True).total_steps(3)
-
-
 def test_the_length_of_a_stream_is_what_the_stream_says():
     class Sized(NumberedStream):
         def __len__(self) -> int:

@@ -1,8 +1,10 @@
 """On a CUDA device: exact draws without a waiting host, copies ahead, memory and resuming."""
 
+import sys
 import time
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -22,9 +24,10 @@ from fixture_cuda import (
     train,
     train_without_waiting,
 )
+from fixture_parts import Stateless
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
 
@@ -82,13 +85,33 @@ def test_a_gate_takes_in_what_training_computed_without_waiting_for_it():
     spec = sb.VarianceGate(0.0, threshold=1.2)
     gate = spec.start(sb.selectors.Context(batch_size=BATCH, window=WINDOW))
     gate.observe(torch.tensor([1.0, 1.0], device="cuda"))
-    assert not gate.is_open
     scores = torch.tensor([1.0, 9.0], device="cuda")
     with no_waiting():
-        gate.observe(scores)
-        assert not gate.is_open  # what is on its way counts a batch later
+        for _ in range(WINDOW // BATCH):
+            assert not gate.is_open
+            gate.observe(scores)
+        assert not gate.is_open  # what is on its way counts a window later
         gate.observe(scores)
     assert gate.is_open
+
+
+@pytest.mark.skipif("made_up_cuda" not in sys.modules, reason="a real device tells no waits")
+def test_an_open_gate_waits_for_no_device_that_is_a_training_batch_behind(monkeypatch):
+    import made_up_cuda
+
+    model = net()
+    gate = sb.VarianceGate(0.0, probe_every=1, threshold=0.5)
+    strategy = sb.kath18(schedule=sb.Schedule(gate=gate))
+    door = Unweighted(make_door(model, strategy, rows=BATCH, with_selection=True))
+    train(model, door, epochs=1)
+    monkeypatch.setattr(made_up_cuda, "BEHIND", 150)  # kernels; a training batch takes 190
+    optimizer, batches = torch.optim.SGD(model.parameters(), lr=0.1), iter(door)
+    take_step(model, optimizer, next(batches))
+    with made_up_cuda.watch() as seen:
+        for _ in range(EXAMPLES // WINDOW - 1):
+            take_step(model, optimizer, next(batches))
+    assert not seen.waits
+    assert door.door.stats.scored > EXAMPLES
 
 
 def test_losses_that_are_not_finite_are_selected_first_without_waiting():
@@ -137,6 +160,32 @@ def test_a_draw_on_the_device_is_its_own_as_large_and_the_same_each_time(selecto
     once, again, on_host = run("cuda"), run("cuda"), run("cpu")
     assert once == again
     assert [len(batch) for batch in once] == [len(batch) for batch in on_host]
+
+
+class Host(Stateless, sb.scorers.RunningScorer):
+    """Scores batches on the host, on the device."""
+
+    def score(self, batch: Any, indices: Any) -> Tensor:
+        return batch[0][:, 0].cuda().exp()
+
+
+@dataclass(frozen=True)
+class OnDevice(sb.scorers.AbstractScorer):
+    needs: ClassVar = sb.scorers.Needs(model=False)
+
+    def start(self, context: Any) -> Host:
+        return Host()
+
+
+def test_without_a_model_batches_and_indices_on_the_host_keep_the_rows_that_scores_choose():
+    inputs = torch.randn(EXAMPLES, 6, generator=torch.Generator().manual_seed(1))
+    loader = DataLoader(TensorDataset(inputs, torch.arange(EXAMPLES)), BATCH, shuffle=True)
+    door = sb.SelectiveLoader(
+        loader, None, LOSS, scored(sb.selectors.Top(1 / 3), OnDevice()), with_selection=True
+    )
+    for (found, places), selection in door:
+        assert selection.indices.equal(places)
+        assert found.equal(inputs[places])
 
 
 def test_coins_keep_what_batches_are_filled_with():
@@ -359,3 +408,58 @@ def test_memory_that_is_not_pinned_is_told_at_the_start(pinned, capsys):
     loader = DataLoader(examples(), BATCH, pin_memory=pinned)
     next(iter(sb.SelectiveLoader(loader, net(), LOSS, sb.selective_backprop(1 / 3))))
     assert ("pin_memory=True" in capsys.readouterr().err) is not pinned
+
+
+def without_targets(device: str, where: slice, **options: Any) -> sb.SelectiveLoader:
+    """Return a loader on a device; some of the examples of a part of the data lack a target."""
+    inputs, targets = examples().tensors
+    targets[where][::2] = -100
+    columns = [inputs, targets]
+    if options.pop("on_device", False):
+        columns = [each.to(device) for each in columns]
+    loader = DataLoader(TensorDataset(*columns), BATCH, pin_memory=columns[0].device.type == "cpu")
+    torch.manual_seed(0)
+    model = nn.Linear(6, 3)
+    defaults = {"generator": torch.Generator().manual_seed(3), "quiet": True}
+    return sb.SelectiveLoader(loader, model.to(device), LOSS, **(defaults | options))
+
+
+def pairs(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+    return model(batch[0]), batch[1]
+
+
+@pytest.mark.skipif("made_up_cuda" not in sys.modules, reason="a real device draws its own numbers")
+@pytest.mark.parametrize("where", [slice(0, 24), slice(40, 96)], ids=str)
+@pytest.mark.parametrize(
+    "how", [{}, {"on_device": True}, {"outputs": pairs}], ids=["plain", "on device", "outputs"]
+)
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        sb.selective_backprop(1 / 3, warmup_epochs=0),
+        sb.top_k(1 / 3),
+        sb.drop_zero(),
+        sb.stale_sb(1 / 3, epochs=2, schedule=sb.Schedule()),
+        sb.kath18(measure="loss", bias=0.0, schedule=sb.Schedule()),
+    ],
+    ids=lambda each: each.name,
+)
+def test_examples_without_a_target_are_kept_as_on_the_cpu_wherever_they_come(strategy, how, where):
+    doors = [without_targets(each, where, strategy=strategy, **how) for each in ("cpu", "cuda")]
+    for _ in range(3):
+        expected, found = ([inputs.cpu() for inputs, _ in door] for door in doors)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_a_loaded_state_knows_which_waiting_examples_lack_a_target():
+    strategy = sb.selective_backprop(1 / 3, warmup_epochs=0)
+    options = {"strategy": strategy, "batch_size": 5}  # windows of 15 cut batches of 8
+    whole = without_targets("cuda", slice(0, 32), **options)
+    batches = iter(whole)
+    for _ in range(2):
+        next(batches)
+    state = whole.state_dict()  # examples 30 and 31 wait
+    resumed = without_targets("cuda", slice(0, 0), **options)
+    resumed.load_state_dict(state)
+    first, wanted = next(iter(resumed))[0], next(batches)[0]
+    assert first.cpu().equal(wanted.cpu())

@@ -3,10 +3,14 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
+from benchmarks import gpu_session
+from benchmarks.case import find_cases
 from benchmarks.cases import bench
+from benchmarks.measuring import measure
 from benchmarks.stale import ROOT
 
 
@@ -63,3 +67,127 @@ def test_demands_are_of_scoring_in_bf16_and_of_selective_epochs_in_bf16(
     assert judged == ["pass", "fail", "unresolved"][:demands]
     assert len(rows) == 5
     assert "slow" in [row.get("remark") for row in rows]
+
+
+def test_without_a_cuda_device_it_says_so_and_runs_nothing(monkeypatch, capsys):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert gpu_session.main([]) == 2
+    assert capsys.readouterr().out == "no CUDA device: --device cpu rehearses\n"
+
+
+def test_parts_share_the_seconds_and_what_one_leaves_goes_to_the_others(
+    monkeypatch, capsys, tmp_path
+):
+    clock, seconds, given = [0.0], 600.0, {}
+
+    def run(part, most, log, grace):
+        given[part.name] = most
+        clock[0] += 1.0 if part.name == "probe" else most  # all but one use up their shares
+        return "unfinished" if part.name == "papers" else "done"
+
+    monkeypatch.setattr(gpu_session, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(gpu_session, "run", run)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "NVIDIA H200")
+    monkeypatch.setenv("OUT", str(tmp_path))
+    assert gpu_session.main(["--root", str(tmp_path)]) == 1
+    assert clock[0] == pytest.approx(seconds - gpu_session.GRACE)
+    assert given["tests"] / given["sanitizer"] == pytest.approx(22 / 5)
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith("NVIDIA H200")
+    table = told[told.index("part             seconds verdict") + 1 :]
+    assert [line.split()[0] for line in table] == list(given)
+    assert table[0].split() == ["probe", "1", "done"]
+    assert table[-1].split()[::2] == ["papers", "unfinished"]
+    assert gpu_session.main(["--only", "probe"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "last", "said"),
+    [
+        (0, "== 183 skipped in 9.00s ==", "skipped: 183 skipped"),
+        (0, "== 12 passed, 3 skipped in 9.00s ==", "passed: 12 passed, 3 skipped"),
+        (1, "== 1 failed, 3 passed in 9s ==", "failed with exit status 1, 1 failed, 3 passed"),
+        (0, "187/299 tests collected (112 deselected) in 1s", "collected: 187/299 tests collected"),
+        (5, "no tests collected in 1s", "failed with exit status 5"),
+        (1, "bench.bench: 1.0 limit 0.3 verdict fail", "over a limit"),
+        (0, "a row", "done"),
+        (-11, None, "failed with exit status -11"),
+    ],
+)
+def test_a_verdict_counts_tests_and_skipped_ones_are_not_passed(status, last, said):
+    assert gpu_session.verdict(status, [last] if last else []) == said
+    assert not said.startswith("skipped") or not said.startswith(gpu_session.FINE)
+
+
+@pytest.mark.parametrize(("root", "command"), [(None, []), ("data", ["--root", "/data"])])
+def test_the_papers_need_a_folder_with_data_sets(root, command, tmp_path):
+    (papers,) = (
+        part
+        for part in gpu_session.parts_of("cuda", root and gpu_session.Path("/data"), tmp_path)
+        if part.name == "papers"
+    )
+    made = papers.command(100.0)
+    assert made[-4:-2] == command
+    if not root:
+        assert gpu_session.run(papers, 0.0, tmp_path / "log", 0.0) == "left out, no --root"
+
+
+@pytest.mark.parametrize(
+    ("handler", "grace", "status"), [("lambda *_: exit(7)", 60, 7), ("signal.SIG_IGN", 0, -9)]
+)
+def test_a_part_whose_time_is_over_may_save_its_work_before_it_is_killed(handler, grace, status):
+    code = f"import signal; signal.signal(signal.SIGTERM, {handler}); print(flush=True); "
+    process = subprocess.Popen(
+        [sys.executable, "-c", code + "signal.pause()"],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout
+    with process.stdout:
+        process.stdout.readline()  # now it handles the signal
+    gpu_session.end(process, grace)
+    assert process.returncode == status
+
+
+def rehearsed(name, **settings):
+    """Return the rows of a measurement on a CPU, in one round."""
+    (found,) = find_cases([name])
+    small = {"device": "cpu", "net": "tiny_cnn", "size": 8, **settings}
+    return list(measure(found, found.settings | small, rounds=1))
+
+
+@pytest.mark.parametrize("name", ["probe.steps", "probe.lab"])
+def test_what_limits_training_is_told_by_the_times_of_the_wall_and_of_the_host(name):
+    rows = rehearsed(name, count=6)
+    assert {row["quantity"].rpartition(", ")[2] for row in rows} == {"wall", "host"}
+    assert all(row["median"] > 0 for row in rows)
+
+
+PROGRAM = """
+from composer.core import Algorithm
+
+
+class Unused(Algorithm):
+    pass
+
+
+def select_using_loss(input, target, model, loss_fun, keep):
+    losses = loss_fun(model(input), target, reduction="none")
+    kept = losses.topk(int(keep * len(losses))).indices
+    return input[kept], target[kept]
+"""
+
+
+def test_another_program_takes_turns_with_the_loader_and_what_is_not_there_is_left_out(
+    tmp_path, capsys
+):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    rows = rehearsed("peers.peers", examples=64, composer=str(tmp_path / "program.py"))
+    told = {row.get("program", row["quantity"]): row["median"] for row in rows}
+    assert told["composer / bare, a step"] > 0
+    assert told["sb.infobatch"] > 0.9
+    assert told["composer"] > 0.5  # the top half always, and none of the others
+    assert "infobatch" not in told
+    assert "authors: left out, no --set authors=PATH" in capsys.readouterr().err
+    assert "composer.core" not in sys.modules

@@ -15,7 +15,7 @@ SHARES = st.floats(0.01, 1.0)
 
 
 def example_scores(scores: torch.Tensor) -> sb.ExampleScores:
-    return sb.ExampleScores(scores.double(), scores.double(), "EL2N, 10 models", 103.0, False)
+    return sb.ExampleScores(scores.double(), scores.double(), "EL2N, 10 models", 103.0)
 
 
 @given(TIED, SHARES)

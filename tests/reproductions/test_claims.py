@@ -1,5 +1,6 @@
 """A claim is a row, judged by the evaluations of the arms that it names."""
 
+import math
 from dataclasses import replace
 
 import pandas as pd
@@ -193,6 +194,7 @@ def test_a_sentence_that_names_its_data_sets_is_tested_on_these_alone():
         ({"code": "git 2"}, ("cost",)),
         ({"machine": "other"}, ("cost",)),
         ({"started": "2026-01-03T00:00:00+00:00"}, ("cost",)),
+        ({"seconds": math.nan, "cpu_seconds": math.nan}, ("cost",)),
         # A run takes 20 seconds.
         ({"device": "cuda", "started": "2026-01-01T00:00:21+00:00"}, ("seconds", "cost")),
         ({"device": "cuda", "started": "2026-01-01T00:00:19+00:00"}, ("cost",)),

@@ -89,6 +89,19 @@ def test_runs_can_be_ended_by_the_clock(typed):
     assert order.scale.main[0].hours == 2.0
 
 
+def test_a_part_can_be_asked_for_with_other_epochs(typed):
+    line = "table-1 fig-5 --scale small --arms sb,Traditional --only cifar10 --epochs 3"
+    ((_, figures, order),) = typed(line)
+    assert (order.scale.arms, order.scale.only) == (("sb", "traditional"), ("cifar10",))
+    plans = order.jobs_of(figures)
+    assert {plan.arm for plan in plans} == {"selective-backprop", "traditional"}
+    assert {(plan.recipe.data, plan.length.value) for plan in plans} == {("cifar10", 3.0)}
+
+
+def test_runs_whose_seconds_count_go_one_at_a_time_unless_told_otherwise(typed):
+    assert [typed(f"fig-7 --scale gpu-50{jobs}")[0][2].jobs for jobs in ("", " --jobs 2")] == [1, 2]
+
+
 def test_the_stages_of_the_study_have_seeds_and_folders_of_their_own(typed, tmp_path):
     confirm, develop = typed("study-confirm study-develop")
     assert (confirm[1], develop[1]) == (STAGES["confirm"], STAGES["develop"])
@@ -131,6 +144,10 @@ def test_a_scale_of_a_few_figures_makes_all_of_those(typed):
         ("fig-1 --device tpu", "--device tpu"),
         ("fig-1 --root /no/such/folder", "/no/such/folder is not a folder"),
         ("fig-1 --seeds 0", "--seeds"),
+        ("fig-7 --arms selective", "there is no strategy 'selective'"),
+        ("fig-7 --only cifar", "Did you mean cifar10"),
+        ("study-confirm --epochs 3", "--epochs is of figures and tables"),
+        ("study-confirm --pack here", "--pack is of figures and tables"),
     ],
 )
 def test_what_cannot_be_done_ends_with_a_message_and_a_status(line, said, tmp_path):
@@ -141,7 +158,8 @@ def test_what_cannot_be_done_ends_with_a_message_and_a_status(line, said, tmp_pa
 
 
 @pytest.mark.usefixtures("signals_as_usual")
-def test_what_was_ended_goes_on_when_it_is_typed_again(tmp_path, monkeypatch):
+@pytest.mark.parametrize("pack", ["", " --pack pieces"])
+def test_what_was_ended_goes_on_when_it_is_typed_again(pack, tmp_path, monkeypatch):
     scale = fixture_scale(fixture_setting(model="tiny_cnn"))
     monkeypatch.setattr(command, "SCALES", {ScaleName.SMALL: scale})
     step, updates = TrainingRun._step, iter(range(1, 10_000))
@@ -152,8 +170,10 @@ def test_what_was_ended_goes_on_when_it_is_typed_again(tmp_path, monkeypatch):
         step(run, *batch)
 
     monkeypatch.setattr(TrainingRun, "_step", stepped)
-    line = "fig-1 --seeds 1 --jobs 1 --out out"
+    line = f"fig-1 --seeds 1 --jobs 1 --out out{pack}"
     assert reproduce(line, tmp_path)[0] == 143
+    if pack:  # on a machine that has the pieces alone
+        (tmp_path / "out").rename(tmp_path / "elsewhere")
     assert reproduce(line, tmp_path)[0] == 0
     runs = read_runs(tmp_path / "out" / "runs" / scale.name)
-    assert sorted(run.end["sittings"] for run in runs)[-2:] == [1, 2]
+    assert sorted(len(run.end["machines"]) for run in runs)[-2:] == [1, 2]

@@ -13,10 +13,8 @@ PROBES = (
     probes.LossRanks(),
     probes.El2nRanks(),
     probes.Selections(),
-    probes.LossBands(),
     probes.TargetConfidences(),
     probes.BatchGradients(batch_size=16, batches=2),
-    probes.GradientAgreement(examples=64, batch_size=16, batches=2),
     probes.GradientNorms(examples=8),
 )
 

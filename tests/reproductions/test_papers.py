@@ -15,12 +15,14 @@ from reproductions.papers import (
     FIGURES,
     figures_at,
     find_figures,
+    limited,
     list_figures,
     reproduce,
     write_index,
 )
 from reproductions.probes import LossQuantiles
-from reproductions.training import file_of
+from reproductions.settings import STRATEGIES
+from reproductions.training import file_of, work_of
 from selective_backprop_lab.recipe import Precision
 from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.training.run_config import RunConfig
@@ -47,7 +49,7 @@ def made(tmp_path_factory):
     return out, screen.text, order
 
 
-UNJUDGED = {"fig-3", "fig-4", "tuning", "ours-gradients", "ours-bands", "diet-images"}
+UNJUDGED = {"fig-3", "fig-4", "tuning", "diet-images"}
 TABLES = {"table-1": "paper 1.1×", "tuning": "at 0.05", "small-gradients": "correlation of ranks"}
 
 
@@ -118,6 +120,43 @@ def test_what_is_on_record_is_drawn_without_training_and_says_what_is_left_out(m
     nowhere = fixture_order(tmp_path / "empty", seeds=1, trains=False)
     with pytest.raises(sb.RecordError, match=r"on record in .*empty.*--from-records"):
         reproduce(screen, named("fig-7"), nowhere)
+
+
+@pytest.mark.parametrize(
+    "arms", [["sb"], ["Traditional", "stale"], ["random", "el2n", "traditional"]]
+)
+def test_figures_show_what_there_is_of_the_strategies_that_are_asked_for(arms, made, tmp_path):
+    (tmp_path / "runs").symlink_to(made[0] / "runs")
+    part, figures = limited(SCALE, named("all"), arms, [])
+    order = fixture_order(tmp_path, part, seeds=1, trains=False)
+    screen = Screen()
+    reproduce(screen, figures, order)
+    known = {name for key in part.arms for name in (key, STRATEGIES.get(key, [key] * 2)[1])}
+    assert {job.arm for job in order.jobs_of(figures)} <= known
+    assert not {"diet-images", "diet-overlap"} & {figure.name for figure in figures}
+    assert "not on record" not in screen.text
+    page = (tmp_path / "index.md").read_text(encoding="utf-8")
+    assert page.count(f"Asked for was only {', '.join(part.arms)}.") == len(figures)
+
+
+def test_names_that_are_not_here_are_refused_with_similar_ones_and_so_is_what_needs_none():
+    with pytest.raises(sb.ConfigurationError, match=r"no strategy 'stael'\. Did you mean stale"):
+        limited(SCALE, named("fig-7"), ["stael"], [])
+    with pytest.raises(sb.ConfigurationError, match=r"no data set 'digit'\. Did you mean digits"):
+        limited(SCALE, named("fig-18"), [], ["digit"])
+    assert limited(SCALE, named("fig-5", "fig-7"), ["sb"], [])[1] == named("fig-7")
+    gated = replace(SCALE, lineup=("sb",), gated=(fixture_setting(data="mnist"),))
+    with pytest.raises(sb.ConfigurationError, match="nothing of fig-7 is left with only kath18 on"):
+        limited(gated, named("fig-7"), ["kath18"], ["digits"])
+
+
+def test_a_figure_of_two_panels_is_left_out_where_one_is_not_on_record(made, tmp_path):
+    partly, screen = fixture_order(tmp_path, seeds=1, trains=False), Screen()
+    shutil.copytree(made[2].folder, partly.folder)
+    sb_, *young = partly.jobs_of(named("diet-overlap"))
+    file_of(young[0] if sb_.arm == "selective-backprop" else sb_, partly.folder).unlink()
+    reproduce(screen, named("diet-overlap", "fig-7"), partly)
+    assert "not all is on record" in screen.text
 
 
 def test_the_first_table_sums_up_each_item_in_a_line(tmp_path):
@@ -223,6 +262,25 @@ def test_scales_for_a_gpu_train_in_bf16_what_the_paper_compares(name, tmp_path):
     assert {plan.limit for plan in found} == {None}
     compared = {"traditional", "random-backprop", "selective-backprop", "stale-sb"}
     assert compared <= {plan.arm for plan in found}
+
+
+@pytest.mark.parametrize(("name", "epochs"), [(ScaleName.GPU_50, 50), (ScaleName.GPU_200, 200)])
+def test_the_paper_s_regime_is_its_recipe_with_a_smaller_net(name, epochs):
+    (setting,) = SCALES[name].main
+    recipe = setting.recipe
+    assert (recipe.model, recipe.batch_size, recipe.learning_rate) == ("resnet18", 128, 0.1)
+    assert (recipe.epochs, recipe.steps, recipe.decay) == (epochs, (0.3, 0.6, 0.8), 0.2)
+    assert (recipe.augmentation.cutout, setting.limit, SCALES[name].jobs) == (16, None, 1)
+    arms = {
+        arm.key: arm.plan for panel in FIGURES["table-1"].panels(SCALES[name]) for arm in panel.arms
+    }
+    first = ["traditional", "shortened", "sb", "stale", "random", "third"]
+    assert [*arms] == [*first, "auto", "easy-skip"]
+    assert arms["auto"].length == arms["easy-skip"].length == arms["shortened"].length
+    passes = sum(work_of(arms[key]) for key in first) / 50_000
+    assert passes == pytest.approx(3.5 * epochs, rel=0.02)
+    # A test set has a fifth of the examples, and a forward pass costs a third.
+    assert sum(arms[key].evaluations for key in first) / 15 < passes / 10
 
 
 def test_figures_come_once_in_the_order_asked_for():

@@ -4,12 +4,14 @@ import pytest
 from fixture_papers import fixture_panel, fixture_setting, judged
 from fixture_runs import PHASES, fixture_run
 
+from reproductions.drawing import caption
 from reproductions.evidence import Evidence, Panel
 from reproductions.jiang2019.times import (
     bars_tables,
     parts_of,
     reported_speedups,
     speedup_table,
+    speedup_tables,
     target_of,
 )
 from reproductions.measures import at_target
@@ -45,6 +47,24 @@ def test_the_target_is_a_multiple_of_traditional_s_final_error():
     errors = [(50.0, 10.0 + seed) for seed in range(3)]
     assert target_of(filled(traditional=errors, sb=errors), 1.4) == pytest.approx(1.4 * 11.0)
     assert target_of(filled(sb=errors), 1.4) is None
+
+
+@pytest.mark.parametrize(
+    ("machines", "titles"), [(["A", "A"], ["CPU seconds", "cost"]), (["A", "B"], ["cost"])]
+)
+def test_a_run_that_changed_machines_is_compared_by_cost_alone_and_the_caption_says_so(
+    machines, titles
+):
+    arms = make_arm("traditional", SETTING), make_arm("sb", SETTING)
+    end = {"machines": machines}
+    runs = {
+        "traditional": [fixture_run(device="cpu")],
+        "sb": [fixture_run("selective-backprop", device="cpu", end=end)],
+    }
+    evidence = Evidence(None, (fixture_panel(Panel("it", SETTING, arms), runs),))
+    found = [table.title for table in speedup_tables(evidence)]
+    assert found == [f"it: speed-up in {axis}" for axis in titles]
+    assert ("1 of 2 runs changed machines" in caption(evidence)) == (len(titles) == 1)
 
 
 def test_a_target_that_guessing_reaches_is_none():

@@ -7,6 +7,7 @@ from fixture_lab import carry_out, few_digits
 from fixture_papers import Screen, fixture_order, fixture_scale, fixture_setting
 from fixture_runs import fixture_run
 
+from reproductions import training
 from reproductions.jiang2019.scales import SCALES, ScaleName
 from reproductions.papers import find_figures
 from reproductions.settings import SHORTENED, cost_of_sb, make_arm
@@ -93,6 +94,27 @@ def test_what_is_missing_is_trained_and_how_long_it_takes_is_said(tmp_path):
     assert all(is_done(plan, order.folder) for plan in plans)
     assert first.read_bytes() == before
     assert "3 runs: 1 on record, 2 to do, about " in screen.text
+
+
+def test_epochs_change_every_length_but_those_of_young_nets():
+    scale = SCALES[ScaleName.SMALL].lasting(5)
+    lengths = {key: make_arm(key, scale.main[0]).plan.length.value for key in ("sb", "third")}
+    assert lengths == {"sb": 5.0, "third": 1.67}
+    assert {each.recipe.epochs for each in (*scale.main, *scale.gated, scale.pruned)} == {5}
+    assert {each.recipe.epochs for each in scale.scored} == {2}
+
+
+def test_the_longest_run_is_begun_first_where_several_run_at_a_time(tmp_path, monkeypatch):
+    begun = []
+    monkeypatch.setattr(training, "run_grid", lambda plans, *_, **__: begun.append(plans))
+    keys = ("stale", "third", "random", "sb", "traditional", "half")
+    plans = [make_arm(key, SETTING).plan for key in keys]
+    for jobs in (1, 2):
+        train_missing(Screen(), plans, fixture_order(tmp_path, jobs=jobs), tmp_path)
+    assert begun[0] == plans
+    order = [keys[plans.index(plan)] for plan in begun[1]]
+    # 4, 3, 2.33, 2, 2 and 1.33 passes
+    assert order == ["traditional", "sb", "stale", "random", "half", "third"]
 
 
 def test_threads_leave_room_for_fewer_runs_and_a_gpu_for_one(monkeypatch):

@@ -9,6 +9,7 @@ import torch
 from fixture_doors import NotedSampler, fixture_data, fresh_net, same_tensors
 from fixture_doors import cross_entropies as losses
 from fixture_open_batch import CHANGES, EXAMPLES, LABELS, Loop
+from fixture_pipelined import Ahead
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
@@ -177,7 +178,7 @@ def test_a_pass_leaves_the_model_as_it_was(fails):
     "scorer",
     [
         sb.scorers.Forward("error-norm"),
-        sb.experimental.Pipelined(sb.scorers.Forward(), 2, check=None),
+        Ahead(sb.scorers.Forward(), 2),
     ],
     ids=lambda scorer: type(scorer).__name__,
 )

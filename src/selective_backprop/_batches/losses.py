@@ -31,6 +31,7 @@ LossFunction = Callable[..., Any]
 SQUEEZED = "outputs=lambda model, batch: (model(batch[0]).squeeze(1), batch[1])."
 VALUES = operator.methodcaller("values")
 IGNORED = -100  # torch's default for the class index that a loss ignores
+MOST_LOOKED_AT = 2**16  # targets of a batch; the CPU would take longer than a GPU to mark more
 SLACK = 0.1  # how far rounding may take a cross-entropy below the lowest possible one
 
 _OF_LABELS = {
@@ -615,7 +616,10 @@ class ExampleLosses:
     def of_examples(self, outputs: Any, targets: Any) -> Any:
         """Return one loss per example; `check_losses` rejects anything else that is returned."""
         loss = self.unreduced
-        return self.average(loss, loss.of_positions(outputs, targets), outputs, targets)
+        losses = loss.of_positions(outputs, targets)
+        if not self.excess and isinstance(losses, Tensor) and losses.ndim == 1:
+            return losses  # nearly always
+        return self.average(loss, losses, outputs, targets)
 
     def average(self, loss: UnreducedLoss, losses: Any, outputs: Any, targets: Any) -> Any:
         """Return one loss per example from its positions' losses, as `of_examples` does."""
@@ -644,6 +648,42 @@ class ExampleLosses:
                 return latest
         self._latest = latest = UnreducedLoss.of(self.loss_fn)
         return latest
+
+
+class TargetWatch:
+    """See, before batches leave the CPU, whether rows lack a target; only then are rows marked.
+
+    With losses other than those of pairs `(inputs, targets)`, any row may lack a target.
+
+    Attributes:
+        lacking: whether a row that was scored may have lacked a target.
+    """
+
+    def __init__(self, losses: LossesOf | None = None) -> None:
+        plain = isinstance(losses, ExampleLosses) and losses.outputs is None
+        self._losses = losses if plain else None
+        self.lacking = not plain
+        if self._losses is not None:
+            self._losses.marks = False
+
+    def mark(self) -> None:
+        """Mark rows without a target from now on."""
+        self.lacking = True
+        if self._losses is not None:
+            self._losses.marks = True
+
+    def look(self, batch: Any) -> None:
+        """Look at the targets of a batch that will be scored."""
+        if self._losses is None:
+            return
+        targets = batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None
+        plain = isinstance(targets, Tensor) and targets.ndim > 0 and not targets.is_nested
+        if not plain or targets.device.type != "cpu" or targets.numel() > MOST_LOOKED_AT:
+            return self.mark()
+        zeros = torch.zeros(len(targets))  # a loss of 0 is needed to lack a target
+        bare = lacks_target(zeros, targets, self._losses.unreduced.ignored)
+        if bare is not None and bool(bare.any()):
+            self.mark()
 
 
 def apply_to_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:

@@ -1,16 +1,16 @@
 """Count, cut and join the rows of any nested batch.
 
-A batch is flattened into a list of its leaves (tensors, arrays, lists of rows, single values) and a
-`Structure`. Functions work on the leaves, and the structure puts the containers back around them.
+Containers (lists, tuples, mappings, dataclasses) hold leaves: tensors, arrays, lists of rows and
+single values. A leaf's path is the keys, field names and positions that lead to it.
 """
 
 import copy
 import dataclasses
 import operator
 from collections import UserDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -37,127 +37,13 @@ class Layout:
 
     Attributes:
         whole: paths of leaves that belong to the batch as a whole, not row by row. A path is
-            the keys, field names and positions on the way to a leaf, joined by dots.
+            joined by dots.
         pad: value for padding on the right, by path, for leaves whose axes after the first may
             differ in length.
     """
 
     whole: frozenset[str] = frozenset()
     pad: Mapping[str, float] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Structure:
-    """The containers of a batch, without its leaves.
-
-    Batches of one structure share the cached object, so `is` compares two structures, and the path
-    to each leaf is built only once.
-    """
-
-    kind: type | None  # of the outermost container; None for a leaf
-    keys: tuple[Any, ...]  # its keys, field names or positions
-    parts: tuple["Structure", ...]
-    paths: tuple[str, ...]
-
-    def rebuild(self, batch: Any, leaves: Iterator[Any]) -> Any:
-        """Return a batch like the one that was flattened, with other leaves."""
-        kind = self.kind
-        if kind is None:
-            return next(leaves)
-        nested = zip(self.parts, _values(batch, self.keys), strict=True)
-        values = [
-            next(leaves) if part is LEAF else part.rebuild(value, leaves) for part, value in nested
-        ]
-        if issubclass(kind, (list, tuple)):
-            return kind(*values) if hasattr(kind, "_fields") else kind(values)
-        named = dict(zip(self.keys, values, strict=True))
-        if _container(kind) is not Mapping:
-            return dataclasses.replace(batch, **named)
-        if kind is dict or not issubclass(kind, MutableMapping):
-            return named
-        if issubclass(kind, dict) or hasattr(kind, "__copy__"):
-            clone = copy.copy(batch)
-        else:  # a shallow copy would share the items with the batch
-            clone = copy.deepcopy(batch, {id(value): value for value in batch.values()})
-        try:
-            clone.update(named)
-        except RuntimeError as error:  # a TensorDict, whose number of rows is fixed
-            raise BatchError(
-                f"a {kind.__name__} with other rows cannot be made from that of a batch ({error}). "
-                f"Let the collate function return a dict. {BEFORE_LOADING}"
-            ) from error
-        if issubclass(kind, UserDict) and "_encodings" in vars(clone):
-            clone._encodings = None  # of the rows that Transformers' BatchEncoding had before
-        return clone
-
-    def derived(self, batch: Any) -> list[Any]:
-        """Return the fields of a batch's dataclasses that their `__init__` does not take."""
-        kind = self.kind
-        if kind is None:
-            return []
-        fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
-        found = [getattr(batch, field.name, None) for field in fields if not field.init]
-        for part, value in zip(self.parts, _values(batch, self.keys), strict=True):
-            found += part.derived(value)
-        return found
-
-    def flatten_alike(self, batch: Any, path: str = "") -> list[Any]:
-        """Return the leaves of a batch whose containers differ at most in type and order."""
-        if self.kind is None:
-            return [batch]
-        if _container(self.kind) is Mapping:
-            found = set(batch.keys()) if isinstance(batch, Mapping) else type(batch)
-            _agree(path, [set(self.keys), found])
-        elif issubclass(self.kind, (list, tuple)):
-            _agree(path, [len(self.keys), len(batch) if isinstance(batch, (list, tuple)) else -1])
-        else:
-            _agree(path, [self.kind.__name__, type(batch).__name__])
-        leaves = []
-        for key, part, value in zip(self.keys, self.parts, _values(batch, self.keys), strict=True):
-            leaves += part.flatten_alike(value, _join_path(path, str(key)))
-        return leaves
-
-
-LEAF = Structure(None, (), (), paths=("",))
-
-
-def flatten(batch: Any, leaves: list[Any]) -> Structure:
-    """Append the leaves of a batch to a list, and return its structure."""
-    kind = type(batch)
-    container = _container(kind)
-    if container is Sequence:
-        # If the first part is a tensor with axes, this is no list of rows, and no check is needed.
-        tells = len(batch) > 0 and type(batch[0]) is Tensor and batch[0].ndim > 0
-        container = range(len(batch)) if tells or _holds_structure(batch) else None
-    if container is None:
-        leaves.append(batch)
-        return LEAF
-    # Not `tuple(batch)`: a TensorDict iterates over its rows.
-    keys = tuple(batch.keys()) if container is Mapping else container
-    values = batch if isinstance(batch, (list, tuple)) else _values(batch, keys)
-    parts = []
-    for value in values:
-        if type(value) is Tensor:  # nearly always
-            leaves.append(value)
-            parts.append(LEAF)
-        else:
-            parts.append(flatten(value, leaves))
-    return _remembered(kind, tuple(parts), *keys)
-
-
-def _values(batch: Any, keys: Iterable[Any]) -> Iterable[Any]:
-    if isinstance(batch, (list, tuple)):
-        return batch
-    if _container(type(batch)) is Mapping:
-        return [batch[key] for key in keys]
-    return [getattr(batch, name) for name in keys]
-
-
-# Typed, since otherwise the keys 1 and True would share a path.
-@lru_cache(maxsize=256, typed=True)
-def _remembered(kind: type, parts: tuple[Structure, ...], *keys: Any) -> Structure:
-    paths = [_join_path(str(k), p) for k, part in zip(keys, parts, strict=True) for p in part.paths]
-    return Structure(kind, keys, parts, tuple(paths))
 
 
 @lru_cache(maxsize=256)
@@ -169,27 +55,109 @@ def _container(kind: type) -> Any:
         return Mapping
     if issubclass(kind, (list, tuple)):
         return getattr(kind, "_fields", Sequence)
-    if dataclasses.is_dataclass(kind):
-        return tuple(field.name for field in dataclasses.fields(kind) if field.init)
-    return None
+    if not dataclasses.is_dataclass(kind):
+        return None
+    fields = dataclasses.fields(kind)
+    if hasattr(kind, "__post_init__") or not all(field.init for field in fields):
+        raise BatchError(
+            f"the batch holds a {kind.__name__}, a dataclass with __post_init__ or with a field of "
+            "init=False, so it may change when it is made again, with other rows. Let the collate "
+            "function do this work, or return a dict"
+        )
+    return tuple(field.name for field in fields)
+
+
+def _keys(value: Any) -> Sequence[Any] | None:
+    """Return the keys, field names or positions of a container; None for a leaf."""
+    container = _container(type(value))
+    if container is Mapping:
+        return tuple(value.keys())  # not `tuple(value)`: a TensorDict iterates over its rows
+    if container is Sequence:
+        # If the first part is a tensor with axes, this is no list of rows, and no check is needed.
+        tells = len(value) > 0 and type(value[0]) is Tensor and value[0].ndim > 0
+        return range(len(value)) if tells or _holds_structure(value) else None
+    return container
+
+
+def _values(value: Any, keys: Sequence[Any]) -> Sequence[Any]:
+    """Return the parts of a container, in the order of the keys; refuse one that has others."""
+    found = _keys(value)
+    if found is None or {*found} != {*keys}:
+        raise BatchError(
+            f"batches of different structure cannot be joined: one has {[*keys]} where another is "
+            f"{'one item' if found is None else [*found]}"
+        )
+    if isinstance(value, Mapping):
+        return [value[key] for key in keys]
+    return value if isinstance(value, (list, tuple)) else [getattr(value, name) for name in keys]
+
+
+def map_leaves(function: Callable[..., Any], batch: Any, *others: Any, path: str = "") -> Any:
+    """Return the batch with `function(path, leaf, *others' leaves)` in place of its leaves."""
+    keys = _keys(batch)
+    if keys is None:
+        return function(path, batch, *others)
+    listed, count = type(keys) is range, len(keys)
+    columns = [
+        each if listed and type(each) is type(batch) and len(each) == count else _values(each, keys)
+        for each in (batch, *others)
+    ]
+    values = []
+    for key, part, *rest in zip(keys, *columns, strict=True):
+        place = f"{path}.{key}" if path else str(key)
+        values.append(
+            function(place, part, *rest)
+            if type(part) is Tensor  # nearly always
+            else map_leaves(function, part, *rest, path=place)
+        )
+    kind = type(batch)
+    if isinstance(batch, (list, tuple)):
+        return kind(*values) if hasattr(kind, "_fields") else kind(values)
+    named = dict(zip(keys, values, strict=True))
+    if not isinstance(batch, Mapping):
+        return dataclasses.replace(batch, **named)
+    if kind is dict or not (issubclass(kind, dict) or hasattr(kind, "__copy__")):
+        return named
+    clone: Any = copy.copy(batch)
+    clone.update(named)
+    if isinstance(clone, UserDict) and "_encodings" in vars(clone):
+        clone._encodings = None  # of the rows that Transformers' BatchEncoding had before
+    return clone
+
+
+def named_leaves(batch: Any, path: str = "") -> list[tuple[str, Any]]:
+    """Return the path and the value of each leaf."""
+    keys = None if type(batch) is Tensor else _keys(batch)
+    if keys is None:
+        return [(path, batch)]
+    return [
+        leaf
+        for key, part in zip(keys, _values(batch, keys), strict=True)
+        for leaf in named_leaves(part, f"{path}.{key}" if path else str(key))
+    ]
+
+
+def _are_tensors(batch: Any) -> bool:
+    """Return whether a batch is a list or tuple of plain tensors with rows, as nearly all are."""
+    if type(batch) not in (list, tuple) or not batch:
+        return False
+    return all(
+        type(leaf) is Tensor and leaf.ndim and leaf.layout is torch.strided and not leaf.is_nested
+        for leaf in batch
+    )
 
 
 def list_leaves(batch: Any) -> list[Any]:
     """Return the leaves of a batch."""
-    flatten(batch, leaves := [])
-    return leaves
-
-
-def map_leaves(function: Callable[[str, Any], Any], batch: Any) -> Any:
-    """Return the batch with `function(path, leaf)` in place of each of its leaves."""
-    structure = flatten(batch, leaves := [])
-    return structure.rebuild(batch, map(function, structure.paths, leaves))
+    if type(batch) in (list, tuple) and all(type(leaf) is Tensor and leaf.ndim for leaf in batch):
+        return [*batch]
+    return [leaf for _, leaf in named_leaves(batch)]
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], batch: Any) -> Any:
     """Return the batch with `function(tensor)` in place of each of its tensors."""
 
-    def apply(path: str, leaf: Any) -> Any:
+    def apply(_: str, leaf: Any) -> Any:
         if _lists_numbers(leaf):
             return type(leaf)([function(part) for part in leaf])
         return function(leaf) if isinstance(leaf, Tensor) else leaf
@@ -199,20 +167,19 @@ def map_tensors(function: Callable[[Tensor], Tensor], batch: Any) -> Any:
 
 def move_batch(batch: Any, device: torch.device) -> Any:
     """Return the batch with its tensors on `device`; the batch itself if they already are."""
-    if type(batch) in (list, tuple):
-        for leaf in batch:
-            if type(leaf) is not Tensor or leaf.device != device:
-                break
-        else:
-            return batch  # nearly always on a CPU
-    structure = flatten(batch, leaves := [])
-    # Most leaves are plain tensors that are on the device already: this saves a call for each.
+    if type(batch) in (list, tuple) and all(
+        type(leaf) is Tensor and leaf.device == device for leaf in batch
+    ):
+        return batch  # nearly always on a CPU
+    leaves = list_leaves(batch)
     moved = [
         leaf if type(leaf) is Tensor and leaf.device == device else _move(leaf, device)
         for leaf in leaves
     ]
-    unmoved = all(map(operator.is_, moved, leaves))
-    return batch if unmoved else structure.rebuild(batch, iter(moved))
+    if all(map(operator.is_, moved, leaves)):
+        return batch
+    rest = iter(moved)
+    return map_leaves(lambda *_: next(rest), batch)
 
 
 def _move(leaf: Any, device: torch.device) -> Any:
@@ -225,6 +192,11 @@ def _move(leaf: Any, device: torch.device) -> Any:
     return leaf.to(device, non_blocking=tensor.is_pinned())
 
 
+def move_tensor(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on a device; wait for the copy only if it goes to the CPU."""
+    return tensor.to(device, non_blocking=device.type != "cpu")
+
+
 def count_rows(
     batch: Any, layout: Layout, expected: int | None = None, *, every: bool = True
 ) -> int:
@@ -234,49 +206,50 @@ def count_rows(
     of indices that were loaded. If not `every` leaf must, one is enough, and a batch may have none
     whose rows can be counted.
     """
-    if expected is not None and not layout.whole and type(batch) in (list, tuple) and batch:
-        for leaf in batch:
-            if type(leaf) is not Tensor or leaf.layout is not torch.strided or leaf.is_nested:
-                break
-            if not leaf.ndim or leaf.shape[0] != expected:
-                break
-        else:
-            return expected  # nearly all batches are lists of plain tensors
-    structure = flatten(batch, leaves := [])
+    first = batch[0] if type(batch) in (list, tuple) and batch and not layout.whole else None
+    if type(first) is Tensor and first.ndim:  # nearly all batches are lists of plain tensors
+        count = first.shape[0] if expected is None else expected
+        if all(
+            type(leaf) is Tensor
+            and leaf.layout is torch.strided
+            and not leaf.is_nested
+            and leaf.shape[:1] == (count,)
+            for leaf in batch
+        ):
+            return count
+    leaves = [leaf for leaf in named_leaves(batch) if leaf[0] not in layout.whole]
     if expected is not None and not every:
-        return _check_any(structure, leaves, layout, expected)
-    sizes = _count_each(structure, leaves, layout)
+        return _check_any(leaves, expected)
+    found = [(*leaf, size) for leaf in leaves if (size := row_count(*leaf)) is not None]
+    tensors = [(path, size) for path, leaf, size in found if isinstance(leaf, Tensor)]
     advice = "" if expected is None else f" {BEFORE_LOADING}"
-    tensors = [
-        (path, size)
-        for path, leaf, size in zip(structure.paths, leaves, sizes, strict=True)
-        if size is not None and isinstance(leaf, Tensor)
-    ]
     if not tensors:
         raise BatchError(
             f"the batch ({type(batch).__name__}) holds no tensor with rows. Let the collate "
             f"function stack the examples into tensors.{advice}"
         )
-    first, count = tensors[0]
-    count = count if expected is None else expected
-    for path, leaf, size in zip(structure.paths, leaves, sizes, strict=True):
-        if size is not None and size != count:
-            if (listed := _find_listed_rows(batch, count)) is not None:
-                raise BatchError(
-                    f"{name_of(listed)} is a list of {count} tensors, or of mappings of tensors, "
-                    "whose items are not taken for rows. Let the collate function stack them into "
-                    "tensors with one row per example, padded if their sizes differ."
-                )
-            where = name_of(first) if expected is None else "the list of indices that was loaded"
-            found = f"{name_of(path)} has {size} rows, but {where} has {count}. "
-            shape = () if isinstance(leaf, (list, tuple)) else tuple(leaf.shape)
-            if count in shape:
-                raise BatchError(found + rows_elsewhere(shape.index(count)))
+    count = tensors[0][1] if expected is None else expected
+    for path, leaf, size in found:
+        if size == count:
+            continue
+        if (listed := _find_listed_rows(batch, count)) is not None:
             raise BatchError(
-                f"{found}The collate function must return one row for each example, on the first "
-                "axis, and leave out no example. If the item is the same in every batch, as a "
-                f"vocabulary is, pass whole={{{path!r}}}.{advice}"
+                f"{name_of(listed)} is a list of {count} tensors, or of mappings of tensors, "
+                "whose items are not taken for rows. Let the collate function stack them into "
+                "tensors with one row per example, padded if their sizes differ."
             )
+        where = (
+            name_of(tensors[0][0]) if expected is None else "the list of indices that was loaded"
+        )
+        shape = () if isinstance(leaf, (list, tuple)) else tuple(leaf.shape)
+        rest = (
+            rows_elsewhere(shape.index(count))
+            if count in shape
+            else "The collate function must return one row for each example, on the first axis, "
+            "and leave out no example. If the item is the same in every batch, as a vocabulary is, "
+            f"pass whole={{{path!r}}}.{advice}"
+        )
+        raise BatchError(f"{name_of(path)} has {size} rows, but {where} has {count}. {rest}")
     return count
 
 
@@ -288,30 +261,30 @@ def rows_elsewhere(axis: int) -> str:
     )
 
 
-def _check_any(structure: Structure, leaves: Sequence[Any], layout: Layout, expected: int) -> int:
+def _check_any(leaves: list[tuple[str, Any]], expected: int) -> int:
     """Return `expected`; refuse leaves whose rows can be counted if none has so many."""
     sizes: set[Any] = set()
-    for path, leaf in zip(structure.paths, leaves, strict=True):
-        if path not in layout.whole:
-            with suppress(BatchError):
-                sizes.add(row_count(path, leaf))
+    for leaf in leaves:
+        with suppress(BatchError):
+            sizes.add(row_count(*leaf))
     sizes.discard(None)
     if sizes and expected not in sizes:
-        found = " or ".join(map(str, sorted(sizes)))
         raise BatchError(
-            f"the items of the batch have {found} rows, but the list of indices that was loaded "
-            f"has {expected}. The collate function must leave out no example"
+            f"the items of the batch have {' or '.join(map(str, sorted(sizes)))} rows, but the "
+            f"list of indices that was loaded has {expected}. The collate function must leave out "
+            "no example"
         )
     return expected
 
 
 def check_layout(batch: Any, layout: Layout, *, takes: bool = True) -> None:
-    """Refuse a batch that cannot be put together again, and paths that it does not have.
+    """Refuse paths that a batch does not have.
 
-    If `takes`, rows will be taken from batches. Then also warn of what joined rows lose.
+    If `takes`, rows will be taken from batches: then refuse a batch that cannot be made again with
+    other rows, and warn of what joined rows lose.
     """
-    structure = flatten(batch, leaves := [])
-    found = structure.paths
+    leaves = named_leaves(batch)
+    found = [path for path, _ in leaves]
     padded = layout.pad.given if isinstance(layout.pad, Padding) else layout.pad
     for option, paths in (("whole", layout.whole), ("pad", padded)):
         if lost := sorted(set(paths) - set(found)):
@@ -319,29 +292,16 @@ def check_layout(batch: Any, layout: Layout, *, takes: bool = True) -> None:
                 f"{option}= names {', '.join(map(repr, lost))}, but the paths in the batch "
                 f"({type(batch).__name__}) are {', '.join(map(repr, found)) or 'none'}"
             )
-    try:
-        rebuilt = structure.rebuild(batch, iter(leaves))
-    except (TypeError, ValueError) as error:  # such as a dataclass with an `InitVar`
-        raise BatchError(
-            f"a batch of {type(batch).__name__} cannot be put together from its parts: {error}"
-        ) from error
-    for path, leaf, new in zip(found, leaves, list_leaves(rebuilt), strict=True):
-        if not _is_same(leaf, new):
-            raise BatchError(
-                f"{name_of(path)} changes when its dataclass is made again from its own fields, as "
-                "happens whenever rows are taken from a batch. Change it in the collate function "
-                "instead of in __post_init__"
-            )
-    for value, new in zip(structure.derived(batch), structure.derived(rebuilt), strict=True):
-        if isinstance(value, Tensor) and not (isinstance(new, Tensor) and _is_same(value, new)):
-            raise BatchError(
-                "a dataclass of the batch has a field with init=False whose tensor its __init__ "
-                "does not make, so it would be lost when rows are taken. Remove init=False"
-            )
     if not takes:
         return
-    cut_rows(batch, layout, 0, 1)  # raises if the containers do not take other rows
-    for path, leaf in zip(found, leaves, strict=True):
+    try:
+        cut_rows(batch, layout, 0, 1)
+    except (RuntimeError, TypeError) as error:  # such as a TensorDict, whose rows are fixed
+        raise BatchError(
+            f"a batch of {type(batch).__name__} with other rows cannot be made ({error}). Let "
+            f"the collate function return a dict. {BEFORE_LOADING}"
+        ) from error
+    for path, leaf in leaves:
         if path not in layout.whole and _holds_more(leaf):
             warn(
                 f"{name_of(path)} is a {type(leaf).__name__}, but chosen rows come as plain "
@@ -357,23 +317,18 @@ def _holds_more(leaf: Any) -> bool:
     return isinstance(leaf, Tensor) and type(leaf) is not Tensor and bool(vars(leaf))
 
 
-def _is_same(leaf: Any, new: Any) -> bool:
-    if leaf is new or not isinstance(leaf, Tensor) or not isinstance(new, Tensor):
-        return True
-    if leaf.shape != new.shape or leaf.dtype != new.dtype:
-        return False
-    return bool(((leaf == new) | (leaf != leaf) & (new != new)).all())
-
-
 def cut_rows(batch: Any, layout: Layout, start: int, stop: int) -> Any:
     """Return rows `start` to `stop` of a batch; tensors are views, not copies."""
-    structure = flatten(batch, leaves := [])
-    for place, size in enumerate(_count_each(structure, leaves, layout)):
-        if size is not None:
-            leaf = leaves[place]
-            part = leaf[start:stop]
-            leaves[place] = type(leaf)(part) if isinstance(leaf, (list, tuple)) else part
-    return structure.rebuild(batch, iter(leaves))
+    if not layout.whole and _are_tensors(batch):
+        return type(batch)([leaf[start:stop] for leaf in batch])
+
+    def part(path: str, leaf: Any) -> Any:
+        if path in layout.whole or row_count(path, leaf) is None:
+            return leaf
+        rows = leaf[start:stop]
+        return type(leaf)(rows) if isinstance(leaf, (list, tuple)) else rows
+
+    return map_leaves(part, batch)
 
 
 def join_rows(
@@ -386,27 +341,19 @@ def join_rows(
     Leaves that belong to a batch as a whole must be equal in all batches.
     """
     wanted = [None] * len(batches) if rows is None else list(rows)
-    structure = flatten(batches[0], first := [])
-    columns = [first]
-    for batch in batches[1:]:
-        if flatten(batch, leaves := []) is not structure:
-            leaves = structure.flatten_alike(batch)
-        columns.append(leaves)
-    joined = []
-    for path, *pieces in zip(structure.paths, *columns, strict=True):
-        whole = path in layout.whole
-        joined.append(
-            _join_wholes(path, pieces) if whole else _join_leaves(path, pieces, wanted, layout)
-        )
-    return structure.rebuild(batches[0], iter(joined))
+    return map_leaves(partial(_join_leaves, wanted, layout), *batches)
 
 
-def _join_leaves(
-    path: str, leaves: Sequence[Any], rows: Sequence[Tensor | None], layout: Layout
-) -> Any:
+def _join_leaves(rows: Sequence[Tensor | None], layout: Layout, path: str, *leaves: Any) -> Any:
+    if path in layout.whole:
+        return _join_wholes(path, leaves)
     subclass = None
     if not _stack_at_once(leaves):
-        _agree(path, [_kind(leaf) for leaf in leaves])
+        if len(kinds := {_kind(leaf) for leaf in leaves}) > 1:
+            raise BatchError(
+                "batches of different structure cannot be joined: "
+                f"{name_of(path)} is {' or '.join(sorted(kinds))}"
+            )
         # not only the first leaf: it may be the empty list of a batch without rows
         if all(row_count(path, leaf) is None for leaf in leaves):
             return _join_wholes(path, leaves)
@@ -416,9 +363,9 @@ def _join_leaves(
                 joined.extend(leaf if take is None else [leaf[row] for row in take.tolist()])
             return type(leaves[0])(joined)
         # Waiting rows of a saved state are plain tensors.
-        kinds = (type(leaf) for leaf in leaves if not _holds_more(leaf))
-        subclass = next((kind for kind in kinds if kind is not Tensor), None)
-        leaves = _pad_to_equal(path, leaves, layout)
+        types = (type(leaf) for leaf in leaves if not _holds_more(leaf))
+        subclass = next((kind for kind in types if kind is not Tensor), None)
+        leaves = (*_pad_to_equal(path, leaves, layout),)
     if isinstance(leaves[0], Tensor):
         joined = _join_tensors(leaves, rows)
         return joined if subclass is None else joined.as_subclass(subclass)
@@ -444,7 +391,9 @@ def _join_wholes(path: str, leaves: Sequence[Any]) -> Any:
 def are_equal(leaf: Any, other: Any) -> bool:
     if isinstance(leaf, Tensor) and isinstance(other, Tensor):
         plain = leaf.layout is other.layout is torch.strided and not leaf.is_nested
-        return plain and _is_same(leaf, other)
+        if not plain or leaf.shape != other.shape or leaf.dtype != other.dtype:
+            return False
+        return bool(((leaf == other) | (leaf != leaf) & (other != other)).all())
     if type(leaf) is not type(other) or isinstance(leaf, PackedSequence):
         return False
     if isinstance(leaf, (np.ndarray, np.generic)):
@@ -455,13 +404,12 @@ def are_equal(leaf: Any, other: Any) -> bool:
 def _stack_at_once(leaves: Sequence[Any]) -> bool:
     """Return whether all are plain tensors whose rows have one type and shape, the usual case."""
     first = leaves[0]
-    for leaf in leaves:
-        if type(leaf) is not Tensor or leaf.is_nested or leaf.layout is not torch.strided:
-            return False
-        alike = leaf.dtype == first.dtype and leaf.device == first.device
-        if not leaf.ndim or not alike or leaf.shape[1:] != first.shape[1:]:
-            return False
-    return True
+    return _are_tensors(leaves) and all(
+        leaf.dtype == first.dtype
+        and leaf.device == first.device
+        and leaf.shape[1:] == first.shape[1:]
+        for leaf in leaves
+    )
 
 
 def _join_tensors(leaves: Sequence[Tensor], rows: Sequence[Tensor | None]) -> Tensor:
@@ -486,7 +434,9 @@ def _join_tensors(leaves: Sequence[Tensor], rows: Sequence[Tensor | None]) -> Te
         if take is None:
             part.copy_(leaf.detach())
         else:
-            take = take.to(leaf.device, non_blocking=True)  # drawn on the CPU if without scores
+            # Rows are drawn on the CPU if without scores, and on a GPU if scores are there.
+            if take.device != leaf.device:
+                take = move_tensor(take, leaf.device)
             torch.index_select(leaf.detach(), 0, take, out=part)
     return joined
 
@@ -502,8 +452,7 @@ def _pad_to_equal(path: str, leaves: Sequence[Any], layout: Layout) -> Sequence[
         return leaves
     if path not in layout.pad or len({len(shape) for shape in shapes}) > 1 or len(kinds) > 1:
         described = {
-            f"{list(leaf.shape)} {leaf.dtype}"
-            + (f" on {leaf.device}" if isinstance(leaf, Tensor) else "")
+            f"{list(leaf.shape)} {leaf.dtype} on {getattr(leaf, 'device', 'cpu')}"
             for leaf in leaves
         }
         found = ", ".join(sorted(described))
@@ -516,12 +465,9 @@ def _pad_to_equal(path: str, leaves: Sequence[Any], layout: Layout) -> Sequence[
     padded = []
     for leaf in leaves:
         margins = [wide - narrow for wide, narrow in zip(longest, leaf.shape[1:], strict=True)]
-        if isinstance(leaf, Tensor):
-            pairs = [side for margin in reversed(margins) for side in (0, margin)]
-            padded.append(torch.nn.functional.pad(leaf, pairs, value=layout.pad[path]))
-        else:
-            sides = [(0, 0), *((0, margin) for margin in margins)]
-            padded.append(np.pad(leaf, sides, constant_values=layout.pad[path]))
+        pairs = [side for margin in reversed(margins) for side in (0, margin)]
+        wide = torch.nn.functional.pad(torch.as_tensor(leaf), pairs, value=layout.pad[path])
+        padded.append(wide if isinstance(leaf, Tensor) else wide.numpy())
     return padded
 
 
@@ -533,39 +479,21 @@ def _kind(leaf: Any) -> str:
     return "a list of rows" if isinstance(leaf, (list, tuple)) else "a single value"
 
 
-def _count_each(structure: Structure, leaves: Sequence[Any], layout: Layout) -> list[int | None]:
-    """Return each leaf's number of rows; None for scalars and for leaves in `whole`."""
-    sizes: list[int | None] = []
-    for path, leaf in zip(structure.paths, leaves, strict=True):
-        if path in layout.whole:
-            sizes.append(None)
-        elif type(leaf) is Tensor and leaf.layout is torch.strided and not leaf.is_nested:
-            sizes.append(leaf.shape[0] if leaf.ndim else None)  # most leaves; this saves a call
-        else:
-            sizes.append(row_count(path, leaf))
-    return sizes
-
-
 def row_count(path: str, leaf: Any) -> int | None:
     """Return a leaf's number of rows; None for a scalar. Refuse leaves that cannot be cut."""
+    kind = f"a {type(leaf).__name__}"
     if isinstance(leaf, Tensor) and (leaf.is_nested or leaf.layout != torch.strided):
-        kind = "nested" if leaf.is_nested else str(leaf.layout).removeprefix("torch.")
-        raise BatchError(f"{name_of(path)} is a {kind} tensor, from which rows cannot be taken")
-    if isinstance(leaf, (Tensor, np.ndarray)):
+        kind = "a nested tensor" if leaf.is_nested else f"a {leaf.layout} tensor"
+    elif isinstance(leaf, (Tensor, np.ndarray)):
         return leaf.shape[0] if leaf.ndim else None
-    if isinstance(leaf, PackedSequence):
-        raise BatchError(
-            f"{name_of(path)} is a PackedSequence, from which rows cannot be taken. Let the model "
-            "pack its inputs."
-        )
-    if isinstance(leaf, (list, tuple)):
+    elif isinstance(leaf, (list, tuple)) and not isinstance(leaf, PackedSequence):
         return len(leaf) or None
-    if isinstance(leaf, (*PLAIN, np.generic)):
+    elif isinstance(leaf, (*PLAIN, np.generic)):
         return None
     whole = f" If it is the same in every batch, pass whole={{{path!r}}}." if path else ""
     raise BatchError(
-        f"{name_of(path)} is a {type(leaf).__name__}, from which rows cannot be taken. Let the "
-        f"collate function return tensors in tuples, lists or mappings.{whole} {BEFORE_LOADING}"
+        f"{name_of(path)} is {kind}, from which rows cannot be taken. Let the collate function "
+        f"return tensors in tuples, lists or mappings.{whole} {BEFORE_LOADING}"
     )
 
 
@@ -577,47 +505,31 @@ def _lists_numbers(value: Any) -> bool:
 
 def _find_listed_rows(value: Any, count: int, path: str = "") -> str | None:
     """Return the path of a list that seems to hold one tensor, or mapping of tensors, per row."""
-    items: Any = ()
-    if isinstance(value, Mapping):
-        items = value.items()
-    elif isinstance(value, (list, tuple)):
-        listed = all(isinstance(part, Mapping) for part in value) or all(
-            isinstance(part, Tensor) for part in value
-        )
+    items: Any = value.items() if isinstance(value, Mapping) else ()
+    if isinstance(value, (list, tuple)):
         # The batch itself may be a pair of tensors with two rows each, which is no list of rows.
-        if path and listed and len(value) == count:
+        if path and len(value) == count and all(isinstance(p, (Mapping, Tensor)) for p in value):
             return path
         items = enumerate(value)
-    found = (_find_listed_rows(part, count, _join_path(path, str(key))) for key, part in items)
+    found = (
+        _find_listed_rows(part, count, f"{path}.{key}" if path else str(key)) for key, part in items
+    )
     return next((place for place in found if place is not None), None)
 
 
-def _holds_structure(value: Sequence[Any]) -> bool:
-    """Return whether a list or tuple holds tensors at any depth: then it is no list of rows."""
+def _holds_structure(value: Any) -> bool:
+    """Return whether a value holds tensors at any depth: then it is no list of rows."""
+    if isinstance(value, (Tensor, np.ndarray)):
+        return True
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    elif dataclasses.is_dataclass(value):
+        value = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    elif not isinstance(value, (list, tuple)):
+        return False
     if PLAIN.issuperset(map(type, value)) or _lists_numbers(value):
         return False
-    for part in value:
-        if isinstance(part, (Tensor, np.ndarray)):
-            return True
-        if isinstance(part, Mapping):
-            part = list(part.values())
-        elif dataclasses.is_dataclass(part):
-            part = [getattr(part, field.name) for field in dataclasses.fields(part)]
-        if isinstance(part, (list, tuple)) and _holds_structure(part):
-            return True
-    return False
-
-
-def _agree(path: str, found: Sequence[Any]) -> None:
-    if any(other != found[0] for other in found[1:]):
-        raise BatchError(
-            f"batches of different structure cannot be joined: {name_of(path)} consists of "
-            f"{found[0]} in one batch and of {next(o for o in found if o != found[0])} in another"
-        )
-
-
-def _join_path(path: str, rest: str) -> str:
-    return f"{path}.{rest}" if path and rest else path or rest
+    return any(map(_holds_structure, value))
 
 
 def name_of(path: str) -> str:

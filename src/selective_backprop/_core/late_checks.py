@@ -27,7 +27,7 @@ class LateChecks:
         flag = torch.empty(1, dtype=passed.dtype, pin_memory=True)
         flag.copy_(passed.reshape(1), non_blocking=True)
         event = torch.cuda.Event()
-        event.record()
+        event.record(torch.cuda.current_stream(passed.device))
         self._running.append((event, flag, failure))
 
     def wait(self) -> None:

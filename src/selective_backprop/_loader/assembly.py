@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from selective_backprop._batches.losses import find_losses, find_outputs
+from selective_backprop import scorers
+from selective_backprop._batches.losses import TargetWatch, find_losses, find_outputs
 from selective_backprop._batches.structure import Layout
 from selective_backprop._core.errors import ConfigurationError, warn
 from selective_backprop._distributed.group import Alone, Group, Ranks, find_ranks
@@ -28,7 +29,7 @@ from selective_backprop._pipeline.stages import Pipeline
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Draw
 from selective_backprop.scorers import Needs, RunningScorer
-from selective_backprop.scorers._abstract import start_scorer
+from selective_backprop.scorers._abstract import scorer_parts, start_scorer
 from selective_backprop.selectors import Terms
 from selective_backprop.strategies import Strategy
 from selective_backprop.strategies._collective import has_collective_forward
@@ -106,6 +107,11 @@ def assemble(
     # A gate or a memory reads the scores of each batch at once, so checks cannot come later.
     later = on_gpu and shape.window is not None and gate is None and memory is None
     finite = FiniteGuard(options.nonfinite, options.layout, later=later)
+    # Other scorers may say by themselves which rows lack a target. A CPU is not slowed by marks.
+    parts = scorer_parts(strategy.scorer) if on_gpu else [None]
+    own = all(type(each).__module__.startswith(scorers.__name__) for each in parts)
+    watch = TargetWatch(context.losses if own else None)
+    indexed = options.with_selection or needs.indices or memory is not None
     row_buffer = SelectionBuffer(
         selector,
         shape,
@@ -114,6 +120,8 @@ def assemble(
         layout=options.layout,
         sift=finite.sift if finite.later else None,
         exact=terms.exact,
+        indexed=indexed,
+        watch=watch,
         seed=(*seed, 1),
     )
     clock = PhasePlanner(schedule, progress, gate)
@@ -133,7 +141,8 @@ def assemble(
         options,
         counts=options.with_selection or not passes_unseen,
         takes=strategy.scores or (first is None and not passes_unseen),
-        indexed=options.with_selection or needs.indices or memory is not None,
+        indexed=indexed,
+        watch=watch,
     )
     pipeline = Pipeline(
         candidate_loader=candidate_loader,

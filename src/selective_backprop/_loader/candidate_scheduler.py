@@ -82,7 +82,6 @@ class CandidateScheduler:
         self._loader = loader
         self._warned = False
         inner: Any = getattr(loader, "_loader", loader)  # of an AcceleratedLoader
-        inner._length_watch.stop()
         self._end = end_of(scheduler)
         handshake, batches = inner._parts.handshake, inner.planned_batches
         if handshake is not None:

@@ -18,7 +18,7 @@ from selective_backprop._pipeline.resume_point import (
 from selective_backprop._pipeline.rows import Waits
 from selective_backprop._pipeline.stages import PipelineState
 
-STATE_VERSION = 14
+STATE_VERSION = 15
 HOST = torch.device("cpu")  # where indices are drawn
 
 

@@ -38,7 +38,6 @@ from selective_backprop._core.types import LossesOf, OutputsOf
 from selective_backprop._loader.assembly import assemble, refuse_if_late
 from selective_backprop._loader.checkpoint import LoaderState
 from selective_backprop._loader.epoch import Epoch
-from selective_backprop._loader.length_watch import LengthWatch
 from selective_backprop._loader.summary import summarise
 from selective_backprop._loader.validation import (
     check_fit,
@@ -98,7 +97,8 @@ class SelectiveLoader:
             your batches are not pairs `(inputs, targets)`.
         outputs: `callable(model, batch)` that returns the `(outputs, targets)` that `loss_fn` is
             called with; by default `(model(inputs), targets)`.
-        batch_size: number of rows in a training batch; by default the batch size of `loader`.
+        batch_size: number of rows in a training batch; by default the batch size of `loader`. On a
+            GPU, scoring is fastest if batches of `loader` have `batch_size / rate` rows.
         epochs: number of epochs that you will train. Strategies that select only during a part of
             training need it.
         progress: `callable()` that returns the fraction of training done, in [0, 1]. Pass it
@@ -221,7 +221,6 @@ class SelectiveLoader:
         self._live: weakref.ref[Epoch] | None = None
         self._even: Tensor | None = None  # weights of 1
         self._loss: WeighingLoss | None = None
-        self._length_watch = LengthWatch()
         self._quiet = check_flag("quiet", quiet) or self._parts.ranks.rank > 0
         self._said = 0  # how many of the stages of `_say` are over
         self._said_lacking = self._quiet
@@ -390,7 +389,7 @@ class SelectiveLoader:
         self._state.set_epoch(epoch)
         self._source.set_epoch(epoch)
 
-    def __len__(self):  # no annotation: what checks it at run time would seem to be the caller
+    def __len__(self) -> int:
         """Return the number of batches of the running epoch or, between epochs, of the next one.
 
         The number is exact, and may differ from epoch to epoch. A strategy that draws by remembered
@@ -406,12 +405,9 @@ class SelectiveLoader:
         handshake, state = self._parts.handshake, self._state
         with self._naming_strategy():
             if handshake is None:
-                length = self._parts.length_planner.batches(state.begins)
-            else:
-                running = state.start is not None
-                length = handshake.batches if running else handshake.foresee(state.begins)
-        self._length_watch.note(length, sys._getframe(1))
-        return length
+                return self._parts.length_planner.batches(state.begins)
+            running = state.start is not None
+            return handshake.batches if running else handshake.foresee(state.begins)
 
     def lengths(self, epochs: int) -> list[int]:
         """Return how many batches this loader yields in each of `epochs` epochs.
@@ -428,18 +424,6 @@ class SelectiveLoader:
             if handshake is not None:
                 handshake.foresee(start)
             return self._parts.length_planner.lengths(start, epochs)
-
-    def total_steps(self, epochs: int) -> int:
-        """Return the total number of batches of `epochs` epochs, for schedules that count steps.
-
-        The first of these epochs is the running one or, between epochs, the next one.
-
-        Raises:
-            ConfigurationError: if `epochs` is not a whole number of at least 0.
-            TypeError: if the number cannot be known in advance, as with `auto`. In this case, wrap
-                the schedule in `CandidateScheduler`.
-        """
-        return sum(self.lengths(epochs))
 
     @contextmanager
     def _naming_strategy(self) -> Generator[None]:
@@ -493,7 +477,6 @@ class SelectiveLoader:
             warn_of_loss(self._strategy, self._options.loss_fn)
         if (feed := self._parts.pipeline.feed) is not None:
             feed.taken = self._loss is not None
-        self._length_watch.begin()
         return Epoch(self._begin, self._thread if self._strategy.scores else None)
 
     def record(
@@ -612,10 +595,8 @@ class SelectiveLoader:
             if handshake is not None:
                 pipeline.tally.count(beyond=handshake.beyond(state.candidates_seen))
             self._say_lacking()
-            batches = self.stats.batches - state.counts_at_epoch_start["batches"]
-            if not batches:
+            if self.stats.batches == state.counts_at_epoch_start["batches"]:
                 self._warn_if_barren()
-            self._length_watch.end_epoch(number, batches)
             state.start = None
         except BaseException:  # the loop was left, or something failed
             state.leave()

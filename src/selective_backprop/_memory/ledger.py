@@ -178,8 +178,8 @@ class Column:
 
     @property
     def current(self) -> bool:
-        """Whether `on_host` has nothing to copy: nothing was filed since, or at all."""
-        return self.empty or self._host is not None
+        """Whether `on_host` has nothing to copy."""
+        return self._scores is None or not self._scores.is_cuda or self._host is not None
 
     @property
     def complete(self) -> bool:
@@ -202,7 +202,9 @@ class Column:
         if not parts:
             nothing = np.broadcast_to(np.float32(np.nan), self._shape)
             return Observations(nothing, np.broadcast_to(np.int32(NEVER), self._shape))
-        return self.keep(*to_host(*parts))
+        if parts[0].is_cuda:
+            return self.keep(*to_host(*parts))
+        return Observations(*(part.numpy() for part in parts))
 
     def parts(self) -> list[Tensor]:
         """Return the scores and epochs; nothing if nothing was filed."""
@@ -211,9 +213,8 @@ class Column:
 
     def keep(self, scores: Tensor, epochs: Tensor) -> Observations:
         """Return `parts()` that were copied to the host, and keep the copy until a change."""
-        found = Observations(scores.numpy(), epochs.numpy())
-        self._host = None if scores is self._scores else found
-        return found
+        self._host = Observations(scores.numpy(), epochs.numpy())
+        return self._host
 
     def first(self) -> Float32[Tensor, " example"]:
         """Return each example's first score, on the host; NaN if it has none. Read only.
@@ -378,7 +379,8 @@ class Ledger:
         Until the next change, nothing that is read from the ledger waits.
         """
         columns = [each for each in (self.scored, self.recorded, self.classes) if not each.current]
-        counts = self._clamp() if self._host is None else None
+        on_gpu = self._selected is not None and self._selected.is_cuda
+        counts = self._clamp() if on_gpu and self._host is None else None
         held = [part for column in columns for part in column.parts()]
         found = iter(to_host(*held, *([] if counts is None else [counts]), *more))
         for column in columns:

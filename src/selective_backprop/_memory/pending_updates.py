@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from selective_backprop._batches.structure import move_tensor
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import Int32, Int64, RowIndices, RowMask
 from selective_backprop._distributed.group import Group, Ranks
@@ -33,11 +34,11 @@ class PendingScores:
         bits = scores.detach().to(torch.float32).contiguous().view(torch.int32)
         epochs = torch.full_like(bits, epoch)
         if new is not None:  # `~epoch` marks a score that replaces the example's previous one
-            epochs = epochs.where(new.to(bits.device, non_blocking=True), ~epochs)
+            epochs = epochs.where(move_tensor(new, bits.device), ~epochs)
             self._distinct = False
         # The score's bits and the epoch share an int64, so that a row is two numbers of one type.
         halves = torch.stack([bits, epochs], dim=1)
-        indices = indices.to(bits.device, non_blocking=True)
+        indices = move_tensor(indices, bits.device)
         self._rows.append(torch.stack([indices, halves.view(torch.int64).flatten()], dim=1))
 
     @property

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from selective_backprop._batches.keys import plain_list
+from selective_backprop._batches.losses import TargetWatch
 from selective_backprop._batches.structure import (
     check_layout,
     count_rows,
@@ -49,6 +50,7 @@ class CandidateLoader:
         takes: whether rows are taken from batches, so that all items must have as many.
         indexed: whether the indices of rows are used. If not, they stay on the CPU, where errors
             name examples by them.
+        watch: looks at the targets of batches that are scored, while these are on the CPU.
     """
 
     def __init__(
@@ -62,7 +64,9 @@ class CandidateLoader:
         counts: bool,
         takes: bool,
         indexed: bool,
+        watch: TargetWatch,
     ) -> None:
+        self.watch = watch
         self._candidates = candidates
         self.draw = draw
         self._clock = clock
@@ -173,6 +177,8 @@ class CandidateLoader:
                 raise
             if batch is END:
                 return None
+            if not self.watch.lacking:
+                self.watch.look(batch)
             if self._copies is not None:
                 batch, copied = self._copies.send(batch)
             elif self._device is not None:

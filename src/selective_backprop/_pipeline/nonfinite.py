@@ -16,8 +16,9 @@ from selective_backprop._pipeline.rows import Rows
 class NonFinite(NamedOption):
     """What to do with examples whose scores are infinite or NaN.
 
-    `RAISE` stops with an error that names these examples. `SKIP` does not train on them; to find
-    them, the CPU waits for the GPU before each selection. `SELECT` ranks them above all others.
+    `RAISE` stops with an error that names these examples. `SKIP` does not train on them. For this,
+    the CPU has to wait for the GPU before each selection: how many are skipped decides how many
+    more candidates are loaded. `SELECT` ranks them above all others.
 
     If a loss that is recorded in training is infinite or NaN, it counts as unknown, and the example
     is kept at the same rate as the others. `RAISE` stops at such a loss, too, if the recorded

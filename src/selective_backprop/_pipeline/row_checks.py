@@ -12,8 +12,8 @@ from selective_backprop._batches.structure import (
     SIGNED,
     Layout,
     are_equal,
-    flatten,
     name_of,
+    named_leaves,
     row_count,
     rows_elsewhere,
 )
@@ -46,20 +46,21 @@ def check_examples(
     """
     if loader.collate_fn is default_collate:
         return  # it stacks examples on the first axis
-    structure = flatten(batch, leaves := [])
+    leaves = named_leaves(batch)
     # A batch of one looks like an example alone, so it is compared with a batch of two.
     places, wanted = [1], [[keys[0], keys[0]]]
     if len(keys) > 1:
         places, wanted = [len(keys) - 1, 0], [[keys[-1]], [keys[0]]]
     sure: set[str] = set()
     for place, other in zip(places, _load(loader, wanted, device), strict=False):
-        if flatten(other, alone := []) is not structure:
+        alone = named_leaves(other)
+        if [path for path, _ in alone] != [path for path, _ in leaves]:
             break
         pair = (leaves, alone) if len(keys) > 1 else (alone, leaves)
         columns = [
-            column
-            for column in zip(structure.paths, *pair, strict=True)
-            if column[0] not in layout.whole
+            (path, whole, single)
+            for (path, whole), (_, single) in zip(*pair, strict=True)
+            if path not in layout.whole
         ]
         if takes:
             sure.update(each[0] for each in columns if _has_row(*each, place, max(2, len(keys))))
@@ -201,8 +202,7 @@ def warn_of_axes(
     Those with as many entries on the second axis may have their rows there. Ascending integers may
     be the rows that other entries belong to, as `batch_idx` in detection.
     """
-    structure = flatten(batch, leaves := [])
-    for path, leaf in zip(structure.paths, leaves, strict=True):
+    for path, leaf in named_leaves(batch):
         if path in sure or path in layout.whole or not isinstance(leaf, Tensor):
             continue
         if count > 1 and leaf.shape[:2] == (count, count):

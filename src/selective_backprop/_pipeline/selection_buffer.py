@@ -9,8 +9,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+from torch.nn.functional import threshold
 
-from selective_backprop._batches.structure import Layout, join_rows
+from selective_backprop._batches.losses import TargetWatch
+from selective_backprop._batches.structure import Layout, join_rows, move_tensor
 from selective_backprop._core.types import NO_TARGET, Bool, Float, Scores
 from selective_backprop._memory.history import History
 from selective_backprop._pipeline.rows import (
@@ -49,6 +51,9 @@ class SelectionBuffer:
         ranks: whether the selector ranks scores against other scores.
         layout: how rows are taken and joined.
         sift: before each draw, removes waiting candidates that must not be drawn.
+        indexed: whether the indices of rows are used. If not, and rows are drawn on a GPU, indices
+            on the CPU are left out, so that the CPU need not wait for the rows.
+        watch: says whether rows may lack a target; by default they may.
         seed: the seed of each draw is derived from it and the numbers of epoch and window.
     """
 
@@ -63,9 +68,12 @@ class SelectionBuffer:
         layout: Layout | None = None,
         sift: Callable[[list[Rows]], list[Rows]] | None = None,
         exact: bool = False,
+        indexed: bool = True,
+        watch: TargetWatch | None = None,
         seed: tuple[int, ...] = (),
     ) -> None:
-        self._sift, self._exact = sift, exact
+        self._sift, self._exact, self._indexed = sift, exact, indexed
+        self._watch = watch
         self._unsifted: list[Rows] = []
         self._selector = selector
         self.shape = shape
@@ -193,14 +201,15 @@ class SelectionBuffer:
         scores = columns[0] if len(columns) == 1 else torch.cat(columns)
         seed = *self.seed, self._epoch, self.state.windows
         generator = torch.Generator(scores.device).manual_seed(mix_seeds(*seed))
-        lacking = scores == NO_TARGET
-        if self._exact:
-            scores = scores.masked_fill(lacking, 0.0)
-        elif lacking.device.type != "cpu" or bool(lacking.any()):
-            self.lacking = lacking
-            # An exact draw takes as many rows of a window, even if none has a target.
-            recent = self._history.recent[: 0 if self.shape.window else None]
-            scores = draw_scores(scores, lacking, recent, mix_seeds(*seed, 1))
+        if self._watch is None or self._watch.lacking:
+            lacking = scores == NO_TARGET
+            if self._exact:
+                scores = scores.masked_fill(lacking, 0.0)
+            elif lacking.device.type != "cpu" or bool(lacking.any()):
+                self.lacking = lacking
+                # An exact draw takes as many rows of a window, even if none has a target.
+                recent = self._history.recent[: 0 if self.shape.window else None]
+                scores = draw_scores(scores, lacking, recent, mix_seeds(*seed, 1))
         if self._filing is not None and not self.state.filed:
             self._filing.file(scores)
             self.state = self.state._replace(filed=True)
@@ -224,7 +233,7 @@ class SelectionBuffer:
             split = zip(rows.tensor_split(bounds), starts, strict=True)
             parts = [part - start for part, start in split]
         batch = join_rows([*map(BATCH, pieces)], self._layout, parts)
-        indices = _join_column([*map(INDICES, pieces)], parts)
+        indices = _join_column([*map(INDICES, pieces)], parts, waits=self._indexed)
         return Rows(batch, rows.shape[0], indices, weights=weights)
 
     def _join(self, pieces: tuple[Rows, ...]) -> Rows:
@@ -263,9 +272,13 @@ def draw_scores(
     tosses = torch.rand(size, generator=generator, dtype=torch.float64, device=device)
     known = size - lacking.sum()
     # Sorted, so that rows without a target come last. A branch would make the host wait.
-    others = scores.sort(descending=True).values[(tosses * known).long()]
-    older = recent[(tosses * len(recent)).long()].to(scores) if len(recent) else 0.0
-    return torch.where(known > 0, others, older).where(lacking, scores)
+    others = scores.sort(descending=True).values.take((tosses * known).long())
+    if len(recent):
+        older = recent[(tosses * len(recent)).long()].to(scores)
+        others = torch.where(known > 0, others, older)
+    else:
+        others = threshold(others, NO_TARGET, 0.0)  # turns `NO_TARGET` into 0
+    return others.where(lacking, scores)
 
 
 def _joins_keys(batches: list[Any]) -> bool:
@@ -274,20 +287,23 @@ def _joins_keys(batches: list[Any]) -> bool:
     return plain and len({(each.dtype, each.device) for each in batches}) == 1
 
 
-def _join_column(values: list[Tensor | None], rows: list[Tensor] | None = None) -> Tensor | None:
-    """Join the pieces of a column; None if one of them is unknown.
-
-    Indices that are not used stay on the CPU. If rows were drawn on a GPU, None is returned for
-    these indices, because the CPU would wait for the rows.
-    """
+def _join_column(
+    values: list[Tensor | None], rows: list[Tensor] | None = None, *, waits: bool = True
+) -> Tensor | None:
+    """Join the pieces of a column; None if one of them is unknown or must be waited for."""
     parts: list[Tensor] = []
     for place, value in enumerate(values):
         if value is None:
             return None
         if rows is not None:
-            if value.device.type == "cpu" and rows[place].device.type != "cpu":
-                return None
-            value = value[rows[place].to(value.device, non_blocking=True)]
+            take = rows[place]
+            if take.device != value.device:
+                if value.device.type == "cpu" and not waits:
+                    return None
+                take = move_tensor(take, value.device)
+            value = value[take]
+        if parts and value.device != parts[0].device:  # the first came from a saved state
+            value = move_tensor(value, parts[0].device)
         parts.append(value)
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 

@@ -136,6 +136,9 @@ class Pipeline:
         self.cursor = state.cursor
         self.tally.update(vars(counted))
         self.buffer.state = state.waits.on_device(device)
+        waiting = [rows.scores for rows in state.waits.waiting if rows.scores is not None]
+        if any(bool((each == NO_TARGET).any()) for each in waiting):
+            self.candidate_loader.watch.mark()
         self.plain = state.plain
         self.finite.skipped = state.skipped
         if self.lockstep is not None:
@@ -263,7 +266,9 @@ class Pipeline:
         if self.clock.gate is not None:
             self.clock.gate.observe(rows.scores)
         if self.memory is not None and rows.indices is not None:
-            scores = rows.scores.masked_fill(rows.scores == NO_TARGET, torch.nan)
+            scores = rows.scores
+            if self.candidate_loader.watch.lacking:
+                scores = scores.masked_fill(scores == NO_TARGET, torch.nan)
             self.memory.writer.scored.file(rows.indices, scores, self.cursor.epoch)
         return rows
 

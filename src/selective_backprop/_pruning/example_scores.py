@@ -47,14 +47,12 @@ class ExampleScores:
         source: where the scores come from, in a few words.
         cost: the cost of scoring, plus the costs that your `train` function returned. The unit is
             an epoch of plain training, which counts as three forward passes per example.
-        uncharged: True if `train` returned no cost for a model, so that `cost` lacks its training.
     """
 
     scores: Float64[Tensor, " example"]
     spread: Float64[Tensor, " example"]
     source: str
     cost: float
-    uncharged: bool
 
     def __repr__(self) -> str:
         """Return what the scores are, in a sentence."""
@@ -261,7 +259,6 @@ def _score(
         (squares / max(1, models - 1)).sqrt(),
         f"{name}, {models} model{'s' * (models > 1)}, {_epochs(spent)}",
         math.fsum(cost for cost in spent if cost is not None) + models * passes,
-        None in spent,
     )
 
 

@@ -72,7 +72,8 @@ class VarianceGate(AbstractGate):
     Until sampling pays, everything is trained on, and tau is computed from the losses or outputs
     that your loop passes to `SelectiveLoader.loss_fn` or `SelectiveLoader.record`. If your loop
     passes none, some batches are scored to compute tau. A batch's tau takes effect from the next
-    batch on. On CUDA, it does so one batch later, so that the host does not wait for the device.
+    batch on. On CUDA, it does so B / b batches later, so that the host can run ahead of the device
+    by a whole training batch before it waits.
 
     Args:
         smoothing: weight of the old value in the moving average of tau, in [0, 1). The average
@@ -101,13 +102,13 @@ class VarianceGate(AbstractGate):
 
     def start(self, context: Context) -> RunningGate:
         """Return the running gate."""
-        threshold = self.threshold
+        threshold, batch = self.threshold, context.batch_size
+        window = context.window or batch
         if threshold is None:
-            batch, window = context.batch_size, context.window or context.batch_size
             # Scoring B candidates and a step on b rows cost B + 3 b forward passes; a step on b
             # uniformly drawn rows costs 3 b. Tau must exceed the ratio of these costs.
             threshold = (window + 3 * batch) / (3 * batch)
-        return _RunningVarianceGate(self, threshold)
+        return _RunningVarianceGate(self, threshold, lag=max(1, round(window / batch)))
 
 
 class _Gain(NamedTuple):
@@ -118,16 +119,17 @@ class _Gain(NamedTuple):
     copied: torch.cuda.Event | None
 
     def read(self) -> float:
-        """Return tau; waits for the device only if the device is more than a batch behind."""
+        """Return tau; waits for the device if it is not there yet."""
         if self.copied is not None and not self.copied.query():
             self.copied.synchronize()
         return float(self.value)
 
 
 class _RunningVarianceGate(RunningGate):
-    def __init__(self, spec: VarianceGate, threshold: float) -> None:
+    def __init__(self, spec: VarianceGate, threshold: float, lag: int) -> None:
         self._spec = spec
         self._threshold = threshold
+        self._lag = lag  # so many observations follow a late one before it is read
         self._tau = 0.0
         self._passed = 0  # candidate batches since the last observation
         self._asked = False
@@ -156,8 +158,8 @@ class _RunningVarianceGate(RunningGate):
         self._gains.append(_Gain(gain, late, copied))
 
     def _take_in(self) -> None:
-        """Add observations to the average; a late one only once another follows."""
-        while self._gains and (len(self._gains) > 1 or not self._gains[0].late):
+        """Add observations to the average; a late one only once `lag` others follow."""
+        while self._gains and (len(self._gains) > self._lag or not self._gains[0].late):
             self._add(self._gains.popleft().read())
 
     def _add(self, gain: float) -> None:

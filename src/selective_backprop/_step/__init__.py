@@ -1,4 +1,4 @@
-"""`SelectiveStep`, for training loops that make their own batches, and parts for rollouts.
+"""`SelectiveStep`, for training loops that make their own batches.
 
-This package imports neither `_loader` nor `_pruning`. Read `selective_step.py` first.
+This package imports neither `_loader`, `_rollouts` nor `_pruning`.
 """

@@ -5,6 +5,6 @@ it wraps. A check compares the two now and then: read `_approximate.py` first.
 """
 
 from selective_backprop.experimental._approximate import Check
-from selective_backprop.experimental._pipelined.scorer import Pipelined
+from selective_backprop.experimental._pipelined import Pipelined
 
 __all__ = ["Check", "Pipelined"]

@@ -1,22 +1,18 @@
 """The guide: find out whether `auto` pays in your training, and find wrong labels and copies."""
 
 from selective_backprop.guide._advice.advise import Advice, advise
-from selective_backprop.guide._advice.epoch_cost import EpochCost
 from selective_backprop.guide._advice.traits import DataTraits, data_traits
-from selective_backprop.guide._audit.audit import audit
-from selective_backprop.guide._audit.example_table import example_table, write_table
+from selective_backprop.guide._audit.audit import audit, example_table
 from selective_backprop.guide._audit.label_doubts import Doubts, Look, look_at
 from selective_backprop.guide._audit.label_issues import find_label_issues
-from selective_backprop.guide._audit.ranked_examples import Cut, Suspects
+from selective_backprop.guide._audit.ranked_examples import Suspects, write_table
 from selective_backprop.guide._copies import Copies, find_copies
 
 __all__ = [
     "Advice",
     "Copies",
-    "Cut",
     "DataTraits",
     "Doubts",
-    "EpochCost",
     "Look",
     "Suspects",
     "advise",

@@ -16,16 +16,9 @@ from selective_backprop._core.types import Bool, Float, Int64
 from selective_backprop._pipeline.resume_point import kept_streams
 from selective_backprop._pipeline.source import Source
 from selective_backprop._pruning.example_scores import load_all, load_twice, open_in_order
-from selective_backprop._pruning.near_images import link_images, shrink_images
 from selective_backprop._sampling.subset import Subset
-from selective_backprop.guide._advice.row_contents import (
-    find_numbering,
-    first_equal,
-    hash_rows,
-    is_image,
-    without,
-)
-from selective_backprop.guide._advice.traits import split_batch, tensors_of
+from selective_backprop.guide._advice import row_contents as contents
+from selective_backprop.guide._near_images import link_images, shrink_images
 
 AT_ONCE = 256  # examples per batch, if a data set comes without a loader
 UNEQUAL = ". Resize images, or pass DataLoader(data, batch_size=1) and, for images, near=None"
@@ -90,21 +83,18 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
 
     No model is needed. Two examples are exact copies if their input tensors have the same bytes.
     Zeros at the end, as in padded texts, are ignored. So is an integer of each example that is its
-    index in the data set. Two images are near copies if their
-    correlation is at least `near`, after one is shifted by up to a twelfth of its side to fit the
-    other. Brightness and contrast do not matter. Images of more than 32 pixels a side are compared
-    at 32, so scaling and compression hardly matter either.
+    index in the data set. Two images are near copies if their correlation is at least `near`, after
+    one is shifted by up to a twelfth of its side to fit the other. Brightness and contrast do not
+    matter. Images of more than 32 pixels a side are compared at 32.
 
-    A copy is not found if it is mirrored, rotated, cropped, or shifted further than a twelfth of
-    its side. Only images are searched for near copies: inputs `[channel, height, width]` of at most
-    four channels, and `[height, width]` that are square or of bytes, with sides of at least 8. Each
+    Only images are searched for near copies: inputs `[channel, height, width]` of at most four
+    channels, and `[height, width]` that are square or of bytes, with sides of at least 8. Each
     image is compared with only a few images, which a coarse search finds similar, so some near
     copies are missed. Very simple images can be mistaken for near copies, so look at `pairs`.
 
     The search needs 100 MB of memory, and another 7,500 bytes for each image of up to three
     channels, or about 100 bytes for any other example. The loader and all random generators are
-    left as they were. If reading changes something in your data set, such as a counter, it stays
-    changed.
+    left as they were. What reading changes in your data set, such as a counter, stays changed.
 
     Args:
         data: a loader or data set. Its examples are tuples `(inputs, targets, …)`, mappings with a
@@ -113,14 +103,10 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
         near: the least correlation of near copies, above 0, at most 1; at 0.99 two images share
             98 % of their variance. None finds exact copies only.
 
-    Returns:
-        The copies. Examples with the same inputs but different targets are `conflicts`, not copies.
-
     Raises:
-        ConfigurationError: if `near` is out of its range.
-        LoaderError: if a loader shuffles or leaves examples out, if examples change from one
-            reading to the next, if they hold anything but tensors and arrays of numbers, or if
-            they differ in size and are not padded. For those, pass a loader with `batch_size=1`.
+        LoaderError: if a loader shuffles or leaves examples out, or if examples change from one
+            reading to the next, hold anything but tensors and arrays of numbers, or differ in size.
+            For those that differ in size, pass a loader with `batch_size=1`.
 
     Example:
         >>> import torch
@@ -143,24 +129,22 @@ def find_copies(data: DataLoader[Any] | Dataset[Any], *, near: float | None = 0.
 
 
 def _find(source: Source, near: float | None) -> Copies:
-    first = load_twice(source)
-    positions = list(range(sum(rows for _, rows in first)))
-    found = [_tensors(each) for each, _ in first]
+    first, rows = zip(*load_twice(source), strict=True)
+    positions, found = list(range(sum(rows))), [*map(_tensors, first)]
     if len({tuple(map(len, parts)) for parts in found}) > 1:
         raise LoaderError("examples hold different numbers of tensors. Turn lists into tensors")
-    of_inputs, of_targets = (find_numbering(part, positions) for part in zip(*found, strict=True))
+    numberings = [contents.find_numbering(part, positions) for part in zip(*found, strict=True)]
     inputs, targets, images, spectra = [], [], [], []
     with kept_streams(source.loader, None):
         for batch, _ in load_all(source):
-            shown, aims = _tensors(batch)
-            shown, aims = without(shown, of_inputs), without(aims, of_targets)
-            inputs += hash_rows(shown)
-            targets += hash_rows(aims) if aims else [0] * len(shown[0])
-            if near is not None and len(shown) == 1 and is_image(shown[0]):
+            shown, aims = map(contents.without, _tensors(batch), numberings)
+            inputs += contents.hash_rows(shown)
+            targets += contents.hash_rows(aims) if aims else [0] * len(shown[0])
+            if near is not None and len(shown) == 1 and contents.is_image(shown[0]):
                 small, spectrum = shrink_images(shown[0])
                 images.append(small)
                 spectra.append(spectrum)
-    same = alike = first_equal(torch.tensor(inputs))
+    same = alike = contents.first_equal(torch.tensor(inputs))
     if near is not None and images:
         if len({each.shape[1:] for each in images}) > 1 or sum(map(len, images)) < len(inputs):
             raise LoaderError(f"images differ in size or channels{UNEQUAL}")
@@ -168,7 +152,12 @@ def _find(source: Source, near: float | None) -> Copies:
         # Each list is emptied as soon as it is joined, so that at most two copies are in memory.
         pixels, amplitudes = (_taken(parts, once) for parts in (images, spectra))
         alike = once[link_images(pixels, amplitudes, near)][place]
-    return _group(same, alike, first_equal(torch.tensor(targets)))
+    own = torch.arange(len(same))
+    kept = contents.first_equal(alike * len(same) + contents.first_equal(torch.tensor(targets)))
+    # `alike` names an earlier example, but that one has another target, so both are kept.
+    apart = (kept == own) & (alike != own)
+    exact = (kept != own) & (same == same[kept])
+    return Copies(kept, exact, torch.stack([alike, own], 1)[apart])
 
 
 def _taken(parts: list[Tensor], rows: Int64[Tensor, " row"]) -> Tensor:
@@ -180,8 +169,8 @@ def _taken(parts: list[Tensor], rows: Int64[Tensor, " row"]) -> Tensor:
 
 def _tensors(batch: Any) -> tuple[list[Tensor], list[Tensor]]:
     """Return the tensors of a batch's inputs and of its targets; refuse anything else."""
-    parts = [part for part in split_batch(batch) if part is not None]
-    shown, *aims = found = [tensors_of(part) for part in parts]
+    parts = [part for part in contents.split_batch(batch) if part is not None]
+    shown, *aims = found = [contents.tensors_of(part) for part in parts]
     leaves = [leaf for part in parts for leaf in list_leaves(part)]
     lengths = {len(tensor) for part in found for tensor in part}
     if not shown or len(lengths) > 1 or sum(map(len, found)) < len(leaves):
@@ -192,17 +181,3 @@ def _tensors(batch: Any) -> tuple[list[Tensor], list[Tensor]]:
             "nothing else; for text, pass its tokens."
         )
     return shown, aims[0] if aims else []
-
-
-def _group(
-    same: Int64[Tensor, " example"],
-    alike: Int64[Tensor, " example"],
-    targets: Int64[Tensor, " example"],
-) -> Copies:
-    """Return the copies, from the first example with equal inputs, similar inputs, equal target."""
-    own = torch.arange(len(same))
-    first = first_equal(alike * len(same) + targets)
-    exact = (first != own) & (same == same[first])
-    # `alike` names an earlier example, but that one has another target, so both are kept.
-    apart = (first == own) & (alike != own)
-    return Copies(first, exact, torch.stack([alike, own], 1)[apart])

@@ -55,7 +55,7 @@ from selective_backprop._loader.validation import warn_of_loss
 from selective_backprop._loader.weighted_loss import WeighingLoss
 from selective_backprop._pipeline.resume_point import kept_streams
 from selective_backprop._pipeline.source import open_source, unstarted
-from selective_backprop._step.rollouts import check_band
+from selective_backprop._rollouts.answers import check_band
 from selective_backprop.scorers._abstract import scorer_parts
 from selective_backprop.strategies._collective import check_loss, check_strategy
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.options import check_instance, check_number, check_whole, settle
+from selective_backprop._core.options import check_instance, check_whole, settle
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import Float32, RowIndices, Scores
 from selective_backprop._memory.ledger import Ledger
@@ -113,8 +113,6 @@ class Needs:
         plain_forward: whether each call of `score` runs exactly one forward pass of the whole model
             that your loop trains. If False, the scorer is refused with FSDP and, if it scores in
             training mode, with SyncBatchNorm: their forward passes wait for all processes.
-        fresh: the share of candidates that `score` is called for in an average epoch, in (0, 1].
-            Below 1 if the scorer takes some scores from memory.
 
     Raises:
         ConfigurationError: if a number is out of its range.
@@ -131,11 +129,9 @@ class Needs:
     rescores: bool = False
     model: bool = True
     plain_forward: bool = False
-    fresh: float = 1.0
 
     def __post_init__(self) -> None:
         settle(self, check_whole, "depth")
-        settle(self, check_number, "fresh", above=0, most=1)
 
 
 class AbstractScorer(ABC):

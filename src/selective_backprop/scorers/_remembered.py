@@ -73,8 +73,7 @@ class Stale(AbstractScorer):
     @property
     def needs(self) -> Needs:
         """The needs of the wrapped scorer, and indices."""
-        fresh = 1.0 / self.epochs
-        return replace(self.scorer.needs, indices=True, remembers=True, fresh=fresh)
+        return replace(self.scorer.needs, indices=True, remembers=True)
 
     def start(self, context: Context) -> RunningScorer:
         return Recalling(start_scorer(self.scorer, context), self._recall)
@@ -152,8 +151,8 @@ class Predicted(AbstractScorer):
     @property
     def needs(self) -> Needs:
         """The needs of the wrapped scorer, indices, and as many scores as the predictor reads."""
-        depth, fresh = self.predictor.depth, 1.0 / self.epochs
-        return replace(self.scorer.needs, indices=True, remembers=True, depth=depth, fresh=fresh)
+        depth = self.predictor.depth
+        return replace(self.scorer.needs, indices=True, remembers=True, depth=depth)
 
     def start(self, context: Context) -> RunningScorer:
         return Recalling(start_scorer(self.scorer, context), self._recall)

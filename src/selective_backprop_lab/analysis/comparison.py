@@ -60,6 +60,8 @@ def compared(evaluations: pd.DataFrame) -> pd.DataFrame:
             f"These records cannot be compared: {problems[0]} Keep the records of each comparison "
             "in a separate folder."
         )
+    if evaluations.machine.nunique() > 1:  # which `facts.origins` says
+        evaluations = evaluations.assign(seconds=math.nan, cpu_seconds=math.nan)
     named = evaluations.assign(label=evaluations.arm, rank=evaluations.arm.map(_rank))
     if len(lengths(evaluations)) > 1:
         units = evaluations.unit.map(lambda unit: " s" if unit == "seconds" else "")

@@ -69,9 +69,10 @@ def curve(runs: pd.DataFrame, axis: str, column: str = "error") -> Curve:
 
     At each moment of progress, the mean of the column is placed at the mean of the seeds' places on
     the axis. If seeds were evaluated at different moments, they are interpolated at the moments of
-    the seed with the fewest.
+    the seed with the fewest. Seeds without a place on the axis are left out.
     """
-    seeds = [own for _, own in runs[runs.evaluations > 0].groupby(BY_SEED)]
+    placed = runs[(runs.evaluations > 0) & runs[axis].notna()]
+    seeds = [own for _, own in placed.groupby(BY_SEED)]
     if not seeds:
         return Curve.over_seeds([], [])
     moments = min(seeds, key=len).progress.to_numpy(float)

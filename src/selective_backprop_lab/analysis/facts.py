@@ -105,6 +105,11 @@ def origins(runs: pd.DataFrame) -> Iterable[str]:
             "The runs come from different hardware or thread counts: seconds cannot be compared, "
             "and the same seed trains to other errors."
         )
+    elif lost := int(runs.seconds[runs.evaluations > 0].isna().sum()):
+        yield (
+            f"{lost} of {len(runs)} runs changed machines or shared a GPU with another run, so "
+            "their seconds are left out."
+        )
 
 
 def listed(parts: Iterable[str]) -> str:

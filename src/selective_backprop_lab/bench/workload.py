@@ -81,9 +81,10 @@ def make_workload(
 ) -> Workload:
     """Load or make images, and set up a model to train on them."""
     window = window_of(recipe.batch_size, rate)
-    data = find_images(recipe.data, root, made=WINDOWS * window)
-    if not is_shape(recipe.data):
-        data = _whole_windows(data, window, recipe)
+    if is_shape(recipe.data):
+        data = made_up(recipe.data, WINDOWS * window)
+    else:
+        data = _whole_windows(datasets.load(recipe.data, root=root), window, recipe)
     model = make_model(recipe.model, data, seed=0).to(device)
     # Selection is to be measured, not loading: a single loading process would be too slow.
     data = on_device(data, device)
@@ -129,13 +130,6 @@ def bench_recipe(data: str) -> Recipe:
         raise sb.ConfigurationError(
             f"{error}; or describe images, such as 3x32x32, or 1x28x28/5 for 5 classes"
         ) from None
-
-
-def find_images(data: str, root: Path | None, *, made: int, limit: int | None = None) -> LabData:
-    """Load images by name, or make images of a shape: `limit` of them, or else `made`."""
-    if is_shape(data):
-        return made_up(data, made if limit is None else limit)
-    return datasets.load(data, root=root, limit=limit)
 
 
 def made_up(shape: str, count: int) -> LabData:

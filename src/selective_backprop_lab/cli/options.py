@@ -109,7 +109,8 @@ Root = Annotated[
     option("FOLDER", "Folder that holds the data set's files as published."),
 ]
 Limit = Annotated[
-    int | None, option("N", "Train on only this many examples. Classes keep their shares.", min=1)
+    int | None,
+    option("N", "Use only this many training examples. Classes keep their shares.", min=1),
 ]
 Noise = Annotated[
     float,
@@ -152,6 +153,7 @@ Threads = Annotated[
 Device = Annotated[
     str | None, option("NAME", "cpu, cuda or cuda:1, for example. Default: a GPU if there is one.")
 ]
+Json = Annotated[Path | None, option("FILE", "Write the findings to this file.")]
 CheckpointEvery = Annotated[
     float | None,
     option(
@@ -169,8 +171,8 @@ COST = (
 DATA = (
     f"Data set: {', '.join(RECIPES)}; or package.module:function for your own, looked for first in "
     "the current folder. Each has a recipe: its usual model, batch size, learning rate and epochs. "
-    "mnist:5-9 is mnist with only the classes 5 to 9. bench and advise also take the shape of "
-    "made-up images: 3x32x32, or 1x28x28/5 for 5 classes."
+    "mnist:5-9 is mnist with only the classes 5 to 9. bench also takes the shape of made-up "
+    "images: 3x32x32, or 1x28x28/5 for 5 classes."
 )
 # Only the reproductions use these two.
 FromRecords = Annotated[
@@ -397,7 +399,7 @@ def usual_warmup(length: Budget) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuringOptions:
-    """The options of `bench` and `advise` that describe the training to measure."""
+    """The options of `bench` that describe the training to measure."""
 
     data: Annotated[str, option("NAME", DATA)] = "digits"
     model: Model = None
@@ -406,7 +408,7 @@ class MeasuringOptions:
     precision: TrainingPrecision = Precision.FP32
     threads: Threads = 1
     device: Device = None
-    json: Annotated[Path | None, option("FILE", "Write the findings to this file.")] = None
+    json: Json = None
 
     @property
     def recipe(self) -> Recipe:

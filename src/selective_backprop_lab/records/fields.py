@@ -6,7 +6,7 @@ from functools import cache
 from types import UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_typeddict
 
-_WORDS = {int: "a whole number below 2**63", float: "a number", str: "text"}
+_WORDS = {int: "a whole number below 2**63", float: "a number", str: "text", bool: "true or false"}
 
 
 def read_fields(kind: type[Any], entry: Mapping[str, Any]) -> Any:
@@ -56,7 +56,7 @@ def read_value(value: Any, kind: Any, name: str) -> Any:
     whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
     if (kind is int and whole) or (kind is float and (whole or isinstance(value, float))):
         return kind(value)
-    if kind is Any or (kind is str and isinstance(value, str)):
+    if kind is Any or (kind in (str, bool) and isinstance(value, kind)):
         return value
     wanted = _WORDS.get(kind, "a list" if origin in (list, tuple) else "a mapping")
     raise ValueError(f"{name} is {value!r:.400}, expected {wanted}")

@@ -19,6 +19,7 @@ import pandas as pd
 import selective_backprop as sb
 from selective_backprop_lab.budget import Budget
 from selective_backprop_lab.data.datasets import TEXTS, base_name
+from selective_backprop_lab.records.provenance import machine_of
 from selective_backprop_lab.records.schema import Point, Run, read_runs
 
 # These columns have the same value in all rows of a run.
@@ -52,8 +53,8 @@ OF_AN_EVALUATION: Mapping[str, str] = {
     "progress": "fraction of the run's own length, 0 to 1",
     "epoch": "passes over the data so far",
     "cost": "passes of traditional training so far; scoring costs a third of training",
-    "seconds": "wall seconds so far, evaluations left out",
-    "cpu_seconds": "CPU seconds of the process so far, evaluations left out",
+    "seconds": "wall seconds so far, evaluations left out; NaN if they compare with no other run's",
+    "cpu_seconds": "CPU seconds of the process so far, evaluations left out; NaN likewise",
     "updates": "optimiser steps so far",
     "candidates": "examples that came up so far",
     "loaded": "examples loaded so far",
@@ -121,19 +122,6 @@ def is_text(data: Any) -> bool:
     return base_name(str(data)) in TEXTS
 
 
-def machine_of(hardware: Mapping[str, Any]) -> str:
-    """Describe the machine in a header, in words."""
-
-    def counted(noun: str) -> str | None:
-        number = hardware.get(f"{noun}s")
-        return f"{number} {noun}{'' if number == 1 else 's'}" if number else None
-
-    memory = f"{hardware['memory_gib']:.0f} GiB" if hardware.get("memory_gib") else None
-    names = [hardware.get(name) for name in ("gpu", "cpu", "capability")]
-    parts = [*names, counted("core"), counted("thread"), memory]
-    return ", ".join(str(part) for part in parts if part) or "hardware unknown"
-
-
 def flat(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration without nesting: `{"a": {"b": 1}}` becomes `{"a.b": 1}`."""
     found: dict[str, Any] = {}
@@ -172,9 +160,14 @@ def _rows(run: Run) -> Iterator[tuple[Any, ...]]:
         len(run.points),
     )
     bits = is_text(run.header.config.get("data", ""))
+    # The seconds of several machines, or of a GPU that others used too, say nothing of a strategy.
+    end = run.end or {}
+    lost = len({*end.get("machines", ())}) > 1 or end.get("shared_gpu")
+    untimed = {"seconds": math.nan, "cpu_seconds": math.nan} if lost else {}
     for number, point in enumerate(run.points):
         error = point.test_loss / math.log(2.0) if bits else point.test_error
-        yield (*own, number, error, *(getattr(point, name) for name in _POINT))
+        found = (untimed.get(name, getattr(point, name)) for name in _POINT)
+        yield (*own, number, error, *found)
     if not run.points:
         yield (*own, -1, *[math.nan] * (1 + len(_POINT)))
 

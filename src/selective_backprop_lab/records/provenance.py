@@ -60,6 +60,19 @@ def hardware() -> Hardware:
     }
 
 
+def machine_of(hardware: Mapping[str, Any]) -> str:
+    """Describe a machine in words."""
+
+    def counted(noun: str) -> str | None:
+        number = hardware.get(f"{noun}s")
+        return f"{number} {noun}{'' if number == 1 else 's'}" if number else None
+
+    memory = f"{hardware['memory_gib']:.0f} GiB" if hardware.get("memory_gib") else None
+    names = [hardware.get(name) for name in ("gpu", "cpu", "capability")]
+    parts = [*names, counted("core"), counted("thread"), memory]
+    return ", ".join(str(part) for part in parts if part) or "hardware unknown"
+
+
 def versions() -> dict[str, str]:
     """Return the versions that affect results: python, torch, numpy, selective_backprop."""
     return {

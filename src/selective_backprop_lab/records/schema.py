@@ -113,6 +113,8 @@ class End(TypedDict, total=False):
     status: str
     ended: str  # ISO 8601, UTC
     elapsed: float  # seconds
+    machines: list[str]  # in words, one for each time that the run was begun or continued
+    shared_gpu: bool  # whether another run of the same command used its GPU at the same time
     meters: Meters
 
 

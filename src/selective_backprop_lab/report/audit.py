@@ -21,6 +21,7 @@ from selective_backprop_lab.records.files import replacing
 from selective_backprop_lab.records.frame import each_run
 
 _MEASURES = ("precision", "recall")
+_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)  # of the data set, the most suspicious first
 _PAGE = Template(
     Path(__file__).with_name("suspects.html.j2").read_text(encoding="utf-8"), autoescape=True
 )
@@ -170,12 +171,13 @@ def cuts_table(found: Audit, wrong: np.ndarray) -> Table:
         "final loss": found.ranked_by("loss_last"),
         "mean loss": found.ranked_by("loss_mean"),
     }
-    rows = [
-        [f"{cuts[0].share:.0%}"]
-        + [f"{value:.1%}" for cut in cuts for value in (cut.precision, cut.recall)]
-        for cuts in zip(*(each.cuts(wrong) for each in rankings.values()), strict=True)
-        if cuts[0].inspected  # a small share of few examples may be empty
-    ]
+    rows = []
+    for share in _SHARES:
+        inspected = [wrong[each.top(share)] for each in rankings.values()]
+        if len(inspected[0]):  # a small share of few examples may be empty
+            among = [(each.sum(), max(1, len(each))) for each in inspected]
+            shares = [hits / of for hits, count in among for of in (count, wrong.sum())]
+            rows.append([f"{share:.0%}", *(f"{each:.1%}" for each in shares)])
     top = found.suspects.indices[: found.suspects.suspicious]
     called = np.array(found.suspects.likely()) == "wrong"
     lists = {"with a suspicion above 0": top, "called likely wrong": top[called]}

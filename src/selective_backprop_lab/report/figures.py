@@ -72,6 +72,7 @@ def overview(comparison: pd.DataFrame, axis: str, *, caption: bool = False) -> F
 
     If there are too many arms to tell curves apart, only those with the lowest final errors get
     curves. Final errors and time have a row for each arm. Unfinished runs are thin and dotted.
+    Where no seconds compare, there is nothing about time.
     """
     found, rows = arms(comparison), ranking(comparison)
     shown = leaders(comparison, LEADERS) if is_crowd(comparison) else [*found]
@@ -83,11 +84,15 @@ def overview(comparison: pd.DataFrame, axis: str, *, caption: bool = False) -> F
         figure = Figure(figsize=(11, height + 4.8), layout="constrained")
         grid = figure.subplots(2, 2, height_ratios=(3.7, height))
         _draw_error(grid[0][0], comparison, curves, "cost", banded)
-        _draw_error(grid[0][1], comparison, curves, axis, banded)
         _draw_final_errors(grid[1][0], [found[label] for label in rows], comparison)
-        draw_phases(grid[1][1], {label: found[label] for label in rows}, room=HALF)
-        grid[1][1].set_yticks([])  # the names are beside the errors
-        grid[1][1].set_ylim(grid[1][0].get_ylim())
+        if comparison[axis].notna().any():
+            _draw_error(grid[0][1], comparison, curves, axis, banded)
+            draw_phases(grid[1][1], {label: found[label] for label in rows}, room=HALF)
+            grid[1][1].set_yticks([])  # the names are beside the errors
+            grid[1][1].set_ylim(grid[1][0].get_ylim())
+        else:
+            for panel in grid[:, 1]:
+                panel.set_axis_off()
         if caption:
             lines = textwrap.wrap(_caption(comparison, banded), 150)
             figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=9)

@@ -152,14 +152,15 @@ def styles(comparison: pd.DataFrame) -> dict[str, Style]:
 
 
 def phase_table(each: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Return the seconds that each phase took in a whole run, as a mean over an arm's runs.
+    """Return the seconds that each phase took in a whole run, as a mean over an arm's timed runs.
 
     There is a row for each arm, and a column for each phase that took time. Known phases come
     first, in the order of the work.
     """
     rows = []
     for own in map(counted, each):
-        ends = own.drop_duplicates(BY_SEED, keep="last").phases
+        timed = own[own.seconds.notna()]
+        ends = timed.drop_duplicates(BY_SEED, keep="last").phases
         rows.append(pd.DataFrame([*ends]).fillna(0.0).mean())
     totals = pd.DataFrame(rows).fillna(0.0)
     order = [*PHASES, *sorted(set(totals) - set(PHASES))]

@@ -88,7 +88,12 @@ def run_grid(
         else:
             watch(*step)
 
-    work = [_Group(group, store, log_examples, replace, resume) for group in groups.values()]
+    # Each task of a Ray cluster has a GPU of its own.
+    several = engine is run_local and min(jobs, len(groups)) > 1
+    work = [
+        _Group(group, store, log_examples, replace, resume, several and group[0].device != "cpu")
+        for group in groups.values()
+    ]
     engine(work, jobs=jobs, threads=threads, watch=take_in)
     if (store.folder / PACK).exists():
         pack_finished(store.folder)
@@ -127,6 +132,7 @@ class _Group:
     log_examples: bool
     replace: bool
     resume: bool
+    shares_gpu: bool
 
     @property
     def name(self) -> str:
@@ -157,6 +163,7 @@ class _Group:
                         every=store.every,
                         resume=self.resume,
                         replace=self.replace,
+                        shared_gpu=self.shares_gpu,
                     )
                     stack.callback(resumable.close)
                     unfinished.append(resumable)

@@ -19,7 +19,7 @@ from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.records.example_history import write_examples
 from selective_backprop_lab.records.files import is_locked, locked, replacing, told
 from selective_backprop_lab.records.lines import decode, encode, printable
-from selective_backprop_lab.records.provenance import versions
+from selective_backprop_lab.records.provenance import hardware, machine_of, versions
 from selective_backprop_lab.records.schema import Header, Point, record_path
 from selective_backprop_lab.records.writer import RunWriter, TakenError, is_finished
 from selective_backprop_lab.training.run import TrainingRun
@@ -27,7 +27,7 @@ from selective_backprop_lab.training.run_config import RunConfig
 from selective_backprop_lab.training.stopping import Stop
 
 SECONDS = 30.0  # least seconds of training between two checkpoints
-FORMAT = 5  # version of the format of checkpoints
+FORMAT = 6  # version of the format of checkpoints
 SUFFIX = ".checkpoint"
 SHARE = 0.01  # largest share of a run's time that writing checkpoints may take
 
@@ -43,6 +43,7 @@ class ResumableRun:
             or more if writing them would take over 1 % of the run's time.
         resume: whether the run continues from its checkpoint, if there is one.
         replace: whether to replace a finished record of the same run.
+        shared_gpu: whether other runs use the same GPU meanwhile.
         clock: returns seconds that never go backwards.
 
     Raises:
@@ -60,13 +61,16 @@ class ResumableRun:
         every: float | None = None,
         resume: bool = True,
         replace: bool = False,
+        shared_gpu: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.run, self._every, self._clock = run, every, clock
         header = run.config.header(command)
         path = record_path(folder, header)
         self.checkpoints = Checkpoints(path, identity_of(run.config, run.data))
-        self._elapsed, self._sessions, self._took = 0.0, 1, 0.0
+        self._elapsed, self._took = 0.0, 0.0
+        # Of each time that the run was begun or continued.
+        self._machines, self._shared_gpu = [machine_of(hardware())], shared_gpu
         with told(path):
             folder.mkdir(parents=True, exist_ok=True)
             with locked(folder):  # two processes may begin the same run
@@ -92,7 +96,9 @@ class ResumableRun:
     def _go_on(self, checkpoint: Path, state: dict[str, Any]) -> None:
         try:
             self.run.load_state_dict(state["run"])
-            self._elapsed, self._sessions = state["elapsed"], state["sessions"] + 1
+            self._elapsed = state["elapsed"]
+            self._machines = [*state["machines"], *self._machines]
+            self._shared_gpu |= state["shared_gpu"]
         except Exception as error:  # torch may raise anything if the state is of something else
             raise sb.RecordError(
                 f"{checkpoint} does not fit this run of the model {self.run.config.recipe.model!r} "
@@ -121,7 +127,12 @@ class ResumableRun:
             history = self.run.history()
             if history is not None:
                 write_examples(history, self._writer.path)
-            self._writer.end(meters, elapsed=self._elapsed, sittings=self._sessions)
+            self._writer.end(
+                meters,
+                elapsed=self._elapsed,
+                machines=self._machines,
+                shared_gpu=self._shared_gpu,
+            )
             self.checkpoints.clear()
 
     def save(self) -> None:
@@ -134,7 +145,8 @@ class ResumableRun:
             state = {
                 "run": self.run.state_dict(),
                 "elapsed": self._elapsed,
-                "sessions": self._sessions,
+                "machines": self._machines,
+                "shared_gpu": self._shared_gpu,
             }
             try:
                 self.checkpoints.save(state)

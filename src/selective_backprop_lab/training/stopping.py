@@ -20,9 +20,12 @@ class Stop:
         return self._signal is not None
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        """Note a signal; a second signal stops the process at once."""
+        """Note a signal; a second Ctrl-C stops the process at once.
+
+        A second SIGTERM does not: `timeout` sends one to a process and another to its group.
+        """
         again, self._signal = self.asked, number
-        if again:
+        if again and number == signal.SIGINT:
             self.leave()
 
     def leave(self) -> NoReturn:
@@ -48,7 +51,8 @@ def sigterm_leaves() -> Generator[None]:
 
 
 def leave(number: int, frame: FrameType | None) -> NoReturn:
-    """Exit with the status that a shell uses for a signal."""
+    """Exit with the status that a shell uses for a signal; later SIGTERMs change nothing."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(128 + number)
 
 

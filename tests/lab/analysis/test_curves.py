@@ -41,6 +41,13 @@ def test_rounding_of_progress_loses_no_evaluation():
     assert len(curve(frame_of([run, almost]), "cost").x) == 2
 
 
+def test_a_seed_without_seconds_is_no_part_of_the_curve_along_them():
+    moved = fixture_run(seed=1, end={"machines": ["A", "B"]})
+    runs = frame_of([fixture_run(), moved])
+    assert curve(runs, "seconds").x == (5.0, 10.0, 15.0, 20.0)
+    assert len(curve(runs, "cost").seeds) == 2
+
+
 def test_runs_without_evaluations_have_no_curve():
     assert curve(frame_of([fixture_run(upto=0)]), "cost").x == ()
     assert curve(frame_of([]), "cost").x == ()

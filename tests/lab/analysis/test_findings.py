@@ -126,6 +126,15 @@ def test_the_same_seconds_are_an_equal_cost_whatever_was_done_in_them():
     assert "after 60 seconds" in found.text
 
 
+def test_the_same_seconds_on_two_machines_are_no_equal_cost():
+    length = {"budget": 60, "budget_unit": "seconds"}
+    there = fixture_seeds(
+        "other", [4.0, 4.1, 3.9], config=length, cost=4.0, hardware={"cpu": "Another"}
+    )
+    found = said(fixture_seeds("traditional", [5.0, 5.1, 4.9], config=length), there)
+    assert found.pays == "Cannot be said"
+
+
 @pytest.mark.parametrize(
     ("finals", "pays", "difference"),
     [

@@ -106,10 +106,10 @@ def test_flips_are_counted_at_several_cuts_beside_final_loss(noisy):
     outcome = run_command("audit out --against-noise", noisy.parents[1])
     assert "51 labels were flipped on purpose (19.9%)" in outcome.text
     audit = audit_runs([noisy])
-    assert audit.suspects.cuts(audit.wrong, (0.1,))[0].precision == 1.0
+    assert audit.wrong[audit.suspects.top(0.1)].all()
     for ranking in (audit.suspects, audit.ranked_by("loss_last")):
-        (cut,) = ranking.cuts(audit.wrong, (0.2,))
-        assert f"{cut.precision:.1%} {cut.recall:.1%}" in outcome.text
+        top = audit.wrong[ranking.top(0.2)]
+        assert f"{top.mean():.1%} {top.sum() / 51:.1%}" in outcome.text
     found = audit.wrong[audit.suspects.indices[: audit.suspects.suspicious]]
     assert (
         f"{found.mean():.1%} are wrong; 100.0% of the flipped labels are among them" in outcome.text
@@ -138,8 +138,8 @@ def test_what_a_run_records_finds_flipped_labels():
     plan = fixture_plan("selective-backprop", epochs=8, recipe={"augmentation": Augmentation()})
     data = LabelNoise(0.2)(few_digits())
     run = finish(TrainingRun(plan, data, log_examples=True))
-    (cut,) = together([run.history()]).cuts(data.flipped.numpy(), (0.2,))
-    assert cut.precision > 0.6  # a fifth by chance
+    top = together([run.history()]).top(0.2)
+    assert data.flipped.numpy()[top].mean() > 0.6  # a fifth by chance
 
 
 def test_what_is_rare_is_told_from_what_is_wrong_in_terminal_list_and_page(tmp_path):

@@ -102,10 +102,10 @@ def test_what_the_function_raises_is_shown(edit, command):
 
 
 def test_advise_and_bench_measure_on_them(edit):
-    line = "--data data_to_edit:load --batch-size 8 --json found.json"
-    advised = run_command(f"advise {line} --noise 0.2 --epochs 9 --seconds 5", edit(0))
+    line = "--data data_to_edit:load --json found.json"
+    advised = run_command(f"advise {line} --noise 0.2 --epochs 9", edit(0))
     assert advised.status == 0
     assert "3 classes" in advised.out
-    timed = run_command(f"bench {line} --seconds 0", edit(0))
+    timed = run_command(f"bench {line} --batch-size 8 --seconds 0", edit(0))
     assert (timed.status, timed.err) == (0, "")
     assert '"perceptron"' in (edit(0) / "found.json").read_text()

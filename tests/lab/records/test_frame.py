@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+from fixture_runs import fixture_run
+
 import selective_backprop_lab as lab
-from selective_backprop_lab.records.frame import COLUMNS, frame
+from selective_backprop_lab.records.frame import COLUMNS, frame, frame_of
 from selective_backprop_lab.records.schema import read_runs
 
 ROOT = Path(__file__).parents[3]
@@ -23,3 +26,18 @@ def test_a_row_is_an_evaluation_and_every_column_is_described():
 
 def test_the_lab_s_door_is_the_frame():
     assert lab.frame is frame
+
+
+@pytest.mark.parametrize(
+    ("end", "timed"),
+    [
+        ({}, True),
+        ({"machines": ["A", "A"], "shared_gpu": False}, True),
+        ({"machines": ["A", "B"]}, False),
+        ({"machines": ["A"], "shared_gpu": True}, False),
+    ],
+)
+def test_a_run_of_two_machines_or_on_a_shared_gpu_has_no_seconds(end, timed):
+    found = frame_of([fixture_run(end=end)])
+    assert {*found[["seconds", "cpu_seconds"]].notna().to_numpy().flat} == {timed}
+    assert found.cost.notna().all()

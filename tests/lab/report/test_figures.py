@@ -28,6 +28,14 @@ def drawn(tmp_path):
     return draw
 
 
+def test_a_figure_of_two_machines_shows_no_seconds(drawn):
+    elsewhere = fixture_seeds("other", [5.0], hardware={"cpu": "Another"})
+    text = drawn([*fixture_seeds("traditional", [4.0]), *elsewhere])
+    assert "wall seconds" not in text
+    assert "seconds cannot be compared" in text
+    assert "against cost" in text
+
+
 def test_a_figure_names_strategies_axes_phases_and_what_ran_and_is_the_same_each_time(
     drawn, tmp_path
 ):

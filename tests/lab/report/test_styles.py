@@ -51,6 +51,12 @@ def test_seconds_per_phase_are_means_over_runs_in_the_order_of_the_work_and_none
     assert set(PHASES) == set(PHASE_COLOURS)
 
 
+def test_a_run_that_changed_machines_is_left_out_of_the_seconds_per_phase():
+    moved = fixture_run(seed=1, end={"machines": ["A", "B"]})
+    found = phase_table(arms(fixture_comparison([fixture_run(), moved])).values())
+    assert [*found["backward"]] == [4.0]
+
+
 def lab(colour):
     """CIE L*a*b* of a colour, by its definition."""
     rgb = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])

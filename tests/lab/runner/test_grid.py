@@ -1,4 +1,5 @@
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -14,6 +15,29 @@ from selective_backprop_lab.runner import grid
 from selective_backprop_lab.runner.grid import run_grid
 from selective_backprop_lab.runner.run_store import RunStore
 from selective_backprop_lab.training.stopping import Stop
+
+
+@pytest.mark.parametrize(
+    ("jobs", "device", "local", "shared"),
+    [
+        (2, "cuda", True, True),
+        (1, "cuda", True, False),
+        (2, "cpu", True, False),
+        (2, "cuda", False, False),
+    ],
+)
+def test_runs_that_share_a_gpu_are_recorded_as_such(
+    jobs, device, local, shared, tmp_path, monkeypatch
+):
+    def engine(work, **_):
+        raise ZeroDivisionError(*(group.shares_gpu for group in work))
+
+    if local:
+        monkeypatch.setattr(grid, "run_local", engine)
+    plans = [replace(fixture_plan(seed=seed), device=device) for seed in (0, 1)]
+    with pytest.raises(ZeroDivisionError) as found:
+        run_grid(plans, RunStore(tmp_path), engine=engine, jobs=jobs)
+    assert found.value.args == (shared, shared)
 
 
 def test_the_runs_of_a_seed_and_length_take_turns_and_seeds_follow_each_other(tmp_path):

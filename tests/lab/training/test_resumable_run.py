@@ -10,8 +10,10 @@ from fixture_sessions import open_session, train_session
 
 import selective_backprop as sb
 from selective_backprop_lab.records import writer
+from selective_backprop_lab.records.frame import frame
 from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.records.writer import TakenError
+from selective_backprop_lab.training import resumable_run
 from selective_backprop_lab.training.resumable_run import Checkpoints
 from selective_backprop_lab.training.run import TrainingRun
 from selective_backprop_lab.training.stopping import Stop
@@ -69,7 +71,7 @@ def test_time_at_rest_is_none_of_the_run_s(tmp_path, monkeypatch):
         clock.now += 500.0
         session.advance(Stop())
     (record,) = read_runs(tmp_path)
-    assert (record.end["elapsed"], record.end["sittings"]) == (16.0, 1)
+    assert (record.end["elapsed"], len(record.end["machines"])) == (16.0, 1)
     assert clock.saved == []
 
 
@@ -82,8 +84,22 @@ def test_sessions_add_up(tmp_path):
     assert same_runs(last, whole)
     assert last.meter.seconds > second.meter.seconds > first.meter.seconds
     (record,) = read_runs(tmp_path / "parts")
-    assert record.end["sittings"] == 3
+    assert len(record.end["machines"]) == 3
+    assert len({*record.end["machines"]}) == 1
+    assert record.end["shared_gpu"] is False
     assert record.end["elapsed"] > record.points[-1].seconds
+
+
+def test_the_end_names_the_machine_of_each_sitting_and_whether_one_shared_its_gpu(
+    tmp_path, monkeypatch
+):
+    for gpu, updates, shared in (("A", 5, True), ("B", None, False)):
+        monkeypatch.setattr(resumable_run, "hardware", lambda gpu=gpu: {"gpu": gpu, "cores": 2})
+        train_session(PLAN, few_digits(), tmp_path, updates=updates, shared_gpu=shared)
+    (record,) = read_runs(tmp_path)
+    assert record.end["machines"] == ["A, 2 cores", "B, 2 cores"]
+    assert record.end["shared_gpu"] is True
+    assert frame(tmp_path).seconds.isna().all()
 
 
 def test_the_record_goes_back_to_the_checkpoint_and_keeps_its_header(tmp_path):
@@ -157,7 +173,7 @@ def test_a_run_that_begins_anew_never_goes_on_from_where_an_earlier_one_stood(tm
     open_session(PLAN, few_digits(), tmp_path, resume=False).close()  # as a kill leaves it
     run = train_session(PLAN, few_digits(), tmp_path)
     (record,) = read_runs(tmp_path)
-    assert record.end["sittings"] == 1
+    assert len(record.end["machines"]) == 1
     assert run.meter.updates == record.points[-1].updates
 
 

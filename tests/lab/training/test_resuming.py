@@ -8,7 +8,6 @@ from fixture_lab import few_digits, fixture_plan, gone_on, same_runs, states_of
 from reproductions.probes import (
     BatchGradients,
     El2nRanks,
-    GradientAgreement,
     GradientNorms,
     LossRanks,
     Selections,
@@ -40,7 +39,6 @@ PROBES = (
     LossRanks(examples=100),
     Selections(),
     El2nRanks(examples=100),
-    GradientAgreement(examples=100, batch_size=32, batches=2),
     BatchGradients(batch_size=32, batches=2),
     GradientNorms(examples=20),
     TargetConfidences(0.5),

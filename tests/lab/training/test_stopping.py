@@ -10,7 +10,7 @@ from fixture_lab import untimed
 from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.report import figures, report
 from selective_backprop_lab.training.run import TrainingRun
-from selective_backprop_lab.training.stopping import asked_to_stop
+from selective_backprop_lab.training.stopping import asked_to_stop, sigterm_leaves
 
 pytestmark = pytest.mark.usefixtures("signals_as_usual")
 
@@ -68,7 +68,7 @@ def test_train_ends_with_a_checkpoint_and_resume_goes_on(
     assert (outcome.status, outcome.err) == (0, "")
     assert curves(tmp_path / "out") == curves(tmp_path / "whole" / "out")
     (run,) = read_runs(tmp_path / "out")
-    assert run.end["sittings"] == 2
+    assert len(run.end["machines"]) == 2
     assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".jsonl", ".npz"}
 
 
@@ -80,7 +80,7 @@ def test_compare_keeps_the_runs_at_rest_too_and_goes_on_by_itself(tmp_path, at_u
     outcome = run_command(COMPARE, tmp_path)
     assert outcome.status == 0
     assert outcome.out.count("seed 0: error") == 2
-    assert [run.end["sittings"] for run in read_runs(tmp_path / "out")] == [2, 2]
+    assert [len(run.end["machines"]) for run in read_runs(tmp_path / "out")] == [2, 2]
 
 
 def test_an_error_in_one_run_keeps_the_others_of_its_comparison(tmp_path, at_update, undrawn):
@@ -92,6 +92,32 @@ def test_an_error_in_one_run_keeps_the_others_of_its_comparison(tmp_path, at_upd
         run_command(COMPARE, tmp_path)
     (kept,) = (tmp_path / "out").glob("*.checkpoint")
     assert kept.name.startswith("low-k")
+
+
+def test_a_second_sigterm_takes_nothing_from_the_checkpoint(tmp_path, at_update):
+    def twice():  # as `timeout` sends it: to the process, and to its group
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+
+    at_update(3, twice)
+    assert run_command(TRAIN, tmp_path).status == 143
+    assert len(list((tmp_path / "out").glob("*.checkpoint"))) == 1
+
+
+def test_a_second_sigterm_does_not_break_off_what_the_first_began(signals_as_usual):
+    done = []
+
+    def leave():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+            done.append(True)
+
+    with sigterm_leaves(), pytest.raises(SystemExit):
+        leave()
+    assert done
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_a_second_ctrl_c_leaves_at_once():

@@ -1,1 +1,1 @@
-"""Find out whether `auto` pays in a training: look at the data, and time epochs."""
+"""Find out whether `auto` pays in a training, from what the data are made up of."""

@@ -1,17 +1,43 @@
 """Turn the rows of a batch into hashes, and into numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from selective_backprop._batches.structure import list_leaves
 from selective_backprop._core.types import Float, Int64
-from selective_backprop._pruning.near_images import pool
+from selective_backprop.guide._near_images import pool
 
+TARGETS = ("labels", "label", "targets", "target", "y")
 LEAST_SIDE = 8  # pixels; smaller inputs count as tables
 MOST_CHANNELS = 4  # more are those of sensors, say, whose levels differ more than their contents
 SKETCHED = 1024  # numbers; longer inputs are shortened to this length by a sketch
+
+
+def split_batch(batch: Any) -> tuple[Any, Sequence[Any] | None]:
+    """Return a batch's inputs, and its targets: in a tuple, all that follows the inputs."""
+    if isinstance(batch, Mapping):
+        name = next((each for each in TARGETS if each in batch), None)
+        rest = {key: part for key, part in batch.items() if key != name}
+        return rest, None if name is None else [batch[name]]
+    if isinstance(batch, (tuple, list)) and len(batch) > 1:
+        return batch[0], batch[1:]
+    return batch, None
+
+
+def tensors_of(part: Any) -> list[Tensor]:
+    """Return the tensors and arrays in a part of a batch that have a row per example."""
+    found = []
+    for leaf in list_leaves(part):
+        if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf":
+            leaf = torch.from_numpy(leaf)
+        plain = isinstance(leaf, Tensor) and leaf.layout is torch.strided and not leaf.is_nested
+        if plain and leaf.ndim:
+            found.append(leaf.detach().cpu())
+    return [leaf for leaf in found if len(leaf) == len(found[0])]
 
 
 def hash_rows(leaves: list[Tensor]) -> list[int]:
@@ -52,11 +78,9 @@ def is_image(leaf: Tensor) -> bool:
     Images are `[row, channel, height, width]`, or `[row, height, width]` if they are square or of
     bytes. Others of this shape are sequences, `[row, time, feature]`.
     """
-    if leaf.ndim not in (3, 4) or min(leaf.shape[-2:]) < LEAST_SIDE:
-        return False
-    if leaf.ndim == 4:
-        return leaf.shape[1] <= MOST_CHANNELS
-    return leaf.dtype == torch.uint8 or leaf.shape[1] == leaf.shape[2]
+    of_channels = leaf.ndim == 4 and leaf.shape[1] <= MOST_CHANNELS
+    grey = leaf.ndim == 3 and (leaf.dtype == torch.uint8 or leaf.shape[1] == leaf.shape[2])
+    return (of_channels or grey) and min(leaf.shape[-2:]) >= LEAST_SIDE
 
 
 def as_numbers(leaves: list[Tensor]) -> Float[Tensor, "row number"]:

@@ -1,40 +1,41 @@
 """Measure copies, classes and wrong labels in training data."""
 
+import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize, one_hot, relu
 from torch.utils.data import BatchSampler, DataLoader, Dataset
 
 from selective_backprop._batches.keys import list_keys
-from selective_backprop._batches.structure import list_leaves
 from selective_backprop._core.errors import LoaderError
 from selective_backprop._core.options import check_number
-from selective_backprop._core.types import Int64
+from selective_backprop._core.types import Float, Float64, Int64
 from selective_backprop._pipeline.resume_point import kept_streams
 from selective_backprop._pipeline.source import Source, open_source
-from selective_backprop._pruning.near_images import standardised
-from selective_backprop.guide._advice.row_contents import (
-    as_numbers,
-    find_numbering,
-    first_equal,
-    hash_rows,
-    is_image,
-    without,
-)
-from selective_backprop.guide._advice.wrong_labels import estimate_wrong_labels
+from selective_backprop.guide._advice import row_contents as contents
+from selective_backprop.guide._near_images import standardised
 
 MOST, CLASSIFIED = 100_000, 10_000  # most examples to search for copies, and for wrong labels
 LOOKED_AT = 16  # examples at least, to find out which numbers are positions in the data set
 READING = 0.5  # share of `seconds` that reading may take
-TARGETS = ("labels", "label", "targets", "target", "y")
 MANY = 0.03  # share of copies or wrong labels; in data without any, less than this is found
 SKEWED = 0.8  # share of the classes; if fewer classes are effective, some count as rare
+FEATURES = 1000  # random ones, by which wrong labels are estimated
+PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)  # of the ridge regression, times the number of examples
+SUREST = 0.1  # share of each predicted class that counts as the surest
+LEAST_SURE = 500  # surest examples, if a tenth of all would be fewer
+MOST_SURE = 0.35  # share of each predicted class, at most
+WIDER, HARDLY = 3, 0.05  # among 3 times as many sure ones, 0.05 more may disagree
+BY_CHANCE = 0.5  # times the errors of always guessing the largest class; more means not learned
+LEAST_EXAMPLES, MOST_CLASSES = 200, 1000
+WrongLabels = tuple[float | None, float | None, float | None]
+UNKNOWN: WrongLabels = (None, None, None)
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,11 @@ class DataTraits:
 
     Attributes:
         sample: number of examples in the sample.
-        copies: share of examples whose inputs exactly repeat the inputs of an earlier example, in
+        copies: share of examples whose inputs exactly repeat those of an earlier example, in
             [0, 1). None if inputs are not tensors, or if loading changes them at random.
         classes: number of classes; None if targets are not class numbers.
-        effective_classes: the exponential of the entropy of the class shares. It equals `classes`
-            if all classes are equally large; rare classes lower it. None if `classes` is None.
+        effective_classes: the exponential of the entropy of the class shares: `classes` if all are
+            equally large, less if some are rare. None if `classes` is None.
         wrong_labels: share of the labels that look wrong, in [0, 1]. None if there are fewer than
             200 examples or more than 1,000 classes, or if classes are too hard to tell apart.
         wrong_labels_error: standard error of `wrong_labels`, which rests on a sample.
@@ -95,8 +96,8 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
 
     Up to 100,000 examples are searched for copies, and up to 10,000 for wrong labels. Reading stops
     after half of `seconds`. The examples are drawn at random from an epoch; from a stream, the
-    first examples are taken. The loader and all random generators are left as they were. If
-    reading changes something in your data set, such as a counter, it stays changed.
+    first examples are taken. The loader and all random generators are left as they were. What
+    reading changes in your data set, such as a counter, stays changed.
 
     Copies are counted within the sample, so their share of the whole data set may be larger. Only
     `find_copies` finds near copies. An integer of each example that is its index in the data set is
@@ -109,7 +110,6 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
         seconds: about how many seconds the measurement may take, above 0.
 
     Raises:
-        ConfigurationError: if `seconds` is out of its range.
         LoaderError: if `data` is neither a loader nor a data set, or yields nothing.
     """
     seconds = check_number("seconds", seconds, "60 is a minute", above=0)
@@ -117,88 +117,46 @@ def data_traits(data: DataLoader[Any] | Dataset[Any], *, seconds: float = 60.0) 
     given: Any = data
     source = open_source(DataLoader(given, 256) if hasattr(given, "__getitem__") else given)
     hashes, numbers, labels = [], [], []
-    rows, pictures, copies, wrong = 0, False, None, None
+    rows, pictures, wrong = 0, False, UNKNOWN
     with kept_streams(source.loader, None):
         batches, random, numbering = _draw(source)
         for batch in batches:
-            inputs, targets = split_batch(batch)
-            inputs, targets = (
-                without(tensors_of(inputs), numbering),
-                tensors_of(targets and targets[:1]),
-            )
+            inputs, targets = contents.split_batch(batch)
+            inputs = contents.without(contents.tensors_of(inputs), numbering)
+            targets = contents.tensors_of(targets and targets[:1])
             count = len(next(iter(inputs or targets), " "))
-            rows += count
-            labels.append(targets[0] if [each.shape for each in targets] == [(count,)] else None)
+            fit = [each.shape for each in targets] == [(count,)]
+            classes = fit and not targets[0].is_floating_point()
+            labels.append(targets[0] if classes else torch.full((count,), -1))
             if inputs:
-                hashes += hash_rows(inputs)
-                pictures = is_image(inputs[0])
-                if rows - count < CLASSIFIED:
-                    numbers.append(as_numbers(inputs))
+                hashes += contents.hash_rows(inputs)
+                pictures = contents.is_image(inputs[0])
+                if rows < CLASSIFIED:
+                    numbers.append(contents.as_numbers(inputs))
+            rows += count
             if time.perf_counter() > end or rows >= MOST:
                 break
     if not rows:
         raise LoaderError("the loader yielded nothing, so there are no data to look at")
-    table = _joined(numbers)
-    if hashes and not random:
-        copies = 1 - len(set(hashes)) / rows
-    counts = _count_classes(labels)
-    if counts is None:
-        return DataTraits(rows, copies, None, None, None, None, None)
-    if table is not None:
+    copies = 1 - len(set(hashes)) / rows if hashes and not random else None
+    targets = torch.cat(labels)
+    values, counts = targets.unique(return_counts=True)
+    # With more values than half of the examples, targets are ratings or names, not classes.
+    if int(values[0]) < 0 or 2 * len(counts) > rows:
+        return DataTraits(rows, copies, None, None, *UNKNOWN)
+    if len({part.shape[1] for part in numbers}) == 1:
+        table = torch.cat(numbers)
         # The prediction of an example that has a copy among the others would repeat its label.
-        once = first_equal(torch.tensor(hashes[: len(table)])).unique()
+        once = contents.first_equal(torch.tensor(hashes[: len(table)])).unique()
         table = table[once]
         centred = table - table.mean(0) if pictures else standardised(table)
-        wrong = estimate_wrong_labels(centred, torch.cat(labels)[once])
+        wrong = estimate_wrong_labels(centred, targets[once])
     shares = counts.double() / counts.sum()
-    effective = float(shares.pow(-shares).prod())
-    return DataTraits(rows, copies, len(counts), effective, *(wrong or (None, None, None)))
-
-
-def _joined(parts: list[Tensor]) -> Tensor | None:
-    """Return the parts as one tensor; None if there are none, or their widths differ."""
-    return torch.cat(parts) if len({part.shape[1] for part in parts}) == 1 else None
-
-
-def _count_classes(parts: list[Tensor | None]) -> Int64[Tensor, " class"] | None:
-    """Return how many examples each class has; None if the targets are not classes."""
-    known = [part for part in parts if part is not None and not part.is_floating_point()]
-    if len(known) < len(parts):
-        return None
-    labels = torch.cat(known)
-    counts = labels.unique(return_counts=True)[1]
-    # With more values than half of the examples, targets are ratings or names, not classes.
-    return None if int(labels.min()) < 0 or 2 * len(counts) > len(labels) else counts
-
-
-def split_batch(batch: Any) -> tuple[Any, Sequence[Any] | None]:
-    """Return a batch's inputs, and its targets: in a tuple, all that follows the inputs."""
-    if isinstance(batch, Mapping):
-        name = next((each for each in TARGETS if each in batch), None)
-        rest = {key: part for key, part in batch.items() if key != name}
-        return rest, None if name is None else [batch[name]]
-    if isinstance(batch, (tuple, list)) and len(batch) > 1:
-        return batch[0], batch[1:]
-    return batch, None
-
-
-def tensors_of(part: Any) -> list[Tensor]:
-    """Return the tensors and arrays in a part of a batch that have a row per example."""
-    found = []
-    for leaf in list_leaves(part):
-        if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf":
-            leaf = torch.from_numpy(leaf)
-        plain = isinstance(leaf, Tensor) and leaf.layout is torch.strided and not leaf.is_nested
-        if plain and leaf.ndim:
-            found.append(leaf.detach().cpu())
-    return [leaf for leaf in found if len(leaf) == len(found[0])]
+    return DataTraits(rows, copies, len(counts), float(shares.pow(-shares).prod()), *wrong)
 
 
 def _draw(source: Source) -> tuple[Iterable[Any], bool, set[int]]:
-    """Return batches, in random order if possible, whether loading changes examples, and more.
-
-    The last part says which tensors of the inputs hold the positions of the examples.
-    """
+    """Return batches, drawn at random if possible; whether loading changes examples; numberings."""
     batches, keys = source.loader.batch_sampler, None
     if source.attribute == "batch_sampler" and type(batches) is BatchSampler:
         keys = list_keys(list(islice(batches.sampler, 10 * MOST)))
@@ -211,9 +169,90 @@ def _draw(source: Source) -> tuple[Iterable[Any], bool, set[int]]:
     drawn = [part.tolist() for part in keys.split(size)]
     first = drawn[: -(-LOOKED_AT // size)]
     loaded = source.copy_with([*first, drawn[0]])
-    *once, again = [tensors_of(split_batch(batch)[0]) for batch in loaded]
-    same = [
-        torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(once[0], again, strict=True)
-    ]
-    numbering = find_numbering(once, [key for keys in first for key in keys])
-    return source.copy_with(drawn), not all(same), numbering
+    *once, again = [contents.tensors_of(contents.split_batch(batch)[0]) for batch in loaded]
+    pairs = zip(once[0], again, strict=True)
+    same = all(torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in pairs)
+    numbering = contents.find_numbering(once, [key for keys in first for key in keys])
+    return source.copy_with(drawn), not same, numbering
+
+
+def estimate_wrong_labels(
+    numbers: Float[Tensor, "example number"], labels: Int64[Tensor, " example"]
+) -> WrongLabels:
+    """Estimate how many labels are wrong, from inputs as numbers and their labels.
+
+    A ridge regression on random features predicts each label from all other examples. Among the
+    examples with the surest predictions, every label that disagrees with its prediction counts as
+    wrong. Wrong labels are assumed to be as frequent in the rest. If labels disagree much more
+    often among three times as many examples, classes are hard to tell apart, and only an upper
+    bound is known. The same holds if even the surest predictions have more than half of the errors
+    of always guessing the largest class.
+
+    Returns the share of wrong labels (None for hard classes), its standard error, and an upper
+    bound. All are None if there are too few examples or classes, or too many classes.
+
+    Source:
+        Patrini et al. 2017, arXiv:1609.03683, section 4.2, also estimate noise where predictions
+        are surest. They take one example of each class, and the probabilities of a network.
+    """
+    classes, labels = labels.unique(return_inverse=True)
+    if not (2 <= len(classes) <= MOST_CLASSES and len(labels) >= LEAST_EXAMPLES):
+        return UNKNOWN
+    best = _left_out_predictions(_features(numbers), labels).topk(2)
+    predictions, leads = best.indices[:, 0], best.values[:, 0] - best.values[:, 1]
+    # Ranks within each predicted class; the surest example has rank 0.
+    order = leads.argsort(descending=True)
+    order = order[predictions[order].argsort(stable=True)]
+    counts = predictions.bincount(minlength=len(classes))
+    starts = counts.cumsum(0) - counts
+    ranks = torch.empty_like(order)
+    ranks[order] = torch.arange(len(order)) - starts[predictions[order]]
+    share = max(SUREST, min(MOST_SURE, LEAST_SURE / len(labels)))
+
+    def disagreeing(share: float) -> tuple[float, int]:
+        """Return which share of the surest disagrees, weighted by class, and how many they are."""
+        sure = ranks < (share * counts).ceil()[predictions]
+        of_class = predictions[sure].bincount(minlength=len(classes)).clamp(min=1)
+        wrong = (predictions != labels)[sure].double()
+        wrong = predictions[sure].bincount(wrong, minlength=len(classes)) / of_class
+        return float((wrong * counts).sum() / len(labels)), int(sure.sum())
+
+    found, seen = disagreeing(share)
+    further, _ = disagreeing(min(1.0, WIDER * share))
+    # Counts one more disagreement, so that the error is above 0 even if nothing disagrees.
+    odds = (found * seen + 1) / (seen + 2)
+    error = math.sqrt(odds * (1 - odds) / seen)
+    chance = 1 - float(labels.bincount().max()) / len(labels)
+    known = further - found <= HARDLY and found <= BY_CHANCE * chance
+    return found if known else None, error, min(1.0, found + 2 * error)
+
+
+def _features(numbers: Float[Tensor, "example number"]) -> Float64[Tensor, "example feature"]:
+    """Return random features of the inputs, from a random layer of rectified units."""
+    numbers = normalize(numbers.nan_to_num(0.0, 0.0, 0.0))
+    generator = torch.Generator().manual_seed(0)
+    size = max(10, min(FEATURES, len(numbers) // 4))
+    weights = torch.randn(numbers.shape[1], size, generator=generator)
+    biases = torch.randn(size, generator=generator) / math.sqrt(max(1, numbers.shape[1]))
+    features = relu(numbers @ weights + biases)
+    features = (features - features.mean(0)) / features.std(0).clamp(min=1e-6)
+    return torch.cat([features, torch.ones(len(features), 1)], 1).double()
+
+
+def _left_out_predictions(
+    features: Float64[Tensor, "example feature"], labels: Int64[Tensor, " example"]
+) -> Float64[Tensor, "example class"]:
+    """Return each example's class scores from the best ridge regression on all others."""
+    wanted = one_hot(labels).double()
+    values, vectors = torch.linalg.eigh(features.T @ features)
+    turned = features @ vectors
+    fitted = turned.T @ wanted
+    found, least = wanted, math.inf
+    for penalty in PENALTIES:
+        shrunk = turned / (values.clamp(min=0) + penalty * len(labels))
+        own = (shrunk * turned).sum(1, keepdim=True)  # an example's weight in its own prediction
+        scores = (shrunk @ fitted - own * wanted) / (1 - own).clamp(min=1e-9)
+        error = float((scores - wanted).square().mean())
+        if error < least:
+            found, least = scores, error
+    return found

@@ -1,4 +1,4 @@
-"""Rank training examples by how mislabelled they look, from what training computed anyway."""
+"""Rank training examples by how mislabelled they look, and describe each in a table's row."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.types import Float, Float64
 from selective_backprop._memory.ledger import Ledger
 from selective_backprop.guide._audit.label_doubts import Doubts
-from selective_backprop.guide._audit.ranked_examples import Suspects
+from selective_backprop.guide._audit.ranked_examples import Suspects, Table
 
 
 def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
@@ -18,16 +18,10 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
 
     A *look* is one time that the model sees an example. At each look, the model's *doubt* about the
     label is `(q − p) / (q + p)`, from −1 to 1. `p` is the probability of the label, and `q` is the
-    probability of the likeliest other class. A network learns general rules before it memorises
-    exceptions. It therefore doubts a wrong label in many epochs, but perhaps not in the last one.
-
-    The *suspicion* of an example is the mean doubt over all looks. The k-th look has weight k,
-    because the model knows little at first. One made-up look with a doubt of −1 is added, so that
-    an example with few looks gets a low suspicion. A suspicion above 0 means that, on average over
-    the looks, the model gave another class more probability than the label.
-
-    The model also doubts hard examples with right labels: inspect an example before you relabel or
-    remove it.
+    probability of the likeliest other class. The *suspicion* of an example is the mean doubt over
+    all looks. The k-th look has weight k, because the model knows little at first. One made-up look
+    with a doubt of −1 is added, so that an example with few looks gets a low suspicion. The model
+    also doubts hard examples with right labels, so inspect examples before you remove them.
 
     Args:
         evidence: what is known about each example:
@@ -52,7 +46,10 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
     if isinstance(evidence, Doubts):
         return rank_doubts(evidence.on_host())
     if isinstance(evidence, Ledger):
-        losses = _in_order(evidence)
+        observed = [column.observe() for column in (evidence.recorded, evidence.scored)]
+        epochs = np.concatenate([each.epochs for each in observed])
+        losses = np.concatenate([each.scores for each in observed])
+        losses = np.take_along_axis(losses, epochs.argsort(0, kind="stable"), 0)  # the older first
         if np.isnan(losses).all():
             raise ConfigurationError(
                 "the ledger holds no losses yet. Training fills it; with several processes, it is "
@@ -63,12 +60,52 @@ def audit(evidence: Doubts | Ledger | Tensor | np.ndarray) -> Suspects:
         labelled = np.count_nonzero(~np.isnan(losses).all(0))
         return _of_losses(losses, round(wrong.share * labelled) if clear else None)
     if isinstance(evidence, Tensor | np.ndarray):
-        return _of_losses(as_losses(evidence))
+        return _of_losses(_as_losses(evidence))
     raise ConfigurationError(
         f"a {type(evidence).__name__} cannot be audited. Give Doubts, a tensor or array of losses "
         "[look, example], or the ledger of a loader whose strategy remembers examples"
         + (" (this one remembers none)" if evidence is None else "")
     )
+
+
+def example_table(evidence: Doubts | Suspects | Ledger | Tensor | np.ndarray) -> Table:
+    """Return what is known about each example as columns, in the data set's order.
+
+    For `Doubts` and `Suspects`, the columns are:
+
+    - `suspicion`: from −1 to 1, as in `audit`.
+    - `label_quality`: (1 − suspicion) / 2, in [0, 1]; the lower, the likelier the label is wrong.
+    - `is_label_issue`: true for the suspects: the first `Suspects.suspicious` ranked examples.
+    - `looks`: how many times the model saw the example, as far as is known.
+    - `given_label`, the last `predicted_label` and its `confidence`, unless only losses are known.
+
+    cleanlab's `CleanLearning` takes this table as `label_issues`. The table has no `pred_probs`,
+    because cleanlab expects these from a model that was not trained on the example.
+
+    Args:
+        evidence: `Doubts`, or the `Suspects` that `audit` or `find_label_issues` found. Or a
+            loader's `ledger`: the columns are `loss` and `loss_epoch` (last recorded loss), `score`
+            and `score_epoch` (last selection pass), `label` if known, and `times_trained`. Or
+            losses, `[look, example]` or `[example]`: the columns are `loss_0`, `loss_1`, …
+
+    Returns:
+        Columns by name, each an array `[example]`; the first column is `index`. An unknown value is
+        NaN, or −1 in a column of whole numbers.
+
+    Example:
+        >>> import numpy as np, selective_backprop as sb
+        >>> table = sb.guide.example_table(np.array([[0.5, 2.0], [0.25, np.nan]]))
+        >>> {name: column.tolist() for name, column in table.items()}
+        {'index': [0, 1], 'loss_0': [0.5, 2.0], 'loss_1': [0.25, nan]}
+    """
+    if isinstance(evidence, Ledger):
+        columns = _of_ledger(evidence)
+    elif isinstance(evidence, Tensor | np.ndarray):
+        columns = {f"loss_{look}": each for look, each in enumerate(_as_losses(evidence))}
+    else:
+        columns = _of_suspects(evidence if isinstance(evidence, Suspects) else audit(evidence))
+    examples = len(next(iter(columns.values()), ()))
+    return {"index": np.arange(examples), **columns}
 
 
 def rank_doubts(doubts: Mapping[str, Tensor], estimated: int | None = None) -> Suspects:
@@ -84,19 +121,16 @@ def rank_doubts(doubts: Mapping[str, Tensor], estimated: int | None = None) -> S
     )
 
 
-def as_losses(evidence: Tensor | np.ndarray) -> Float64[np.ndarray, "look example"]:
+def _as_losses(evidence: Tensor | np.ndarray) -> Float64[np.ndarray, "look example"]:
     """Return losses, `[look, example]` or `[example]`, as an array with both axes."""
     if isinstance(evidence, Tensor):
         real = evidence if evidence.is_complex() else evidence.double()  # NumPy has no bfloat16
         evidence = real.numpy(force=True)
-    if evidence.dtype.kind not in "biuf":
+    shape, kind = evidence.shape, evidence.dtype
+    if kind.kind not in "biuf" or len(shape) not in (1, 2) or not shape[-1]:
         raise ConfigurationError(
-            f"an array of {evidence.dtype} holds no losses. Give a number for each example; for a "
-            "text, the mean loss over its tokens"
-        )
-    if evidence.ndim not in (1, 2) or not evidence.shape[-1]:
-        raise ConfigurationError(
-            f"losses of shape {evidence.shape}: expected [look, example], or [example] for one look"
+            f"an array of shape {shape} and of {kind} holds no losses: expected numbers, [look, "
+            "example], or [example] for one look. Of a text, give the mean loss over its tokens"
         )
     return np.atleast_2d(evidence).astype(np.float64)
 
@@ -115,9 +149,31 @@ def _of_losses(losses: Float[np.ndarray, "look example"], estimated: int | None 
     return Suspects.ranked(mean, seen.sum(0), estimated=estimated)
 
 
-def _in_order(ledger: Ledger) -> Float[np.ndarray, "look example"]:
-    """Return the recorded loss and the score of each example in a ledger, the older first."""
-    observed = [column.observe() for column in (ledger.recorded, ledger.scored)]
-    epochs = np.concatenate([each.epochs for each in observed])
-    scores = np.concatenate([each.scores for each in observed])
-    return np.take_along_axis(scores, epochs.argsort(0, kind="stable"), 0)
+def _of_suspects(suspects: Suspects) -> dict[str, np.ndarray]:
+    columns = {
+        "suspicion": (suspects.suspicion, np.nan),
+        "label_quality": ((1.0 - suspects.suspicion) / 2.0, np.nan),
+        "is_label_issue": (np.arange(len(suspects)) < suspects.suspicious, False),
+        "looks": (suspects.looks, 0),
+        "given_label": (suspects.labels, -1),
+        "predicted_label": (suspects.predictions, -1),
+        "confidence": (suspects.confidences, np.nan),
+    }
+    spread = {}
+    for name, (values, unknown) in columns.items():
+        if values is not None:
+            spread[name] = np.full(suspects.examples, unknown, values.dtype)
+            spread[name][suspects.indices] = values
+    return spread
+
+
+def _of_ledger(ledger: Ledger) -> dict[str, np.ndarray]:
+    columns = {}
+    for name, column in (("loss", ledger.recorded), ("score", ledger.scored)):
+        if not column.empty:
+            observed = column.observe()
+            columns |= {name: observed.scores[0], f"{name}_epoch": observed.epochs[0]}
+    if not ledger.classes.empty:
+        labels = ledger.classes.observe().scores[0]
+        columns["label"] = np.where(np.isnan(labels), -1, labels).astype(np.int64)
+    return columns | {"times_trained": ledger.selected.numpy()}

@@ -5,13 +5,22 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from selective_backprop._batches.structure import move_tensor
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.late_checks import LateChecks
 from selective_backprop._core.options import check_instance, check_whole
 from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import Bool, Float, Float32, Int64, RowIndices
 
-GIVEN = {"indices": "selection.indices", "outputs": "model(inputs)", "labels": "targets"}
+# What `Doubts` holds of each example: the type, and what stands there before the first look.
+COLUMNS: dict[str, tuple[torch.dtype, float]] = {
+    "total": (torch.float32, 0),
+    "weight": (torch.float32, 0),
+    "looks": (torch.int32, 0),
+    "label": (torch.int32, -1),
+    "prediction": (torch.int32, -1),
+    "confidence": (torch.float32, torch.nan),
+}
 
 
 class Look(NamedTuple):
@@ -40,11 +49,9 @@ def look_at(outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"]) 
         outputs: logits; they are read without gradients.
         labels: class numbers from 0, on the same device as the outputs. Other numbers, such as
             -100, mean that the row has no label.
-
-    Raises:
-        ConfigurationError: if `outputs` and `labels` are not those of a classification.
     """
-    _check_tensors(outputs=outputs, labels=labels)
+    check_instance("outputs", outputs, Tensor, "model(inputs)")
+    check_instance("labels", labels, Tensor, "targets")
     if outputs.ndim != 2 or outputs.shape[1] < 2 or labels.shape != outputs.shape[:1]:
         raise ConfigurationError(
             f"outputs of shape {tuple(outputs.shape)} and labels of shape {tuple(labels.shape)}: "
@@ -58,7 +65,7 @@ def look_at(outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"]) 
             "write labels.argmax(1)"
         )
     with torch.no_grad():
-        logits, labels = outputs.detach().float(), labels.long()
+        logits, labels = outputs.float(), labels.long()
         labelled = (labels >= 0) & (labels < logits.shape[1])
         labels = labels.where(labelled, 0)
         own = logits.gather(1, labels.unsqueeze(1)).squeeze(1)
@@ -74,15 +81,12 @@ def look_at(outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"]) 
 class Doubts:
     """Note, during training, how much a classifier doubts the label of each example.
 
-    At each batch, call `note` with the outputs that your loop computes anyway. The call needs no
-    extra forward pass and does not wait for the GPU. After training, `audit(doubts)` ranks the
-    examples. `Doubts` needs 24 bytes per example, on the device that holds the outputs.
+    At each batch, call `note` with the outputs that your loop computes anyway. It does not wait for
+    the GPU. After training, `audit(doubts)` ranks the examples. `Doubts` needs 24 bytes per
+    example, on the device that holds the outputs.
 
     Args:
         examples: number of examples in the data set, at least 1.
-
-    Raises:
-        ConfigurationError: if `examples` is not a whole number of at least 1.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -95,8 +99,12 @@ class Doubts:
 
     def __init__(self, examples: int) -> None:
         self.examples = int(check_whole("examples", examples))
-        self._columns: dict[str, Tensor] = {}
         self._late = LateChecks()
+        with torch.inference_mode(False):  # or training could not note into them later
+            self._columns = {
+                name: torch.full((self.examples,), unknown, dtype=kind)
+                for name, (kind, unknown) in COLUMNS.items()
+            }
 
     def note(
         self,
@@ -116,37 +124,38 @@ class Doubts:
             labels: the rows' class numbers, from 0.
 
         Raises:
-            ConfigurationError: if `outputs` and `labels` are not those of a classification, there
-                is not one index for each row, or a number is out of range. On a GPU, a later call
-                raises the error for numbers out of range.
+            ConfigurationError: if `outputs` and `labels` are not those of a classification, or the
+                indices not those of the rows. On a GPU, a later call may raise it.
         """
-        _check_tensors(indices=indices, outputs=outputs, labels=labels)
-        if indices.shape != labels.shape:
+        check_instance("indices", indices, Tensor, "selection.indices")
+        check_instance("outputs", outputs, Tensor, "model(inputs)")
+        check_instance("labels", labels, Tensor, "targets")
+        whole = not (indices.is_floating_point() or indices.is_complex())
+        if indices.shape != labels.shape or not whole or indices.dtype is torch.bool:
             raise ConfigurationError(
-                f"indices of shape {tuple(indices.shape)} for labels of shape "
-                f"{tuple(labels.shape)}: one index in the data set is needed for each row"
+                f"indices of {indices.dtype} and shape {tuple(indices.shape)} for labels of shape "
+                f"{tuple(labels.shape)}: for each row, one index in the data set is needed, and "
+                "indices are whole numbers"
             )
-        if indices.is_floating_point() or indices.is_complex() or indices.dtype is torch.bool:
-            raise ConfigurationError(f"indices of {indices.dtype}: whole numbers are needed")
         device = outputs.device
-        # A non-blocking copy to the host could be read before it has arrived.
-        rows, labels = (each.to(device, non_blocking=outputs.is_cuda) for each in (indices, labels))
+        rows, labels = (move_tensor(each, device) for each in (indices, labels))
         look, rows, labels = look_at(outputs, labels), rows.long(), labels.long()
-        found, classes = (indices, labels), outputs.shape[1]
+        classes = outputs.shape[1]
         fit = (rows >= 0) & (rows < self.examples) & (labels < classes)
-        self._late.add(fit.all(), lambda: self._out_of_range(*found, classes))
+        self._late.add(fit.all(), lambda: self._out_of_range(indices, labels, classes))
         rows = rows.clamp(0, self.examples - 1)  # or a GPU would fail before the check is read
-        columns, known = self._on(device), look.known & fit
-        weights = (columns["looks"][rows] + 1.0) * known
+        with torch.inference_mode(False):
+            self._columns = {name: column.to(device) for name, column in self._columns.items()}
+        columns, known = self._columns, look.known & fit
+        weights = (columns["looks"][rows] + 1).float() * known
         columns["total"].index_add_(0, rows, weights * look.doubts.where(known, 0.0))
         columns["weight"].index_add_(0, rows, weights)
         columns["looks"].index_add_(0, rows, known.int())
         # Indexing by a mask would make the host wait for the device; `where` does not.
-        for name, last in zip(
-            ("label", "prediction", "confidence"), (labels, *look[1:]), strict=True
-        ):
+        last = {"label": labels, "prediction": look.predictions, "confidence": look.confidences}
+        for name, each in last.items():
             column = columns[name]
-            column[rows] = last.to(column.dtype).where(known, column[rows])
+            column[rows] = each.to(column.dtype).where(known, column[rows])
 
     def _out_of_range(self, indices: Tensor, labels: Tensor, classes: int) -> ConfigurationError:
         return ConfigurationError(
@@ -159,57 +168,26 @@ class Doubts:
     def on_host(self) -> dict[str, Tensor]:
         """Wait for the device, and return what was noted as tensors `[example]` on the CPU.
 
-        Returns:
-            Tensors by name. `total` is the weighted sum of an example's doubts, `weight` is the sum
-            of the weights, and `looks` is the number of doubts. `label`, `prediction` and
-            `confidence` come from the last look; without a look, they are −1, −1 and NaN.
+        `total` is the weighted sum of an example's doubts, `weight` the sum of the weights, `looks`
+        their number. `label`, `prediction` and `confidence` come from the last look, if any.
         """
         self._late.wait()
-        columns = self._columns or _empty(self.examples)
-        return {name: column.to("cpu", copy=True) for name, column in columns.items()}
+        return {name: column.to("cpu", copy=True) for name, column in self._columns.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was noted, to continue in another process."""
         return {"examples": self.examples, "columns": self.on_host()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`.
-
-        Raises:
-            ConfigurationError: if the state is damaged, or belongs to a data set of another size.
-                In this case nothing is changed.
-        """
+        """Continue from `state_dict()`; refuse a state of a data set of another size."""
         examples, columns = Saved(state).fields("examples", "columns")
         if examples.whole() != self.examples:
             raise ConfigurationError(
                 f"the state belongs to a data set of {state['examples']} examples, this one has "
                 f"{self.examples}"
             )
-        empty = _empty(self.examples)
+        saved = zip(COLUMNS.items(), columns.fields(*COLUMNS), strict=True)
         self._columns = {
-            name: column.tensor(like.dtype, shape=tuple(like.shape), nan=True).clone()
-            for (name, like), column in zip(empty.items(), columns.fields(*empty), strict=True)
+            name: column.tensor(kind, shape=(self.examples,), nan=True).clone()
+            for (name, (kind, _)), column in saved
         }
-
-    def _on(self, device: torch.device) -> dict[str, Tensor]:
-        """Move the columns to the device of the outputs, and return them."""
-        with torch.inference_mode(False):  # or training could not note into them later
-            columns = self._columns or _empty(self.examples)
-            self._columns = {name: column.to(device) for name, column in columns.items()}
-        return self._columns
-
-
-def _check_tensors(**given: Any) -> None:
-    for name, value in given.items():
-        check_instance(name, value, Tensor, GIVEN[name])
-
-
-def _empty(examples: int) -> dict[str, Tensor]:
-    return {
-        "total": torch.zeros(examples),
-        "weight": torch.zeros(examples),
-        "looks": torch.zeros(examples, dtype=torch.int32),
-        "label": torch.full((examples,), -1, dtype=torch.int32),
-        "prediction": torch.full((examples,), -1, dtype=torch.int32),
-        "confidence": torch.full((examples,), torch.nan),
-    }

@@ -19,19 +19,19 @@ from selective_backprop._batches.structure import move_batch
 from selective_backprop._core.errors import ConfigurationError, LoaderError, warn
 from selective_backprop._core.isolation import KeptBuffers, eval_mode, unwrapped
 from selective_backprop._core.options import find_device
-from selective_backprop._core.types import Float, Int64, OutputsOf
+from selective_backprop._core.types import Float, OutputsOf
 from selective_backprop._loader.weighted_loss import WeighingLoss
 from selective_backprop._pipeline.resume_point import kept_streams
 from selective_backprop._pipeline.row_checks import check_order
-from selective_backprop._pipeline.source import Source, open_source
+from selective_backprop._pipeline.source import open_source
 from selective_backprop.guide._audit.audit import rank_doubts
 from selective_backprop.guide._audit.label_doubts import Doubts, look_at
 from selective_backprop.guide._audit.ranked_examples import Suspects
 
 SURELY = 3.0  # standard errors
-# The odds of another class are multiplied by a power of the share of the label's examples that are
-# confidently taken for that class. This is the power. 1 finds more mistakes between two particular
-# classes and fewer others, 0 the reverse. It was chosen on Fashion-MNIST and MNIST.
+# The odds of another class are multiplied by this power of the share of the label's examples that
+# are confidently taken for that class. 1 finds more mistakes between two particular classes and
+# fewer others, 0 the reverse. It was chosen on Fashion-MNIST and MNIST.
 CONFUSED = 0.5
 
 
@@ -48,17 +48,14 @@ def find_label_issues(
     Each example goes through the model once, in eval mode. This costs a third of a training epoch.
     Model, loader and random generators are left as they were.
 
-    `Suspects.suspicious` estimates how many labels are wrong. It counts the examples for which the
+    `Suspects.suspicious` estimates how many labels are wrong: the number of examples for which the
     model predicts another class, `c`, with at least the mean probability of `c` over all examples
-    that are labelled `c`. The suspects are that many of the most suspicious examples. The
-    suspicion of an example is the model's doubt about its label, from −1 to 1 as `audit` defines
-    it, raised if the model often predicts `c` so surely for examples with the same label.
+    that are labelled `c`. The suspicion of an example is the model's doubt about its label, as
+    `audit` defines it, raised if the model often predicts `c` so surely for the same label.
 
     **Take a model that was not trained on these labels**, such as one trained on the other half of
-    the data. A model does not find wrong labels that it has learned. You get a warning if the model
-    has probably learned them: it then agrees with more labels than its own probabilities say. If
-    most examples of a kind share the same wrong label, no model finds the mistake. If classes are
-    hard to tell apart, many suspects have right labels.
+    the data: a model does not find wrong labels that it has learned. You get a warning if it has
+    probably learned them, because it agrees with more labels than its own probabilities say.
 
     Args:
         model: the trained classifier.
@@ -66,14 +63,12 @@ def find_label_issues(
             and its sampler may leave examples out.
         loss_fn: the cross-entropy that the model was trained with. Labels that equal its
             `ignore_index` are not judged.
-        outputs: a callable `(model, batch) -> (logits, classes)` that returns logits `[row, class]`
-            and class numbers `[row]`. By default, a batch `(inputs, targets)` gives
-            `(model(inputs), targets)`.
+        outputs: `callable(model, batch)` that returns logits `[row, class]` and class numbers
+            `[row]`. By default, a batch `(inputs, targets)` gives `(model(inputs), targets)`.
         device: the device that batches are moved to; by default the model's device.
 
     Returns:
-        The ranked examples. `top()` returns the suspects. `rest()` returns the data set without
-        them, for `sb.pruned`.
+        The ranked examples; `top()` are the suspects, and `rest()` is the data set without them.
 
     Raises:
         ConfigurationError: if the task is not a classification with a cross-entropy.
@@ -81,8 +76,8 @@ def find_label_issues(
 
     Source:
         Northcutt et al. 2021, arXiv:1911.00068, equations 1 and 2. The paper checks all other
-        classes, not only the likeliest, and scales the number of suspects to the class sizes. In
-        our tests, the paper's rules gave too many suspects.
+        classes, and scales the number of suspects to the class sizes; in our tests, this gave too
+        many suspects.
 
     Example:
         >>> import torch, selective_backprop as sb
@@ -106,36 +101,33 @@ def find_label_issues(
             "find_label_issues needs the index of each example, and this loader yields a stream. "
             "Give it a data set of known length and a batch size, and leave in_order as it is"
         )
-    doubts, surplus, ignored = Doubts(source.examples), [], ignored_label(loss_fn)
+    ignored, smoothing = ignored_label(loss_fn), label_smoothing(loss_fn)
+    doubts, surplus = Doubts(source.examples), []
     kept = kept_streams(source.loader, place), eval_mode(model), KeptBuffers(model).kept()
     with torch.no_grad(), kept[0], kept[1], kept[2]:
-        batches = _examples(source).split(source.batch_size or 1)
+        sampler: Any = source.loader.batch_sampler
+        # Through the inner sampler, so that `drop_last` leaves nothing out.
+        plain = type(sampler) is BatchSampler
+        keys = list_keys(list(sampler.sampler if plain else chain.from_iterable(sampler)))
+        if not isinstance(keys, Tensor):
+            raise LoaderError("find_label_issues needs a sampler of indices, as whole numbers")
+        batches = keys.unique().split(source.batch_size or 1)
         loaded = source.copy_with([each.tolist() for each in batches])
-        for number, (indices, batch) in enumerate(zip(batches, loaded, strict=True)):
-            if not number:
+        for indices, batch in zip(batches, loaded, strict=True):
+            if indices is batches[0]:
                 check_order(batch, indices.tolist(), source.loader)
             batch = batch if place is None else move_batch(batch, place)
-            found = _judged(indices, *(outputs or apply_to_pair)(model, batch), ignored)
-            doubts.note(*found)
-            surplus.append(_surplus(*found[1:], label_smoothing(loss_fn)).cpu())
+            found = (outputs or apply_to_pair)(model, batch)
+            judged, logits, labels = _judged(indices, *found, ignored)
+            doubts.note(judged, logits, labels)
+            chances = (logits.float().softmax(1) - smoothing / logits.shape[1]) / (1.0 - smoothing)
+            own = chances.gather(1, labels.long().unsqueeze(1)).squeeze(1)
+            surplus.append((own - chances.square().sum(1)).cpu())  # above 0: likelier than expected
     _warn_if_learned(torch.cat(surplus))
     return _rank(doubts.on_host())
 
 
-def _examples(source: Source) -> Int64[Tensor, " example"]:
-    """Return the indices of the examples that a loader yields, ascending, each once."""
-    batches: Any = source.loader.batch_sampler
-    # Through the sampler, so that `drop_last` leaves nothing out.
-    plain = type(batches) is BatchSampler
-    keys = list_keys(list(batches.sampler if plain else chain.from_iterable(batches)))
-    if not isinstance(keys, Tensor):
-        raise LoaderError("find_label_issues needs a sampler that yields indices, as whole numbers")
-    return keys.unique()
-
-
-def _judged(
-    indices: Int64[Tensor, " row"], outputs: Any, labels: Any, ignored: int
-) -> tuple[Tensor, Tensor, Tensor]:
+def _judged(indices: Tensor, outputs: Any, labels: Any, ignored: int) -> tuple[Tensor, ...]:
     """Return the rows of a batch whose labels are judged; refuse labels that are not classes."""
     if not isinstance(outputs, Tensor) or not isinstance(labels, Tensor):
         raise ConfigurationError(
@@ -151,14 +143,6 @@ def _judged(
             f"class numbers from 0 to {classes - 1} are needed"
         )
     return indices[judged.cpu()], outputs[judged], labels
-
-
-def _surplus(
-    outputs: Float[Tensor, "row class"], labels: Int64[Tensor, " row"], smoothing: float
-) -> Float[Tensor, " row"]:
-    """Return each label's probability less its expected value, with label smoothing undone."""
-    chances = (outputs.float().softmax(1) - smoothing / outputs.shape[1]) / (1.0 - smoothing)
-    return chances.gather(1, labels.long().unsqueeze(1)).squeeze(1) - chances.square().sum(1)
 
 
 def _warn_if_learned(surplus: Float[Tensor, " row"]) -> None:

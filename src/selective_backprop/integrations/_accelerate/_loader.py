@@ -1,6 +1,5 @@
 """A selecting loader that acts like one that Accelerate has prepared."""
 
-import sys
 import weakref
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
@@ -13,7 +12,6 @@ from accelerate.state import GradientState
 from torch import nn
 
 from selective_backprop import ConfigurationError, Selection, SelectiveLoader, Strategy
-from selective_backprop._loader.length_watch import LengthWatch
 from selective_backprop.integrations._accelerate._shard import own_shard, seed_name
 from selective_backprop.integrations._kit import (
     Saved,
@@ -102,15 +100,9 @@ class AcceleratedLoader(DataLoaderStateMixin):
             raise AttributeError(name)
         return getattr(self._loader, name)
 
-    @property
-    def _length_watch(self) -> LengthWatch:
-        return self._loader._length_watch
-
     def __len__(self) -> int:
         """Return the number of batches of the running or next epoch; TypeError if unknown."""
-        length = len(self._loader) + self._fetched_before
-        self._length_watch.note(length, sys._getframe(1))
-        return length
+        return len(self._loader) + self._fetched_before
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over the next epoch; close one that still runs."""

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selective_backprop._pruning import near_images
-from selective_backprop._pruning.near_images import correlate, link_images, shrink_images
+from selective_backprop.guide import _near_images as near_images
+from selective_backprop.guide._near_images import correlate, link_images, shrink_images
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -11,7 +11,7 @@ from selective_backprop._core.errors import ConfigurationError, LossError
 from selective_backprop._core.options import check_number, check_whole
 from selective_backprop._core.saved_state import LAST_EPOCH, MOST, Saved
 from selective_backprop._pipeline.selection_buffer import mix_seeds
-from selective_backprop._step.rollouts import informative
+from selective_backprop._rollouts.answers import informative
 
 
 class RestingPrompts(Sampler[int]):

@@ -1,11 +1,10 @@
-"""Score with a copy of the model while training goes on, on hardware that training leaves idle."""
+"""Score with a copy of the model while training goes on, on a CUDA stream of its own."""
 
 import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from selective_backprop._batches.structure import map_leaves
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop._core.options import check_whole, settle
-from selective_backprop._core.saved_state import SEEDS, Saved
+from selective_backprop._core.saved_state import Saved
 from selective_backprop._core.types import RowIndices, Scores
 from selective_backprop._sampling.context import Context
 from selective_backprop.experimental._approximate import (
@@ -33,30 +32,17 @@ from selective_backprop.experimental._model_copy import (
 )
 from selective_backprop.scorers._abstract import AbstractScorer, Needs, RunningScorer, start_scorer
 
-if TYPE_CHECKING:  # slow to import
-    from selective_backprop.experimental._pipelined.process_backend import ProcessBackend
-
-# Opens what scores with a copy of the model, given a seed.
-OpenBackend: TypeAlias = "Callable[[int], ProcessBackend | StreamBackend]"
-
 
 @final
 @dataclass(frozen=True)
 class Pipelined(AbstractScorer):
     """Experimental: score candidates with a copy of the model while training goes on.
 
-    Batches are scored ahead of training: on a CPU in a second process, on CUDA on a second stream.
-    The work stays the same, so you save time only if a core or a part of the GPU would otherwise be
-    idle. The copy takes the model's weights once in `every` scored batches, so scores lag behind
-    training by fewer than `every + ahead` batches. The speed of scoring or training does not change
-    which weights score a batch. Memory holds the weights three times: in the model and two copies.
-
-    The second process starts at the first scored batch. From then on, it gets new weights, but sees
-    no other changes, such as changes to variables that `losses=` or `outputs=` read. It has random
-    streams of its own, and computes in one thread, without `torch.compile`.
-    `torch.multiprocessing.set_start_method` decides how it starts. With any method but `"fork"`,
-    the model, the losses and the scorer must be picklable. The processes share memory for
-    `ahead + 1` batches.
+    Batches are scored ahead of training, on a second CUDA stream. The work stays the same, so you
+    save time only if a part of the GPU would otherwise be idle. The copy takes the model's weights
+    once in `every` scored batches, so scores lag behind training by fewer than `every + ahead`
+    batches. The speed of scoring or training does not change which weights score a batch. Memory
+    holds the weights three times: in the model and two copies.
 
     In a `SelectiveStep`, which sees one batch at a time, use the scorer without `Pipelined`.
 
@@ -74,8 +60,7 @@ class Pipelined(AbstractScorer):
 
     Raises:
         ConfigurationError: if a value is out of its range, or if `scorer` remembers scores or has a
-            model of its own. When training starts: if there is no model, or if scoring does not
-            work on the model's device or in another process.
+            model of its own. When training starts: if there is no model, or if it is not on CUDA.
     """
 
     scorer: AbstractScorer
@@ -96,40 +81,40 @@ class Pipelined(AbstractScorer):
         """Return the running scorer; the copy is made at the first scored batch."""
         model = model_of(self, context)
         device = context.device or next((p.device for p in model.parameters()), torch.device("cpu"))
-        ahead = self.ahead
-        if ahead is None:
-            window = context.window or context.batch_size / (context.rate or 1.0)
-            ahead = max(1, math.ceil(window / context.batch_size))
-        if device.type == "cpu":
-            from selective_backprop.experimental._pipelined.process_backend import (  # slow
-                ProcessBackend,
-            )
-
-            _check_untrained(context.losses)
-            model = getattr(model, "_orig_mod", model)  # the second process does not compile
-            open_backend: OpenBackend = partial(
-                ProcessBackend, self.scorer, context, model, int(ahead)
-            )
-        elif device.type == "cuda":
-            open_backend = lambda seed: StreamBackend(self.scorer, context, model, device)  # noqa: E731
-        else:
+        if device.type != "cuda":
             raise ConfigurationError(
-                f"Pipelined scores on a CPU or on CUDA, but the model is on {device}; use "
+                f"Pipelined scores on a CUDA stream, but the model is on {device}. Use "
                 f"{self.scorer!r} without Pipelined"
             )
+        return start_ahead(
+            self, context, lambda: StreamBackend(self.scorer, context, model, device)
+        )
 
-        def begin(context: Context) -> Both:
-            exact = start_scorer(self.scorer, replace(context, checks=False))
-            return _RunningPipelined(open_backend, model, exact, int(self.every), int(ahead)), exact
 
-        advice = "Use a smaller every= or ahead="
-        return start_checked(self, context, begin, advice=advice, interval=int(self.every))
+def start_ahead(
+    spec: Any, context: Context, open_backend: "Callable[[], StreamBackend]"
+) -> RunningScorer:
+    """Start a scorer with the fields of `Pipelined`, which scores with what `open_backend` opens.
+
+    It is opened at the first scored batch.
+    """
+    model, every, ahead = model_of(spec, context), int(spec.every), spec.ahead
+    if ahead is None:
+        window = context.window or context.batch_size / (context.rate or 1.0)
+        ahead = max(1, math.ceil(window / context.batch_size))
+
+    def begin(context: Context) -> Both:
+        exact = start_scorer(spec.scorer, replace(context, checks=False))
+        return _RunningPipelined(open_backend, model, exact, every, int(ahead)), exact
+
+    advice = "Use a smaller every= or ahead="
+    return start_checked(spec, context, begin, advice=advice, interval=every)
 
 
 class _RunningPipelined(RunningScorer):
     def __init__(
         self,
-        open_backend: OpenBackend,
+        open_backend: "Callable[[], StreamBackend]",
         model: nn.Module,
         exact: RunningScorer,
         every: int,
@@ -141,8 +126,7 @@ class _RunningPipelined(RunningScorer):
         self._every = every
         self._ahead = ahead
         self._begun = 0
-        self._seed = torch.initial_seed()
-        self._backend: ProcessBackend | StreamBackend | None = None
+        self._backend: StreamBackend | None = None
         self._kept: dict[str, Any] = {"copy": None, "scorer": None}  # until there is a backend
 
     @property
@@ -154,7 +138,7 @@ class _RunningPipelined(RunningScorer):
 
     def begin(self, batch: Any, indices: RowIndices | None) -> Callable[[], Scores]:
         if self._backend is None:
-            backend = self._open(self._seed)
+            backend = self._open()
             backend.resume(self._kept["copy"], self._kept["scorer"])
             self._backend = backend
         wait = self._backend.begin(batch, indices, renew=self._begun % self._every == 0)
@@ -168,11 +152,11 @@ class _RunningPipelined(RunningScorer):
             stays = self._begun % self._every != 0
             weights = self._backend.weights() if stays else None
             kept = {"copy": weights, "scorer": self._backend.state_dict()}
-        return {"begun": self._begun, "seed": self._seed, **kept}
+        return {"begun": self._begun, **kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        begun, seed, weights, scorer = Saved(state).fields("begun", "seed", "copy", "scorer")
-        count, number = begun.whole(), seed.whole(0, SEEDS - 1)
+        begun, weights, scorer = Saved(state).fields("begun", "copy", "scorer")
+        count = begun.whole()
         kept = saved_copy(weights, tensors_of(self._model), due=count % self._every == 0)
         if count or scorer.value is not None:
             # The backend is made later; refuse now a state that its inner scorer would not take.
@@ -182,20 +166,9 @@ class _RunningPipelined(RunningScorer):
                     self._exact.load_state_dict(scorer.value)
             finally:
                 self._exact.load_state_dict(before)
-        self._begun, self._seed = count, number
+        self._begun = count
         self._kept = {"copy": kept, "scorer": scorer.value}
         self._backend = None
-
-
-def _check_untrained(losses: Any) -> None:
-    """Refuse a loss with trained parameters, which a copy of the loss would not have."""
-    loss_fn = getattr(losses, "loss_fn", None)
-    if isinstance(loss_fn, nn.Module) and any(p.requires_grad for p in loss_fn.parameters()):
-        raise ConfigurationError(
-            f"the loss ({type(loss_fn).__name__}) has trained parameters, but the second process "
-            "would not see them change; make the loss a part of the model, or score without "
-            "Pipelined"
-        )
 
 
 @final

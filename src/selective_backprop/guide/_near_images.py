@@ -24,16 +24,6 @@ def pool(images: Tensor) -> Float[Tensor, "row channel height width"]:
     return adaptive_avg_pool2d(images, (height, width))
 
 
-def low_frequencies(
-    pooled: Float[Tensor, "row channel height width"],
-) -> Float[Tensor, "row amplitude"]:
-    """Return the amplitudes of the lowest frequencies of images, scaled to length 1."""
-    amplitudes = torch.fft.rfft2(pooled).abs()
-    most = max(1, min(FREQUENCIES, pooled.shape[-2] // 2))
-    lowest = [amplitudes[:, :, :most], amplitudes[:, :, pooled.shape[-2] + 1 - most :]]
-    return normalize(torch.cat(lowest, 2)[..., :most].flatten(1))
-
-
 def standardised(numbers: Float[Tensor, "row number"]) -> Float[Tensor, "row number"]:
     """Return columns with mean 0 and deviation 1; a column that does not vary becomes 0."""
     deviations = numbers.std(0)
@@ -45,7 +35,8 @@ def shrink_images(
 ) -> tuple[UInt8[Tensor, "row channel height width"], Float[Tensor, "row amplitude"]]:
     """Return images of at most 32 pixels a side, each scaled to 256 levels, and their spectra.
 
-    A spectrum is of the grey image, faded towards its edges, since shifts move details across them.
+    A spectrum holds the amplitudes of the lowest frequencies, scaled to length 1. It is of the grey
+    image, faded towards its edges, since shifts move details across them.
     """
     pooled = pool(images).nan_to_num(0.0, 0.0, 0.0)
     lowest, highest = pooled.amin((1, 2, 3), True), pooled.amax((1, 2, 3), True)
@@ -54,7 +45,10 @@ def shrink_images(
     rows, columns = (torch.hann_window(s + 2, periodic=False)[1:-1].sqrt() for s in grey.shape[-2:])
     window = rows[:, None] * columns
     level = (grey * window).sum((-2, -1), keepdim=True) / window.sum()
-    return levels.round().to(torch.uint8), low_frequencies((grey - level) * window)
+    amplitudes, height = torch.fft.rfft2((grey - level) * window).abs(), grey.shape[-2]
+    most = max(1, min(FREQUENCIES, height // 2))
+    lows = torch.cat([amplitudes[:, :, :most], amplitudes[:, :, height + 1 - most :]], 2)
+    return levels.round().to(torch.uint8), normalize(lows[..., :most].flatten(1))
 
 
 def link_images(

@@ -1,0 +1,4 @@
+"""Parts for reinforcement learning: which answers and rows to train on, and which prompts rest.
+
+This package imports neither `_loader`, `_step` nor `_pruning`.
+"""
