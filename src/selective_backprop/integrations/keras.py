@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
@@ -51,7 +50,7 @@ class SelectiveFit:
         model: Any,
         strategy: sb.Strategy,
         *,
-        losses: Callable[[Any, Any], Tensor] | None = None,
+        losses: Callable[[Any, Any], torch.Tensor] | None = None,
         **options: Any,
     ) -> None:
         needs = kit.check_strategy(strategy).needs
@@ -64,8 +63,7 @@ class SelectiveFit:
                 f"{strategy.scorer!r} does not score by one pass of the whole model in inference "
                 "mode, but others would change Keras's own variables. Use Forward()"
             )
-        self._model, self._strategy = model, strategy
-        self._losses, self._options = losses, options
+        self._model, self._strategy, self._losses, self._options = model, strategy, losses, options
         self._feed: Feed | None = None
         self._loaded: dict[str, Any] | None = None
 
@@ -211,8 +209,8 @@ def _load_arrays(x: Any, y: Any, weights: Any, batch_size: Any, shuffle: Any) ->
     return sb.in_memory_loader(shuffled, partial(keras.tree.pack_sequence_as, parts))
 
 
-def _as_tensor(array: Any) -> Tensor:
+def _as_tensor(array: Any) -> torch.Tensor:
     """Return an array as a tensor; floating-point numbers get Keras's precision."""
-    if not isinstance(array, Tensor):
+    if not isinstance(array, torch.Tensor):
         array = torch.from_numpy(np.ascontiguousarray(array))
     return array.to(getattr(torch, keras.config.floatx())) if array.is_floating_point() else array

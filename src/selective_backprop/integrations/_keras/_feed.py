@@ -49,17 +49,17 @@ class Feed(keras.callbacks.Callback, IterableDataset):
         self.records = needs is not None and needs.recordings
         self._classes = needs is not None and needs.classes
         self._first = kit.first_batch(source)
-        rows, options = len(keras.tree.flatten(self._first)[0]), dict(options)
-        self._ones = torch.ones(rows)
-        self._loss = None if losses else CompiledLoss(model)
+        self._ones = torch.ones(rows := len(keras.tree.flatten(self._first)[0]))
+        self._loss, options = None if losses else CompiledLoss(model), dict(options)
         if self._loss is not None:
             kit.check_loss(strategy, self._loss.no_cross_entropy)
             losses = partial(self._loss, excess=self._terms.confidence)
             options["outputs"] = self._loss.classes if self._loss.has_classes else None
-        if not model.built:
-            apply(model, keras.utils.unpack_x_y_sample_weight(self._first)[0])
-        with torch.no_grad(), kit.kept_random_streams(None):
-            kit.check_losses(losses(model.eval(), self._first), rows)  # `fit` sets modes itself
+        with torch.no_grad():
+            if not model.built:
+                apply(model, keras.utils.unpack_x_y_sample_weight(self._first)[0])
+            with kit.kept_random_streams(None):  # `fit` sets the model's mode itself
+                kit.check_losses(losses(model.eval(), self._first), rows)
         known = steps is None and kit.known_length(source) is not None
         options |= {"epochs": epochs} if known else {"progress": self._progress}
         fills = strategy.subset is not None or not self._terms.keeps_everything

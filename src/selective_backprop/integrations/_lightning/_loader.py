@@ -1,13 +1,26 @@
-"""The loader that Lightning iterates, and the loss of its batches."""
+"""The loader that Lightning iterates, for one rank's examples, and the loss of its batches."""
 
+import copy
+import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
+from lightning.fabric.utilities.seed import pl_worker_init_function
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.plugins import Precision
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+)
 
 from selective_backprop import ConfigurationError, LoaderError, NonFinite, SelectiveLoader, Strategy
 from selective_backprop.integrations._kit import (
@@ -15,12 +28,12 @@ from selective_backprop.integrations._kit import (
     check_loader,
     check_options,
     check_strategy,
+    deal_out,
     known_length,
+    map_tensors,
 )
 from selective_backprop.integrations._lightning._callback import SelectionCallback, find_callback
 from selective_backprop.integrations._lightning._passes import Passes
-from selective_backprop.integrations._lightning._seen import AsTrained, transfer_hooks
-from selective_backprop.integrations._lightning._shards import as_lightning_would
 from selective_backprop.integrations._lightning._trainer import (
     check_intervals,
     knows_lengths,
@@ -203,4 +216,83 @@ def _check_module(module: Any, strategy: Strategy, net: Any, losses: Any) -> Non
             f"{strategy.name} scores examples with the model, but {type(module).__name__} has no "
             "forward(). Pass the part that computes the outputs, such as net=self.net, or pass "
             "losses=callable(model, batch) -> one loss per example."
+        )
+
+
+@dataclass(frozen=True)
+class AsTrained:
+    """A function of `(model, batch)` that gets the batch as `training_step` would.
+
+    Inputs and forward pass use the trainer's precision. The transfer hooks run on a copy of the
+    batch, because the batch itself goes through them later, in training.
+    """
+
+    function: Callable[[nn.Module, Any], Any]
+    precision: Precision
+    hooks: tuple[Callable[[Any], Any], ...] = ()
+
+    def __call__(self, model: nn.Module, batch: Any) -> Any:
+        """Return the function's result."""
+        batch = self.precision.convert_input(batch)
+        if self.hooks:
+            batch = map_tensors(torch.clone, batch)
+        for hook in self.hooks:
+            batch = hook(batch)
+        with self.precision.forward_context():
+            return self.function(model, batch)
+
+
+def transfer_hooks(trainer: Trainer) -> tuple[Callable[[Any], Any], ...]:
+    """Return the user's own hooks that a batch goes through before a step."""
+    found: list[Callable[[Any], Any]] = []
+    for name in ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer"):
+        for owner in (trainer.datamodule, trainer.lightning_module):
+            if owner is not None and is_overridden(name, owner):
+                options = {"dataloader_idx": 0}
+                if name == "transfer_batch_to_device":
+                    options["device"] = trainer.strategy.root_device
+                found.append(partial(getattr(owner, name), **options))
+                break
+    return tuple(found)
+
+
+def as_lightning_would(
+    loader: DataLoader[Any], trainer: Trainer, strategy: Strategy
+) -> DataLoader[Any]:
+    """Return a copy of the loader for this rank to iterate.
+
+    A `DistributedSampler` with Lightning's seed divides the examples, unless the loader has its own
+    `DistributedSampler`, or the trainer has `use_distributed_sampler=False`. Workers are seeded if
+    `seed_everything(workers=True)` was called.
+
+    Raises:
+        ConfigurationError: if each rank may have a data set of its own, but the strategy remembers
+            examples by index.
+        LoaderError: if the loader's sampler cannot be divided among the ranks.
+    """
+    batches, sampler = loader.batch_sampler, loader.sampler
+    held = (batches, getattr(batches, "sampler", None), sampler)
+    whole = not any(isinstance(part, DistributedSampler) for part in held)
+    clone = copy.copy(loader)
+    if trainer.world_size > 1 and whole and not isinstance(loader.dataset, IterableDataset):
+        if trainer._accelerator_connector.use_distributed_sampler:
+            seed = int(os.environ.get("PL_GLOBAL_SEED", 0))
+            clone = deal_out(loader, batches, seed, **(trainer.distributed_sampler_kwargs or {}))
+        else:
+            _check_memory(batches, strategy)
+    if int(os.environ.get("PL_SEED_WORKERS", 0)) and clone.worker_init_fn is None:
+        clone.worker_init_fn = partial(pl_worker_init_function, rank=trainer.global_rank)
+    return clone
+
+
+def _check_memory(batches: Any, strategy: Strategy) -> None:
+    """Refuse to remember examples by index if each rank may have a data set of its own."""
+    undivided = type(batches) is BatchSampler
+    undivided = undivided and type(batches.sampler) in (RandomSampler, SequentialSampler)
+    if undivided and strategy.needs is not None and strategy.needs.remembers:
+        raise ConfigurationError(
+            f"{strategy.name} remembers examples by index, but with "
+            "Trainer(use_distributed_sampler=False) an index may mean another example on each "
+            "rank. Give every rank the whole data set and a DistributedSampler, or choose a "
+            "strategy that remembers nothing, such as selective_backprop(rate=1/3)."
         )

@@ -9,7 +9,7 @@ from selective_backprop import NonFinite, SelectiveLoader, Strategy
 from selective_backprop.integrations._kit import check_options, check_strategy
 from selective_backprop.integrations._transformers._checks import check_trainer
 from selective_backprop.integrations._transformers._model_losses import RowLosses
-from selective_backprop.integrations._transformers._selection import Keeper, TrainerSelection
+from selective_backprop.integrations._transformers._selection import TrainerSelection
 
 
 class SelectiveTrainer(Trainer):
@@ -60,7 +60,7 @@ class SelectiveTrainer(Trainer):
         check_trainer(self, strategy, losses)
         self.selection = TrainerSelection(self, strategy, losses, pad, nonfinite)
         # First, so that all other callbacks see how many epochs are done.
-        self.callback_handler.callbacks.insert(0, Keeper(self.selection))
+        self.callback_handler.callbacks.insert(0, self.selection)
 
     @property
     def selective_loader(self) -> SelectiveLoader | None:
