@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "src" / "selective_backprop"
 ELSEWHERE = {  # function: what holds its warning
     "_loader/validation.py:warn_if_not_sharded": "tests/distributed/test_rank_models.py",
     "integrations/_trl/_checks.py:needs_every_completion": "tests/integrations/test_trl_grpo.py",
-    "integrations/_keras/_watch.py:_go_on": "tests/integrations/test_keras.py, where Keras is",
+    "integrations/_keras/_feed.py:_go_on": "tests/integrations/test_keras.py, where Keras is",
     "lab/training/resumable_run.py:save": "tests/lab/training/test_resumable_run.py",
     "lab/training/resumable_run.py:load": "tests/lab/training/test_checkpoint.py",
 }

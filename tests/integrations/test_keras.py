@@ -44,13 +44,10 @@ def train(strategy, *args, model=None, options=None, **fit):
 @pytest.mark.parametrize(
     "given",
     [
-        {"class_weight": {3: 5.0, 7: 0.0}},
-        {"class_weight": {}},
         {"sample_weight": np.linspace(0, 2, 160, dtype="float32")},
-        {"validation_split": 0.25},
         {"batch_size": 20, "validation_data": digits(40)},
     ],
-    ids=["class_weight", "no class_weight", "sample_weight", "validation_split", "validation_data"],
+    ids=["sample_weight", "validation_data"],
 )
 def test_arrays_are_taken_as_keras_takes_them(given):
     plain = make_model()
@@ -58,16 +55,6 @@ def test_arrays_are_taken_as_keras_takes_them(given):
     trainer, history, _ = train(sb.traditional(), *digits(), epochs=2, shuffle=False, **given)
     assert same(values(plain), values(trainer._model))
     assert {name: history[name] for name in expected} == expected
-
-
-def test_the_number_of_a_weighted_class_may_be_negative():
-    images, classes = digits()
-    fit = {"class_weight": {1: 9.0, -1: 2.0}, "epochs": 1, "shuffle": False}
-    targets = np.where(classes > 8, 1, -1)[:, None]
-    plain, model = make_model(loss="hinge", metrics=None), make_model(loss="hinge", metrics=None)
-    plain.fit(images, targets, verbose=0, **fit)
-    train(sb.traditional(), images, targets, model=model, **fit)
-    assert same(values(plain), values(model))
 
 
 def test_given_weights_multiply_those_of_the_strategy():
@@ -156,7 +143,9 @@ def test_callbacks_work_as_in_keras(tmp_path):
             str(tmp_path / "{epoch}-{selection_rate:.1f}.weights.h5"), save_weights_only=True
         ),
     ]
-    _, history, steps = train(SB, *digits(), epochs=9, callbacks=callbacks, validation_split=0.2)
+    _, history, steps = train(
+        SB, *digits(), epochs=9, callbacks=callbacks, validation_data=digits(40)
+    )
     assert len(steps) == 3  # val_loss was never better by 1
     assert history["learning_rate"] == pytest.approx([0.1, 0.05, 0.0])
     assert len(list(tmp_path.glob("*.weights.h5"))) == 3

@@ -5,8 +5,7 @@ import torch
 from fixture_keras import QUIET, digits, keras, make_loader, make_model, same, values
 
 import selective_backprop as sb
-from selective_backprop.integrations._keras._checks import first_batch
-from selective_backprop.integrations._keras._state import Backup
+from selective_backprop.integrations._kit import first_batch
 from selective_backprop.integrations.keras import SelectiveFit
 
 pytestmark = QUIET
@@ -137,17 +136,12 @@ def test_going_on_without_a_state_is_warned_of():
     assert trainer.stats.candidates == 160
 
 
-def test_a_backup_elsewhere_is_refused():
-    with pytest.raises(sb.ConfigurationError, match="folder"):
-        Backup("gs://bucket/backup")
-
-
 def test_the_states_of_the_last_two_epochs_are_kept(tmp_path):
     """An interruption may come before Keras has written its own backup of the same epoch."""
-    backup = Backup(str(tmp_path))
-    for epoch in (1, 2, 3):
-        backup.save({"epoch": epoch})
-    assert [backup.load(epoch) for epoch in (1, 2, 3)] == [None, {"epoch": 2}, {"epoch": 3}]
+    backup = [keras.callbacks.BackupAndRestore(str(tmp_path), delete_checkpoint=False)]
+    build(sb.traditional()).fit(*digits(16), epochs=3, verbose=0, callbacks=backup)
+    kept = sorted(file.stem for file in tmp_path.glob("selection-*.pt"))
+    assert kept == ["selection-000002", "selection-000003"]
 
 
 @pytest.mark.parametrize(

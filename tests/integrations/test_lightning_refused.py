@@ -17,7 +17,7 @@ from lightning.pytorch.strategies import FSDPStrategy
 from torch.utils.data import DistributedSampler
 from unhooked import unhooked
 
-from selective_backprop.integrations._lightning._shards import as_lightning_would
+from selective_backprop.integrations._lightning._loader import as_lightning_would
 from selective_backprop.integrations._lightning._trainer import check_trainer
 from selective_backprop.integrations.lightning import LightningLoader, selected_loss
 
@@ -60,8 +60,10 @@ def test_a_padding_that_is_no_number_is_refused_before_there_is_a_trainer(wrong)
 
 
 def test_a_strategy_of_the_trainer_that_shards_the_model_is_refused():
+    trainer = SimpleNamespace(strategy=FSDPStrategy(), overfit_batches=0)
+    trainer.reload_dataloaders_every_n_epochs = 0
     with unhooked(), pytest.raises(sb.ConfigurationError, match=r"FSDPStrategy.*single device"):
-        check_trainer(SimpleNamespace(strategy=FSDPStrategy()), Digits(SELECTIVE))
+        check_trainer(trainer, Digits(SELECTIVE))
 
 
 def test_a_step_that_fetches_its_own_batches_is_refused():

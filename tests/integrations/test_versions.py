@@ -3,7 +3,7 @@
 import pytest
 
 import selective_backprop as sb
-from selective_backprop.integrations._versions import require
+from selective_backprop.integrations._kit import require
 
 
 def test_a_framework_that_is_missing_is_named():

@@ -1,44 +1,25 @@
 """Selection in Keras 3 with its torch backend: `fit` trains on the selected examples."""
 
 import warnings
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from torch.utils.data import DataLoader
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, TensorDataset
 
-from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.saved_state import Saved
-from selective_backprop._core.stats import Stats
-from selective_backprop._core.types import LossesOf
-from selective_backprop._loader.selective_loader import SelectiveLoader
-from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop.integrations._keras._backend import keras
-from selective_backprop.integrations._keras._checks import (
-    build,
-    check_model,
-    check_scorer,
-    check_weights,
-    choose_batch_size,
-    find_recording,
-    first_batch,
-    try_losses,
-)
-from selective_backprop.integrations._keras._data import (
-    join_arrays,
-    load_rows,
-    refuse_beside_loader,
-    refuse_others,
-    split_off,
-)
-from selective_backprop.integrations._keras._feed import Feed, Recording
-from selective_backprop.integrations._keras._losses import CompiledLoss
-from selective_backprop.integrations._keras._state import FIELDS, find_backup
-from selective_backprop.integrations._keras._untouched import Untouched
-from selective_backprop.integrations._keras._watch import Watch, foresee
-from selective_backprop.strategies import Strategy
-from selective_backprop.strategies._collective import check_loss, check_strategy
+import selective_backprop as sb
+from selective_backprop.integrations import _kit as kit
+from selective_backprop.integrations._keras import keras
+from selective_backprop.integrations._keras._feed import Feed
+from selective_backprop.integrations._keras._losses import own_step
 
 __all__ = ["SelectiveFit"]
+
+MEAN = "mean_with_sample_weight"
 
 
 class SelectiveFit:
@@ -46,9 +27,8 @@ class SelectiveFit:
 
     The model, `compile` and callbacks stay as they are. Examples are scored by the compiled loss.
     If a strategy weights examples, `fit` gets its weights as sample weights. Each epoch's logs gain
-    three numbers. `selection_rate` is the share of the examples that were trained on.
-    `selection_score` is the mean of recent scores. `selection_cost` is the cost of scoring and
-    training, as a share of the cost of training on everything.
+    `selection_rate`, the share of the examples that were trained on; `selection_score`, the mean of
+    recent scores; and `selection_cost`, the cost as a share of that of training on everything.
 
     If `keras.callbacks.BackupAndRestore` is among the callbacks, the state of selection, the random
     streams and the layers' seeds are saved in its folder at each epoch's end. Interrupted training
@@ -59,7 +39,7 @@ class SelectiveFit:
         strategy: what to select and when, such as `sb.selective_backprop(rate=1/3)`.
         losses: `callable(model, batch)` that returns one loss per example, in place of the compiled
             loss. Use it for a model with several outputs, or with its own `train_step`.
-        nonfinite: as for `SelectiveLoader`.
+        options: further options of `SelectiveLoader`, such as `nonfinite`.
 
     Raises:
         ConfigurationError: if the model is no `keras.Model`, or the strategy cannot work with it.
@@ -68,26 +48,32 @@ class SelectiveFit:
     def __init__(
         self,
         model: Any,
-        strategy: Strategy,
+        strategy: sb.Strategy,
         *,
-        losses: LossesOf | None = None,
-        nonfinite: NonFinite | str = NonFinite.RAISE,
+        losses: Callable[[Any, Any], torch.Tensor] | None = None,
+        **options: Any,
     ) -> None:
+        needs = kit.check_strategy(strategy).needs
+        scores = needs is not None and strategy.scores and needs.model
+        trains = any(getattr(part, "training", False) for part in kit.scorer_parts(strategy.scorer))
         if not isinstance(model, keras.Model):
-            raise ConfigurationError(f"a keras.Model is needed, got {type(model).__name__}")
-        self._model, self._strategy = model, check_strategy(strategy)
-        check_scorer(strategy)
-        self._losses, self._nonfinite = losses, nonfinite
-        self._watch: Watch | None = None
+            raise sb.ConfigurationError(f"a keras.Model is needed, got {type(model).__name__}")
+        if scores and (trains or not needs.plain_forward):
+            raise sb.ConfigurationError(
+                f"{strategy.scorer!r} does not score by one pass of the whole model in inference "
+                "mode, but others would change Keras's own variables. Use Forward()"
+            )
+        self._model, self._strategy, self._losses, self._options = model, strategy, losses, options
+        self._feed: Feed | None = None
         self._loaded: dict[str, Any] | None = None
 
     @property
-    def loader(self) -> SelectiveLoader:
+    def loader(self) -> sb.SelectiveLoader:
         """The loader of the last `fit`; ConfigurationError before the first `fit`."""
-        return self._watched.feed.loader
+        return self._last.loader
 
     @property
-    def stats(self) -> Stats:
+    def stats(self) -> sb.Stats:
         """Counts of the last `fit`; ConfigurationError before the first `fit`."""
         return self.loader.stats
 
@@ -95,188 +81,136 @@ class SelectiveFit:
         self,
         x: Any,
         y: Any = None,
+        sample_weight: Any = None,
         *,
         batch_size: int | None = None,
-        epochs: int = 1,
-        verbose: Any = "auto",
-        callbacks: Any = None,
-        validation_split: float = 0.0,
-        validation_data: Any = None,
         shuffle: Any = True,
-        class_weight: Any = None,
-        sample_weight: Any = None,
-        initial_epoch: int = 0,
-        steps_per_epoch: int | None = None,
-        validation_steps: int | None = None,
-        validation_batch_size: int | None = None,
-        validation_freq: Any = 1,
+        epochs: int = 1,
+        callbacks: Any = None,
+        **options: Any,
     ) -> Any:
-        """Train as `keras.Model.fit` does, on the selected examples.
+        """Train as `keras.Model.fit` does, on the selected examples, and return its `History`.
 
         An epoch is one pass over the data, with one step for each batch of selected examples. With
-        `steps_per_epoch`, an epoch has that many steps, and may begin or end within a pass.
+        `steps_per_epoch`, an epoch has that many steps, and may begin or end within a pass. With
+        `initial_epoch` above 0, selection continues from the state given to `load_state_dict`, or
+        from the last `fit`.
 
         Args:
             x: arrays, or a `torch.utils.data.DataLoader`, which keeps its workers and sampler.
             y: targets, if `x` is arrays.
-            batch_size: number of rows of a batch, if `x` is arrays; 32 by default.
-            epochs: as in Keras, the epoch to stop before: `epochs - initial_epoch` epochs run.
-            verbose: as in Keras.
-            callbacks: a list of callbacks.
-            validation_split: share of the rows to validate on, in [0, 1); the last rows are taken.
-            validation_data: as in Keras.
-            shuffle: whether arrays are shuffled; a loader has its own order.
-            class_weight: loss weights by class number, if `x` is arrays.
             sample_weight: one loss weight per example, if `x` is arrays.
-            initial_epoch: number of the epoch to begin with. If it is above 0, selection continues
-                from the state given to `load_state_dict`, or from the last `fit`.
-            steps_per_epoch: number of steps of an epoch; None for one pass.
-            validation_steps: as in Keras.
-            validation_batch_size: as in Keras.
-            validation_freq: as in Keras.
-
-        Returns:
-            Keras's `History`.
+            batch_size: number of rows of a batch, if `x` is arrays; 32 by default.
+            shuffle: whether arrays are shuffled; a loader has its own order.
+            epochs: as in Keras, the epoch to stop before: `epochs - initial_epoch` epochs run.
+            callbacks: a list of callbacks.
+            options: other options of Keras's `fit`, such as `validation_data`.
 
         Raises:
-            ConfigurationError: if the model, an argument or their combination cannot work.
-            LoaderError: if the strategy cannot select from `x`.
+            ConfigurationError: if the model, the data or an argument cannot work.
         """
-        check_model(self._model, callbacks)
-        source, split = _open(
-            x,
-            y,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            class_weight=class_weight,
-            sample_weight=sample_weight,
-            validation_split=0.0 if validation_data is not None else validation_split,
+        self._check(x, (y, sample_weight, batch_size), options)
+        loads = isinstance(x, DataLoader)
+        source = x if loads else _load_arrays(x, y, sample_weight, batch_size, shuffle)
+        earlier, self._loaded = self._loaded, None
+        if earlier is None and self._feed is not None and options.get("initial_epoch"):
+            earlier = self._feed.state()
+        listed, kind = keras.tree.flatten(callbacks or []), keras.callbacks.BackupAndRestore
+        folders = [Path(one.backup_dir) for one in listed if isinstance(one, kind)]
+        feed = self._feed = Feed(
+            self._model,
+            source,
+            self._strategy,
+            self._losses,
+            self._options,
+            epochs=epochs,
+            steps=options.get("steps_per_epoch"),
+            folder=next(iter(folders), None),
+            earlier=earlier,
         )
-        earlier = self._earlier(initial_epoch)
-        feed, recording = self._prepare(source, epochs, steps_per_epoch)
-        listed = keras.tree.flatten(callbacks) if callbacks else []
-        self._watch = Watch(feed, find_backup(listed), earlier)
-        with recording or nullcontext(), ExitStack() as ending, warnings.catch_warnings():
-            ending.callback(feed.end_step)  # also if Ctrl-C or an error ends training
+        hook = self._model.register_forward_hook(feed.hear) if feed.records else nullcontext()
+        with hook, warnings.catch_warnings():
             # Keras mistakes the end of an epoch for the end of the data.
             warnings.filterwarnings("ignore", "Your input ran out of data", UserWarning)
-            history = self._model.fit(
-                feed.as_loader(),
-                epochs=epochs,
-                verbose=verbose,
-                callbacks=self._watch.beside(self._model, listed, verbose, epochs, steps_per_epoch),
-                validation_data=split if validation_data is None else validation_data,
-                shuffle=False,
-                initial_epoch=initial_epoch,
-                steps_per_epoch=steps_per_epoch,
-                validation_steps=validation_steps,
-                validation_batch_size=validation_batch_size or batch_size,
-                validation_freq=validation_freq,
-            )
-        return history
+            options = {"verbose": "auto", "validation_batch_size": batch_size} | options
+            every = feed.list_callbacks(self._model, listed, options["verbose"])
+            options |= {"epochs": epochs, "callbacks": every, "shuffle": False}
+            return self._model.fit(feed.as_loader(), **options)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of selection, with the random streams and the layers' seeds.
 
         Save model and optimiser with Keras. `torch.load(weights_only=True)` reads this state. After
         Ctrl-C or an error in `fit`, the state continues with the rest of the interrupted epoch.
-        With `steps_per_epoch`, Keras counts the steps of that epoch anew.
-
-        Raises:
-            ConfigurationError: before the first `fit`.
         """
-        return self._watched.state()
+        return self._last.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next `fit` continue from `state`, if its `initial_epoch` is `state["epoch"]`.
-
-        Raises:
-            ConfigurationError: if a field is missing or unknown. `fit` checks the fields' contents.
-        """
-        Saved(state).fields(*FIELDS)
+        """Let the next `fit` continue from `state`, if its `initial_epoch` is `state["epoch"]`."""
         self._loaded = state
 
-    def _earlier(self, initial_epoch: int) -> dict[str, Any] | None:
-        """Return the state to continue from if no backup holds one."""
-        state, self._loaded = self._loaded, None
-        if state is None and initial_epoch and self._watch is not None:
-            state = self._watch.state()
-        return state
-
-    def _prepare(
-        self, source: DataLoader[Any], epochs: int, steps: int | None
-    ) -> tuple[Feed, Recording | None]:
-        """Build the model; return its feed, and a `Recording` if the strategy needs losses."""
-        model, strategy = self._model, self._strategy
-        weighs = strategy.selector.terms.reweights
-        if weighs:
-            check_weights(model, strategy)
-        compiled = None if self._losses is not None else CompiledLoss(model)
-        if compiled is not None:
-            check_loss(strategy, compiled.no_cross_entropy)
-        recording = find_recording(model, compiled, strategy)
-        first = first_batch(source)
-        build(model, first)
-        found = self._losses or compiled
-        if compiled is not None and strategy.selector.terms.confidence:
-            found = compiled.excess
-        losses = Untouched(found)  # ty: ignore[invalid-argument-type]
-        try_losses(losses, model, first)
-        has_classes = compiled is not None and compiled.has_classes
-        length: dict[str, Any] = {"progress": lambda: self._watched.progress(epochs, steps)}
-        if steps is None and foresee(source) is not None:
-            length = {"epochs": epochs}
-        loader = SelectiveLoader(
-            source,
-            model,
-            None,
-            strategy,
-            losses=losses,
-            outputs=Untouched(compiled.classes) if has_classes else None,
-            batch_size=choose_batch_size(source, first, strategy),
-            with_selection=True,
-            nonfinite=self._nonfinite,
-            **length,
-        )
-        axes = 1 if compiled is None else compiled.axes
-        feed = Feed(
-            loader,
-            first,
-            weighs=axes if weighs else None,
-            recording=recording,
-            endless=steps is not None,
-        )
-        return feed, recording
-
     @property
-    def _watched(self) -> Watch:
-        if self._watch is None:
-            raise ConfigurationError("there is nothing yet; call fit(...) first")
-        return self._watch
+    def _last(self) -> Any:
+        if self._feed is None:
+            raise sb.ConfigurationError("there is nothing yet; call fit(...) first")
+        return self._feed
 
-
-def _open(
-    x: Any,
-    y: Any,
-    *,
-    batch_size: int | None,
-    shuffle: Any,
-    class_weight: Any,
-    sample_weight: Any,
-    validation_split: float,
-) -> tuple[DataLoader[Any], Any]:
-    """Return a loader of the data given to `fit`, and the validation split or None."""
-    refuse_others(x)
-    if isinstance(x, DataLoader):
-        refuse_beside_loader(
-            y=y,
-            batch_size=batch_size,
-            class_weight=class_weight,
-            sample_weight=sample_weight,
-            validation_split=validation_split or None,
+    def _check(self, x: Any, given: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """Refuse data, models and options with which selected rows cannot be trained on."""
+        model, needs, name = self._model, self._strategy.needs, self._strategy.name
+        if not model.compiled:
+            raise sb.ConfigurationError("the model is not compiled; call model.compile(...) first")
+        records, own = needs is not None and needs.recordings, own_step(model)
+        losses = keras.tree.flatten(model.loss)
+        undoes = any(getattr(one, "reduction", None) == MEAN for one in losses)
+        weighs = self._strategy.selector.terms.reweights
+        leaves, loads, layers = keras.tree.flatten(x), isinstance(x, DataLoader), [*model.layers]
+        for layer in layers:
+            layers += getattr(layer, "layers", ())
+        kit.refuse(
+            {
+                f"x is a {type(x).__name__}, but selection takes arrays or a torch DataLoader: if "
+                "yours yields batches, pass DataLoader(iterable_data_set, batch_size=None)": (
+                    not loads and not all(hasattr(leaf, "__array__") for leaf in leaves)
+                ),
+                "y=, sample_weight= and batch_size= are for arrays, but x is a DataLoader: let it "
+                "yield batches of (x, y) or (x, y, sample_weight)": (
+                    loads and any(each is not None for each in given)
+                ),
+                "class_weight= and validation_split= cannot be used with selection: give "
+                "sample_weight= and validation_data=": (
+                    options.keys() & {"class_weight", "validation_split"}
+                ),
+                "a recurrent layer has stateful=True: it expects each row to continue in the next "
+                "batch, but selection puts other rows there. Use stateful=False": (
+                    any(getattr(layer, "stateful", False) for layer in layers)
+                ),
+                f"{name} weighs examples, but {own or MEAN} may not train on the mean of the "
+                "weighted losses. Use 'sum_over_batch_size' and Keras's own training step, or a "
+                "strategy without weights": weighs and (own or undoes),
+                f"{name} selects by training losses, which losses= and jit_compile=True do not "
+                "show. Leave out losses=, and write compile(jit_compile=False)": (
+                    records and (self._losses or model.jit_compile)
+                ),
+            }
         )
-        return x, None
-    parts, rest = join_arrays(x, y, sample_weight, class_weight), None
-    if validation_split:
-        parts, rest = split_off(parts, validation_split)
-    return load_rows(parts, batch_size, shuffle), rest
+
+
+def _load_arrays(x: Any, y: Any, weights: Any, batch_size: Any, shuffle: Any) -> DataLoader[Any]:
+    """Return a loader of arrays, or of structures of arrays, in batches like these."""
+    kit.refuse({f"shuffle={shuffle!r}: write True or False": not isinstance(shuffle, bool)})
+    given = tuple(part for part in (x, y, weights) if part is not None)
+    parts = keras.tree.map_structure(_as_tensor, given)
+    leaves = keras.tree.flatten(parts)
+    if len(lengths := {len(leaf) for leaf in leaves}) > 1:
+        raise sb.ConfigurationError(f"all arrays need the same length, got {sorted(lengths)} rows")
+    size = kit.check_whole("batch_size", batch_size, optional=True) or 32  # as in Keras
+    shuffled = DataLoader(TensorDataset(*leaves), batch_size=size, shuffle=shuffle)
+    return sb.in_memory_loader(shuffled, partial(keras.tree.pack_sequence_as, parts))
+
+
+def _as_tensor(array: Any) -> torch.Tensor:
+    """Return an array as a tensor; floating-point numbers get Keras's precision."""
+    if not isinstance(array, torch.Tensor):
+        array = torch.from_numpy(np.ascontiguousarray(array))
+    return array.to(getattr(torch, keras.config.floatx())) if array.is_floating_point() else array

@@ -1,8 +1,9 @@
 """A selecting loader that acts like one that Accelerate has prepared."""
 
 import weakref
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
+from types import NoneType
 from typing import Any
 
 from accelerate import Accelerator
@@ -10,19 +11,18 @@ from accelerate.data_loader import DataLoaderStateMixin
 from accelerate.state import GradientState
 from torch import nn
 
-from selective_backprop._batches.losses import LossFunction
-from selective_backprop._batches.serialization import seal, unseal
-from selective_backprop._batches.structure import move_batch
-from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.saved_state import SEEDS, Saved
-from selective_backprop._loader.selective_loader import SelectiveLoader
-from selective_backprop._loader.weighted_loss import WeighingLoss
-from selective_backprop._sampling.draws import Selection
+from selective_backprop import ConfigurationError, Selection, SelectiveLoader, Strategy
 from selective_backprop.integrations._accelerate._shard import own_shard, seed_name
-from selective_backprop.integrations._saved import load_state, rank_file, save_state
-from selective_backprop.strategies import Strategy
+from selective_backprop.integrations._kit import (
+    Saved,
+    StateFile,
+    WeighingLoss,
+    seal,
+    unpack_selected,
+)
 
 END = object()
+SEEDS = 2**64  # a seed has 64 bits
 Loaders = weakref.WeakValueDictionary[str, "AcceleratedLoader"]
 _loaders: weakref.WeakKeyDictionary[Accelerator, Loaders] = weakref.WeakKeyDictionary()
 
@@ -57,7 +57,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
         accelerator: Accelerator,
         loader: Any,
         model: nn.Module | None,
-        loss_fn: LossFunction | None,
+        loss_fn: Callable[..., Any] | None,
         strategy: Strategy,
         *,
         name: str = "selection",
@@ -160,8 +160,7 @@ class AcceleratedLoader(DataLoaderStateMixin):
             "loader": self._loader.state_dict(),
             "seed": None if seed is None else getattr(sampler, seed),
             "over": self._over if waits else 0,
-            "ahead": seal((self._ahead,)) if waits else None,
-            "selection": None if selection is None else seal(selection),
+            "ahead": seal((self._ahead, selection)) if waits else None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -171,14 +170,11 @@ class AcceleratedLoader(DataLoaderStateMixin):
             ConfigurationError: if the state is damaged, or of a loader that was built differently.
                 In this case nothing is changed.
         """
-        loader, seed, over, ahead, chosen = Saved(state).fields(
-            "loader", "seed", "over", "ahead", "selection"
-        )
-        waits = ahead.maybe(lambda saved: self._unpack(saved, tuple)) or ()
-        selection = chosen.maybe(lambda saved: self._unpack(saved, Selection))
+        loader, seed, over, ahead = Saved(state).fields("loader", "seed", "over", "ahead")
+        device, kind = self._accelerator.device, Selection | NoneType
+        read = partial(unpack_selected, device=device, kind=kind)
+        batch, selection = ahead.maybe(read) or (END, None)
         more = over.whole(0, 1)
-        if selection is not None and not waits:
-            raise chosen.refuse("the selection of the batch that waits")
         drawn_from = seed.maybe(lambda saved: saved.whole(-SEEDS, SEEDS))
         loss = None if selection is None else self.loss_fn
         with loader.inside():
@@ -186,16 +182,14 @@ class AcceleratedLoader(DataLoaderStateMixin):
         name = seed_name(self._loader.sampler)
         if name is not None and drawn_from is not None:
             setattr(self._loader.sampler, name, drawn_from)
-        self._over, self._ahead = more, waits[0] if waits else END
+        self._over, self._ahead = more, batch
         if loss is not None and selection is not None:
             loss.hand_out(self._ahead, selection)
 
-    def _unpack(self, saved: Saved, kind: type) -> Any:
-        return move_batch(unseal(saved, kind), self._accelerator.device)
-
-    def _path(self, folder: str) -> Any:
+    def _file(self, folder: str) -> StateFile:
         accelerator = self._accelerator
-        return rank_file(folder, self._name, accelerator.process_index, accelerator.num_processes)
+        rank, ranks = accelerator.process_index, accelerator.num_processes
+        return StateFile.of_rank(folder, self._name, rank, ranks)
 
 
 def _loaders_of(accelerator: Accelerator) -> Loaders:
@@ -214,9 +208,9 @@ def _loaders_of(accelerator: Accelerator) -> Loaders:
 
 def _save(loaders: Loaders, models: Any, weights: Any, folder: str) -> None:
     for loader in loaders.values():
-        save_state(loader.state_dict(), loader._path(folder))
+        loader._file(folder).save(loader.state_dict())
 
 
 def _load(loaders: Loaders, models: Any, folder: str) -> None:
     for loader in loaders.values():
-        loader.load_state_dict(load_state(loader._path(folder)))
+        loader.load_state_dict(loader._file(folder).load())

@@ -19,8 +19,8 @@ from torch.utils.data import (
     IterableDataset,
 )
 
-from selective_backprop._core.errors import ConfigurationError, LoaderError
-from selective_backprop.integrations._sharding import deal_out, drawing
+from selective_backprop import LoaderError
+from selective_backprop.integrations._kit import deal_out, drawing, refuse
 
 UNTESTED = {
     DistributedType.DEEPSPEED: "DeepSpeed",
@@ -69,31 +69,25 @@ def own_shard(accelerator: Accelerator, loader: DataLoader[Any]) -> DataLoader[A
 
 def check_accelerator(accelerator: Accelerator) -> None:
     """Refuse options that selection does not support or was not tested with."""
-    engine = UNTESTED.get(accelerator.distributed_type)
-    if engine is not None:
-        raise ConfigurationError(
-            f"selection has not been tested under {engine}, which runs the model's forward pass "
-            "itself. Use DDP (several processes without a plugin)"
-        )
+    engine, several = UNTESTED.get(accelerator.distributed_type), accelerator.num_processes > 1
     split = getattr(accelerator, "parallelism_config", None)
-    sizes = {name: getattr(split, name, 1) or 1 for name in SPLITS}
-    if max(sizes.values()) > 1:
-        found = ", ".join(f"{name}={size}" for name, size in sizes.items() if size > 1)
-        raise ConfigurationError(
-            f"selection has not been tested with processes that share examples ({found}). Use data "
-            "parallelism alone"
-        )
-    if accelerator.num_processes > 1 and accelerator.split_batches:
-        raise ConfigurationError(
+    sizes = [f"{name}={getattr(split, name, 1) or 1}" for name in SPLITS]
+    shared = ", ".join(size for size in sizes if not size.endswith("=1"))
+    refuse(
+        {
+            f"selection has not been tested under {engine}, which runs the model's forward pass "
+            "itself. Use DDP (several processes without a plugin)": engine,
+            f"selection has not been tested with processes that share examples ({shared}). Use "
+            "data parallelism alone": shared,
             "split_batches cuts each batch of the loader among the processes, but selection fills "
             "a batch for each process. Set split_batches=False, and divide the batch size by "
-            f"{accelerator.num_processes}."
-        )
-    if accelerator.num_processes > 1 and not accelerator.even_batches:
-        raise ConfigurationError(
-            "even_batches=False lets processes train on different numbers of batches, but "
-            "selection ends an epoch when the first process has none left. Set even_batches=True."
-        )
+            f"{accelerator.num_processes}.": several and accelerator.split_batches,
+            "even_batches=False lets processes train on different numbers of batches, but an epoch "
+            "of selection ends when the first process has none left. Set even_batches=True.": (
+                several and not accelerator.even_batches
+            ),
+        }
+    )
 
 
 def _deal_out(loader: DataLoader[Any], accelerator: Accelerator) -> DataLoader[Any]:

@@ -1,5 +1,5 @@
 """The adapter for Lightning. Importing any part of it checks Lightning's version."""
 
-from selective_backprop.integrations._versions import require
+from selective_backprop.integrations._kit import require
 
 require("lightning", "2.6")

@@ -9,15 +9,16 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, distributed
 
-from selective_backprop._batches.structure import move_batch
-from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.saved_state import Saved
-from selective_backprop._core.stats import Stats
-from selective_backprop._loader.candidate_scheduler import CandidateScheduler, end_of
-from selective_backprop._loader.selective_loader import SelectiveLoader
+from selective_backprop import CandidateScheduler, ConfigurationError, SelectiveLoader, Stats
+from selective_backprop.integrations._kit import (
+    Saved,
+    end_of,
+    move_batch,
+    read_streams,
+    save_streams,
+)
 from selective_backprop.integrations._lightning._passes import Passes
 from selective_backprop.integrations._lightning._trainer import check_trainer
-from selective_backprop.integrations._saved import read_streams, save_streams
 
 
 class SelectionCallback(Callback):

@@ -1,37 +1,44 @@
-"""The loader that Lightning iterates, and the loss of its batches."""
+"""The loader that Lightning iterates, for one rank's examples, and the loss of its batches."""
 
-from collections.abc import Iterator, Mapping
+import copy
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
+from lightning.fabric.utilities.seed import pl_worker_init_function
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.plugins import Precision
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
-
-from selective_backprop._batches.losses import (
-    LossFunction,
-    find_losses,
-    find_outputs,
-    is_no_cross_entropy,
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
 )
-from selective_backprop._core.errors import ConfigurationError, LoaderError
-from selective_backprop._core.options import check_pad, choose
-from selective_backprop._core.types import LossesOf
-from selective_backprop._loader.selective_loader import SelectiveLoader
-from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop._pipeline.source import open_source
+
+from selective_backprop import ConfigurationError, LoaderError, NonFinite, SelectiveLoader, Strategy
+from selective_backprop.integrations._kit import (
+    GivenLoss,
+    check_loader,
+    check_options,
+    check_strategy,
+    deal_out,
+    known_length,
+    map_tensors,
+)
 from selective_backprop.integrations._lightning._callback import SelectionCallback, find_callback
 from selective_backprop.integrations._lightning._passes import Passes
-from selective_backprop.integrations._lightning._seen import AsTrained, transfer_hooks
-from selective_backprop.integrations._lightning._shards import as_lightning_would
 from selective_backprop.integrations._lightning._trainer import (
     check_intervals,
     knows_lengths,
     length_of_training,
 )
-from selective_backprop.strategies import Strategy
-from selective_backprop.strategies._collective import check_loss, check_strategy
 
 
 class LightningLoader:
@@ -69,11 +76,11 @@ class LightningLoader:
         self,
         loader: DataLoader[Any],
         module: LightningModule,
-        loss_fn: LossFunction | None,
+        loss_fn: Callable[..., Any] | None,
         strategy: Strategy,
         *,
         net: nn.Module | None = None,
-        losses: LossesOf | None = None,
+        losses: Callable[[nn.Module, Any], Tensor] | None = None,
         batch_size: int | None = None,
         pad: Mapping[str, float] | None = None,
         nonfinite: NonFinite | str = NonFinite.RAISE,
@@ -81,13 +88,12 @@ class LightningLoader:
         if isinstance(loader, (LightningLoader, SelectiveLoader)):
             raise LoaderError(f"the loader is a {type(loader).__name__}; wrap the one inside it")
         self._strategy = check_strategy(strategy)
-        check_loss(self._strategy, is_no_cross_entropy(loss_fn))
-        open_source(loader)  # refuse now a loader that cannot be wrapped later
-        self._nonfinite = choose("nonfinite", nonfinite, NonFinite)
+        self._given = GivenLoss(loss_fn, losses, strategy)
+        check_loader(loader)
+        self._pad, self._nonfinite = check_options(pad, nonfinite)
         _check_module(module, self._strategy, net, losses)
         self._loader, self._module, self._net = loader, module, net
-        self._loss_fn, self._losses, self._batch_size = loss_fn, losses, batch_size
-        self._pad = check_pad(pad)
+        self._batch_size = batch_size
 
     @property
     def dataset(self) -> Any:
@@ -134,19 +140,16 @@ class LightningLoader:
 
     def _begin(self, trainer: Trainer) -> Passes:
         seen = partial(AsTrained, precision=trainer.precision_plugin, hooks=transfer_hooks(trainer))
-        losses, outputs = None, find_outputs(self._losses, None)
-        if self._loss_fn is not None or self._losses is not None:
-            excess = self._strategy.selector.terms.confidence
-            losses = seen(find_losses(self._loss_fn, self._losses, None, excess=excess))
+        losses, outputs = self._given.losses, self._given.outputs
         own = as_lightning_would(self._loader, trainer, self._strategy)
-        epochs, progress = length_of_training(trainer, self._strategy, open_source(own).batches)
+        epochs, progress = length_of_training(trainer, self._strategy, known_length(own))
         device = trainer.strategy.root_device
         loader = SelectiveLoader(
             own,
             self._module if self._net is None else self._net,
             None,  # `Passes` records the losses
             self._strategy,
-            losses=losses,
+            losses=None if losses is None else seen(losses),
             outputs=None if outputs is None else seen(outputs),
             batch_size=self._batch_size,
             epochs=epochs,
@@ -156,11 +159,11 @@ class LightningLoader:
             nonfinite=self._nonfinite,
             with_selection=True,
         )
-        sized = _knows_length(loader) and knows_lengths(
+        sized = known_length(loader) is not None and knows_lengths(
             self._strategy, self._nonfinite, by_steps=progress is not None
         )
         check_intervals(trainer, self._strategy, sized=sized)
-        return Passes(loader, device, self._loss_fn, sized=sized)
+        return Passes(loader, device, self._given, sized=sized)
 
 
 def selected_loss(
@@ -196,14 +199,6 @@ def selected_loss(
     return found[0].running.loss(losses, targets, outputs)
 
 
-def _knows_length(loader: SelectiveLoader) -> bool:
-    try:
-        len(loader)
-    except TypeError:
-        return False
-    return True
-
-
 def _check_module(module: Any, strategy: Strategy, net: Any, losses: Any) -> None:
     if not isinstance(module, LightningModule):
         hint = "pass self, and as net= the part that computes the outputs"
@@ -221,4 +216,83 @@ def _check_module(module: Any, strategy: Strategy, net: Any, losses: Any) -> Non
             f"{strategy.name} scores examples with the model, but {type(module).__name__} has no "
             "forward(). Pass the part that computes the outputs, such as net=self.net, or pass "
             "losses=callable(model, batch) -> one loss per example."
+        )
+
+
+@dataclass(frozen=True)
+class AsTrained:
+    """A function of `(model, batch)` that gets the batch as `training_step` would.
+
+    Inputs and forward pass use the trainer's precision. The transfer hooks run on a copy of the
+    batch, because the batch itself goes through them later, in training.
+    """
+
+    function: Callable[[nn.Module, Any], Any]
+    precision: Precision
+    hooks: tuple[Callable[[Any], Any], ...] = ()
+
+    def __call__(self, model: nn.Module, batch: Any) -> Any:
+        """Return the function's result."""
+        batch = self.precision.convert_input(batch)
+        if self.hooks:
+            batch = map_tensors(torch.clone, batch)
+        for hook in self.hooks:
+            batch = hook(batch)
+        with self.precision.forward_context():
+            return self.function(model, batch)
+
+
+def transfer_hooks(trainer: Trainer) -> tuple[Callable[[Any], Any], ...]:
+    """Return the user's own hooks that a batch goes through before a step."""
+    found: list[Callable[[Any], Any]] = []
+    for name in ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer"):
+        for owner in (trainer.datamodule, trainer.lightning_module):
+            if owner is not None and is_overridden(name, owner):
+                options = {"dataloader_idx": 0}
+                if name == "transfer_batch_to_device":
+                    options["device"] = trainer.strategy.root_device
+                found.append(partial(getattr(owner, name), **options))
+                break
+    return tuple(found)
+
+
+def as_lightning_would(
+    loader: DataLoader[Any], trainer: Trainer, strategy: Strategy
+) -> DataLoader[Any]:
+    """Return a copy of the loader for this rank to iterate.
+
+    A `DistributedSampler` with Lightning's seed divides the examples, unless the loader has its own
+    `DistributedSampler`, or the trainer has `use_distributed_sampler=False`. Workers are seeded if
+    `seed_everything(workers=True)` was called.
+
+    Raises:
+        ConfigurationError: if each rank may have a data set of its own, but the strategy remembers
+            examples by index.
+        LoaderError: if the loader's sampler cannot be divided among the ranks.
+    """
+    batches, sampler = loader.batch_sampler, loader.sampler
+    held = (batches, getattr(batches, "sampler", None), sampler)
+    whole = not any(isinstance(part, DistributedSampler) for part in held)
+    clone = copy.copy(loader)
+    if trainer.world_size > 1 and whole and not isinstance(loader.dataset, IterableDataset):
+        if trainer._accelerator_connector.use_distributed_sampler:
+            seed = int(os.environ.get("PL_GLOBAL_SEED", 0))
+            clone = deal_out(loader, batches, seed, **(trainer.distributed_sampler_kwargs or {}))
+        else:
+            _check_memory(batches, strategy)
+    if int(os.environ.get("PL_SEED_WORKERS", 0)) and clone.worker_init_fn is None:
+        clone.worker_init_fn = partial(pl_worker_init_function, rank=trainer.global_rank)
+    return clone
+
+
+def _check_memory(batches: Any, strategy: Strategy) -> None:
+    """Refuse to remember examples by index if each rank may have a data set of its own."""
+    undivided = type(batches) is BatchSampler
+    undivided = undivided and type(batches.sampler) in (RandomSampler, SequentialSampler)
+    if undivided and strategy.needs is not None and strategy.needs.remembers:
+        raise ConfigurationError(
+            f"{strategy.name} remembers examples by index, but with "
+            "Trainer(use_distributed_sampler=False) an index may mean another example on each "
+            "rank. Give every rank the whole data set and a DistributedSampler, or choose a "
+            "strategy that remembers nothing, such as selective_backprop(rate=1/3)."
         )

@@ -9,27 +9,20 @@ are trained on, not when they are fetched.
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from selective_backprop._batches.losses import (
-    LossFunction,
+from selective_backprop import ConfigurationError, LoaderError, Selection, SelectiveLoader, Stats
+from selective_backprop.integrations._kit import (
+    GivenLoss,
+    Saved,
     check_losses,
-    excess_losses,
-    label_smoothing,
+    seal,
+    unpack_selected,
+    unseal,
 )
-from selective_backprop._batches.serialization import seal
-from selective_backprop._core.errors import ConfigurationError, LoaderError
-from selective_backprop._core.saved_state import Saved
-from selective_backprop._core.stats import STATS_RANGES, Stats
-from selective_backprop._loader.epoch import Epoch
-from selective_backprop._loader.selective_loader import SelectiveLoader
-from selective_backprop._loader.validation import warn_of_loss
-from selective_backprop._sampling.draws import Selection
-from selective_backprop.integrations._saved import unpack_selected
 
 
 class Fetched(NamedTuple):
@@ -45,7 +38,7 @@ class Passes:
     Args:
         loader: yields each batch with its selection.
         device: the batches' device.
-        loss_fn: the loss that the module trains on, or None.
+        given: the loss that the module trains on.
         sized: whether the length of every epoch is known before it begins.
 
     Attributes:
@@ -60,13 +53,12 @@ class Passes:
         self,
         loader: SelectiveLoader,
         device: torch.device,
-        loss_fn: LossFunction | None,
+        given: GivenLoss,
         *,
         sized: bool,
     ) -> None:
         self.loader = loader
-        self._loss_fn = loss_fn
-        self._warned = False
+        self._given = given
         self.sized = sized
         self.current: Fetched | None = None
         self.selection: Selection | None = None
@@ -74,7 +66,7 @@ class Passes:
         self.idle = True
         self.before = loader.stats
         self._device = device
-        self._running: Epoch | None = None
+        self._running: Any = None
         self._ahead: deque[Fetched] = deque()
         self._taken = 0
         self._length: int | None = None
@@ -136,23 +128,10 @@ class Passes:
         losses = check_losses(losses, len(self.selection.weights))
         self.filed = True
         if self.selection.indices is not None:
-            self._record(self.selection, losses.detach(), targets, outputs)
-        return (self.selection.weights * losses).mean()
-
-    def _record(
-        self, selection: Selection, losses: Tensor, targets: Tensor | None, outputs: Tensor | None
-    ) -> None:
-        seen, strategy = None, self.loader.strategy
-        if outputs is not None:
-            seen = outputs.detach(), targets
-            if self._loss_fn is not None and strategy.selector.terms.confidence:
-                losses = excess_losses(self._loss_fn, losses, *seen)
-        elif not self._warned:
-            self._warned = True
             end = "end training_step with selected_loss(self, losses, targets, outputs)"
-            warn_of_loss(strategy, self._loss_fn, end)
-        smoothing = label_smoothing(self._loss_fn)
-        self.loader.record(selection, losses, seen, targets=targets, smoothing=smoothing)
+            plain = losses.detach()
+            self._given.record(self.loader, self.selection, plain, targets, outputs, end)
+        return (self.selection.weights * losses).mean()
 
     def check_loss(self) -> None:
         """Refuse a step that ignored weights or losses although the strategy needs them."""
@@ -193,7 +172,6 @@ class Passes:
         self.idle = False
         if self._running is None:
             self._open()
-        assert self._running is not None
         try:
             return Fetched(*next(self._running))
         except StopIteration:
@@ -206,9 +184,7 @@ class Passes:
             self.before = self.loader.stats
             self._length = len(self.loader) if self.sized else None
         self.loader.set_epoch(self.loader.next_epoch)  # tells a distributed sampler the epoch
-        running = iter(self.loader)
-        assert isinstance(running, Epoch)  # it can be closed
-        self._running = running
+        self._running = iter(self.loader)
 
     def _finish(self) -> None:
         if self._fetch() is not None:
@@ -251,7 +227,7 @@ class Passes:
             "taken": self._taken - len(again),
             "length": self._length,
             "ended": self._ended,
-            "before": asdict(self.before),
+            "before": seal((self.before,)),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -268,7 +244,7 @@ class Passes:
         )
         batches = [Fetched(*unpack_selected(packed, self._device)) for packed in ahead.items()]
         steps, most, over = taken.whole(), length.maybe(Saved.whole), ended.flag()
-        stats = before.record(Stats, **STATS_RANGES)
+        (stats,) = unseal(before, tuple)
         with loader.inside():
             self.loader.load_state_dict(loader.value)
         self._reset()

@@ -7,38 +7,35 @@ from collections.abc import Callable
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 
-from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop._sampling.draws import Draw
-from selective_backprop.strategies import Strategy
+from selective_backprop import ConfigurationError, NonFinite, Strategy
+from selective_backprop.integrations._kit import refuse
+from selective_backprop.selectors import Draw
 
 
 def check_trainer(trainer: Trainer, module: LightningModule) -> None:
     """Refuse a training in which selection cannot work, before anything is loaded."""
-    if not isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):
-        raise ConfigurationError(
+    reloads = trainer.reload_dataloaders_every_n_epochs
+    refuse(
+        {
             f"Trainer(strategy=...) is a {type(trainer.strategy).__name__}, which shards the model "
             "or runs the step itself. Selection under Lightning works on a single device and with "
-            'strategy="ddp"'
-        )
-    if trainer.overfit_batches:
-        raise ConfigurationError(
+            'strategy="ddp"': (
+                not isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy))
+            ),
             f"Trainer(overfit_batches={trainer.overfit_batches}) trains on the same few batches "
             "again and again, but selection would choose others each time. Give the trainer the "
-            "plain loader, or leave overfit_batches out and load a torch.utils.data.Subset."
-        )
-    if trainer.reload_dataloaders_every_n_epochs:
-        raise ConfigurationError(
-            "Trainer(reload_dataloaders_every_n_epochs="
-            f"{trainer.reload_dataloaders_every_n_epochs}) makes a new loader, but scores and "
-            "waiting examples belong to the old one. Leave this option out. If your data set "
-            "changes between epochs, change it in its set_epoch()."
-        )
-    if "dataloader_iter" in inspect.signature(module.training_step).parameters:
-        raise ConfigurationError(
+            "plain loader, or leave overfit_batches out and load a torch.utils.data.Subset.": (
+                trainer.overfit_batches
+            ),
+            f"Trainer(reload_dataloaders_every_n_epochs={reloads}) makes a new loader, but scores "
+            "and waiting examples belong to the old one. Leave this option out. If your data set "
+            "changes between epochs, change it in its set_epoch().": reloads,
             "training_step(dataloader_iter) fetches its batches itself, so selection cannot know "
-            "which batch it trains on. Write training_step(batch, batch_idx)"
-        )
+            "which batch it trains on. Write training_step(batch, batch_idx)": (
+                "dataloader_iter" in inspect.signature(module.training_step).parameters
+            ),
+        }
+    )
 
 
 def check_intervals(trainer: Trainer, strategy: Strategy, *, sized: bool) -> None:

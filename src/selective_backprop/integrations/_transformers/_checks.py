@@ -6,13 +6,10 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._core.isolation import kept_random_streams
-from selective_backprop._core.options import Padding
+from selective_backprop import Strategy
 from selective_backprop.integrations._accelerate._shard import check_accelerator
+from selective_backprop.integrations._kit import Padding, check_loss, kept_random_streams, refuse
 from selective_backprop.integrations._transformers._model_losses import loss_of_numbers
-from selective_backprop.strategies import Strategy
-from selective_backprop.strategies._collective import check_loss
 
 # The losses that this adapter can weigh by row.
 KNOWN = {
@@ -25,63 +22,55 @@ KNOWN = {
 def check_trainer(trainer: Any, strategy: Strategy, losses: Any) -> None:
     """Refuse options of a Trainer that selection cannot honour."""
     check_accelerator(trainer.accelerator)
-    args = trainer.args
-    sampling = getattr(args, "train_sampling_strategy", None)
-    refusals = {
-        "auto_find_batch_size=True starts again with smaller batches when memory runs out, but by "
-        "then the model has been trained and selection has been set up for larger batches. Set "
-        "per_device_train_batch_size to what fits.": args.auto_find_batch_size,
-        "fsdp= has not been tested with selection in the Trainer. Use DDP, or write your own loop "
-        "with SelectiveLoader, which is tested with FSDP.": bool(args.fsdp),
-        "DataParallel (several GPUs in one process) has not been tested. Start one process for "
-        "each GPU: torchrun --nproc-per-node N.": args.n_gpu > 1,
-        "train_sampling_strategy='batch_rebalance' groups rows so that processes have equal work, "
-        "but selection regroups them. Use 'random' or 'group_by_length'.": (
-            sampling == "batch_rebalance"
-        ),
-        "enable_jit_checkpoint=True saves without telling callbacks, so the state of selection "
-        "would be missing. Use save_strategy='steps'.": (
-            getattr(args, "enable_jit_checkpoint", False)
-        ),
-    }
-    for reason, applies in refusals.items():
-        if applies:
-            raise ConfigurationError(reason)
+    args, config = trainer.args, getattr(trainer.model, "config", None)
+    refuse(
+        {
+            "auto_find_batch_size=True starts again with smaller batches when memory runs out, but "
+            "by then the model has been trained and selection has been set up for larger batches. "
+            "Set per_device_train_batch_size to what fits.": args.auto_find_batch_size,
+            "fsdp= has not been tested with selection in the Trainer. Use DDP, or write your own "
+            "loop with SelectiveLoader, which is tested with FSDP.": args.fsdp,
+            "DataParallel (several GPUs in one process) has not been tested. Start one process for "
+            "each GPU: torchrun --nproc-per-node N.": args.n_gpu > 1,
+            "train_sampling_strategy='batch_rebalance' groups rows so that processes have equal "
+            "work, but selection regroups them. Use 'random' or 'group_by_length'.": (
+                getattr(args, "train_sampling_strategy", None) == "batch_rebalance"
+            ),
+            "enable_jit_checkpoint=True saves without telling callbacks, so the state of selection "
+            "would be missing. Use save_strategy='steps'.": (
+                getattr(args, "enable_jit_checkpoint", False)
+            ),
+        }
+    )
     if losses is None:
         check_loss(strategy, loss_of_numbers(trainer.model))
-    reweights, needs = strategy.selector.terms.reweights, strategy.needs
-    config = getattr(trainer.model, "config", None)
-    more = {
+    name, reweights, needs = strategy.name, strategy.selector.terms.reweights, strategy.needs
+    given = trainer.compute_loss_func is not None
+    own = "compute_loss_func" if given else _find_own_loss(type(trainer))
+    experts = getattr(trainer, "aux_loss_enabled", False)
+    fixed = {
         "loss_type='dft'": getattr(args, "loss_type", None) == "dft",
         "the auxiliary loss of a mixture of experts": (
-            getattr(trainer, "aux_loss_enabled", False)
-            or getattr(config, "output_router_logits", False)
+            experts or getattr(config, "output_router_logits", False)
         ),
-        "label_smoothing_factor beside losses=": (
-            losses is not None and trainer.label_smoother is not None
-        ),
+        "label_smoothing_factor beside losses=": losses is not None and trainer.label_smoother,
+        f"{own}, which returns one loss for all rows,": own,
     }
-    for found, applies in more.items():
-        if reweights and applies:
-            raise ConfigurationError(
-                f"{strategy.name} weighs the rows of a batch, but {found} cannot be weighted by "
-                "row. Leave it out, or use a strategy without weights."
-            )
-    given = trainer.compute_loss_func is not None
-    found = "compute_loss_func" if given else _find_own_loss(type(trainer))
-    if found is None:
-        return
-    if reweights:
-        raise ConfigurationError(
-            f"{strategy.name} weighs the rows of a batch, but {found} returns one loss for all "
-            "rows. Leave it out and pass losses=callable(outputs, batch) -> one loss per row, or "
-            "use a strategy without weights."
-        )
-    if needs is not None and losses is None and (given or needs.recordings):
-        raise ConfigurationError(
-            f"{found} returns one loss for a batch, but selection needs one per row. "
-            "Pass losses=callable(outputs, batch) -> one loss per row as well."
-        )
+    refuse(
+        {
+            f"{name} weighs the rows of a batch, but {found} cannot be weighted by row. Leave it "
+            "out, pass losses=callable(outputs, batch) -> one loss per row if you need your own, "
+            "or use a strategy without weights.": reweights and applies
+            for found, applies in fixed.items()
+        }
+    )
+    reads = needs is not None and losses is None and (given or needs.recordings)
+    refuse(
+        {
+            f"{own} returns one loss for a batch, but selection needs one per row. Pass "
+            "losses=callable(outputs, batch) -> one loss per row as well.": own and reads
+        }
+    )
 
 
 def _find_own_loss(trainer: type) -> str | None:

@@ -27,12 +27,8 @@ from torch.utils.data import (
 )
 from transformers import DataCollatorWithFlattening
 
-from selective_backprop._batches.structure import Layout, join_rows, move_batch
-from selective_backprop._core.errors import BatchError, ConfigurationError
-from selective_backprop._core.isolation import kept_random_streams
-from selective_backprop._core.types import LossesOf, Scores
-from selective_backprop._sampling.draws import Selection
-from selective_backprop.integrations._sharding import drawing
+from selective_backprop import BatchError, ConfigurationError, Selection
+from selective_backprop.integrations._kit import drawing, join_rows, kept_random_streams, move_batch
 from selective_backprop.integrations._transformers._model_losses import (
     LENGTHS,
     ModelLosses,
@@ -137,11 +133,10 @@ class Packing:
                 room -= length
             else:
                 rest.append(place)
-        layout = Layout(pad=PADDING)
-        batch = join_rows([batch for batch, _ in waiting], layout)
+        batch = join_rows([batch for batch, _ in waiting], PADDING)
         indices, weights = map(torch.cat, zip(*(each for _, each in waiting), strict=True))
         parts = [
-            (join_rows([batch], layout, [rows]), Selection(indices[rows], weights[rows]))
+            (join_rows([batch], PADDING, [rows]), Selection(indices[rows], weights[rows]))
             for rows in map(torch.tensor, (fits, rest))
             if len(rows)
         ]
@@ -159,10 +154,10 @@ class Packing:
         )
         return {**packed, LENGTHS: batch["length"]}
 
-    def losses(self, inside: ModelLosses | OwnLosses) -> LossesOf:
+    def losses(self, inside: ModelLosses | OwnLosses) -> Callable[[nn.Module, Any], Tensor]:
         """Return a callable that packs a padded batch, and returns one loss per document."""
 
-        def each(model: nn.Module, batch: Mapping[str, Tensor]) -> Scores:
+        def each(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
             device = self.accelerator.device
             packed = move_batch(self.pack(batch), device)
             with kept_random_streams(device):  # the caller keeps only the CPU's

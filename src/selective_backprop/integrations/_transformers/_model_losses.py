@@ -19,9 +19,8 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
 )
 
-from selective_backprop._batches.losses import check_losses
-from selective_backprop._core.errors import ConfigurationError, LossError
-from selective_backprop._core.types import NO_TARGET, Bool, Float, Int, Scores
+from selective_backprop import ConfigurationError, LossError
+from selective_backprop.integrations._kit import NO_TARGET, check_losses
 
 RowLosses: TypeAlias = Callable[[Any, Mapping[str, Any]], Tensor]
 REGRESSION = "regression"
@@ -59,16 +58,16 @@ class ElementLosses:
     """The losses of a batch, element by element.
 
     Attributes:
-        losses: one loss per element; 0 where nothing is predicted, as at padding.
-        counted: True where something is predicted.
+        losses: one loss per element, `[row, element]`; 0 where nothing is predicted, as at padding.
+        counted: True where something is predicted, `[row, element]`.
         lengths: the documents' lengths in a packed row, in tokens; None if rows are not packed.
     """
 
-    losses: Float[Tensor, "row element"]
-    counted: Bool[Tensor, "row element"]
-    lengths: Int[Tensor, " document"] | None = None
+    losses: Tensor
+    counted: Tensor
+    lengths: Tensor | None = None
 
-    def per_row(self, bare: float = 0.0) -> Scores:
+    def per_row(self, bare: float = 0.0) -> Tensor:
         """Return the mean loss of each row's counted elements; `bare` if no element counts."""
         if self.lengths is None:
             counts = self.counted.sum(1)
@@ -78,7 +77,7 @@ class ElementLosses:
         sums.index_add_(1, self._documents(self.lengths), elements)
         return (sums[0] / sums[1].clamp(min=1)).where(sums[1] > 0, bare)
 
-    def weighted_sum(self, weights: Float[Tensor, " row"]) -> Float[Tensor, ""]:
+    def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return the sum of the losses, each times the weight of its row."""
         if self.lengths is None:
             return (weights.unsqueeze(1) * self.losses).sum()
@@ -112,7 +111,7 @@ class ModelLosses:
     fused: bool = False
     confidence: bool = False
 
-    def __call__(self, model: nn.Module, batch: Mapping[str, Any]) -> Scores:
+    def __call__(self, model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
         """Return one loss per row of a batch, by a forward pass; `NO_TARGET` for one without."""
         return self.of(self.forward(model, batch), batch, model).per_row(NO_TARGET)
 
@@ -179,7 +178,7 @@ class ModelLosses:
         losses = self._entropy(logits.flatten(0, 1), labels.flatten()).view(labels.shape)
         return ElementLosses(losses, labels != IGNORED, lengths)
 
-    def rows(self, outputs: Any, batch: Mapping[str, Any], model: nn.Module) -> Scores:
+    def rows(self, outputs: Any, batch: Mapping[str, Any], model: nn.Module) -> Tensor:
         """Return one loss per row of a forward pass's outputs."""
         return self.of(outputs, batch, model).per_row()
 
@@ -188,9 +187,9 @@ class ModelLosses:
         outputs: Any,
         batch: Mapping[str, Any],
         model: nn.Module,
-        weights: Float[Tensor, " row"],
+        weights: Tensor,
         items: Any,
-    ) -> Float[Tensor, ""]:
+    ) -> Tensor:
         """Return the loss of a batch whose rows have weights.
 
         As in the model's own loss, the sum of the losses is divided by the number of elements in
@@ -242,7 +241,7 @@ class OwnLosses:
     function: RowLosses
     parameters: Mapping[str, inspect.Parameter]
 
-    def __call__(self, model: nn.Module, batch: Mapping[str, Any]) -> Scores:
+    def __call__(self, model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
         """Return one loss per row of a batch, by a forward pass."""
         return self.rows(self.forward(model, batch), batch, model)
 
@@ -253,7 +252,7 @@ class OwnLosses:
             inputs = {key: value for key, value in inputs.items() if key in self.parameters}
         return model(**inputs, **({FUSED: True} if FUSED in self.parameters else {}))
 
-    def rows(self, outputs: Any, batch: Mapping[str, Any], model: nn.Module) -> Scores:
+    def rows(self, outputs: Any, batch: Mapping[str, Any], model: nn.Module) -> Tensor:
         """Return one loss per row of a forward pass's outputs."""
         return check_losses(self.function(outputs, batch), None)
 
@@ -262,9 +261,9 @@ class OwnLosses:
         outputs: Any,
         batch: Mapping[str, Any],
         model: nn.Module,
-        weights: Float[Tensor, " row"],
+        weights: Tensor,
         items: Any,
-    ) -> Float[Tensor, ""]:
+    ) -> Tensor:
         """Return the mean of the rows' losses, each multiplied by its weight."""
         return (weights * self.rows(outputs, batch, model)).mean()
 

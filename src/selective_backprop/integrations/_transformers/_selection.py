@@ -14,13 +14,16 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback, optimization
 from transformers.trainer_utils import get_last_checkpoint
 
-from selective_backprop._core.errors import ConfigurationError
-from selective_backprop._loader.candidate_scheduler import CandidateScheduler
-from selective_backprop._loader.selective_loader import SelectiveLoader
-from selective_backprop._pipeline.nonfinite import NonFinite
-from selective_backprop._sampling.draws import Selection
+from selective_backprop import (
+    CandidateScheduler,
+    ConfigurationError,
+    NonFinite,
+    Selection,
+    SelectiveLoader,
+    Strategy,
+)
 from selective_backprop.integrations._accelerate._shard import own_shard
-from selective_backprop.integrations._saved import load_state, rank_file, save_state
+from selective_backprop.integrations._kit import StateFile
 from selective_backprop.integrations._transformers._checks import collate_two, find_padding
 from selective_backprop.integrations._transformers._documents import PADDING, find_packing
 from selective_backprop.integrations._transformers._model_losses import (
@@ -38,14 +41,17 @@ from selective_backprop.integrations._transformers._updates import (
     candidates_per_epoch,
     take_keys,
 )
-from selective_backprop.strategies import Strategy
 
 # Schedules that follow the evaluations. Early versions of Transformers have no GreedyLR.
 BY_METRIC = (ReduceLROnPlateau, getattr(optimization, "GreedyLR", ReduceLROnPlateau))
 
 
-class TrainerSelection:
-    """Select from a Trainer's own loader, with the options of a `SelectiveTrainer`."""
+class TrainerSelection(TrainerCallback):
+    """Select from a Trainer's own loader, with the options of a `SelectiveTrainer`.
+
+    As the Trainer's first callback, it saves the state of selection in each checkpoint, and
+    corrects the Trainer's epoch count before other callbacks read it.
+    """
 
     def __init__(
         self,
@@ -63,7 +69,7 @@ class TrainerSelection:
         self._parameters = model_parameters(trainer.model)
         self._current: tuple[Selection, dict[str, Any]] | None = None  # in this training step
         self._weighed = False  # whether a batch has been weighed
-        self._resumes: Path | None = None
+        self._resumes: StateFile | None = None
         self.by_steps = False
         self.complete = False  # whether the last epoch ran to its end
         terms, needs = strategy.selector.terms, strategy.needs
@@ -89,9 +95,9 @@ class TrainerSelection:
         args = self._trainer.args
         if isinstance(checkpoint, bool):
             checkpoint = get_last_checkpoint(args.output_dir) if checkpoint else None
-        self._resumes = None if checkpoint is None else self._path(Path(checkpoint))
+        self._resumes = None if checkpoint is None else self._file(Path(checkpoint))
         if self._resumes is not None:
-            load_state(self._resumes)  # refuse a bad checkpoint before anything else is loaded
+            self._resumes.load()  # refuse a bad checkpoint before anything else is loaded
         before = args.max_steps, args.ignore_data_skip
         self.by_steps, self.complete = args.max_steps > 0, False
         self._updates = None  # the first loader that is made from now on is the one trained with
@@ -169,7 +175,7 @@ class TrainerSelection:
         if trainer.is_in_train and not self.by_steps:
             args.max_steps = updates.count(args.num_train_epochs)
         if self._resumes is not None:
-            updates.load_state_dict(load_state(self._resumes))
+            updates.load_state_dict(self._resumes.load())
         self._updates = updates
         return updates
 
@@ -203,8 +209,8 @@ class TrainerSelection:
             loss = loss * trainer.accelerator.num_processes
         return loss, outputs
 
-    def check_weighed(self) -> None:
-        """Raise an error if the first update's loss was computed without the rows' weights."""
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Refuse an update whose loss was computed without the rows' weights."""
         if self._reweights and not self._weighed:
             raise ConfigurationError(
                 f"{self._strategy.name} weighs the rows of a batch, but the first update was "
@@ -261,36 +267,57 @@ class TrainerSelection:
             counts["selection_cost"] = stats.cost / stats.plain_cost
         return counts
 
-    def save(self, checkpoint: Path) -> None:
-        """Save the state of selection in a checkpoint that training can continue from."""
-        # A hyperparameter search saves elsewhere, and never continues from its checkpoints.
-        if self._updates is None or self._trainer.args.save_only_model or not checkpoint.is_dir():
-            return
-        save_state(self._updates.state_dict(), self._path(checkpoint))
-
-    def note_position(self) -> None:
-        """Tell the Trainer how many passes over the data set are done."""
-        if self._updates is None:
-            return
-        stats, state = self._updates.loader.stats, self._trainer.state
-        seen = stats.epoch if self._per_epoch is None else stats.candidates / self._per_epoch
-        state.epoch = float(min(seen, stats.epoch + 1))
-        if state.global_step >= state.max_steps and not self.by_steps:
-            state.epoch = float(self._trainer.args.num_train_epochs)
-
-    def follow(self) -> None:
-        """If the number of steps is unknown, step the schedule as often as without selection."""
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Set the number of epochs, which the Trainer cannot compute without a loader's length."""
         updates, trainer = self._updates, self._trainer
-        if updates is None or not updates.counts_candidates:
-            return
-        if not isinstance(trainer.lr_scheduler, BY_METRIC):
+        if not self.by_steps:
+            state.num_train_epochs = math.ceil(args.num_train_epochs)
+        # If the number of steps is unknown, the schedule steps as often as without selection.
+        counts = updates is not None and updates.counts_candidates
+        if counts and not isinstance(trainer.lr_scheduler, BY_METRIC):
             trainer.lr_scheduler = CandidateScheduler(
                 trainer.lr_scheduler, updates.loader, accumulation=updates.batches
             )
+        self._extend(state)  # a checkpoint may lie beyond the planned steps
 
-    def extend(self) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Tell the Trainer how many passes over the data set are done."""
+        self._extend(state)
+        if self._updates is None:
+            return
+        stats = self._updates.loader.stats
+        seen = stats.epoch if self._per_epoch is None else stats.candidates / self._per_epoch
+        state.epoch = float(min(seen, stats.epoch + 1))
+        if state.global_step >= state.max_steps and not self.by_steps:
+            state.epoch = float(args.num_train_epochs)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """End training after its last epoch, if the number of steps was unknown at first."""
+        if not self.passed:
+            return
+        state.epoch = float(args.num_train_epochs)
+        control.should_training_stop = True
+        if self.complete:  # only now is it known which step was the last
+            step = state.global_step
+            control.should_save |= args.save_strategy == "steps" and (
+                state.save_steps <= 0 or step % state.save_steps != 0
+            )
+            control.should_evaluate |= (
+                args.eval_strategy == "steps"
+                and step % state.eval_steps != 0
+                and step >= args.eval_delay
+            )
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Save the state of selection in a checkpoint that training can continue from."""
+        checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        # A hyperparameter search saves elsewhere, and never continues from its checkpoints.
+        if self._updates is not None and not args.save_only_model and checkpoint.is_dir():
+            self._file(checkpoint).save(self._updates.state_dict())
+
+    def _extend(self, state: Any) -> None:
         """Let training go on until its epochs are over, however many steps packed rows make."""
-        updates, state = self._updates, self._trainer.state
+        updates = self._updates
         if updates is not None and updates.counts_candidates and updates.repacks:
             state.max_steps = max(state.max_steps, state.global_step + 1)
 
@@ -316,9 +343,9 @@ class TrainerSelection:
         """Return the fraction of training that is done, if its length is given in steps."""
         return min(1.0, self._trainer.state.global_step / self._trainer.args.max_steps)
 
-    def _path(self, checkpoint: Path) -> Path:
+    def _file(self, checkpoint: Path) -> StateFile:
         args = self._trainer.args
-        return rank_file(checkpoint, "selection", args.process_index, args.world_size)
+        return StateFile.of_rank(checkpoint, "selection", args.process_index, args.world_size)
 
     @property
     def _tokenizer(self) -> Any:
@@ -345,47 +372,3 @@ class TrainerSelection:
     def _smoothing(self) -> float:
         smoother = self._trainer.label_smoother
         return 0.0 if smoother is None else smoother.epsilon
-
-
-class Keeper(TrainerCallback):
-    """Save the state of selection in each checkpoint, and correct the Trainer's epoch count."""
-
-    def __init__(self, selection: TrainerSelection) -> None:
-        self._selection = selection
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Set the number of epochs, which the Trainer cannot compute without a loader's length."""
-        if not self._selection.by_steps:
-            state.num_train_epochs = math.ceil(args.num_train_epochs)
-        self._selection.follow()
-        self._selection.extend()  # a checkpoint may lie beyond the planned steps
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Refuse an update that leaves the rows' weights out."""
-        self._selection.check_weighed()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Note the position before other callbacks read it."""
-        self._selection.extend()
-        self._selection.note_position()
-
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """End training after its last epoch, if the number of steps was unknown at first."""
-        if not self._selection.passed:
-            return
-        state.epoch = float(args.num_train_epochs)
-        control.should_training_stop = True
-        if self._selection.complete:  # only now is it known which step was the last
-            step = state.global_step
-            control.should_save |= args.save_strategy == "steps" and (
-                state.save_steps <= 0 or step % state.save_steps != 0
-            )
-            control.should_evaluate |= (
-                args.eval_strategy == "steps"
-                and step % state.eval_steps != 0
-                and step >= args.eval_delay
-            )
-
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Save the state of selection."""
-        self._selection.save(Path(args.output_dir) / f"checkpoint-{state.global_step}")

@@ -5,14 +5,11 @@ from typing import Any
 
 from transformers import Trainer
 
-from selective_backprop._core.options import check_pad
-from selective_backprop._loader.selective_loader import SelectiveLoader
-from selective_backprop._pipeline.nonfinite import NonFinite
+from selective_backprop import NonFinite, SelectiveLoader, Strategy
+from selective_backprop.integrations._kit import check_options, check_strategy
 from selective_backprop.integrations._transformers._checks import check_trainer
 from selective_backprop.integrations._transformers._model_losses import RowLosses
-from selective_backprop.integrations._transformers._selection import Keeper, TrainerSelection
-from selective_backprop.strategies import Strategy
-from selective_backprop.strategies._collective import check_strategy
+from selective_backprop.integrations._transformers._selection import TrainerSelection
 
 
 class SelectiveTrainer(Trainer):
@@ -58,12 +55,12 @@ class SelectiveTrainer(Trainer):
         **options: Any,
     ) -> None:
         strategy = check_strategy(strategy)
-        check_pad(pad)
+        check_options(pad, nonfinite)
         super().__init__(*args, **options)
         check_trainer(self, strategy, losses)
         self.selection = TrainerSelection(self, strategy, losses, pad, nonfinite)
         # First, so that all other callbacks see how many epochs are done.
-        self.callback_handler.callbacks.insert(0, Keeper(self.selection))
+        self.callback_handler.callbacks.insert(0, self.selection)
 
     @property
     def selective_loader(self) -> SelectiveLoader | None:

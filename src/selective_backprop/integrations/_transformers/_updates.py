@@ -2,17 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from types import NoneType
 from typing import Any
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from selective_backprop._batches.serialization import seal
-from selective_backprop._core.errors import BatchError, ConfigurationError
-from selective_backprop._core.saved_state import Saved
-from selective_backprop._loader.selective_loader import SelectiveLoader
-from selective_backprop._sampling.draws import Selection
-from selective_backprop.integrations._saved import unpack_selected
+from selective_backprop import BatchError, ConfigurationError, Selection, SelectiveLoader
+from selective_backprop.integrations._kit import Saved, seal, unpack_selected
 from selective_backprop.integrations._transformers._documents import Packing
 
 WEIGHTS, INDICES = "selection_weights", "selection_indices"
@@ -137,9 +134,10 @@ class Updates:
             ConfigurationError: if the state is damaged, or of a loader that was built differently.
                 In this case nothing is changed.
         """
+        kind = Selection if self._selects else NoneType
         loader, held, over = Saved(state).fields("loader", "held", "beyond")
         batches, beyond = (
-            [unpack_selected(each, self._device, selects=self._selects) for each in part.items()]
+            [unpack_selected(each, self._device, kind) for each in part.items()]
             for part in (held, over)
         )
         if len(beyond) > (self._packing is not None):

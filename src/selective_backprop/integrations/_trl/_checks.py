@@ -4,10 +4,8 @@ from typing import Any
 
 from datasets import Dataset
 
-from selective_backprop._core.errors import ConfigurationError, warn
-from selective_backprop._core.options import check_instance, check_whole
-from selective_backprop._rollouts.answers import check_band
-from selective_backprop._rollouts.resting_prompts import RestingPrompts
+from selective_backprop import ConfigurationError, RestingPrompts
+from selective_backprop.integrations._kit import check_band, check_whole, refuse, warn
 
 # What each loss is divided by. Rows that move to another micro-batch are scaled accordingly.
 BY_ROWS = frozenset({"grpo", "dr_grpo", "sapo", "luspo", "rloo"})
@@ -60,24 +58,19 @@ def check_trainer(trainer: Any) -> None:
         ConfigurationError: if it is unknown what the loss is divided by, or how log-probabilities
             of vLLM are corrected, or if DeepSpeed or FSDP counts micro-batches itself.
     """
-    loss = find_loss(trainer)
-    if loss not in BY_ROWS | BY_TOKENS | BY_ALL_TOKENS:
-        raise ConfigurationError(
-            f"this adapter does not know what loss_type={loss!r} divides by. It knows "
-            f"{', '.join(sorted((BY_ROWS | BY_TOKENS | BY_ALL_TOKENS) - {'rloo'}))}"
-        )
+    loss, known = find_loss(trainer), BY_ROWS | BY_TOKENS | BY_ALL_TOKENS
     mode = getattr(trainer, "vllm_importance_sampling_mode", MODES[0])
-    if mode not in MODES:
-        raise ConfigurationError(
+    engines = [name for name in ("deepspeed", "fsdp") if getattr(trainer, f"is_{name}_enabled", 0)]
+    refuse(
+        {
+            f"this adapter does not know what loss_type={loss!r} divides by. It knows "
+            f"{', '.join(sorted(known - {'rloo'}))}": loss not in known,
             f"this adapter does not know vllm_importance_sampling_mode={mode!r}. It knows "
-            f"{', '.join(MODES)}"
-        )
-    for name in ("deepspeed", "fsdp"):
-        if getattr(trainer, f"is_{name}_enabled", False):
-            raise ConfigurationError(
-                f"{name} has not been tested with fewer micro-batches per update. Use DDP, or "
-                "TRL's own trainer."
-            )
+            f"{', '.join(MODES)}": mode not in MODES,
+            f"{', '.join(engines)} has not been tested with fewer micro-batches per update. Use "
+            "DDP, or TRL's own trainer.": engines,
+        }
+    )
 
 
 def check_options(
@@ -92,45 +85,44 @@ def check_options(
     keep = check_whole("keep", keep, least=2, most=answers, optional=True)
     band = None if pass_rate is None else check_band(pass_rate)
     refills = int(check_whole("refills", refills, least=0))
-    check_instance("rest", rest, RestingPrompts, "RestingPrompts(len(prompts))", optional=True)
-    if keep is not None and find_loss(trainer) in BY_TOKENS:
-        raise ConfigurationError(
-            f"loss_type={find_loss(trainer)!r} divides by the tokens of a micro-batch, but "
-            f"keep={keep} may leave no tokens in it. Set loss_type='dapo' or 'grpo', or keep=None."
-        )
-    if refills:
-        for name, found in (
-            ("scale_rewards", "batch"),
-            ("multi_objective_aggregation", "normalize_then_sum"),
-            ("normalize_advantages", True),
-        ):
-            if getattr(trainer, name, None) == found:
-                raise ConfigurationError(
-                    f"{name}={found!r} compares all answers that are generated together, but "
-                    f"refills={refills} generates fewer at a time. Set another value, or refills=0."
+    if not isinstance(rest, RestingPrompts | None):
+        raise ConfigurationError(f"rest={rest!r:.60}: pass RestingPrompts(len(train_dataset))")
+    loss, data, draws = find_loss(trainer), trainer.train_dataset, refills or rest is not None
+    rows = args.per_device_train_batch_size * args.steps_per_generation
+    together = {
+        "scale_rewards": "batch",
+        "multi_objective_aggregation": "normalize_then_sum",
+        "normalize_advantages": True,
+    }
+    refuse(
+        {
+            f"loss_type={loss!r} divides by the tokens of a micro-batch, but keep={keep} may leave "
+            "no tokens in it. Set loss_type='dapo' or 'grpo', or keep=None.": (
+                keep is not None and loss in BY_TOKENS
+            ),
+            **{
+                f"{name}={found!r} compares all answers that are generated together, but "
+                f"refills={refills} generates fewer at a time. Set another value, or refills=0.": (
+                    refills and getattr(trainer, name, None) == found
                 )
-        rows = args.per_device_train_batch_size * args.steps_per_generation
-        if args.world_size > 1 and rows % answers:
-            raise ConfigurationError(
-                f"refills={refills} needs all answers to a prompt in one process, but {rows}, the "
-                f"number that each process generates, is no multiple of num_generations={answers}. "
-                "Change per_device_train_batch_size or steps_per_generation."
-            )
-    if refills or rest is not None:
-        if not isinstance(trainer.train_dataset, Dataset):
-            raise ConfigurationError(
-                "refills and rest draw prompts by index, so train_dataset must be a "
-                f"datasets.Dataset, not a {type(trainer.train_dataset).__name__}"
-            )
-        if not trainer.shuffle_dataset:
-            raise ConfigurationError(
-                "refills and rest draw prompts in random order, but shuffle_dataset is False"
-            )
-        count = len(trainer.train_dataset)
-        if rest is not None and len(rest.odds) != count:
-            raise ConfigurationError(
-                f"rest is for {len(rest.odds)} prompts, but train_dataset has {count}"
-            )
+                for name, found in together.items()
+            },
+            f"refills={refills} needs all answers to a prompt in one process, but {rows}, the "
+            f"number that each process generates, is no multiple of num_generations={answers}. "
+            "Change per_device_train_batch_size or steps_per_generation.": (
+                refills and args.world_size > 1 and rows % answers
+            ),
+            "refills and rest draw prompts by index, so train_dataset must be a datasets.Dataset, "
+            f"not a {type(data).__name__}": draws and not isinstance(data, Dataset),
+            "refills and rest draw prompts in random order, but shuffle_dataset is False": (
+                draws and not trainer.shuffle_dataset
+            ),
+        }
+    )
+    if rest is not None and len(rest.odds) != len(data):
+        raise ConfigurationError(
+            f"rest is for {len(rest.odds)} prompts, but train_dataset has {len(data)}"
+        )
     return keep, band, refills
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch.utils.data import Sampler
 
-from selective_backprop._core.saved_state import Saved
-from selective_backprop._rollouts.resting_prompts import RestingPrompts
+from selective_backprop import RestingPrompts
+from selective_backprop.integrations._kit import Saved
 
 
 class PromptStream(Sampler[int]):

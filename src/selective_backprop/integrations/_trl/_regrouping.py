@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from selective_backprop._rollouts.answers import max_variance
+from selective_backprop import max_variance
 from selective_backprop.integrations._trl._checks import BY_ROWS, BY_TOKENS
 
 Batch = dict[str, Any]

@@ -10,9 +10,8 @@ from torch import Tensor
 from trl import GRPOTrainer, RLOOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 
-from selective_backprop._rollouts.answers import informative
-from selective_backprop._rollouts.resting_prompts import RestingPrompts
-from selective_backprop.integrations._saved import load_state, save_state
+from selective_backprop import RestingPrompts, informative
+from selective_backprop.integrations._kit import StateFile
 from selective_backprop.integrations._trl._checks import (
     BY_ROWS,
     check_options,
@@ -139,12 +138,12 @@ class NonzeroRollouts:
             return
         over = float(self.state.epoch).is_integer()
         folder = Path(self._get_output_dir(trial=trial), f"checkpoint-{self.state.global_step}")
-        save_state(self._prompts.state_dict(between_epochs=over), folder / SAVED)
+        StateFile(folder / SAVED).save(self._prompts.state_dict(between_epochs=over))
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if self._prompts is not None and checkpoint is not None:
-            self._prompts.load_state_dict(load_state(Path(checkpoint) / SAVED))
+            self._prompts.load_state_dict(StateFile(Path(checkpoint) / SAVED).load())
 
     # TRL computes old log-probabilities before it knows the rewards. Here zeros take their place
     # until it is known which of them are needed.
