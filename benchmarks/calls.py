@@ -86,13 +86,13 @@ def through_loader(strategy: sb.Strategy, epoch: int = EPOCHS - 1) -> float:
     """Return the calls of a step in an epoch, the last one by default."""
     net, seeded = model(), torch.Generator().manual_seed(3)
     loss_fn = nn.CrossEntropyLoss()
-    door = sb.SelectiveLoader(
+    loader = sb.SelectiveLoader(
         examples(), net, loss_fn, strategy, epochs=EPOCHS, generator=seeded, quiet=True
     )
     for _ in range(epoch):
-        train(net, door, door.loss_fn)
+        train(net, loader, loader.loss_fn)
     with counting() as counted:
-        steps = train(net, door, door.loss_fn)
+        steps = train(net, loader, loader.loss_fn)
     return counted.calls / steps
 
 

@@ -98,7 +98,7 @@ def through_loader(make: Callable[[], sb.Strategy], *, rows: int = BATCH, **opti
     torch.manual_seed(0)
     model = Net().cuda()
     seeded = torch.Generator().manual_seed(3)
-    door = sb.SelectiveLoader(
+    loader = sb.SelectiveLoader(
         examples(rows),
         model,
         nn.CrossEntropyLoss(),
@@ -110,9 +110,9 @@ def through_loader(make: Callable[[], sb.Strategy], *, rows: int = BATCH, **opti
         **options,
     )
     for _ in range(EPOCHS - 1):
-        for _ in steps_of(model, door, door.loss_fn):
+        for _ in steps_of(model, loader, loader.loss_fn):
             pass
-    return steady(steps_of(model, door, door.loss_fn))
+    return steady(steps_of(model, loader, loader.loss_fn))
 
 
 def step(strategy: sb.Strategy) -> Counts:

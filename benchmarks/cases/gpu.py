@@ -90,14 +90,14 @@ def bare(device: torch.device) -> Callable[[], int]:
 def selective(strategy: sb.Strategy, device: torch.device) -> Callable[[], int]:
     """Return the same with a strategy."""
     model, loader, optimizer = parts(device)
-    door = sb.SelectiveLoader(
+    selecting = sb.SelectiveLoader(
         loader, model, nn.CrossEntropyLoss(), strategy, epochs=EPOCHS, quiet=True
     )
-    loss_fn = door.loss_fn
+    loss_fn = selecting.loss_fn
 
     def epoch() -> int:
         steps = 0
-        for inputs, targets in door:
+        for inputs, targets in selecting:
             optimizer.zero_grad()
             loss_fn(model(inputs), targets).backward()
             optimizer.step()

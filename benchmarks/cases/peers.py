@@ -83,7 +83,7 @@ def bare(job: Job, scored: int = 0) -> Program:
 
 
 def ours(strategy: Callable[[float], sb.Strategy], job: Job) -> Program:
-    door = sb.SelectiveLoader(
+    loader = sb.SelectiveLoader(
         *(job.loader(), job.model, nn.CrossEntropyLoss(), strategy(job.rate)),
         outputs=lambda model, batch: (model(batch[0]), batch[1]),
         epochs=EPOCHS,
@@ -91,9 +91,9 @@ def ours(strategy: Callable[[float], sb.Strategy], job: Job) -> Program:
         quiet=True,
     )
     while True:
-        for (images, labels, rows), selection in door:
+        for (images, labels, rows), selection in loader:
             losses = losses_of(job.model(images), labels, reduction="none")
-            door.record(selection, losses)
+            loader.record(selection, losses)
             job.step((selection.weights * losses).mean())
             yield rows
 

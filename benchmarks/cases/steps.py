@@ -91,9 +91,9 @@ def step() -> Iterator[Rounds]:
 def stale() -> Iterator[Rounds]:
     """An epoch whose scores are all known, against ordinary steps and their loading."""
     ours, alone, images = Net(), Net(), Shuffled(EPOCH * WINDOW)
-    door = ours.selecting(loader_of(images), sb.stale_sb(RATE, epochs=NEVER))
+    loader = ours.selecting(loader_of(images), sb.stale_sb(RATE, epochs=NEVER))
     for _ in range(2):  # the first keeps everything, the second takes the scores
-        ours.epoch(door)
+        ours.epoch(loader)
     plain = loader_of(images)
     yield gate(
         "stale step",
@@ -101,7 +101,7 @@ def stale() -> Iterator[Rounds]:
         1.03,
         "stale",
         "plain",
-        stale=lambda: ours.epoch(door),
+        stale=lambda: ours.epoch(loader),
         plain=lambda: alone.epoch(islice(plain, EPOCH)),
     )
 
@@ -130,9 +130,9 @@ def size(*, small: int = 10**5, large: int = 10**8) -> Iterator[Rounds]:
         sampler = BatchSampler(Endless(examples), BATCH, drop_last=False)
         loader = loader_of(Shuffled(examples), batch_sampler=sampler)
         strategy = sb.recorded_sb(RATE, schedule=sb.Schedule())
-        door = ours.selecting(loader, strategy, with_selection=True)
-        record_all(door, examples)
-        endless = (batch for batch, _ in door)
+        selecting = ours.selecting(loader, strategy, with_selection=True)
+        record_all(selecting, examples)
+        endless = (batch for batch, _ in selecting)
         arms[name] = partial(_two_steps, ours, endless)
     yield gate(
         "size",
@@ -152,14 +152,14 @@ def _two_steps(net: Net, endless: Iterator[Batch]) -> None:
 def traditional() -> Iterator[Rounds]:
     """An epoch of traditional training through the loader, against the bare loader's."""
     bare, ours, plain = Net(), Net(), loader_of(Images(8 * BATCH))
-    door = ours.selecting(plain, sb.traditional())
+    loader = ours.selecting(plain, sb.traditional())
     yield gate(
         "traditional",
         "an epoch of traditional() through SelectiveLoader, against the bare loader's",
         1.02,
-        "door",
+        "loader",
         "bare",
-        door=lambda: ours.epoch(door),
+        loader=lambda: ours.epoch(loader),
         bare=lambda: bare.epoch(plain),
     )
     for name, weights in bare.model.state_dict().items():
@@ -179,16 +179,16 @@ class Unlearnable(Images):
 def auto() -> Iterator[Rounds]:
     """An epoch of auto() in which nothing is learned, so nothing skipped, against the bare loop."""
     bare, ours, plain = Net(), Net(), loader_of(Unlearnable(8 * BATCH))
-    door = ours.selecting(plain, sb.auto(), with_selection=True)
+    loader = ours.selecting(plain, sb.auto(), with_selection=True)
     row_by_row = nn.CrossEntropyLoss(reduction="none")
 
     def recording() -> None:
-        for (inputs, targets), selection in door:
+        for (inputs, targets), selection in loader:
             ours.optimizer.zero_grad()
             losses = row_by_row(ours.model(inputs), targets)
             (selection.weights * losses).mean().backward()
             ours.optimizer.step()
-            door.record(selection, losses)
+            loader.record(selection, losses)
 
     for _ in range(3):  # the first keeps everything, the second has one loss of each
         recording()
@@ -202,6 +202,6 @@ def auto() -> Iterator[Rounds]:
         auto=recording,
         bare=lambda: bare.epoch(plain),
     )
-    kept = door.stats.kept / door.stats.candidates
+    kept = loader.stats.kept / loader.stats.candidates
     if kept < 0.99:
         raise SystemExit(f"auto() kept {kept:.3f} of what nothing can be learned of")

@@ -8,8 +8,8 @@ import pytest
 import torch
 from discovery import final_classes, public_classes
 from fixture_damage import refuse_all
-from fixture_doors import bits, streams
 from fixture_histories import HISTORIES, Fading, Ranked, Reservoir
+from fixture_loaders import bits, streams
 from fixture_training import Training, check_batches
 from hypothesis import given
 from hypothesis import strategies as st
@@ -152,7 +152,7 @@ def test_a_loader_goes_on_bit_for_bit(kind, selector):
     built = strategy(selector, kind)
     training = Training(built)
     training.epoch()
-    assert type(training.door._parts.history) is kind
+    assert type(training.loader._parts.history) is kind
     check_batches(lambda seed: Training(built, seed=seed, trains=3))
 
 

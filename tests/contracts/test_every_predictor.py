@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from discovery import check_specification, final_classes, public_classes
-from fixture_doors import streams
+from fixture_loaders import streams
 from fixture_predictors import NEXT, decaying, keep_newest
 from unhooked import unhooked
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from discovery import check_specification, final_classes, public_classes
-from fixture_doors import streams
+from fixture_loaders import streams
 from fixture_pipelined import Ahead
 from torch import nn
 from torch.nn import functional

@@ -5,7 +5,7 @@ import pytest
 import torch
 from discovery import check_specification, final_classes, public_classes
 from fixture_cases import share_of_cases
-from fixture_doors import streams
+from fixture_loaders import streams
 from hypothesis import given
 from hypothesis import strategies as st
 

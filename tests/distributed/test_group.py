@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fixture_doors import Numbered, select
+from fixture_loaders import Numbered, select
 from fixture_lone_rank import lone_rank  # noqa: F401
 from torch import distributed
 from torch.utils.data import DataLoader

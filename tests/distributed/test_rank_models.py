@@ -6,7 +6,7 @@ import socket
 import fixture_rank_models as tasks
 import pytest
 import torch
-from fixture_doors import flat
+from fixture_loaders import flat
 
 import selective_backprop as sb
 

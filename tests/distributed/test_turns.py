@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from fixture_cases import share_of_cases
-from fixture_doors import flat
 from fixture_histories import HISTORIES, Ranked
+from fixture_loaders import flat
 from fixture_rank_tasks import Case, EpochReport, resume_held, train_numbered
 from fixture_ranks import Failed, Ranks
 from fixture_schedules import SCHEDULES

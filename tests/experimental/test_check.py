@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from fixture_cheap import Coarse
-from fixture_doors import NotedSampler, Numbered, select, selective
+from fixture_loaders import NotedSampler, Numbered, select, selective
 from fixture_memory import Loop, strategy
 from fixture_parts import Stateless
 from torch import Tensor, nn
@@ -143,13 +143,15 @@ def test_a_model_that_the_scorer_does_not_use_is_not_copied():
             sb.experimental.Pipelined(scorer, 2)
 
 
-def door(scorer: sb.scorers.AbstractScorer, rate: float = 1 / 3, **options) -> sb.SelectiveLoader:
+def make_loader(
+    scorer: sb.scorers.AbstractScorer, rate: float = 1 / 3, **options
+) -> sb.SelectiveLoader:
     loader = DataLoader(Numbered(48), ROWS, sampler=NotedSampler(48))
     return select(loader, selective(rate, scorer=scorer, **options))
 
 
 def test_the_loader_tells_the_agreement_and_counts_what_was_scored_twice():
-    loader = door(Coarse(6, sb.experimental.Check(4)))
+    loader = make_loader(Coarse(6, sb.experimental.Check(4)))
     batches = iter(loader)
     next(batches)
     assert loader.agreement is None
@@ -164,7 +166,7 @@ def test_the_loader_tells_the_agreement_and_counts_what_was_scored_twice():
 
 @pytest.mark.parametrize("scorer", [sb.scorers.Forward(), Coarse(2, None)])
 def test_without_a_check_nothing_is_said_and_nothing_scored_twice(scorer):
-    loader = door(scorer)
+    loader = make_loader(scorer)
     list(loader)
     assert loader.agreement is None
     assert loader.stats.checked == 0
@@ -174,9 +176,12 @@ def test_agreement_changes_neither_what_is_selected_nor_the_state_that_is_gone_o
     def indices(loader: sb.SelectiveLoader) -> list[list[int]]:
         return [batch[1].tolist() for batch in loader]
 
-    checked, unchecked = door(Coarse(6, sb.experimental.Check(3, least=0))), door(Coarse(6, None))
+    checked, unchecked = (
+        make_loader(Coarse(6, sb.experimental.Check(3, least=0))),
+        make_loader(Coarse(6, None)),
+    )
     assert indices(checked) == indices(unchecked)
-    resumed = door(Coarse(6, sb.experimental.Check(3, least=0)))
+    resumed = make_loader(Coarse(6, sb.experimental.Check(3, least=0)))
     resumed.load_state_dict(checked.state_dict())
     assert resumed.agreement == checked.agreement
     assert resumed.stats == checked.stats
@@ -221,8 +226,8 @@ AROUND = [
 @pytest.mark.parametrize("around", AROUND)
 def test_what_wraps_a_cheap_scorer_tells_its_agreement(around):
     loop = Loop(strategy(around(Coarse(40, sb.experimental.Check(3, least=0))))).epochs(3)
-    assert loop.door.agreement.batches == 3
-    assert 0 < loop.door.stats.checked < loop.door.stats.scored
+    assert loop.loader.agreement.batches == 3
+    assert 0 < loop.loader.stats.checked < loop.loader.stats.scored
 
 
 def test_excess_around_a_cheap_scorer_is_checked_against_the_exact_excess():

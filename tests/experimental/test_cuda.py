@@ -12,7 +12,7 @@ from fixture_cuda import (
     WINDOW,
     Net,
     examples,
-    make_door,
+    make_loader,
     net,
     no_waiting,
     scored,
@@ -127,7 +127,7 @@ def test_losses_that_a_compiled_model_returns_are_kept_as_scores(mode):
 def test_every_scorer_trains_through_the_loader_and_no_host_waits(name):
     model = net()
     losses = train_without_waiting(
-        model, make_door(model, scored(EXACT["percentile"], SCORERS[name]))
+        model, make_loader(model, scored(EXACT["percentile"], SCORERS[name]))
     )
     assert bool(torch.stack(losses).isfinite().all())
 
@@ -136,10 +136,10 @@ def test_a_check_is_made_without_waiting_until_it_ends():
     check = sb.experimental.Check(batches=4, least=0.0)
     scorer = sb.experimental.Pipelined(sb.scorers.Forward(), every=2, ahead=1, check=check)
     model = net()
-    door = make_door(model, scored(sb.selectors.Top(1 / 3), scorer))
-    train(model, door, epochs=2)
-    assert door.agreement is not None
-    assert door.agreement.overlap > 0.5
+    loader = make_loader(model, scored(sb.selectors.Top(1 / 3), scorer))
+    train(model, loader, epochs=2)
+    assert loader.agreement is not None
+    assert loader.agreement.overlap > 0.5
 
 
 @COMPILED
@@ -147,13 +147,13 @@ def test_a_check_is_made_without_waiting_until_it_ends():
 def test_a_compiled_model_scores_and_trains_as_one_that_is_not(mode):
     plain, twin = net(), net()
     expected = train(
-        plain, make_door(plain, scored(sb.selectors.Top(1 / 3)), losses=None), epochs=4
+        plain, make_loader(plain, scored(sb.selectors.Top(1 / 3)), losses=None), epochs=4
     )
     compiled = torch.compile(twin, mode=mode, dynamic=False)
     optimizer = torch.optim.SGD(twin.parameters(), lr=0.1)
-    door, found = make_door(compiled, scored(sb.selectors.Top(1 / 3))), []
+    loader, found = make_loader(compiled, scored(sb.selectors.Top(1 / 3))), []
     for _ in range(4):
-        for batch in door:
+        for batch in loader:
             torch.compiler.cudagraph_mark_step_begin()
             found.append(take_step(compiled, optimizer, batch).clone())
     torch.testing.assert_close(torch.stack(found), torch.stack(expected), rtol=1e-2, atol=1e-2)
@@ -163,16 +163,16 @@ def test_a_compiled_model_scores_and_trains_as_one_that_is_not(mode):
 def test_scoring_and_training_by_graphs_make_no_host_wait():
     model = net()
     compiled = torch.compile(model, mode="reduce-overhead", dynamic=False)
-    door = make_door(compiled, scored(sb.selectors.Percentile(2.0)))
+    loader = make_loader(compiled, scored(sb.selectors.Percentile(2.0)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(3):  # compiled in the first steps, and captured in those after them
-        for batch in door:
+        for batch in loader:
             torch.compiler.cudagraph_mark_step_begin()
             take_step(compiled, optimizer, batch)
-    batches = iter(door)
+    batches = iter(loader)
     take_step(compiled, optimizer, next(batches))
     with no_waiting():
-        for _ in range(len(door) - 1):
+        for _ in range(len(loader) - 1):
             batch = next(batches)
             torch.compiler.cudagraph_mark_step_begin()
             take_step(compiled, optimizer, batch)

@@ -4,7 +4,7 @@ import copy
 import threading
 
 import pytest
-from fixture_doors import fixture_data, fresh_net
+from fixture_loaders import fixture_data, fresh_net
 from fixture_pipelined import step
 from torch import nn
 

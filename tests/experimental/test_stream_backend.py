@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_doors import Net, fresh_net, same_tensors
+from fixture_loaders import Net, fresh_net, same_tensors
 from fixture_pipelined import BATCHES, InLine, begin, losses
 from torch import nn
 from unhooked import unhooked

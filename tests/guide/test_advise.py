@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fixture_doors import random_streams
+from fixture_loaders import random_streams
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from unhooked import unhooked
@@ -160,11 +160,11 @@ def test_where_labels_are_right_no_smoothing_is_advised(found):
 def test_the_loss_of_a_selective_loader_is_taken_for_the_loss_it_wraps(found):
     found(WRONG)
     plain, model = DataLoader(pairs(), BATCH), nn.Linear(3, 2)
-    door = sb.SelectiveLoader(plain, model, LOSS, sb.auto(), epochs=9, quiet=True)
-    assert str(ask(plain, door.loss_fn)) == str(ask(plain))
+    loader = sb.SelectiveLoader(plain, model, LOSS, sb.auto(), epochs=9, quiet=True)
+    assert str(ask(plain, loader.loss_fn)) == str(ask(plain))
     squared = sb.SelectiveLoader(plain, model, nn.MSELoss(), sb.top_k(1 / 2), quiet=True)
     assert "MSELoss" in str(ask(plain, squared.loss_fn))
-    suspects = sb.guide.find_label_issues(model, plain, door.loss_fn)
+    suspects = sb.guide.find_label_issues(model, plain, loader.loss_fn)
     expected = sb.guide.find_label_issues(model, plain, LOSS)
     assert np.array_equal(suspects.suspicion, expected.suspicion)
 

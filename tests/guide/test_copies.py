@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from fixture_doors import random_streams
+from fixture_loaders import random_streams
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset

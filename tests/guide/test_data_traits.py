@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from fixture_doors import random_streams
+from fixture_loaders import random_streams
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from unhooked import unhooked
 

@@ -13,7 +13,7 @@ pytest.importorskip("accelerate")
 import accelerate
 from accelerate.utils import DataLoaderConfiguration
 from fixture_damage import refuse_all
-from fixture_doors import Numbered, bits, flat, numbers
+from fixture_loaders import Numbered, bits, flat, numbers
 from fixture_open_batch import BATCH, CHANGES, EXAMPLES, LABELS, TRAININGS, Loop, train_as_told
 from hypothesis import given, settings
 from sklearn.datasets import load_digits

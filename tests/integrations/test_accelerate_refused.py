@@ -9,7 +9,7 @@ pytest.importorskip("accelerate")
 
 from accelerate.data_loader import BatchSamplerShard, SeedableRandomSampler
 from accelerate.utils import DistributedType
-from fixture_doors import Numbered
+from fixture_loaders import Numbered
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, Sampler
 from unhooked import unhooked
 

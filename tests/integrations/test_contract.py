@@ -31,12 +31,12 @@ def same(one, other):
 
 
 def test_every_adapter_has_a_driver_a_page_and_an_extra():
-    doors = {door.stem for door in Path(integrations.__file__).parent.glob("[!_]*.py")}
-    doors -= {"trl"}  # leaves completions out, and wraps no loader: docs/rollouts.md
-    assert doors == {driver.framework for driver in DRIVERS}
-    assert doors <= {page.stem for page in (ROOT / "docs").glob("*.md")}
+    loaders = {loader.stem for loader in Path(integrations.__file__).parent.glob("[!_]*.py")}
+    loaders -= {"trl"}  # leaves completions out, and wraps no loader: docs/rollouts.md
+    assert loaders == {driver.framework for driver in DRIVERS}
+    assert loaders <= {page.stem for page in (ROOT / "docs").glob("*.md")}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert doors <= project["optional-dependencies"].keys()
+    assert loaders <= project["optional-dependencies"].keys()
 
 
 @every_adapter

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from fixture_doors import flat_tensors
 from fixture_keras import QUIET, digits, keras, make_model, values
+from fixture_loaders import flat_tensors
 from torch import nn
 
 import selective_backprop as sb

@@ -6,7 +6,7 @@ import torch
 pytest.importorskip("transformers")
 
 from fixture_damage import refuse_all
-from fixture_doors import Numbered, select
+from fixture_loaders import Numbered, select
 from torch.utils.data import DataLoader
 
 import selective_backprop as sb
@@ -19,7 +19,7 @@ class Named(Numbered):
 
 
 def updates(batches, examples=40, strategy=None, selects=True, **options):
-    door = sb.SelectiveLoader(
+    loader = sb.SelectiveLoader(
         DataLoader(Named(examples), 4),
         None,
         None,
@@ -28,7 +28,7 @@ def updates(batches, examples=40, strategy=None, selects=True, **options):
         **options,
     )
     return Updates(
-        door,
+        loader,
         batches,
         torch.device("cpu"),
         is_over=lambda: False,
@@ -99,16 +99,16 @@ def test_an_epoch_of_which_nothing_is_left_is_joined_by_the_next():
 
 
 def test_nothing_is_yielded_when_training_is_over():
-    door = updates(1).loader
+    loader = updates(1).loader
     ended = []
     over = Updates(
-        door, 1, torch.device("cpu"), is_over=lambda: True, ended=lambda: ended.append(1)
+        loader, 1, torch.device("cpu"), is_over=lambda: True, ended=lambda: ended.append(1)
     )
     assert list(over) == ended == []
-    assert door.next_epoch == 0
+    assert loader.next_epoch == 0
 
 
 def test_a_batch_that_is_no_mapping_is_refused():
-    door = select(DataLoader(Numbered(16), 4), sb.random_backprop(1 / 2), with_selection=True)
+    loader = select(DataLoader(Numbered(16), 4), sb.random_backprop(1 / 2), with_selection=True)
     with pytest.raises(sb.BatchError, match=r"collator .*list"):
-        list(Updates(door, 1, torch.device("cpu"), is_over=lambda: False, ended=lambda: None))
+        list(Updates(loader, 1, torch.device("cpu"), is_over=lambda: False, ended=lambda: None))

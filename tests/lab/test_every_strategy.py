@@ -5,7 +5,6 @@ from functools import cache
 
 import pytest
 import torch
-from fixture_doors import same_tensors
 from fixture_lab import (
     BATCH,
     EXAMPLES,
@@ -17,6 +16,7 @@ from fixture_lab import (
     name_watched,
     run_plans,
 )
+from fixture_loaders import same_tensors
 
 import selective_backprop as sb
 from selective_backprop_lab.strategies import STRATEGIES

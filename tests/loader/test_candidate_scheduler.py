@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from fixture_doors import Numbered, NumberedStream
+from fixture_loaders import Numbered, NumberedStream
 from torch import nn
 from torch.optim.lr_scheduler import (
     CosineAnnealingLR,
@@ -139,10 +139,10 @@ def test_schedules_made_of_others_and_of_functions_go_too():
 
 
 def test_an_epoch_that_was_set_counts_the_ones_before():
-    door = sb.SelectiveLoader(DataLoader(Numbered(40), 4), None, None, sb.random_backprop(1 / 2))
-    door.set_epoch(3)
-    next(iter(door))
-    assert 30 < door.candidate_batches <= 40
+    loader = sb.SelectiveLoader(DataLoader(Numbered(40), 4), None, None, sb.random_backprop(1 / 2))
+    loader.set_epoch(3)
+    next(iter(loader))
+    assert 30 < loader.candidate_batches <= 40
 
 
 def test_steps_of_several_batches_are_counted_as_such():

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_doors import (
+from fixture_loaders import (
     Numbered,
     NumberedStream,
     fixture_data,
@@ -50,7 +50,7 @@ def first_token(model: nn.Module, batch: dict[str, Any]) -> Tensor:
 
 @BOTH_DRAWS
 def test_dictionaries_of_padded_tokens_with_a_whole_in_them(draw):
-    door = sb.SelectiveLoader(
+    loader = sb.SelectiveLoader(
         DataLoader(Sentences(), 4, collate_fn=Sentences.collate),
         nn.Identity(),
         None,
@@ -62,7 +62,7 @@ def test_dictionaries_of_padded_tokens_with_a_whole_in_them(draw):
         leftovers="flush",
     )
     rows = 0
-    for batch in door:
+    for batch in loader:
         ids = batch["text"]["ids"]
         for row, name in zip(ids, batch["names"], strict=True):
             number = int(name[1:])
@@ -70,7 +70,7 @@ def test_dictionaries_of_padded_tokens_with_a_whole_in_them(draw):
         assert batch["vocabulary"].tolist() == list(range(7))
         assert batch["scale"] == 0.5
         rows += len(ids)
-    assert rows == door.stats.kept > 6
+    assert rows == loader.stats.kept > 6
 
 
 def test_outputs_say_how_a_batch_becomes_outputs_and_targets():
@@ -89,10 +89,10 @@ def test_outputs_say_how_a_batch_becomes_outputs_and_targets():
         inputs
         for inputs, _ in sb.SelectiveLoader(pairs, model, loss_fn, selective(), generator=generator)
     ]
-    door = sb.SelectiveLoader(
+    loader = sb.SelectiveLoader(
         named, model, loss_fn, selective(), outputs=outputs, generator=generator
     )
-    found = [batch["inputs"] for batch in door]
+    found = [batch["inputs"] for batch in loader]
     assert len(found) == 4
     assert all(map(torch.equal, found, expected))
 
@@ -101,12 +101,12 @@ def test_outputs_say_how_a_batch_becomes_outputs_and_targets():
 @BOTH_DRAWS
 def test_a_stream_is_scored_and_selected_as_it_comes(draw, workers):
     loader = DataLoader(NumberedStream(60), 5, num_workers=workers)
-    door = select(loader, selective(draw=draw), leftovers="flush")
+    selecting = select(loader, selective(draw=draw), leftovers="flush")
     for _ in range(2):
-        batches = numbers(door)
+        batches = numbers(selecting)
         assert {len(batch) for batch in batches[:-1]} == {5}
         assert len(set(flat(batches))) == len(flat(batches)) == pytest.approx(30, abs=15)
-    assert door.stats.candidates == door.stats.scored == door.stats.loaded == 120
+    assert selecting.stats.candidates == selecting.stats.scored == selecting.stats.loaded == 120
 
 
 def batches_of_a_stream() -> Iterator[tuple[Tensor, Tensor]]:
@@ -129,9 +129,9 @@ def test_a_stream_that_makes_its_own_batches():
 
 def test_batches_out_of_order_are_a_stream():
     loader = DataLoader(Numbered(40), 4, num_workers=2, in_order=False)
-    door = select(loader, selective(), with_selection=True)
-    assert all(selection.indices is None for _, selection in door)
-    assert door.stats.kept == 20
+    selecting = select(loader, selective(), with_selection=True)
+    assert all(selection.indices is None for _, selection in selecting)
+    assert selecting.stats.kept == 20
     with pytest.raises(sb.LoaderError, match="in_order=False"):
         select(loader, sb.random_backprop(1 / 2))
 
@@ -155,8 +155,8 @@ def test_a_subclass_of_the_data_loader_iterates_in_its_own_way(strategy):
 
 
 def test_without_a_model_nothing_that_needs_one_is_asked_for():
-    door = sb.SelectiveLoader(DataLoader(Numbered(20), 4), None, None, sb.random_backprop(1 / 2))
-    assert [len(batch) for batch in numbers(door)] == [4, 4]
+    loader = sb.SelectiveLoader(DataLoader(Numbered(20), 4), None, None, sb.random_backprop(1 / 2))
+    assert [len(batch) for batch in numbers(loader)] == [4, 4]
 
 
 class Described(Tensor):

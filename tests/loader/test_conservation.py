@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from fixture_cases import share_of_cases
-from fixture_doors import Noting, flat, length
+from fixture_loaders import Noting, flat, length
 from fixture_memory import REMEMBERING, Loop, strategy
 from fixture_schedules import SCHEDULES
 from hypothesis import example, given
@@ -118,7 +118,7 @@ def test_nothing_piles_up_however_often_a_loop_breaks_off(plan, stop):
         run.epoch(stop)
         # After a batch was handed out: less than a window, less than a batch, and what is
         # left of the candidate batch that completed it.
-        assert run.door.stats.waiting < plan.window + plan.size + plan.loads
+        assert run.loader.stats.waiting < plan.window + plan.size + plan.loads
 
 
 class Run:
@@ -134,8 +134,8 @@ class Run:
             options=options | {"epochs": len(plan.breaks) + 3},
             drop_last=plan.drop_last,
         )
-        self.door = self.loop.door
-        clock = self.door._parts.pipeline.clock
+        self.loader = self.loop.loader
+        clock = self.loader._parts.pipeline.clock
         self.phase_of, clock.phase = clock.phase, self.phase
 
     def phase(self, epoch: int, drawn: int) -> Phase:
@@ -161,14 +161,14 @@ class Run:
     def epoch(self, stop: int | None) -> None:
         """Run one epoch, and check what holds at its end."""
         records = self.plan.remembers and self.plan.scorer.needs.recordings
-        if records and self.door._parts.ledger.recorded.empty and self.door.stats.loaded > 0:
+        if records and self.loader._parts.ledger.recorded.empty and self.loader.stats.loaded > 0:
             return  # broken off before anything was recorded
-        before, expected, waited = self.door.stats, length(self.door), self.loop.waiting()
+        before, expected, waited = self.loader.stats, length(self.loader), self.loop.waiting()
         trained = [0]
 
         def each() -> None:
             trained.append(len(self.loop.trained[-1]))
-            assert length(self.door) == expected
+            assert length(self.loader) == expected
 
         self.loop.epoch(stop, each)
         sizes = [many - few for few, many in pairwise(trained)]
@@ -180,12 +180,12 @@ class Run:
         if not self.plan.remembers:
             self.check_sizes(sizes)
         assert not Counter(self.loop.trained[-1]) - Counter(self.loop.sampler.passes[-1]) - waited
-        assert self.door.stats.batches == before.batches + len(sizes)
-        self.check_counts(self.door.stats.candidates > before.candidates)
+        assert self.loader.stats.batches == before.batches + len(sizes)
+        self.check_counts(self.loader.stats.candidates > before.candidates)
 
     def check_leftovers(self) -> None:
         """After a full epoch, by policy: less than a window and a batch waits, or nothing."""
-        waiting = self.door.stats.waiting
+        waiting = self.loader.stats.waiting
         assert waiting == 0 or self.plan.leftovers is sb.Leftovers.CARRY
         if not self.plan.remembers:
             assert waiting < self.plan.window + self.plan.size
@@ -202,7 +202,7 @@ class Run:
 
     def check_counts(self, came_up: bool) -> None:
         """Everything that came up was trained on, waits, was not selected or was let go."""
-        plan, stats, waiting = self.plan, self.door.stats, self.loop.waiting()
+        plan, stats, waiting = self.plan, self.loader.stats, self.loop.waiting()
         loads = plan.loads
         dealt = Counter(
             flat(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from fixture_damage import REMOVED, damages, named, put, walk
-from fixture_doors import bits, selective
+from fixture_loaders import bits, selective
 from fixture_pipelined import Ahead
 from fixture_training import STRATEGIES, Training, make_optimizer, make_small_model, outcome
 from torch import nn
@@ -35,8 +35,8 @@ KINDS = {
 CONTENT = ("model", "copy")  # weights of the user's, of which any is as good as another
 
 
-def standing(door: sb.SelectiveLoader) -> tuple:
-    return bits(door.state_dict()), door.stats, door.progress
+def standing(loader: sb.SelectiveLoader) -> tuple:
+    return bits(loader.state_dict()), loader.stats, loader.progress
 
 
 def is_content(path: tuple) -> bool:
@@ -67,7 +67,7 @@ def damage_all(state: Any, asked: sb.SelectiveLoader, third: Training, where: An
                 continue
             damaged = put(state, path, damage)
             try:
-                third.door.load_state_dict(damaged)
+                third.loader.load_state_dict(damaged)
             except sb.ConfigurationError as refusal:
                 check_words(str(refusal), path)
                 refused = damaged
@@ -97,11 +97,11 @@ def test_whatever_is_wrong_is_refused_and_the_loader_trains_on_as_if_never_asked
     saves: list[Any] = []
 
     def ask() -> None:
-        saves.append(asked.door.state_dict())
+        saves.append(asked.loader.state_dict())
         if len(saves) == 1:
             with torch.random.fork_rng():
                 where = NUMBERS if name == "selective" else ("parts",)
-                damage_all(saves[-1], asked.door, third, (*where, *POSITION))
+                damage_all(saves[-1], asked.loader, third, (*where, *POSITION))
 
     torch.manual_seed(0)
     expected = [other.epoch() for _ in range(3)]
@@ -114,9 +114,9 @@ def test_whatever_is_wrong_is_refused_and_the_loader_trains_on_as_if_never_asked
 def test_an_epoch_that_is_not_the_next_one_is_refused():
     asked = Training(sb.auto())
     states = []
-    asked.epoch(after=lambda: states.append(asked.door.state_dict()))
+    asked.epoch(after=lambda: states.append(asked.loader.state_dict()))
     with pytest.raises(sb.ConfigurationError, match=r'\["next_epoch"\]: 0.* 3'):
-        asked.door.load_state_dict(states[1] | {"next_epoch": 3})
+        asked.loader.load_state_dict(states[1] | {"next_epoch": 3})
 
 
 @dataclass(frozen=True)
@@ -154,12 +154,12 @@ def test_somebody_elses_part_that_fails_half_way_is_put_back():
     asked, other = Training(strategy), Training(strategy)
 
     def ask() -> None:
-        before, state = bits(asked.door.state_dict()), copy.deepcopy(asked.door.state_dict())
+        before, state = bits(asked.loader.state_dict()), copy.deepcopy(asked.loader.state_dict())
         state["parts"]["selector"]["first"] = 7
         del state["parts"]["selector"]["seen"]
         with pytest.raises(sb.ConfigurationError, match=r'"selector".*KeyError: .seen'):
-            asked.door.load_state_dict(state)
-        assert bits(asked.door.state_dict()) == before
+            asked.loader.load_state_dict(state)
+        assert bits(asked.loader.state_dict()) == before
 
     torch.manual_seed(0)
     expected = [other.epoch(), other.epoch()]
@@ -174,9 +174,9 @@ def test_a_part_that_was_loaded_goes_back_when_a_later_one_is_refused():
     asked, other = Training(strategy), Training(strategy, seed=2)
     for training in (asked, other):
         training.epoch()
-    state = other.door.state_dict()
+    state = other.loader.state_dict()
     state["parts"]["scorer"]["optimizer"]["state"][0]["momentum_buffer"] = torch.zeros(4)
-    before = bits(asked.door.state_dict())
+    before = bits(asked.loader.state_dict())
     with pytest.raises(sb.ConfigurationError, match=r'\["scorer"\]\["optimizer"\] cannot'):
-        asked.door.load_state_dict(state)
-    assert bits(asked.door.state_dict()) == before
+        asked.loader.load_state_dict(state)
+    assert bits(asked.loader.state_dict()) == before

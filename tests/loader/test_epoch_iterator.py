@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_doors import (
+from fixture_loaders import (
     NotedSampler,
     Numbered,
     fixture_data,
@@ -33,36 +33,36 @@ def test_nothing_happens_before_the_first_batch_is_asked_for():
     others = multiprocessing.active_children()  # of a scorer that an earlier test left behind
     data = Numbered(16)
     loader = DataLoader(data, 4, shuffle=True, num_workers=2)
-    door = select(loader, selective())
+    selecting = select(loader, selective())
     torch.manual_seed(0)
     state = torch.get_rng_state()
-    passes = [iter(door), iter(door)]
+    passes = [iter(selecting), iter(selecting)]
     assert torch.equal(torch.get_rng_state(), state)
     assert set(multiprocessing.active_children()) <= set(others)
-    assert door.stats.epoch == -1
+    assert selecting.stats.epoch == -1
     assert len(next(passes[1])[1]) == 4
     assert not torch.equal(torch.get_rng_state(), state)
-    assert door.stats.epoch == 0
+    assert selecting.stats.epoch == 0
 
 
 @BOTH
 def test_of_two_passes_the_older_one_is_refused(strategy):
-    door = select(DataLoader(Numbered(32), 4), strategy)
-    older, newer = iter(door), iter(door)
+    loader = select(DataLoader(Numbered(32), 4), strategy)
+    older, newer = iter(loader), iter(loader)
     first = next(older)
     second = next(newer)
     with pytest.raises(sb.LoaderError, match="another iteration"):
         next(older)
     rest = list(newer)
-    assert door.stats.kept == len(first[1]) + len(second[1]) + len(flat(numbers(rest)))
-    assert door.stats.epoch == 1
+    assert loader.stats.kept == len(first[1]) + len(second[1]) + len(flat(numbers(rest)))
+    assert loader.stats.epoch == 1
 
 
 def test_a_pass_that_came_to_its_end_stays_at_its_end():
-    door = select(DataLoader(Numbered(16), 4), selective())
-    older = iter(door)
+    loader = select(DataLoader(Numbered(16), 4), selective())
+    older = iter(loader)
     list(older)
-    newer = iter(door)
+    newer = iter(loader)
     next(newer)
     assert next(older, "the end") == "the end"
     assert len(list(newer)) == 1
@@ -70,9 +70,9 @@ def test_a_pass_that_came_to_its_end_stays_at_its_end():
 
 def test_the_loader_inside_can_be_iterated_beside_it():
     loader = DataLoader(Numbered(8), 2)
-    door = select(loader, sb.traditional())
+    selecting = select(loader, sb.traditional())
     assert [
-        (one[1].tolist(), other[1].tolist()) for one, other in zip(door, loader, strict=True)
+        (one[1].tolist(), other[1].tolist()) for one, other in zip(selecting, loader, strict=True)
     ] == [([i, i + 1], [i, i + 1]) for i in range(0, 8, 2)]
 
 
@@ -218,10 +218,10 @@ def test_a_loop_that_breaks_off_frees_its_iterator_and_workers_at_once(strategy,
     others = len(multiprocessing.active_children())  # ranks that other tests share
     loader = Watched(Numbered(64), 4, num_workers=workers)
     loader.made = weakref.WeakSet()
-    door = select(loader, strategy)
+    selecting = select(loader, strategy)
     gc.disable()
     try:
-        for _ in door:
+        for _ in selecting:
             assert len(loader.made) == 1
             assert len(multiprocessing.active_children()) == others + workers
             break

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_doors import Numbered, losses_by_number, numbers, select, selective
+from fixture_loaders import Numbered, losses_by_number, numbers, select, selective
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -33,7 +33,7 @@ def finite_losses(model: nn.Module, batch: Any) -> torch.Tensor:
     return losses_by_number(model, batch) + 0.0 * batch[0].sum(1)
 
 
-def door(data: Numbered, *, workers: int = 0, **options: Any) -> sb.SelectiveLoader:
+def make_loader(data: Numbered, *, workers: int = 0, **options: Any) -> sb.SelectiveLoader:
     loader = DataLoader(data, 4, num_workers=workers)
     return select(loader, selective(1 / 2), **({"losses": finite_losses} | options))
 
@@ -56,24 +56,24 @@ def take_until_it_breaks(broken: sb.SelectiveLoader) -> tuple[list[list[int]], A
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_data_set_that_raises_names_the_examples_and_costs_no_state(workers):
-    expected = numbers(door(Numbered(32)))
-    batches, state, error = take_until_it_breaks(door(Breaking(32), workers=workers))
+    expected = numbers(make_loader(Numbered(32)))
+    batches, state, error = take_until_it_breaks(make_loader(Breaking(32), workers=workers))
     assert "cannot be read" in str(error)
     assert any("[12, 13, 14, 15]" in note for note in error.__notes__)
-    mended = door(Numbered(32), workers=workers)
+    mended = make_loader(Numbered(32), workers=workers)
     mended.load_state_dict(state)
     assert batches + numbers(mended) == expected
 
 
 def test_a_loss_that_is_not_a_number_names_the_example_and_costs_no_state():
-    batches, state, error = take_until_it_breaks(door(NumberedWithNaN(32)))
+    batches, state, error = take_until_it_breaks(make_loader(NumberedWithNaN(32)))
     assert "1 of 4 losses" in str(error)
     assert "[13]" in str(error)
-    mended = door(Numbered(32))
+    mended = make_loader(Numbered(32))
     mended.load_state_dict(state)
-    assert batches + numbers(mended) == numbers(door(Numbered(32)))
+    assert batches + numbers(mended) == numbers(make_loader(Numbered(32)))
     # or without that example, which needs no other state
-    skipping = door(NumberedWithNaN(32), nonfinite="skip")
+    skipping = make_loader(NumberedWithNaN(32), nonfinite="skip")
     skipping.load_state_dict(state)
     assert numbers(skipping)
     assert skipping.stats.nonfinite == 1

@@ -1,4 +1,4 @@
-"""Where nothing is selected, a loop through the door trains bit for bit as the bare loader does."""
+"""Where nothing is selected, training is bit for bit that of the bare loader."""
 
 import random
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fixture_doors import (
+from fixture_loaders import (
     Net,
     Numbered,
     NumberedStream,
@@ -53,7 +53,7 @@ class Noisy(Dataset):
 
 
 def trained(strategy: sb.Strategy | None, *, shared: bool, **options: Any) -> tuple[Any, ...]:
-    """Train for two epochs, bare or through the door; what came of it."""
+    """Train for two epochs, with the bare loader or a selective one; what came of it."""
     torch.manual_seed(3)
     np.random.seed(3)
     model, loss_fn = fresh_net(), nn.CrossEntropyLoss()
@@ -80,19 +80,19 @@ def trained(strategy: sb.Strategy | None, *, shared: bool, **options: Any) -> tu
 @pytest.mark.parametrize("strategy", EVERYTHING.values(), ids=EVERYTHING.keys())
 def test_training_on_everything_is_bit_for_bit_the_bare_loop(strategy, shared):
     bare, sizes, *moved = trained(None, shared=shared)
-    state, door_sizes, *door_moved = trained(strategy, shared=shared)
+    state, own_sizes, *own_moved = trained(strategy, shared=shared)
     assert sizes == [12, 12, 12, 4] * 2
-    assert door_sizes == sizes
+    assert own_sizes == sizes
     assert same_tensors(state, bare)
-    assert door_moved == moved
+    assert own_moved == moved
 
 
 @pytest.mark.parametrize("name", ["traditional", "warm-up", "warm-up, drawn before loading"])
 def test_with_workers_it_is_bit_for_bit_the_bare_loop_too(name):
     options = {"shared": False, "num_workers": 2, "persistent_workers": name == "traditional"}
     bare, sizes, *moved = trained(None, **options)
-    state, door_sizes, *door_moved = trained(EVERYTHING[name], **options)
-    assert (door_sizes, door_moved) == (sizes, moved)
+    state, own_sizes, *own_moved = trained(EVERYTHING[name], **options)
+    assert (own_sizes, own_moved) == (sizes, moved)
     assert same_tensors(state, bare)
 
 
@@ -145,30 +145,30 @@ def collate_packed(examples: list[tuple[Tensor, int]]) -> tuple[PackedSequence, 
 
 def test_batches_whose_rows_nobody_can_take_pass_where_none_are_taken():
     loader = DataLoader(Numbered(6), batch_size=2, collate_fn=collate_packed)
-    door = sb.SelectiveLoader(loader, nn.Linear(1, 1), None, sb.traditional())
-    assert [type(batch[0]) for batch in door] == [PackedSequence] * 3
-    assert door.stats.kept == 6
+    selecting = sb.SelectiveLoader(loader, nn.Linear(1, 1), None, sb.traditional())
+    assert [type(batch[0]) for batch in selecting] == [PackedSequence] * 3
+    assert selecting.stats.kept == 6
 
 
 def test_packed_sequences_move_to_the_device_that_is_asked_for():
     loader = DataLoader(Numbered(6), batch_size=2, collate_fn=collate_packed)
-    door = sb.SelectiveLoader(loader, None, None, sb.traditional(), device="meta")
-    packed, _ = next(iter(door))
+    selecting = sb.SelectiveLoader(loader, None, None, sb.traditional(), device="meta")
+    packed, _ = next(iter(selecting))
     assert packed.data.device.type == "meta"
 
 
 def test_rows_that_nobody_can_count_are_refused_where_they_must_be_regrouped():
     loader = DataLoader(NumberedStream(6), batch_size=2, collate_fn=collate_packed)
-    door = sb.SelectiveLoader(loader, nn.Identity(), None, sb.traditional(), batch_size=3)
+    selecting = sb.SelectiveLoader(loader, nn.Identity(), None, sb.traditional(), batch_size=3)
     with pytest.raises(sb.BatchError, match="PackedSequence"):
-        next(iter(door))
+        next(iter(selecting))
 
 
 def test_a_stream_passes_through_with_and_without_batches():
     for batch_size in (4, None):
         loader = DataLoader(NumberedStream(10), batch_size=batch_size)
-        door = select(loader, sb.traditional())
-        assert [batch[1].tolist() if batch_size else batch[1] for batch in door] == (
+        selecting = select(loader, sb.traditional())
+        assert [batch[1].tolist() if batch_size else batch[1] for batch in selecting] == (
             [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]] if batch_size else list(range(10))
         )
 
@@ -192,5 +192,5 @@ def test_everything_regroups_to_the_batch_size_asked_for(strategy):
         DataLoader(BatchesOfFive(), batch_size=None),
         DataLoader(BatchesOfFive(), batch_size=None, sampler=range(2)),
     ):
-        door = select(loader, strategy, batch_size=3, leftovers="flush")
-        assert numbers(door) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
+        selecting = select(loader, strategy, batch_size=3, leftovers="flush")
+        assert numbers(selecting) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]

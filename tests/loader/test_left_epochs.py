@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_doors import Numbered, NumberedStream, bits, flat, numbers, select, selective
+from fixture_loaders import Numbered, NumberedStream, bits, flat, numbers, select, selective
 from fixture_training import STRATEGIES, Training, outcome
 from torch import nn
 from torch.utils.data import DataLoader, RandomSampler
@@ -56,8 +56,8 @@ def test_a_state_saved_after_leaving_an_epoch_continues_it_bit_for_bit(name, how
         saved = left.save()
         resumed = Training(EXACT[name], seed=2)
         resumed.load(saved)
-        assert resumed.door.next_epoch == 1
-        assert resumed.door.stats == left.door.stats
+        assert resumed.loader.next_epoch == 1
+        assert resumed.loader.stats == left.loader.stats
         assert [resumed.epoch(), resumed.epoch()] == [second[stop:], third]
         assert outcome(resumed) == outcome(whole)
 
@@ -67,13 +67,13 @@ def test_a_schedule_that_counts_candidates_is_where_the_loader_is(stop):
     def train(stop: int, parts: tuple[Any, ...] | None = None) -> Any:
         training = Training(sb.recorded_sb(1 / 2), loads=4)
         one_cycle = torch.optim.lr_scheduler.OneCycleLR(training.optimizer, 0.1, total_steps=50)
-        scheduler = sb.CandidateScheduler(one_cycle, training.door)
+        scheduler = sb.CandidateScheduler(one_cycle, training.loader)
         if parts is not None:
             training.load(parts[0])
             scheduler.load_state_dict(parts[1])
         after = failing(stop, scheduler.step)
         with suppress(Failure):
-            for _ in range(training.door.next_epoch, 3):
+            for _ in range(training.loader.next_epoch, 3):
                 training.epoch(after=after)
         return (training.save(), scheduler.state_dict()), outcome(training)
 
@@ -114,23 +114,23 @@ def test_leaving_at_the_last_batch_leaves_what_the_end_of_the_epoch_does(strateg
 
 
 def test_a_new_iteration_begins_the_next_epoch_and_the_epoch_that_was_left_is_over():
-    door = select(DataLoader(Numbered(24), 4), sb.traditional())
-    next(iter(door))
-    assert door.next_epoch == 1
-    batches = iter(door)
+    loader = select(DataLoader(Numbered(24), 4), sb.traditional())
+    next(iter(loader))
+    assert loader.next_epoch == 1
+    batches = iter(loader)
     next(batches)
     again = select(DataLoader(Numbered(24), 4), sb.traditional())
-    again.load_state_dict(door.state_dict())
+    again.load_state_dict(loader.state_dict())
     assert again.next_epoch == 1
     assert numbers(again) == numbers(batches)
 
 
 def test_set_epoch_gives_up_the_epoch_that_was_left():
-    door = select(DataLoader(Numbered(24), 4), sb.traditional())
-    next(iter(door))
-    door.set_epoch(1)
+    loader = select(DataLoader(Numbered(24), 4), sb.traditional())
+    next(iter(loader))
+    loader.set_epoch(1)
     again = select(DataLoader(Numbered(24), 4), sb.traditional())
-    again.load_state_dict(door.state_dict())
+    again.load_state_dict(loader.state_dict())
     assert again.next_epoch == 1
     assert len(numbers(again)) == 6
 
@@ -140,8 +140,8 @@ def test_a_loader_continues_the_epoch_that_it_left_if_it_loads_its_own_state():
     torch.manual_seed(3)
     training.epoch()
     training.epoch(2)
-    training.door.load_state_dict(training.door.state_dict())
-    assert training.door.next_epoch == 1
+    training.loader.load_state_dict(training.loader.state_dict())
+    assert training.loader.next_epoch == 1
     training.epoch()
     torch.manual_seed(3)
     whole.epoch()
@@ -150,10 +150,10 @@ def test_a_loader_continues_the_epoch_that_it_left_if_it_loads_its_own_state():
 
 
 def test_a_copy_of_a_loader_saves_the_position_of_the_running_epoch():
-    door = select(DataLoader(Numbered(24), 4), selective(1 / 2))
-    batches = iter(door)
+    loader = select(DataLoader(Numbered(24), 4), selective(1 / 2))
+    batches = iter(loader)
     next(batches)
-    assert bits(copy.deepcopy(door).state_dict()) == bits(door.state_dict())
+    assert bits(copy.deepcopy(loader).state_dict()) == bits(loader.state_dict())
 
 
 LOOKED_AT = {
@@ -177,8 +177,8 @@ def test_looking_at_a_loader_between_leaving_and_saving_changes_nothing(name, ep
         for _ in range(epochs):
             left.epoch()
         left.epoch(2 if epochs else 25)
-        door = left.door
-        for each in (lambda: len(door), lambda: door.lengths(1), lambda: door.scores) * look:
+        loader = left.loader
+        for each in (lambda: len(loader), lambda: loader.lengths(1), lambda: loader.scores) * look:
             with suppress(TypeError):  # the length is not known
                 each()
         saved = left.save()
@@ -213,16 +213,16 @@ WITH_ERRORS = {
 }
 
 
-def continued(door: sb.SelectiveLoader, make: Callable[[], sb.SelectiveLoader]) -> Any:
+def continued(loader: sb.SelectiveLoader, make: Callable[[], sb.SelectiveLoader]) -> Any:
     """Return the rest of the epoch in a new loader, and what became of it."""
     again = make()
-    again.load_state_dict(door.state_dict())
-    assert again.next_epoch == door.stats.epoch
+    again.load_state_dict(loader.state_dict())
+    assert again.next_epoch == loader.stats.epoch
     return numbers(again), became(again)
 
 
-def became(door: sb.SelectiveLoader) -> Any:
-    return door.stats, bits(door.state_dict()["parts"])
+def became(loader: sb.SelectiveLoader) -> Any:
+    return loader.stats, bits(loader.state_dict()["parts"])
 
 
 @pytest.mark.parametrize("strategy", WITH_ERRORS.values(), ids=WITH_ERRORS)
@@ -234,10 +234,10 @@ def test_after_an_error_in_the_data_set_the_batch_that_failed_comes_next(strateg
     expected = numbers(whole), became(whole)
     read = flat(expected[0])
     for broken in (read[0], read[10], read[-1]):
-        door, seen = make(broken), []
+        loader, seen = make(broken), []
         with pytest.raises(Failure):
-            seen.extend(batch[1].tolist() for batch in door)
-        rest, ended = continued(door, make)
+            seen.extend(batch[1].tolist() for batch in loader)
+        rest, ended = continued(loader, make)
         assert (seen + rest, ended) == expected
 
 
@@ -257,10 +257,10 @@ def test_after_an_error_in_scoring_the_batch_that_was_scored_comes_next(strategy
     whole = make()
     expected = numbers(whole), became(whole)
     for fails in (1, 2, 7, 12):
-        door, seen = make(fails), []
+        loader, seen = make(fails), []
         with pytest.raises(error):
-            seen.extend(batch[1].tolist() for batch in door)
-        rest, ended = continued(door, make)
+            seen.extend(batch[1].tolist() for batch in loader)
+        rest, ended = continued(loader, make)
         assert (seen + rest, ended) == expected
 
 
@@ -318,12 +318,12 @@ def test_after_an_error_in_a_draw_no_candidate_is_lost(scorer, draw, fails):
     whole = make()
     list(whole)
     expected = numbers(whole), became(whole)
-    door, seen = make(), []
-    list(door)
+    loader, seen = make(), []
+    list(loader)
     Choosing.fails = fails
     with pytest.raises(Failure):
-        seen.extend(batch[1].tolist() for batch in door)
-    rest, ended = continued(door, make)
+        seen.extend(batch[1].tolist() for batch in loader)
+    rest, ended = continued(loader, make)
     assert (seen + rest, ended) == expected
 
 
@@ -335,45 +335,45 @@ def test_rows_that_cannot_be_joined_wait_on():
         loader = DataLoader(Numbered(16), 4, collate_fn=collate_fn)
         return select(loader, selective(1 / 2), batch_size=6)
 
-    door, seen = make(collate), []
+    selecting, seen = make(collate), []
     with pytest.raises(sb.BatchError):
-        seen.extend(batch[1].tolist() for batch in door)
-    state = door.state_dict()
-    assert door.stats.candidates == 12
-    assert door.stats.waiting + len(flat(seen)) == 12
-    door.load_state_dict(state)
+        seen.extend(batch[1].tolist() for batch in selecting)
+    state = selecting.state_dict()
+    assert selecting.stats.candidates == 12
+    assert selecting.stats.waiting + len(flat(seen)) == 12
+    selecting.load_state_dict(state)
     with pytest.raises(sb.BatchError):
-        next(iter(door))
+        next(iter(selecting))
 
 
 def test_an_epoch_that_could_not_begin_is_the_next_one():
     training = Training(sb.auto())
-    for _ in training.door:  # no losses are recorded
+    for _ in training.loader:  # no losses are recorded
         pass
     with pytest.raises(sb.LossError, match="none was recorded"):
-        next(iter(training.door))
-    assert training.door.next_epoch == 1
-    assert training.door.state_dict()["next_epoch"] == 1
-    assert training.door.state_dict()["mid_epoch"] is None
+        next(iter(training.loader))
+    assert training.loader.next_epoch == 1
+    assert training.loader.state_dict()["next_epoch"] == 1
+    assert training.loader.state_dict()["mid_epoch"] is None
 
 
 def test_an_epoch_that_could_not_be_continued_still_waits_in_the_state():
     training = Training(STRATEGIES["recorded, rescored"])
     training.epoch()
     training.epoch(2)
-    saved, state = training.save(), training.door.state_dict()
+    saved, state = training.save(), training.loader.state_dict()
     training.load(saved)
     training.sampler.examples = 12  # so it draws another order
     with pytest.raises(sb.LoaderError, match="does not draw these again"):
-        next(iter(training.door))
-    again = training.door.state_dict()
+        next(iter(training.loader))
+    again = training.loader.state_dict()
     for part in ("next_epoch", "mid_epoch", "position", "stats", "parts"):
         assert bits(again[part]) == bits(state[part])
 
 
 def test_a_stream_without_a_position_begins_its_next_epoch():
-    door = select(DataLoader(NumberedStream(28), 4), selective(1 / 2))
-    next(iter(door))
+    loader = select(DataLoader(NumberedStream(28), 4), selective(1 / 2))
+    next(iter(loader))
     again = select(DataLoader(NumberedStream(28), 4), selective(1 / 2))
-    again.load_state_dict(door.state_dict())
-    assert again.next_epoch == door.next_epoch == 1
+    again.load_state_dict(loader.state_dict())
+    assert again.next_epoch == loader.next_epoch == 1

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
-from fixture_doors import (
+from fixture_loaders import (
     NotedSampler,
     fixture_data,
     fresh_net,
@@ -26,7 +26,7 @@ def trained(strategy: sb.Strategy, workers: int = 0, epochs: int = 4) -> tuple[d
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loader = DataLoader(fixture_data(), 6, sampler=NotedSampler(40), num_workers=workers)
     loss_fn = nn.CrossEntropyLoss(reduction="none")
-    door = sb.SelectiveLoader(
+    selecting = sb.SelectiveLoader(
         loader,
         model,
         loss_fn,
@@ -36,10 +36,10 @@ def trained(strategy: sb.Strategy, workers: int = 0, epochs: int = 4) -> tuple[d
     )
     chosen = []
     for _ in range(epochs):
-        for (inputs, targets), selection in door:
+        for (inputs, targets), selection in selecting:
             optimizer.zero_grad()
             losses = loss_fn(model(inputs), targets)
-            door.record(selection, losses)
+            selecting.record(selection, losses)
             (selection.weights * losses).mean().backward()
             optimizer.step()
             chosen.append(selection.indices.tolist())
@@ -75,9 +75,9 @@ def test_results_do_not_depend_on_how_far_workers_run_ahead(scorer, draw):
 def test_in_a_stale_epoch_what_is_not_selected_is_not_even_read(scorer, workers):
     loop = Loop(strategy(scorer), workers=workers, records=False)
     for epoch in range(5):
-        reads, before = loop.data.reads.clone(), loop.door.stats
+        reads, before = loop.data.reads.clone(), loop.loader.stats
         loop.epoch()
-        read, after = loop.data.reads - reads, loop.door.stats
+        read, after = loop.data.reads - reads, loop.loader.stats
         if epoch % 3 == 0:
             assert read.tolist() == [1] * 60
             assert after.scored - before.scored == after.loaded - before.loaded == 60
@@ -117,7 +117,7 @@ def test_no_score_is_ever_used_that_is_older_than_it_may_be(spread, epochs):
         strategy(sb.scorers.Stale(sb.scorers.Forward(), epochs, spread=spread)), 50, records=False
     )
     for epoch in range(12):
-        taken = loop.door._parts.ledger.scored.observe().epochs[0]
+        taken = loop.loader._parts.ledger.scored.observe().epochs[0]
         waited = loop.waiting()  # with its rows an old score may wait
         loop.epoch(stop=3 if epoch % 4 == 3 else None)
         old = {*loop.trained[-1]} - {*loop.scored[-1]} - {*waited}
@@ -164,7 +164,7 @@ class Seen(sb.selectors.AbstractSelector):
 def test_remembered_scores_rank_against_all_of_their_kind_by_the_papers_rule():
     selector = Seen()
     loop = Loop(strategy(STALE, selector), records=False).epoch()
-    known = loop.door._parts.ledger.scored.observe().scores[0].tolist()
+    known = loop.loader._parts.ledger.scored.observe().scores[0].tolist()
     twin = LossHistory(len(known))
     twin.add(known)
     for _ in range(2):
@@ -196,9 +196,9 @@ def test_scores_filed_during_an_epoch_count_from_the_next_one_on(scorer):
     for meddles in (False, True):
         loop = Loop(strategy(scorer), records=False).epoch()
 
-        def meddle(door=loop.door, meddles=meddles) -> None:
+        def meddle(loader=loop.loader, meddles=meddles) -> None:
             if meddles:
-                door._parts.ledger.scored.file(torch.arange(60), torch.rand(60), 1)
+                loader._parts.ledger.scored.file(torch.arange(60), torch.rand(60), 1)
 
         chosen.append(loop.epoch(each=meddle).trained[1])
         chosen.append(loop.epoch().trained[2])
@@ -208,11 +208,11 @@ def test_scores_filed_during_an_epoch_count_from_the_next_one_on(scorer):
 
 def test_how_often_each_example_was_trained_on_is_counted():
     loop = Loop(strategy(SPREAD)).epochs(5)
-    counted = loop.door._parts.ledger.selected
+    counted = loop.loader._parts.ledger.selected
     assert counted.tolist() == [sum(e.count(i) for e in loop.trained) for i in range(60)]
 
 
 def test_what_was_expired_is_counted():
     loop = Loop(strategy(sb.scorers.Stale(sb.scorers.Forward(), 2)), records=False)
-    expired = [loop.epoch().door.stats.expired for _ in range(4)]
+    expired = [loop.epoch().loader.stats.expired for _ in range(4)]
     assert expired == [60, 60, 120, 120]

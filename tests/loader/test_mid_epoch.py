@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from fixture_doors import (
+from fixture_loaders import (
     NotedSampler,
     Numbered,
     NumberedStream,
@@ -248,13 +248,13 @@ def test_an_epoch_that_goes_on_draws_no_second_seed_from_the_data_loaders_own_ge
 
 def test_what_came_up_before_is_not_loaded_again():
     data = Numbered(24)
-    door = select(DataLoader(data, 4), selective(1 / 2))
-    batches = iter(door)
+    loader = select(DataLoader(data, 4), selective(1 / 2))
+    batches = iter(loader)
     next(batches)
-    state = door.state_dict()
-    door.load_state_dict(state)
+    state = loader.state_dict()
+    loader.load_state_dict(state)
     data.reads.zero_()
-    assert numbers(door)
+    assert numbers(loader)
     assert data.reads.tolist() == [0] * 8 + [1] * 16
 
 
@@ -274,9 +274,9 @@ def test_an_order_that_cannot_be_drawn_again_is_refused_with_a_way_out():
     training.epoch(after=lambda: saves.append(training.save()))
     training.load(saves[0])
     with pytest.raises(sb.LoaderError, match=r"2 batches of epoch 0.* set_epoch\(1\)"):
-        next(iter(training.door))
+        next(iter(training.loader))
     training.load(saves[0])
-    training.door.set_epoch(1)
+    training.loader.set_epoch(1)
     assert training.epoch()
 
 
@@ -284,20 +284,20 @@ def test_a_state_that_is_loaded_and_saved_again_is_the_same():
     training = Training(STRATEGIES["stale"])
     training.epoch()
     saves = []
-    training.epoch(after=lambda: saves.append(training.door.state_dict()))
+    training.epoch(after=lambda: saves.append(training.loader.state_dict()))
     resumed = Training(STRATEGIES["stale"])
-    resumed.door.load_state_dict(saves[1])
-    again = resumed.door.state_dict()
+    resumed.loader.load_state_dict(saves[1])
+    again = resumed.loader.state_dict()
     begun, expected = (state.pop("mid_epoch")[3] for state in (again, saves[1]))
     assert bits(begun[1:]) == bits(expected[1:])  # the first says what waited when it began
     assert bits(again) == bits(saves[1])
 
 
 def test_a_stream_begins_its_next_epoch_since_where_it_stood_is_not_known():
-    door = select(DataLoader(NumberedStream(28), 4), selective(1 / 2))
-    batches = iter(door)
+    loader = select(DataLoader(NumberedStream(28), 4), selective(1 / 2))
+    batches = iter(loader)
     next(batches)
-    state = door.state_dict()
+    state = loader.state_dict()
     again = select(DataLoader(NumberedStream(28), 4), selective(1 / 2))
     again.load_state_dict(state)
     assert again.next_epoch == 1
@@ -340,21 +340,21 @@ def stateful_loader():
 @pytest.mark.filterwarnings("ignore:'set_vital':UserWarning")
 @pytest.mark.parametrize("kind", [lambda: Knowing, stateful_loader], ids=["own", "torchdata"])
 def test_a_stream_that_knows_where_it_stands_goes_on_there(kind):
-    def door():
+    def loader():
         return select(kind()(Countdown(), 4), selective(1 / 2))
 
-    whole, states, batches = door(), [], []
+    whole, states, batches = loader(), [], []
     for batch in whole:
         batches.append(batch[1].tolist())
         states.append(whole.state_dict())
     second = numbers(whole)
     for handed_out, state in enumerate(states, start=1):
-        left = door()
+        left = loader()
         running = iter(left)
         assert [next(running)[1].tolist() for _ in range(handed_out)] == batches[:handed_out]
         del running
         for saved in (state, left.state_dict()):
-            resumed = door()
+            resumed = loader()
             resumed.load_state_dict(saved)
             assert numbers(resumed) == batches[handed_out:]
             assert numbers(resumed) == second
@@ -363,36 +363,36 @@ def test_a_stream_that_knows_where_it_stands_goes_on_there(kind):
 
 @pytest.mark.parametrize("damage", [None, "odd", [1]])
 def test_a_stream_that_knows_where_it_stands_takes_no_other_position(damage):
-    door = select(Knowing(Countdown(), 4), selective(1 / 2))
-    batches = iter(door)
+    loader = select(Knowing(Countdown(), 4), selective(1 / 2))
+    batches = iter(loader)
     next(batches)
-    state = door.state_dict()
+    state = loader.state_dict()
     assert state["stream"] == {"stream": {"at": 8}}
     with pytest.raises(sb.ConfigurationError, match=r'state\["stream"\]: a mapping is needed'):
-        door.load_state_dict(state | {"stream": damage})
+        loader.load_state_dict(state | {"stream": damage})
     assert numbers(batches)
 
 
 def test_rows_that_were_saved_on_another_device_come_to_the_model_s(monkeypatch):
     training = Training(selective(1 / 2))
     saves = []
-    training.epoch(after=lambda: saves.append(training.door.state_dict()))
+    training.epoch(after=lambda: saves.append(training.loader.state_dict()))
     moved = []
     monkeypatch.setattr(
         "selective_backprop._batches.serialization.move_batch",
         lambda state, device: moved.append(device) or state,
     )
-    training.door.load_state_dict(saves[0])
+    training.loader.load_state_dict(saves[0])
     assert set(moved) == {torch.device("cpu")}
 
 
 def test_a_sampler_with_another_number_of_generators_is_refused():
     training = Training(selective(1 / 2))
     saves = []
-    training.epoch(after=lambda: saves.append(training.door.state_dict()))
+    training.epoch(after=lambda: saves.append(training.loader.state_dict()))
     other = Training(selective(1 / 2), sampler=RandomSampler(fixture_data()))
     with pytest.raises(sb.ConfigurationError, match=r"generators=1.*generators=0"):
-        other.door.load_state_dict(saves[0])
+        other.loader.load_state_dict(saves[0])
 
 
 class Numbering(NotedSampler):
@@ -422,7 +422,7 @@ def test_the_numbers_of_epochs_reach_the_sampler_of_an_epoch_that_goes_on(sample
         whole_epoch = training.epoch
 
         def epoch(*arguments, **options):
-            training.door.set_epoch(training.door.next_epoch)
+            training.loader.set_epoch(training.loader.next_epoch)
             return whole_epoch(*arguments, **options)
 
         training.epoch = epoch

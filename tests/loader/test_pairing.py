@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_doors import (
+from fixture_loaders import (
     NotedSampler,
     Numbered,
     NumberedStream,
@@ -50,17 +50,17 @@ def assert_paired(batch: Any, selection: sb.Selection) -> None:
 )
 def test_indices_name_their_rows_when_workers_load_them(name, loads):
     loader = DataLoader(Numbered(50), loads, sampler=NotedSampler(50), num_workers=2)
-    door = select(loader, STRATEGIES[name], batch_size=8, with_selection=True)
+    selecting = select(loader, STRATEGIES[name], batch_size=8, with_selection=True)
     for stop in (2, None):
-        for number, (batch, selection) in enumerate(door, start=1):
+        for number, (batch, selection) in enumerate(selecting, start=1):
             assert_paired(batch, selection)
             if number == stop:
                 break
 
 
 def test_a_stream_has_weights_and_no_indices():
-    door = select(DataLoader(NumberedStream(20), 4), selective(), with_selection=True)
-    selections = [selection for _, selection in door]
+    loader = select(DataLoader(NumberedStream(20), 4), selective(), with_selection=True)
+    selections = [selection for _, selection in loader]
     assert [selection.indices for selection in selections] == [None] * 2
     assert [selection.weights.tolist() for selection in selections] == [[1.0] * 4] * 2
 
@@ -106,10 +106,10 @@ def test_weights_stay_with_their_rows_and_unselected_rows_weigh_one(scored, trai
     strategy = sb.Strategy("weighing", scorer, Weighing(scored), sb.Schedule(end=2 / 3))
     loader = DataLoader(Numbered(60), 4, sampler=NotedSampler(60), num_workers=0)
     options = {"batch_size": trains, "epochs": 3, "leftovers": "flush", "with_selection": True}
-    door = select(loader, strategy, **options)
+    selecting = select(loader, strategy, **options)
     selected = unselected = 0
     for _ in range(3):
-        for batch, (indices, weights) in door:
+        for batch, (indices, weights) in selecting:
             assert indices.tolist() == batch[1].tolist()
             expected = losses_by_number(nn.Identity(), batch) if scored else torch.full((1,), 3.0)
             plain = weights == 1

@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
-from fixture_doors import same_tensors
+from fixture_loaders import same_tensors
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 

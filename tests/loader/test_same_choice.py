@@ -51,7 +51,7 @@ def shares_kept(beta):
     strategy = sb.selective_backprop(beta=beta, draw="bernoulli", warmup_epochs=0, history=RECENT)
     kept = torch.zeros(len(LOSSES))
     for seed in range(SEEDS):
-        door = sb.SelectiveLoader(
+        loader = sb.SelectiveLoader(
             DataLoader(data, BATCH),
             nn.Identity(),
             lambda outputs, targets: outputs,
@@ -61,7 +61,7 @@ def shares_kept(beta):
             generator=torch.Generator().manual_seed(seed),
             quiet=True,
         )
-        for _, selection in door:
+        for _, selection in loader:
             kept[selection.indices] += 1
     return kept / SEEDS
 

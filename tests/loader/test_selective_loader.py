@@ -1,4 +1,4 @@
-"""The door: phases, lengths, epochs, seeds and what it says of itself."""
+"""The loader: phases, lengths, epochs, seeds and what it says of itself."""
 
 import copy
 import dataclasses
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_doors import (
+from fixture_loaders import (
     Numbered,
     flat,
     losses_by_number,
@@ -35,21 +35,21 @@ class Scoring:
 
 def test_a_warm_up_is_scored_just_once_to_see_that_it_can_be():
     losses = Scoring()
-    door = select(DataLoader(Numbered(24), 4), selective(warmup_epochs=2), losses=losses)
+    loader = select(DataLoader(Numbered(24), 4), selective(warmup_epochs=2), losses=losses)
     for _ in range(2):
-        assert flat(numbers(door)) == list(range(24))
+        assert flat(numbers(loader)) == list(range(24))
     assert losses.scored == [[0, 1, 2, 3]]
-    assert door.state_dict()["parts"]["history"]["filed"] == 0
-    assert len(flat(numbers(door))) == 12
-    assert door.stats.scored == 4 + 24
-    assert door.state_dict()["parts"]["history"]["filed"] == 24
+    assert loader.state_dict()["parts"]["history"]["filed"] == 0
+    assert len(flat(numbers(loader))) == 12
+    assert loader.stats.scored == 4 + 24
+    assert loader.state_dict()["parts"]["history"]["filed"] == 24
 
 
 def test_selection_acts_between_two_fractions_of_the_candidates():
     losses = Scoring()
     strategy = selective(start=0.3, end=0.7)
-    door = select(DataLoader(Numbered(20), 2), strategy, losses=losses, epochs=4)
-    batches = [numbers(door) for _ in range(4)]
+    loader = select(DataLoader(Numbered(20), 2), strategy, losses=losses, epochs=4)
+    batches = [numbers(loader) for _ in range(4)]
     # 40 candidate batches, of which number 12 to 27 are selected from, and the first one tried
     assert losses.scored == [
         [2 * (number % 10), 2 * (number % 10) + 1] for number in [0, *range(12, 28)]
@@ -65,21 +65,21 @@ def test_waiting_rows_go_first_where_an_unselective_phase_begins(scored):
         sb.selectors.Uniform(1 / 2),
         sb.Schedule(end=0.5),
     )
-    door = select(DataLoader(Numbered(22), 4), strategy, epochs=2)
-    assert [len(batch) for batch in numbers(door)] == [4, 4]
-    assert door.stats.waiting == 6  # 22 candidates, of which a window takes 8
-    assert len(door) == 7
-    last = numbers(door)
+    loader = select(DataLoader(Numbered(22), 4), strategy, epochs=2)
+    assert [len(batch) for batch in numbers(loader)] == [4, 4]
+    assert loader.stats.waiting == 6  # 22 candidates, of which a window takes 8
+    assert len(loader) == 7
+    last = numbers(loader)
     assert flat(last) == [16, 17, 18, 19, 20, 21, *range(22)]
     assert [len(batch) for batch in last] == [4] * 7
 
 
 def test_an_epoch_without_leftovers_flushes_in_proportion_and_at_least_one_row():
     for examples, expected in [(16, [4, 4]), (17, [4, 4, 1]), (20, [4, 4, 2]), (3, [2])]:
-        door = select(DataLoader(Numbered(examples), 4), selective(), leftovers="flush")
-        assert len(door) == len(expected)
-        assert [len(batch) for batch in numbers(door)] == expected
-        assert door.stats.waiting == 0
+        loader = select(DataLoader(Numbered(examples), 4), selective(), leftovers="flush")
+        assert len(loader) == len(expected)
+        assert [len(batch) for batch in numbers(loader)] == expected
+        assert loader.stats.waiting == 0
 
 
 class Telling:
@@ -104,11 +104,11 @@ class Telling:
 
 def test_set_epoch_reaches_sampler_batch_sampler_and_data_set_once_each():
     data, sampler = Telling(range(8)), Telling(range(8))
-    door = select(DataLoader(data, 4, sampler=sampler), selective())
-    door.set_epoch(5)
+    loader = select(DataLoader(data, 4, sampler=sampler), selective())
+    loader.set_epoch(5)
     assert (data.told, sampler.told) == ([5], [5])
-    assert list(door)
-    assert door.stats.epoch == 5
+    assert list(loader)
+    assert loader.stats.epoch == 5
     batches = Telling([[0, 1], [2, 3]])
     batches.sampler = Telling([])
     select(DataLoader(data, batch_sampler=batches), sb.traditional()).set_epoch(7)
@@ -116,15 +116,15 @@ def test_set_epoch_reaches_sampler_batch_sampler_and_data_set_once_each():
 
 
 def test_epochs_count_from_their_first_batch_broken_off_or_not():
-    door = select(DataLoader(Numbered(32), 4), selective())
-    assert door.stats.epoch == -1
-    iter(door)
+    loader = select(DataLoader(Numbered(32), 4), selective())
+    assert loader.stats.epoch == -1
+    iter(loader)
     for expected in range(3):
-        for _ in door:
-            assert door.stats.epoch == expected
+        for _ in loader:
+            assert loader.stats.epoch == expected
             break
-    assert list(door)
-    assert door.stats.epoch == 3
+    assert list(loader)
+    assert loader.stats.epoch == 3
 
 
 @pytest.mark.parametrize("strategy", [sb.random_backprop(1 / 2), selective()])
@@ -132,12 +132,12 @@ def test_an_epoch_draws_by_its_number_and_the_seed_alone(strategy):
     def epochs(seed: int, *order: int) -> list[list[list[int]]]:
         generator = torch.Generator().manual_seed(seed)
         loader = DataLoader(Numbered(64), 4)
-        door = select(loader, strategy, generator=generator, leftovers="drop")
+        selecting = select(loader, strategy, generator=generator, leftovers="drop")
         state = generator.get_state()
         run = []
         for number in order:
-            door.set_epoch(number)
-            run.append(numbers(door))
+            selecting.set_epoch(number)
+            run.append(numbers(selecting))
         assert torch.equal(generator.get_state(), state)
         return run
 
@@ -151,9 +151,9 @@ def test_an_epoch_draws_by_its_number_and_the_seed_alone(strategy):
 def test_the_seed_is_torchs_initial_seed_unless_a_generator_is_given():
     def chosen(seed: int) -> list[list[int]]:
         torch.manual_seed(seed)
-        door = select(DataLoader(Numbered(64), 4), sb.random_backprop(1 / 2), generator=None)
+        loader = select(DataLoader(Numbered(64), 4), sb.random_backprop(1 / 2), generator=None)
         torch.rand(3)  # how far the stream has moved does not matter
-        return numbers(door)
+        return numbers(loader)
 
     assert chosen(1) == chosen(1) != chosen(2)
 
@@ -163,19 +163,19 @@ def equal_losses(model: nn.Module, batch: Any) -> Tensor:
 
 
 def test_coins_keep_none_of_equal_losses_and_the_warning_says_why():
-    door = select(DataLoader(Numbered(24), 4), selective(draw="bernoulli"), losses=equal_losses)
+    loader = select(DataLoader(Numbered(24), 4), selective(draw="bernoulli"), losses=equal_losses)
     with pytest.warns(sb.SelectionWarning, match="had 24 .* 100%") as caught:
-        assert list(door) == []
+        assert list(loader) == []
     assert len(caught) == 1
-    assert door.stats.ties == 1.0
-    assert door.stats.waiting == 0
+    assert loader.stats.ties == 1.0
+    assert loader.stats.waiting == 0
 
 
 def test_too_few_candidates_for_a_window_are_warned_about_and_kept():
-    door = select(DataLoader(Numbered(6), 4), selective())
+    loader = select(DataLoader(Numbered(6), 4), selective())
     with pytest.warns(sb.SelectionWarning, match="6 examples wait"):
-        assert list(door) == []
-    assert [len(batch) for batch in numbers(door)] == [4]
+        assert list(loader) == []
+    assert [len(batch) for batch in numbers(loader)] == [4]
 
 
 @pytest.mark.parametrize(
@@ -190,52 +190,52 @@ def test_too_few_candidates_for_a_window_are_warned_about_and_kept():
     ids=["dropped", "skipped"],
 )
 def test_an_epoch_without_a_batch_is_explained_by_what_became_of_its_examples(options, reason):
-    door = select(DataLoader(Numbered(6), 2), selective(), batch_size=4, **options)
+    loader = select(DataLoader(Numbered(6), 2), selective(), batch_size=4, **options)
     with pytest.warns(sb.SelectionWarning, match=reason):
-        assert list(door) == []
+        assert list(loader) == []
 
 
 def test_it_has_what_frameworks_look_for_and_is_no_data_loader():
     loader = DataLoader(Numbered(16), 4, shuffle=True)
     strategy = selective()
-    door = select(loader, strategy, batch_size=2)
-    assert door.dataset is loader.dataset
-    assert door.sampler is loader.sampler
-    assert door.batch_size == 2
-    assert door.strategy is strategy
-    assert not isinstance(door, DataLoader)
-    assert not hasattr(door, "batch_sampler")
+    selecting = select(loader, strategy, batch_size=2)
+    assert selecting.dataset is loader.dataset
+    assert selecting.sampler is loader.sampler
+    assert selecting.batch_size == 2
+    assert selecting.strategy is strategy
+    assert not isinstance(selecting, DataLoader)
+    assert not hasattr(selecting, "batch_sampler")
 
 
 def test_it_is_not_pickled_and_says_what_to_hand_over_and_can_be_copied_with_its_model():
-    door = select(DataLoader(Numbered(22), 4), sb.random_backprop(1 / 2))
+    loader = select(DataLoader(Numbered(22), 4), sb.random_backprop(1 / 2))
     with pytest.raises(TypeError, match=r"SelectiveLoader .* load_state_dict"):
-        pickle.dumps(door)
-    twin = copy.deepcopy(door)
-    assert numbers(twin) == numbers(door)
+        pickle.dumps(loader)
+    twin = copy.deepcopy(loader)
+    assert numbers(twin) == numbers(loader)
 
 
 @pytest.mark.parametrize("strategy", [selective(), sb.stale_sb(1 / 2)], ids=lambda each: each.name)
 def test_a_copy_that_is_made_in_the_middle_of_an_epoch_leaves_this_epoch_running(strategy):
-    door = select(DataLoader(Numbered(24), 4), strategy)
-    list(door)
-    batches = iter(door)
+    loader = select(DataLoader(Numbered(24), 4), strategy)
+    list(loader)
+    batches = iter(loader)
     next(batches)
-    twin, state = copy.deepcopy(door), door.state_dict()
+    twin, state = copy.deepcopy(loader), loader.state_dict()
     assert twin.next_epoch == 2
     assert list(twin)
     assert numbers(batches)
-    assert door.stats.epoch == 1
+    assert loader.stats.epoch == 1
     assert twin.stats.epoch == 2
     assert state["mid_epoch"] is not None
 
 
 def test_stats_are_a_frozen_snapshot():
-    door = select(DataLoader(Numbered(22), 4), selective(), leftovers="drop")
-    before = door.stats
-    list(door)
+    loader = select(DataLoader(Numbered(22), 4), selective(), leftovers="drop")
+    before = loader.stats
+    list(loader)
     assert before == sb.Stats()
-    assert door.stats == sb.Stats(
+    assert loader.stats == sb.Stats(
         epoch=0, candidates=22, loaded=22, scored=22, kept=8, batches=2, dropped=6
     )
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -251,9 +251,9 @@ def test_the_stopwatch_is_charged_with_each_stage():
         return now
 
     watch = sb.Stopwatch(clock=tick)
-    door = select(DataLoader(Numbered(16), 4), selective(), stopwatch=watch)
+    loader = select(DataLoader(Numbered(16), 4), selective(), stopwatch=watch)
     watch.start()
-    list(door)
+    list(loader)
     watch.stop()
     assert {"load", "score", "select", "other"} == set(watch.seconds)
     assert all(seconds > 0 for seconds in watch.seconds.values())
@@ -262,11 +262,11 @@ def test_the_stopwatch_is_charged_with_each_stage():
 @pytest.mark.parametrize("strategy", [sb.random_backprop(1 / 2), selective(start=0.1)])
 def test_nothing_but_the_user_keeps_it_alive(strategy):
     # A circle would leave its workers running until the garbage collector comes by.
-    door = select(DataLoader(Numbered(16), 4), strategy, epochs=2)
-    list(door)
-    len(door)
-    gone = weakref.ref(door)
-    del door
+    loader = select(DataLoader(Numbered(16), 4), strategy, epochs=2)
+    list(loader)
+    len(loader)
+    gone = weakref.ref(loader)
+    del loader
     assert gone() is None
 
 
@@ -274,16 +274,16 @@ def test_nothing_but_the_user_keeps_it_alive(strategy):
     "strategy", [selective(draw="bernoulli"), sb.random_backprop(0.5, draw="bernoulli")]
 )
 def test_a_loader_is_true_even_where_it_has_no_length(strategy):
-    door = select(DataLoader(Numbered(8), 4), strategy)
-    assert door
+    loader = select(DataLoader(Numbered(8), 4), strategy)
+    assert loader
     with pytest.raises(TypeError):
-        len(door)
+        len(loader)
 
 
 @pytest.mark.parametrize("options", [{"whole": {"grid"}}, {"pad": {"ids": 0.0}}])
 @pytest.mark.parametrize("strategy", [selective(), sb.traditional(), sb.random_backprop(1 / 2)])
 def test_paths_that_lead_nowhere_are_refused_at_the_first_batch(strategy, options):
-    door = select(DataLoader(Numbered(16), 4), strategy, **options)
+    loader = select(DataLoader(Numbered(16), 4), strategy, **options)
     [name] = options
     with pytest.raises(sb.BatchError, match=f"{name}= names .* are '0', '1'"):
-        next(iter(door))
+        next(iter(loader))

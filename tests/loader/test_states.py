@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from fixture_doors import Numbered, same_tensors, select, selective
+from fixture_loaders import Numbered, same_tensors, select, selective
 from fixture_training import STRATEGIES, Training
 from torch.utils.data import DataLoader
 
@@ -16,19 +16,19 @@ def test_a_resumed_run_is_bit_for_bit_the_uninterrupted_one(name, stop):
     whole = Training(STRATEGIES[name])
     whole.epoch()
     whole.epoch(stop)
-    whole.door.set_epoch(2)
+    whole.loader.set_epoch(2)
     saved = whole.save()
     resumed = Training(STRATEGIES[name], seed=2)  # the seed is part of what is saved
     resumed.epoch(1)
     resumed.load(saved)
-    assert resumed.door.stats == whole.door.stats
-    assert resumed.door.progress == whole.door.progress
+    assert resumed.loader.stats == whole.loader.stats
+    assert resumed.loader.progress == whole.loader.progress
     rest = [whole.epoch() for _ in range(2)]
-    stats = whole.door.stats
+    stats = whole.loader.stats
     weights = {name: tensor.clone() for name, tensor in whole.model.state_dict().items()}
     resumed.load(saved)
     assert [resumed.epoch() for _ in range(2)] == rest
-    assert resumed.door.stats == stats
+    assert resumed.loader.stats == stats
     assert same_tensors(resumed.model.state_dict(), weights)
 
 
@@ -38,9 +38,9 @@ def test_what_workers_prefetched_is_not_part_of_the_state(name):
     for workers in (0, 2):
         training = Training(STRATEGIES[name], workers=workers)
         training.epoch()
-        for _ in training.door:
+        for _ in training.loader:
             # how far the order was drawn is noted beside how the epoch began
-            states.append(training.door.state_dict() | {"mid_epoch": None})
+            states.append(training.loader.state_dict() | {"mid_epoch": None})
             break
     assert repr(states[0]) == repr(states[1])
 
@@ -48,18 +48,18 @@ def test_what_workers_prefetched_is_not_part_of_the_state(name):
 def test_loading_ends_the_pass_that_runs():
     training = Training(selective(1 / 2))
     saved = training.save()
-    batches = iter(training.door)
+    batches = iter(training.loader)
     next(batches)
     training.load(saved)
     with pytest.raises(sb.LoaderError, match="another iteration"):
         next(batches)
-    assert training.door.stats == sb.Stats()
+    assert training.loader.stats == sb.Stats()
 
 
 def test_a_state_is_not_changed_by_what_follows():
     training = Training(selective(1 / 2))
     training.epoch()
-    state = training.door.state_dict()
+    state = training.loader.state_dict()
     before = repr(state)
     training.epoch()
     assert repr(state) == before
@@ -84,15 +84,15 @@ def built(examples: int = 40, strategy: sb.Strategy | None = None, **options: An
 def test_a_state_of_another_loader_is_refused_with_the_difference_and_changes_nothing(
     other, difference
 ):
-    door = other()
-    list(door)
-    before = repr(door.state_dict())
+    loader = other()
+    list(loader)
+    before = repr(loader.state_dict())
     with pytest.raises(sb.ConfigurationError, match=difference):
-        door.load_state_dict(built().state_dict())
-    assert repr(door.state_dict()) == before
+        loader.load_state_dict(built().state_dict())
+    assert repr(loader.state_dict()) == before
 
 
 def test_a_state_of_another_version_is_refused():
-    door = built()
+    loader = built()
     with pytest.raises(sb.ConfigurationError, match="version 0"):
-        door.load_state_dict(door.state_dict() | {"version": 0})
+        loader.load_state_dict(loader.state_dict() | {"version": 0})

@@ -34,7 +34,7 @@ class Net(nn.Module):
         return self.layers(inputs)
 
 
-def make_door(model: nn.Module, strategy: sb.Strategy, **options: Any) -> sb.SelectiveLoader:
+def make_loader(model: nn.Module, strategy: sb.Strategy, **options: Any) -> sb.SelectiveLoader:
     generator = torch.Generator().manual_seed(0)
     # 5 more than whole windows, so that there is something to leave out
     inputs = torch.randn(WINDOWS * WINDOW + 5, 3, generator=generator)
@@ -48,13 +48,13 @@ def make_door(model: nn.Module, strategy: sb.Strategy, **options: Any) -> sb.Sel
 def train(
     model: Callable[[Tensor], Tensor],
     parameters: list[nn.Parameter],
-    door: sb.SelectiveLoader,
+    loader: sb.SelectiveLoader,
     epochs: int = EPOCHS,
 ) -> list[tuple[int, ...]]:
     """Train, and return the shapes of what was trained on."""
     optimizer, shapes = torch.optim.SGD(parameters, lr=0.1), []
     for _ in range(epochs):
-        for inputs, targets in door:
+        for inputs, targets in loader:
             shapes.append((*inputs.shape, *targets.shape))
             optimizer.zero_grad()
             functional.cross_entropy(model(inputs), targets).backward()
@@ -75,8 +75,8 @@ def test_each_window_is_scored_in_one_pass_and_all_training_batches_have_one_sha
         return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
     strategy = scored(EXACT[name])
-    door = make_door(model, strategy, losses=losses)
-    shapes = train(model, list(model.parameters()), door)
+    loader = make_loader(model, strategy, losses=losses)
+    shapes = train(model, list(model.parameters()), loader)
     assert len(shapes) == EPOCHS * WINDOWS
     assert set(shapes) == {(BATCH, 3, BATCH)}
     assert set(passes) == {(WINDOW, 3)}
@@ -91,8 +91,10 @@ def test_a_window_in_pieces_takes_a_pass_for_each():
     )
     inputs = torch.randn(WINDOWS * WINDOW, 3)
     loader = DataLoader(TensorDataset(inputs, (inputs[:, 0] > 0).long()), BATCH)
-    door = sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), scored(sb.selectors.Top(1 / 3)))
-    train(model, list(model.parameters()), door, epochs=1)
+    selecting = sb.SelectiveLoader(
+        loader, model, nn.CrossEntropyLoss(), scored(sb.selectors.Top(1 / 3))
+    )
+    train(model, list(model.parameters()), selecting, epochs=1)
     assert Counter(passes) == {(BATCH, False): 3 * WINDOWS, (BATCH, True): WINDOWS}
 
 
@@ -117,7 +119,7 @@ def test_a_compiled_model_is_compiled_once_for_scoring_and_once_for_training(nam
     model = Net()
     compiled = torch.compile(model, backend=count, dynamic=False)
     with unhooked():  # as users run it
-        train(compiled, list(model.parameters()), make_door(compiled, scored(EXACT[name])))
+        train(compiled, list(model.parameters()), make_loader(compiled, scored(EXACT[name])))
     assert sorted(found) == [(BATCH, True), (WINDOW, False)]
 
 
@@ -127,6 +129,6 @@ def test_a_warm_up_brings_no_other_shape(graphs):
     compiled = torch.compile(model, backend=count, dynamic=False)
     strategy = sb.selective_backprop(1 / 3, warmup_epochs=1)
     with unhooked():
-        shapes = train(compiled, list(model.parameters()), make_door(compiled, strategy))
+        shapes = train(compiled, list(model.parameters()), make_loader(compiled, strategy))
     assert set(shapes) == {(BATCH, 3, BATCH)}
     assert sorted(found) == [(BATCH, True), (WINDOW, False)]

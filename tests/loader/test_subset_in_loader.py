@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from fixture_doors import NotedSampler, Numbered, NumberedStream, flat, losses_by_number, select
+from fixture_loaders import NotedSampler, Numbered, NumberedStream, flat, losses_by_number, select
 from fixture_memory import REMEMBERING, strategy
 from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler
@@ -30,16 +30,16 @@ class Backwards(Sampler[int]):
         return iter(range(39, -1, -1))
 
 
-def epoch(door: sb.SelectiveLoader) -> list[list[int]]:
+def epoch(loader: sb.SelectiveLoader) -> list[list[int]]:
     found = []
-    for batch, selection in door:
+    for batch, selection in loader:
         assert selection.indices.tolist() == batch[1].tolist()
-        door.record(selection, losses_by_number(None, batch))
+        loader.record(selection, losses_by_number(None, batch))
         found.append(batch[1].tolist())
     return found
 
 
-def make_door(chosen: sb.Strategy, loader: DataLoader | None = None):
+def make_loader(chosen: sb.Strategy, loader: DataLoader | None = None):
     if loader is None:
         loader = DataLoader(Numbered(40), 5, sampler=NotedSampler(40))
     return sb.SelectiveLoader(
@@ -62,14 +62,14 @@ def test_every_kept_example_comes_up_once_an_epoch_in_full_batches_and_no_other(
         pytest.skip("one sampler is enough to see that workers change nothing")
     data = Numbered(40)
     loader = DataLoader(data, 5, sampler=sampler, num_workers=workers)
-    door = make_door(sb.traditional(), loader)
+    selecting = make_loader(sb.traditional(), loader)
     for number in range(1, 3):
-        assert len(door) == 4
-        batches = epoch(door)
+        assert len(selecting) == 4
+        batches = epoch(selecting)
         assert [len(batch) for batch in batches] == [5, 5, 5, 2]
         assert sorted(flat(batches)) == sorted(KEPT)
-        assert door.stats.candidates == door.stats.loaded == 17 * number
-        assert door.progress == number / 6
+        assert selecting.stats.candidates == selecting.stats.loaded == 17 * number
+        assert selecting.progress == number / 6
     assert sorted(data.reads.nonzero().flatten().tolist()) == sorted(KEPT)
 
 
@@ -80,17 +80,17 @@ def test_a_subset_that_leaves_no_batch_is_refused():
 
 
 def test_the_order_is_the_samplers():
-    door = make_door(sb.traditional(), DataLoader(Numbered(40), 5, sampler=Backwards()))
-    assert flat(epoch(door)) == sorted(KEPT, reverse=True)
+    loader = make_loader(sb.traditional(), DataLoader(Numbered(40), 5, sampler=Backwards()))
+    assert flat(epoch(loader)) == sorted(KEPT, reverse=True)
 
 
 def test_the_last_batch_is_dropped_if_it_is_short_and_what_was_kept_is_not():
     # the user's batch sampler would drop 4 of 40; of the 17 that are kept 2 are dropped
     loader = DataLoader(Numbered(40), 6, sampler=NotedSampler(40), drop_last=True)
-    door = make_door(sb.traditional(), loader)
+    selecting = make_loader(sb.traditional(), loader)
     for _ in range(3):
-        assert len(door) == 2
-        assert [len(batch) for batch in epoch(door)] == [6, 6]
+        assert len(selecting) == 2
+        assert [len(batch) for batch in epoch(selecting)] == [6, 6]
     lists = KeptBatches(BatchSampler(range(40), 17, True), SUBSET, 17)
     assert [sorted(batch) for batch in lists] == [sorted(KEPT)]
 
@@ -122,19 +122,19 @@ FAMOUS = [
 @pytest.mark.parametrize("famous", FAMOUS, ids=lambda strategy: strategy.name)
 def test_no_strategy_ever_reads_what_is_not_kept(famous):
     loader = DataLoader(Numbered(40), 5, sampler=NotedSampler(40))
-    door = make_door(famous, loader)
+    selecting = make_loader(famous, loader)
     seen: Counter[int] = Counter()
     for _ in range(5):
         try:
-            length = len(door)
+            length = len(selecting)
         except TypeError:
             length = None
-        batches = epoch(door)
+        batches = epoch(selecting)
         assert length in (None, len(batches))
         seen.update(flat(batches))
     assert seen
     assert {*loader.dataset.reads.nonzero().flatten().tolist()} <= {*KEPT}
-    assert door.stats.candidates == 5 * 17
+    assert selecting.stats.candidates == 5 * 17
     if famous.name not in ("top-k", "low-k", "rho-loss"):
         assert {*seen} == {*KEPT} or not famous.schedule.warmup_epochs
 
@@ -142,14 +142,14 @@ def test_no_strategy_ever_reads_what_is_not_kept(famous):
 def test_diet_sb_and_pruned_bring_their_subset_along():
     loader = DataLoader(Numbered(40), 5)
     for chosen in (sb.pruned(SUBSET), sb.diet_sb(SUBSET, rate=1 / 2)):
-        door = select(loader, chosen)
-        assert sorted(flat(batch[1].tolist() for batch in door)) == sorted(KEPT)
+        selecting = select(loader, chosen)
+        assert sorted(flat(batch[1].tolist() for batch in selecting)) == sorted(KEPT)
 
 
 @pytest.mark.parametrize("examples", [39, 41])
 def test_a_subset_of_another_data_set_is_refused(examples):
     with pytest.raises(sb.ConfigurationError, match=f"data set of {examples}"):
-        make_door(sb.traditional(), DataLoader(Numbered(examples), 5))
+        make_loader(sb.traditional(), DataLoader(Numbered(examples), 5))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_subset_of_another_data_set_is_refused(examples):
 )
 def test_what_has_no_batches_of_indices_is_refused(loader):
     with pytest.raises(sb.LoaderError, match="by index"):
-        make_door(sb.traditional(), loader)
+        make_loader(sb.traditional(), loader)
 
 
 class Ranges:
@@ -181,8 +181,8 @@ def test_a_batch_sampler_that_does_not_tell_its_batch_size_needs_one_from_the_lo
     options = {"model": None, "loss_fn": None, "strategy": sb.pruned(SUBSET)}
     with pytest.raises(sb.LoaderError, match=r"Ranges.* batch_size="):
         sb.SelectiveLoader(loader, **options)
-    door = sb.SelectiveLoader(loader, **options, batch_size=5)
-    assert [batch[1].tolist() for batch in door] == [
+    selecting = sb.SelectiveLoader(loader, **options, batch_size=5)
+    assert [batch[1].tolist() for batch in selecting] == [
         sorted(KEPT)[start : start + 5] for start in range(0, 17, 5)
     ]
 
@@ -218,8 +218,8 @@ def test_batches_of_ones_own_are_regrouped_with_a_warning():
     own = [list(range(start, start + 8)) for start in range(0, 40, 8)]
     loader = DataLoader(Numbered(40), batch_sampler=OwnBatches(own))
     with pytest.warns(sb.SelectionWarning, match="regroups"):
-        door = make_door(sb.traditional(), loader)
-    assert sorted(flat(epoch(door))) == sorted(KEPT)
+        selecting = make_loader(sb.traditional(), loader)
+    assert sorted(flat(epoch(selecting))) == sorted(KEPT)
 
 
 class OwnBatches:

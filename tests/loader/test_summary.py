@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from fixture_doors import fixture_data
+from fixture_loaders import fixture_data
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -16,7 +16,7 @@ class Stream(IterableDataset):
         yield from fixture_data(60)
 
 
-def door(strategy: sb.Strategy, *, data=None, **options) -> sb.SelectiveLoader:
+def make_loader(strategy: sb.Strategy, *, data=None, **options) -> sb.SelectiveLoader:
     torch.manual_seed(0)
     loader = DataLoader(fixture_data(60) if data is None else data, batch_size=4)
     return sb.SelectiveLoader(loader, nn.Linear(2, 2), LOSS, strategy, **options)
@@ -58,7 +58,7 @@ CASES = [
 
 @pytest.mark.parametrize(("strategy", "options", "words"), CASES)
 def test_it_says_what_is_selected_and_how_many_steps_to_expect(strategy, options, words, capsys):
-    said = line(capsys, door(strategy, **options))
+    said = line(capsys, make_loader(strategy, **options))
     assert said.startswith(f"{strategy.name}: ")
     assert words in said
     assert said.endswith(words if "data" in options else " steps an epoch")
@@ -66,24 +66,24 @@ def test_it_says_what_is_selected_and_how_many_steps_to_expect(strategy, options
 
 @pytest.mark.parametrize("strategy", [strategy for strategy, *_ in CASES], ids=lambda s: s.name)
 def test_it_is_short_for_a_long_training_too(strategy, capsys, monkeypatch):
-    loader = door(strategy, batch_size=4, epochs=20, **WEIGHTED)
+    loader = make_loader(strategy, batch_size=4, epochs=20, **WEIGHTED)
     monkeypatch.setattr(DataLoader, "__len__", lambda self: 99_999)
     assert len(line(capsys, loader)) <= 100
 
 
 def test_it_is_said_once_and_not_of_a_training_that_is_resumed(capsys):
-    first = door(sb.random_backprop(1 / 3))
+    first = make_loader(sb.random_backprop(1 / 3))
     for _ in range(2):
         list(first)
     assert capsys.readouterr().err.count("random-backprop: ") == 1
-    resumed = door(sb.random_backprop(1 / 3))
+    resumed = make_loader(sb.random_backprop(1 / 3))
     resumed.load_state_dict(first.state_dict())
     list(resumed)
     assert capsys.readouterr().err == ""
 
 
 def test_quiet_says_nothing(capsys):
-    list(door(sb.selective_backprop(1 / 3), quiet=True))
+    list(make_loader(sb.selective_backprop(1 / 3), quiet=True))
     assert capsys.readouterr() == ("", "")
 
 
@@ -91,7 +91,7 @@ def test_quiet_says_nothing(capsys):
     ("loss", "words"), [(1.0, "3 epochs: hardly anything to skip so far"), (0.01, "")]
 )
 def test_it_is_said_after_three_epochs_that_next_to_nothing_is_skipped(loss, words, capsys):
-    loader = door(sb.auto(), **WEIGHTED)
+    loader = make_loader(sb.auto(), **WEIGHTED)
     said = []
     for _ in range(5):
         for _, selection in loader:
@@ -103,7 +103,7 @@ def test_it_is_said_after_three_epochs_that_next_to_nothing_is_skipped(loss, wor
 
 
 def test_that_there_is_hardly_anything_to_skip_is_taken_back_once_there_is(capsys):
-    loader, said = door(sb.auto(), **WEIGHTED), []
+    loader, said = make_loader(sb.auto(), **WEIGHTED), []
     for loss in (1.0, 1.0, 1.0, 1.0, 0.01, 0.01, 0.01, 0.01):
         for _, selection in loader:
             loader.record(selection, torch.full((len(selection.weights),), loss))

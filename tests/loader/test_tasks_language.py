@@ -20,7 +20,7 @@ def test_lines_of_several_batches_are_padded_and_what_pads_is_not_trained_on() -
     loader = DataLoader(lines, 8, shuffle=True, collate_fn=pad)
     with pytest.raises(sb.BatchError, match=r"pad=\{'input_ids': value\}"):
         list(sb.SelectiveLoader(loader, model, LOSS, ALL, outputs=outputs))
-    door = sb.SelectiveLoader(
+    selecting = sb.SelectiveLoader(
         loader,
         model,
         LOSS,
@@ -29,7 +29,7 @@ def test_lines_of_several_batches_are_padded_and_what_pads_is_not_trained_on() -
         with_selection=True,
         pad={"input_ids": 0, "labels": MASKED},
     )
-    for batch, selection in door:
+    for batch, selection in selecting:
         for row, index in enumerate(selection.indices.tolist()):
             whole = lines[index]
             kept = len(whole["labels"])

@@ -1,4 +1,4 @@
-"""Losses that are none of each example are refused by both doors."""
+"""Losses that are none of each example are refused by the loader and the step."""
 
 import pytest
 import torch
@@ -39,10 +39,10 @@ def test_a_loss_over_the_whole_batch_is_refused_at_the_first_with_what_to_write(
     options = options if name == "losses" else {"outputs": outputs}
     loss_fn = None if name == "losses" else matched
     net, loader = nn.Linear(4, 2), DataLoader(TensorDataset(*torch.randn(2, 16, 4)), 8)
-    door = sb.SelectiveLoader(loader, net, loss_fn, sb.selective_backprop(1 / 2), **options)
+    selecting = sb.SelectiveLoader(loader, net, loss_fn, sb.selective_backprop(1 / 2), **options)
     with pytest.raises(sb.LossError, match=r"scalar.*contrastive.*term"):
-        next(iter(door))
-    assert door.stats.batches == 0
+        next(iter(selecting))
+    assert selecting.stats.batches == 0
     step = sb.SelectiveStep(net, loss_fn, sb.random_scored(rate=1 / 2), **options)
     with pytest.raises(sb.LossError, match=r"scalar.*contrastive.*term"):
         step(next(iter(loader)))

@@ -42,12 +42,12 @@ def make_loader(mixing: Any = None) -> DataLoader:
 
 def begin(strategy: sb.Strategy, mixing: Any, **options: Any) -> list[str]:
     """Take the first batch, and return what was warned of."""
-    door = sb.SelectiveLoader(
+    loader = sb.SelectiveLoader(
         make_loader(mixing), make_net(), nn.CrossEntropyLoss(), strategy, **options
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for _ in zip(range(2), door, strict=False):
+        for _ in zip(range(2), loader, strict=False):
             pass
     return [str(warning.message) for warning in caught]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_doors import (
+from fixture_loaders import (
     Net,
     Numbered,
     NumberedStream,
@@ -35,13 +35,13 @@ def test_the_loader_is_not_changed(strategy, workers):
         Numbered(24), 4, shuffle=True, num_workers=workers, persistent_workers=bool(workers)
     )
     before, sampler = dict(vars(loader)), dict(vars(loader.sampler))
-    door = select(loader, strategy, epochs=3)
-    door.set_epoch(0)
+    selecting = select(loader, strategy, epochs=3)
+    selecting.set_epoch(0)
     for stop in (2, None):
-        for number, _ in enumerate(door, start=1):
+        for number, _ in enumerate(selecting, start=1):
             if number == stop:
                 break
-    assert door.stats.batches > 2
+    assert selecting.stats.batches > 2
     assert vars(loader) == before
     assert vars(loader.sampler) == sampler
     assert len(list(loader)) == 6
@@ -54,8 +54,8 @@ def test_the_loader_of_a_stream_does_not_remember_that_its_length_was_asked_for(
 
     loader = DataLoader(Sized(12), 4)
     before = dict(vars(loader))
-    door = select(loader, selective(), batch_size=2)
-    assert len(list(door)) == 3
+    selecting = select(loader, selective(), batch_size=2)
+    assert len(list(selecting)) == 3
     assert vars(loader) == before
 
 
@@ -101,9 +101,9 @@ def test_the_model_is_not_changed(strategy):
     model.head.bias.grad = torch.ones(3)
     tensors = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     before = copy.copy(model_state(model))
-    door = sb.SelectiveLoader(DataLoader(fixture_data(), 5), model, loss_fn, strategy)
+    loader = sb.SelectiveLoader(DataLoader(fixture_data(), 5), model, loss_fn, strategy)
     for _ in range(2):
-        list(door)
+        list(loader)
     assert (model.hooked > 0) == (strategy.scorer is not None)
     model.hooked = 0
     assert same_tensors(model.state_dict(), tensors)
@@ -121,9 +121,9 @@ def test_the_model_is_not_changed(strategy):
 def test_batches_are_not_changed(strategy):
     batches = [(torch.rand(4, 2), torch.arange(4) + 4 * number) for number in range(6)]
     before = copy.deepcopy(batches)
-    door = select(DataLoader(batches, None, collate_fn=tuple), strategy, batch_size=3)
+    loader = select(DataLoader(batches, None, collate_fn=tuple), strategy, batch_size=3)
     for _ in range(2):
-        list(door)
+        list(loader)
     for one, other in zip(batches, before, strict=True):
         assert all(map(torch.equal, one, other))
 
@@ -132,8 +132,8 @@ def test_batches_are_not_changed(strategy):
 def test_what_the_loop_does_to_its_batch_reaches_nothing_that_waits(size):
     def handed_out(spoil: bool) -> list[list[int]]:
         run = []
-        door = select(DataLoader(Numbered(40), 10), selective(), batch_size=size)
-        for inputs, targets in door:
+        loader = select(DataLoader(Numbered(40), 10), selective(), batch_size=size)
+        for inputs, targets in loader:
             run.append([targets.tolist(), inputs.tolist()])
             if spoil:
                 inputs.zero_()
@@ -176,7 +176,7 @@ def test_a_buffer_that_begins_to_move_late_is_as_it_was_when_a_batch_is_handed_o
 def test_a_lazy_model_is_made_by_the_first_scoring_pass_and_keeps_its_statistics():
     model = nn.Sequential(nn.LazyBatchNorm1d(), nn.LazyLinear(3))
     loader = DataLoader(fixture_data(24), 4)
-    door = sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), selective())
-    assert len(list(door)) > 1
+    selecting = sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), selective())
+    assert len(list(selecting)) > 1
     assert model[0].running_mean.tolist() == [0.0, 0.0]
     assert model[0].num_batches_tracked == 0

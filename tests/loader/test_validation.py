@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_doors import Numbered, NumberedStream, fixture_data, select, selective
+from fixture_loaders import Numbered, NumberedStream, fixture_data, select, selective
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
@@ -128,15 +128,17 @@ def test_a_model_that_spans_devices_needs_to_be_told_where_its_inputs_go():
     loader = DataLoader(fixture_data(), 4)
     with pytest.raises(sb.ConfigurationError, match=r"cpu, cuda.*device="):
         sb.SelectiveLoader(loader, model, LOSS, selective())
-    door = sb.SelectiveLoader(loader, model, LOSS, sb.random_backprop(1 / 2), device="cpu")
-    assert len(list(door)) == 5
+    selecting = sb.SelectiveLoader(loader, model, LOSS, sb.random_backprop(1 / 2), device="cpu")
+    assert len(list(selecting)) == 5
 
 
 @pytest.mark.parametrize("where", [{}, {"device": "meta"}])
 def test_batches_go_to_the_models_device_or_where_they_are_told(where):
     model = nn.Linear(2, 2) if where else Elsewhere("meta")
-    door = sb.SelectiveLoader(DataLoader(fixture_data(), 4), model, LOSS, sb.traditional(), **where)
-    inputs, targets = next(iter(door))
+    loader = sb.SelectiveLoader(
+        DataLoader(fixture_data(), 4), model, LOSS, sb.traditional(), **where
+    )
+    inputs, targets = next(iter(loader))
     assert inputs.device.type == targets.device.type == "meta"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_doors import (
+from fixture_loaders import (
     NotedSampler,
     Numbered,
     bits,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_doors import NotedSampler, bits, fixture_data, fresh_net
+from fixture_loaders import NotedSampler, bits, fixture_data, fresh_net
 from fixture_memory import NO_WARMUP
 from torch import nn
 from torch.utils.data import DataLoader

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_doors import (
+from fixture_loaders import (
     Numbered,
     NumberedStream,
     flat,
@@ -62,7 +62,7 @@ class _RunningElsewhere(Stateless, sb.scorers.RunningScorer):
         return self.begin(batch, indices)()
 
 
-def doors(ahead: int, data: Any = None, **options: Any) -> tuple[sb.SelectiveLoader, Elsewhere]:
+def loaders(ahead: int, data: Any = None, **options: Any) -> tuple[sb.SelectiveLoader, Elsewhere]:
     """Return a loader that scores ahead, with a shuffle of its own, and its scorer."""
     data = Numbered(48) if data is None else data
     shuffled = {}
@@ -81,8 +81,8 @@ def as_without(ahead: int, **options: Any) -> list[list[list[list[int]]]]:
     """Return the batches of three epochs, scored ahead and in their turn."""
     found = []
     for number in (ahead, 0):
-        door, _ = doors(number, **options)
-        found.append([numbers(door) for _ in range(3)])
+        loader, _ = loaders(number, **options)
+        found.append([numbers(loader) for _ in range(3)])
     return found
 
 
@@ -105,8 +105,8 @@ def test_scoring_ahead_yields_the_same_batches(options, ahead):
 
 
 def test_batches_are_begun_ahead_in_their_order_and_waited_for_in_it():
-    door, scorer = doors(2)
-    batches = iter(door)
+    loader, scorer = loaders(2)
+    batches = iter(loader)
     next(batches)
     assert len(scorer.waited) == 2
     assert len(scorer.begun) == 4
@@ -117,27 +117,27 @@ def test_batches_are_begun_ahead_in_their_order_and_waited_for_in_it():
 
 
 def test_what_needs_no_score_is_not_begun():
-    door, scorer = doors(3, warmup_epochs=1)
-    numbers(door)
+    loader, scorer = loaders(3, warmup_epochs=1)
+    numbers(loader)
     assert len(scorer.begun) == 1  # the first batch, which tells whether scoring works
-    candidates = door.stats.candidates
-    numbers(door)
-    assert door.stats.scored - 4 == door.stats.candidates - candidates
-    assert door.stats.scored == sum(map(len, scorer.begun))
+    candidates = loader.stats.candidates
+    numbers(loader)
+    assert loader.stats.scored - 4 == loader.stats.candidates - candidates
+    assert loader.stats.scored == sum(map(len, scorer.begun))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_pass_that_breaks_off_forgets_what_it_took_in_ahead(workers):
-    door, plain = doors(3, workers=workers)[0], doors(0, workers=workers)[0]
-    for loader in (door, plain):
+    selecting, plain = loaders(3, workers=workers)[0], loaders(0, workers=workers)[0]
+    for loader in (selecting, plain):
         for number, _ in enumerate(loader):
             if number == 1:
                 break
-    assert door.stats == plain.stats
-    assert repr(door.state_dict()["position"]) == repr(plain.state_dict()["position"])
+    assert selecting.stats == plain.stats
+    assert repr(selecting.state_dict()["position"]) == repr(plain.state_dict()["position"])
     for _ in range(2):
-        assert numbers(door) == numbers(plain)
-    assert door.stats == plain.stats
+        assert numbers(selecting) == numbers(plain)
+    assert selecting.stats == plain.stats
 
 
 class Failing(Numbered):
@@ -160,15 +160,15 @@ def until_it_fails(batches: Iterator[Any]) -> list[list[int]]:
 
 
 def test_an_error_comes_in_its_turn_and_what_came_before_it_is_not_lost():
-    ours, plain = (until_it_fails(iter(doors(ahead, data=Failing(48))[0])) for ahead in (4, 0))
+    ours, plain = (until_it_fails(iter(loaders(ahead, data=Failing(48))[0])) for ahead in (4, 0))
     assert ours == plain
     assert len(ours) == 2
 
 
 def test_scoring_that_waits_its_turn_takes_nothing_in_ahead():
     data = Numbered(48)
-    door = select(DataLoader(data, 4), selective(1 / 2))
-    next(iter(door))
+    loader = select(DataLoader(data, 4), selective(1 / 2))
+    next(iter(loader))
     assert data.reads.sum() == 8
 
 
@@ -176,8 +176,8 @@ def test_a_closed_gate_begins_only_what_it_probes():
     scorer = Elsewhere(2)
     gate = sb.VarianceGate(0.5, 2, threshold=1e9)
     strategy = sb.Strategy("gated", scorer, sb.selectors.Percentile(1.0), sb.Schedule(gate=gate))
-    door = select(DataLoader(Numbered(48), 4), strategy)
-    assert flat(numbers(door)) == list(range(48))
+    loader = select(DataLoader(Numbered(48), 4), strategy)
+    assert flat(numbers(loader)) == list(range(48))
     assert scorer.begun == scorer.waited
     assert 0 < len(scorer.begun) < 12
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from fixture_doors import NotedSampler, Noting, Numbered
+from fixture_loaders import NotedSampler, Noting, Numbered
 from fixture_memory import Loop, strategy
 from fixture_training import STRATEGIES, Training, check_batches
 from torch import nn
@@ -83,13 +83,13 @@ class Watched:
         sampler = self.kind(SequentialSampler(range(4 * self.batches)), 4, False)
         loader = DataLoader(Numbered(4 * self.batches), batch_sampler=sampler)
         loss_fn = nn.CrossEntropyLoss()
-        door = sb.SelectiveLoader(
+        selecting = sb.SelectiveLoader(
             loader, nn.Linear(2, 3), loss_fn, chosen, epochs=4, batch_size=4, with_selection=True
         )
         for _ in range(3):
             noting.windows.clear()
-            for _, selection in door:
-                door.record(selection, torch.rand(len(selection.indices)))
+            for _, selection in selecting:
+                selecting.record(selection, torch.rand(len(selection.indices)))
         return [*map(len, noting.windows)]
 
 
@@ -113,15 +113,15 @@ def test_very_many_examples_are_drawn_from_in_parts(monkeypatch):
 def test_an_example_that_comes_up_twice_in_an_epoch_has_one_fate():
     data, model = Numbered(64), nn.Linear(2, 3)
     loader = DataLoader(data, 4, sampler=[*range(64), *range(64)])
-    door = sb.SelectiveLoader(
+    selecting = sb.SelectiveLoader(
         loader, model, nn.CrossEntropyLoss(), sb.auto(), with_selection=True, quiet=True
     )
     for _ in range(2):
         counts = torch.zeros(64)
-        for _, selection in door:
+        for _, selection in selecting:
             counts[selection.indices] += 1
-            door.record(selection, 0.3 * torch.rand(len(selection.indices)))
-    waiting = door.stats.waiting
+            selecting.record(selection, 0.3 * torch.rand(len(selection.indices)))
+    waiting = selecting.stats.waiting
     assert (counts == 1).sum() <= waiting
     assert 10 < (counts == 0).sum() < 54
 
@@ -165,14 +165,14 @@ def test_what_was_gathered_when_a_sampler_failed_is_forgotten():
     )
     chosen = sb.Strategy("noted", sb.scorers.Recorded(), sb.selectors.Confident(), WARM)
     loss_fn = nn.CrossEntropyLoss()
-    door = sb.SelectiveLoader(
+    selecting = sb.SelectiveLoader(
         loader, nn.Linear(2, 3), loss_fn, chosen, leftovers="drop", with_selection=True
     )
 
     def epoch() -> list[int]:
         trained = []
-        for _, selection in door:
-            door.record(selection, torch.ones(len(selection.indices)))
+        for _, selection in selecting:
+            selecting.record(selection, torch.ones(len(selection.indices)))
             trained += selection.indices.tolist()
         return trained
 
@@ -186,7 +186,7 @@ def test_what_was_gathered_when_a_sampler_failed_is_forgotten():
 def test_indices_that_come_up_and_are_passed_on_are_counted_as_they_come():
     sampler = NotedSampler(400)
     loader = DataLoader(Numbered(400), 4, sampler=sampler)
-    door = sb.SelectiveLoader(
+    selecting = sb.SelectiveLoader(
         loader,
         nn.Linear(2, 3),
         nn.CrossEntropyLoss(),
@@ -196,10 +196,10 @@ def test_indices_that_come_up_and_are_passed_on_are_counted_as_they_come():
     )
     progress: list[float] = []
     for _ in range(3):
-        progress = [door.progress]
-        for _, selection in door:
-            door.record(selection, torch.rand(len(selection.indices)))
-            progress.append(door.progress)
+        progress = [selecting.progress]
+        for _, selection in selecting:
+            selecting.record(selection, torch.rand(len(selection.indices)))
+            progress.append(selecting.progress)
     steps = torch.tensor(progress).diff()
     assert bool((steps >= 0).all())
     assert float(steps.max()) <= 1 / 3 / 16 + 1e-6
@@ -207,15 +207,15 @@ def test_indices_that_come_up_and_are_passed_on_are_counted_as_they_come():
 
 def test_what_is_drawn_ahead_keeps_its_own_weights():
     losses = torch.rand(64)
-    door = sb.SelectiveLoader(
+    loader = sb.SelectiveLoader(
         DataLoader(Numbered(64), 4, shuffle=True),
         *(nn.Linear(2, 3), nn.CrossEntropyLoss(), sb.infobatch(prune=0.5)),
         **{"epochs": 8, "with_selection": True, "quiet": True},
     )
     for _ in range(2):
-        rows = [selection for _, selection in door]
+        rows = [selection for _, selection in loader]
         for selection in rows:
-            door.record(selection, losses[selection.indices])
+            loader.record(selection, losses[selection.indices])
     indices = torch.cat([selection.indices for selection in rows])
     weights = torch.cat([selection.weights for selection in rows])
     pruned = losses[indices] < losses.mean()

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from fixture_doors import (
+from fixture_loaders import (
     NotedSampler,
     Numbered,
     NumberedStream,
@@ -20,31 +20,31 @@ import selective_backprop as sb
 
 def test_a_fraction_that_somebody_else_tells_decides_when_selection_acts():
     done = 0.0
-    door = select(
+    loader = select(
         DataLoader(Numbered(16), 4), selective(start=0.25, end=0.75), progress=lambda: done
     )
-    assert door.progress == 0.0
-    assert len(flat(numbers(door))) == 16
+    assert loader.progress == 0.0
+    assert len(flat(numbers(loader))) == 16
     done = 0.5
-    assert len(flat(numbers(door))) == 8
-    assert door.progress == 0.5
+    assert len(flat(numbers(loader))) == 8
+    assert loader.progress == 0.5
     done = 0.75
-    assert len(flat(numbers(door))) == 16
+    assert len(flat(numbers(loader))) == 16
     with pytest.raises(TypeError, match="progress"):
-        len(door)
+        len(loader)
 
 
 @pytest.mark.parametrize("strategy", [selective(1 / 4), sb.random_backprop(1 / 4)])
 @pytest.mark.parametrize("workers", [0, 1])
 def test_progress_counts_candidates_and_not_batches_handed_out(strategy, workers):
     loader = DataLoader(Numbered(40), 4, num_workers=workers)
-    door = select(loader, strategy, epochs=4, leftovers="drop")
-    assert door.progress == 0.0
+    selecting = select(loader, strategy, epochs=4, leftovers="drop")
+    assert selecting.progress == 0.0
     seen = []
     for _ in range(4):
-        for _ in door:
-            seen.append(door.progress)
-        seen.append(door.progress)
+        for _ in selecting:
+            seen.append(selecting.progress)
+        seen.append(selecting.progress)
     steps = [epoch + part for epoch in range(4) for part in (0.4, 0.8, 1.0)]
     assert seen == [step / 4 for step in steps]
     assert select(DataLoader(Numbered(32), 4), selective()).progress is None
@@ -63,11 +63,11 @@ def test_progress_counts_candidates_and_not_batches_handed_out(strategy, workers
 )
 def test_the_length_is_known_wherever_draws_are_exact(strategy, leftovers, known):
     loader = DataLoader(Numbered(50), 4)
-    door = select(loader, strategy, leftovers=leftovers, epochs=3)
+    selecting = select(loader, strategy, leftovers=leftovers, epochs=3)
     for _ in range(3):
-        assert (length(door) is not None) == known
-        expected = length(door)
-        assert expected in (None, sum(1 for _ in door))
+        assert (length(selecting) is not None) == known
+        expected = length(selecting)
+        assert expected in (None, sum(1 for _ in selecting))
 
 
 @pytest.mark.parametrize("leftovers", ["carry", "flush", "drop"])
@@ -81,17 +81,17 @@ def test_the_length_is_known_wherever_draws_are_exact(strategy, leftovers, known
     ],
 )
 def test_the_lengths_of_all_epochs_are_known_before_the_first(strategy, leftovers):
-    door = select(DataLoader(Numbered(50), 4), strategy, leftovers=leftovers, epochs=5)
-    expected = door.lengths(5)
+    loader = select(DataLoader(Numbered(50), 4), strategy, leftovers=leftovers, epochs=5)
+    expected = loader.lengths(5)
     for left in range(5, 0, -1):
-        assert door.lengths(left) == expected[-left:]
-        assert sum(1 for _ in door) == expected[-left]
+        assert loader.lengths(left) == expected[-left:]
+        assert sum(1 for _ in loader) == expected[-left]
 
 
 def test_the_lengths_of_epochs_that_depend_on_what_is_remembered_are_not_known():
-    door = select(DataLoader(Numbered(48), 4), sb.stale_sb(rate=1 / 3, epochs=2))
+    loader = select(DataLoader(Numbered(48), 4), sb.stale_sb(rate=1 / 3, epochs=2))
     with pytest.raises(TypeError, match="remembered"):
-        door.lengths(3)
+        loader.lengths(3)
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,10 @@ def test_the_lengths_of_epochs_that_depend_on_what_is_remembered_are_not_known()
 )
 def test_a_length_that_later_epochs_have_not_is_refused_before_training(strategy, options):
     loader = DataLoader(Numbered(50), 4, **options)
-    door = select(loader, strategy, epochs=5, with_selection=True)
+    selecting = select(loader, strategy, epochs=5, with_selection=True)
     with pytest.raises(TypeError, match=rf"^{strategy.name} .*CandidateScheduler"):
-        len(door)
-    assert next(iter(door)) is not None
+        len(selecting)
+    assert next(iter(selecting)) is not None
 
 
 COINS = {
@@ -126,14 +126,14 @@ COINS = {
 def test_what_is_drawn_by_remembered_losses_has_a_length_in_every_epoch(name, leftovers):
     loader = DataLoader(Numbered(83), 4, shuffle=True)
     options = {"leftovers": leftovers, "epochs": 24, "with_selection": True}
-    door = select(loader, COINS[name], **options)
+    selecting = select(loader, COINS[name], **options)
     lengths = []
     for _ in range(24):
-        foreseen, count = len(door), 0
-        for _, selection in door:
+        foreseen, count = len(selecting), 0
+        for _, selection in selecting:
             count += 1
-            assert len(door) == foreseen
-            door.record(selection, 0.7 * torch.rand(len(selection.indices)))
+            assert len(selecting) == foreseen
+            selecting.record(selection, 0.7 * torch.rand(len(selection.indices)))
         assert count == foreseen
         lengths.append(count)
     assert min(lengths) < max(lengths)
@@ -143,28 +143,32 @@ def test_the_length_of_an_epoch_that_is_to_go_on_is_that_of_its_beginning():
     def make():
         return select(DataLoader(Numbered(203), 4, shuffle=True), sb.auto(), with_selection=True)
 
-    def train(door, batches):
+    def train(loader, batches):
         for _ in range(batches):
             _, selection = next(epoch)
-            door.record(selection, torch.rand(len(selection.indices)) ** 6)
+            loader.record(selection, torch.rand(len(selection.indices)) ** 6)
 
-    door, saves = make(), []
+    loader, saves = make(), []
     for _ in range(3):
-        foreseen, epoch = len(door), iter(door)
-        saves.append((door.state_dict(), foreseen))
-        train(door, foreseen)
+        foreseen, epoch = len(loader), iter(loader)
+        saves.append((loader.state_dict(), foreseen))
+        train(loader, foreseen)
         assert next(epoch, None) is None
-    foreseen, epoch = len(door), iter(door)
-    train(door, 5)
+    foreseen, epoch = len(loader), iter(loader)
+    train(loader, 5)
     again = make()
-    for state, expected in ((door.state_dict(), foreseen), *saves, (door.state_dict(), foreseen)):
+    for state, expected in (
+        (loader.state_dict(), foreseen),
+        *saves,
+        (loader.state_dict(), foreseen),
+    ):
         again.load_state_dict(state)
         assert len(again) == expected
     epoch = iter(again)
     train(again, foreseen - 5)
     assert next(epoch, None) is None
     other = make()
-    other.load_state_dict(door.state_dict())
+    other.load_state_dict(loader.state_dict())
     other.set_epoch(20)  # when every loss is too old
     assert len(other) == len(list(other)) != foreseen
 
@@ -178,19 +182,19 @@ def test_asking_for_the_length_changes_nothing(name):
     expected = [training.epoch() for _ in range(5)]
     training = make()
     for batches in expected:
-        length(training.door)
-        assert training.epoch(after=lambda: length(training.door)) == batches
+        length(training.loader)
+        assert training.epoch(after=lambda: length(training.loader)) == batches
 
 
 def test_the_length_is_that_of_the_indices_a_sampler_is_given():
     sampler = SubsetRandomSampler(range(40, 100))
-    door = select(DataLoader(Numbered(203), 4, sampler=sampler), sb.auto(), with_selection=True)
+    loader = select(DataLoader(Numbered(203), 4, sampler=sampler), sb.auto(), with_selection=True)
     for _ in range(3):
-        foreseen = len(door)
-        taken = [selection for _, selection in door]
+        foreseen = len(loader)
+        taken = [selection for _, selection in loader]
         assert len(taken) == foreseen
         for selection in taken:
-            door.record(selection, 0.3 * torch.rand(len(selection.indices)))
+            loader.record(selection, 0.3 * torch.rand(len(selection.indices)))
     assert foreseen < 13
 
 
@@ -211,12 +215,12 @@ def test_the_first_of_the_lengths_is_that_of_the_epoch_that_runs_or_is_to_go_on(
         loader = DataLoader(Numbered(60), 20, sampler=NotedSampler(60))
         return select(loader, selective(1 / 2), batch_size=4)
 
-    door, resumed = make(), make()
-    expected = door.lengths(3)
+    selecting, resumed = make(), make()
+    expected = selecting.lengths(3)
     assert expected == [7, 8, 7]
-    for came, _ in enumerate(door, start=1):
-        assert door.lengths(3) == expected
+    for came, _ in enumerate(selecting, start=1):
+        assert selecting.lengths(3) == expected
         if came == 2:
-            resumed.load_state_dict(door.state_dict())
+            resumed.load_state_dict(selecting.state_dict())
     assert resumed.lengths(3) == expected
-    assert [len(list(each)) for each in (resumed, resumed, door, door)] == [5, 8, 8, 7]
+    assert [len(list(each)) for each in (resumed, resumed, selecting, selecting)] == [5, 8, 8, 7]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from fixture_doors import fresh_net
+from fixture_loaders import fresh_net
 from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, Subset, TensorDataset, default_collate
 
@@ -135,14 +135,14 @@ DATA = TensorDataset(torch.randn(23, 4), NUMBERS)
     ],
 )
 @pytest.mark.parametrize("strategy", [sb.traditional(), sb.random_backprop(1 / 2)])
-def test_the_door_gathers_where_nothing_else_changes(loader, gathers, strategy, read):
+def test_the_loader_gathers_where_nothing_else_changes(loader, gathers, strategy, read):
     plain = loader()
     before = dict(vars(plain))
-    door = sb.SelectiveLoader(plain, fresh_net(), nn.CrossEntropyLoss(), strategy, quiet=True)
-    assert sum(len(targets) for _, targets in door)
+    selecting = sb.SelectiveLoader(plain, fresh_net(), nn.CrossEntropyLoss(), strategy, quiet=True)
+    assert sum(len(targets) for _, targets in selecting)
     assert (not read) == gathers
     assert vars(plain) == before
-    assert door.dataset is plain.dataset
+    assert selecting.dataset is plain.dataset
     for batch in plain:
         assert type(batch) is list
         break
@@ -166,7 +166,7 @@ def test_a_users_collate_function_is_replaced_only_by_another():
     first = next(iter(named))
     assert list(first) == ["x", "y"]
     assert first["y"].tolist() == [0, 1, 2, 3, 4]
-    door = sb.SelectiveLoader(
+    selecting = sb.SelectiveLoader(
         named,
         None,
         None,
@@ -174,7 +174,7 @@ def test_a_users_collate_function_is_replaced_only_by_another():
         generator=torch.Generator().manual_seed(0),
         quiet=True,
     )
-    assert all(len(batch["x"]) == len(batch["y"]) == 5 for batch in door)
+    assert all(len(batch["x"]) == len(batch["y"]) == 5 for batch in selecting)
 
 
 @pytest.mark.parametrize(

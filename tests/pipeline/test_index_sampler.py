@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fixture_doors import (
+from fixture_loaders import (
     NotedSampler,
     Numbered,
     NumberedInOneGo,
@@ -58,14 +58,14 @@ def sparing_loader(name: str, workers: int) -> DataLoader:
 )
 def test_what_is_not_selected_is_never_loaded(name, workers):
     loader = sparing_loader(name, workers)
-    door = select(loader, HALF, batch_size=6)
+    selecting = select(loader, HALF, batch_size=6)
     trained = torch.zeros(44, dtype=torch.int64)
     for _ in range(2):
-        batches = numbers(door)
+        batches = numbers(selecting)
         assert [len(batch) for batch in batches] == [6] * len(batches)
         trained += torch.bincount(torch.tensor(flat(batches)), minlength=44)
         assert torch.equal(loader.dataset.reads, trained)
-    stats = door.stats
+    stats = selecting.stats
     assert stats.candidates == 2 * (42 if name in ("drop_last", "uneven") else 44)
     assert stats.loaded == stats.kept == trained.sum() == stats.candidates // 12 * 6
     assert stats.scored == 0
@@ -154,11 +154,11 @@ def broken_run(strategy: sb.Strategy, **options: Any) -> list[list[list[int]]]:
     """Three epochs, of which the first two break off."""
     loader = DataLoader(Numbered(50), batch_size=4, sampler=NotedSampler(50), **options)
     torch.manual_seed(5)
-    door = select(loader, strategy, epochs=3)
+    selecting = select(loader, strategy, epochs=3)
     run = []
     for stop in (2, 3, None):
         epoch = []
-        for batch in door:
+        for batch in selecting:
             epoch.append(batch[1].tolist())
             if len(epoch) == stop:
                 break
@@ -198,8 +198,8 @@ class ByName(Dataset):
 )
 @pytest.mark.parametrize("strategy", [HALF, selective()])
 def test_keys_need_not_be_numbers(keys, strategy):
-    door = select(DataLoader(ByName(), batch_size=4, sampler=keys), strategy, with_selection=True)
-    batches = list(door)
+    loader = select(DataLoader(ByName(), batch_size=4, sampler=keys), strategy, with_selection=True)
+    batches = list(loader)
     assert all(selection.indices is None for _, selection in batches)
     chosen = flat(numbers(batch for batch, _ in batches))
     assert len(chosen) == len(set(chosen)) == 12
@@ -209,9 +209,9 @@ def test_a_sampler_of_single_indices_is_a_stream_that_cannot_be_drawn_from_befor
     data = Numbered(8)
     loader = DataLoader(data, batch_size=None, sampler=NotedSampler(8))
     with pytest.warns(sb.SelectionWarning, match="regroups"):
-        door = select(loader, HALF, batch_size=2)
+        selecting = select(loader, HALF, batch_size=2)
     with pytest.raises(sb.LoaderError, match="yields single indices"):
-        next(iter(door))
+        next(iter(selecting))
     assert data.reads.sum() == 0
 
 
@@ -229,8 +229,8 @@ def test_a_range_is_a_batch_of_keys():
     assert plain_list(list_keys(range(4, 8))) == [4, 5, 6, 7]
     ranges = [range(start, start + 4) for start in range(0, 16, 4)]
     with pytest.warns(sb.SelectionWarning, match="regroups"):
-        door = select(DataLoader(Numbered(16), batch_sampler=ranges), HALF, batch_size=2)
-    assert len(set(flat(numbers(door)))) == 8
+        loader = select(DataLoader(Numbered(16), batch_sampler=ranges), HALF, batch_size=2)
+    assert len(set(flat(numbers(loader)))) == 8
 
 
 @pytest.mark.parametrize("keys", [["a"], [(1, 2)], [(1, 2), 3], [1.5], [True], [None], [2**70]])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_doors import (
+from fixture_loaders import (
     Numbered,
     NumberedStream,
     flat,
@@ -39,9 +39,9 @@ STRATEGIES = pytest.mark.parametrize(
 
 @STRATEGIES
 def test_the_examples_are_named_by_default(strategy):
-    door = broken(Numbered(20), strategy)
+    loader = broken(Numbered(20), strategy)
     with pytest.raises(sb.LossError) as caught:
-        list(door)
+        list(loader)
     message = str(caught.value)
     assert "1 of 5 losses" in message
     assert "examples [3]" in message
@@ -55,24 +55,26 @@ def test_no_more_than_ten_are_named():
     def all_bad(model: nn.Module, batch: Any) -> Tensor:
         return torch.full((len(batch[1]),), torch.inf)
 
-    door = select(DataLoader(Numbered(20), 20), selective(), losses=all_bad)
+    loader = select(DataLoader(Numbered(20), 20), selective(), losses=all_bad)
     with pytest.raises(sb.LossError, match=r"20 of 20 losses .* \[0, 1, [2-7, ]*8, 9\]"):
-        list(door)
+        list(loader)
 
 
 @STRATEGIES
 def test_skipped_examples_are_never_trained_on_and_are_counted(strategy):
-    door = broken(Numbered(20), strategy, nonfinite="skip", leftovers="flush", with_selection=True)
+    loader = broken(
+        Numbered(20), strategy, nonfinite="skip", leftovers="flush", with_selection=True
+    )
     trained: list[int] = []
     for _ in range(3):
-        for (inputs, targets), selection in door:
+        for (inputs, targets), selection in loader:
             assert selection.indices.tolist() == targets.tolist() == inputs[:, 0].tolist()
             trained += targets.tolist()
     assert trained
     assert not set(trained) & set(BAD)
-    assert door.stats.nonfinite == 9
-    assert door.stats.candidates == door.stats.scored == 60
-    history = door.state_dict()["parts"].get("history")
+    assert loader.stats.nonfinite == 9
+    assert loader.stats.candidates == loader.stats.scored == 60
+    history = loader.state_dict()["parts"].get("history")
     assert history is None or bool(torch.isfinite(history["ring"][: history["filed"]]).all())
 
 
@@ -86,9 +88,9 @@ def test_the_length_is_not_known_where_examples_may_be_skipped():
 
 def test_selected_examples_rank_above_all_others():
     strategy = sb.Strategy("top", sb.scorers.Forward(), sb.selectors.Top(1 / 2))
-    door = broken(Numbered(20), strategy, nonfinite="select", batch_size=2)
-    assert set(BAD) <= set(flat(numbers(door)))
-    assert door.stats.nonfinite == 0
+    loader = broken(Numbered(20), strategy, nonfinite="select", batch_size=2)
+    assert set(BAD) <= set(flat(numbers(loader)))
+    assert loader.stats.nonfinite == 0
 
 
 def test_a_batch_of_which_nothing_is_left_is_no_batch():
@@ -96,16 +98,16 @@ def test_a_batch_of_which_nothing_is_left_is_no_batch():
         losses = losses_by_number(model, batch)
         return torch.where(batch[1] < 5, torch.nan, losses)
 
-    door = select(
+    loader = select(
         DataLoader(Numbered(20), 5), selective(), losses=first_batch_bad, nonfinite="skip"
     )
-    assert min(flat(numbers(door))) >= 5
-    assert door.stats.nonfinite == 5
+    assert min(flat(numbers(loader))) >= 5
+    assert loader.stats.nonfinite == 5
 
 
 def test_a_warm_up_trains_on_them_as_the_bare_loader_would():
-    door = broken(Numbered(20), selective(warmup_epochs=1))
-    assert flat(numbers(door)) == list(range(20))
+    loader = broken(Numbered(20), selective(warmup_epochs=1))
+    assert flat(numbers(loader)) == list(range(20))
 
 
 @pytest.mark.cuda
@@ -115,9 +117,9 @@ def test_what_is_skipped_on_a_device_just_before_a_draw_is_what_is_skipped_on_th
     for device in ("cpu", "cuda"):
         data, strategy = DataLoader(Numbered(33), 5), sb.top_k(1 / 3)
         options = {"device": device, "nonfinite": "skip", "leftovers": leftovers}
-        door = select(data, strategy, losses=broken_losses, **options)
-        yielded = [[numbers.tolist() for _, numbers in door] for _ in range(3)]
-        found.append((yielded, door.stats))
+        loader = select(data, strategy, losses=broken_losses, **options)
+        yielded = [[numbers.tolist() for _, numbers in loader] for _ in range(3)]
+        found.append((yielded, loader.stats))
     on_cpu, on_device = found
     assert on_device == on_cpu
     assert on_device[1].nonfinite == 9

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from fixture_batches import Table
-from fixture_doors import Numbered, NumberedStream, selective, streams
+from fixture_loaders import Numbered, NumberedStream, selective, streams
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
@@ -52,8 +52,8 @@ def wrap(
 
 def start(collate: Collate, *arguments: Any, **options: Any) -> list[Any]:
     """Return the batches of two epochs."""
-    door = wrap(collate, *arguments, **options)
-    return [batch for _ in range(2) for batch in door]
+    loader = wrap(collate, *arguments, **options)
+    return [batch for _ in range(2) for batch in loader]
 
 
 def with_item(item: Callable[[list[Tensor]], Any]) -> Collate:
@@ -235,12 +235,12 @@ CHOSEN_BEFORE_LOADING = [
 )
 def test_batches_whose_examples_are_chosen_before_loading_need_no_rows(strategy, collate):
     whole = {""} if collate is Graphs else ()
-    door = wrap(collate, strategy, with_selection=True, whole=whole)
-    for batch, selection in (pair for _ in range(2) for pair in door):
+    loader = wrap(collate, strategy, with_selection=True, whole=whole)
+    for batch, selection in (pair for _ in range(2) for pair in loader):
         numbers = batch.numbers if isinstance(batch, Graphs) else batch["number"]
         assert torch.equal(selection.indices, numbers)
-        door.record(selection, numbers / 48)
-    assert door.stats.batches > 3
+        loader.record(selection, numbers / 48)
+    assert loader.stats.batches > 3
 
 
 @pytest.mark.parametrize("whole", [(), {""}])
@@ -288,8 +288,8 @@ def stream_of(batch: Any) -> None:
 def loaded_as_one(batch: Any) -> None:
     """An example alone cannot be loaded."""
     loader = DataLoader([None] * 36, 9, collate_fn=lambda examples: batch if examples[1:] else 1)
-    door = sb.SelectiveLoader(loader, nn.Identity(), None, selective(), losses=first_column)
-    assert list(door)
+    selecting = sb.SelectiveLoader(loader, nn.Identity(), None, selective(), losses=first_column)
+    assert list(selecting)
 
 
 @pytest.mark.parametrize("use", [step_on, stream_of, loaded_as_one])

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from fixture_cases import share_of_cases
-from fixture_doors import Numbered, selective
+from fixture_loaders import Numbered, selective
 from fixture_parts import Stateless
 from hypothesis import given
 from hypothesis import strategies as st
@@ -179,7 +179,7 @@ def test_a_whole_loader_with_exact_draws_reads_nothing_back_until_its_epoch_ends
     def losses(model: nn.Module, batch: Any) -> Tensor:
         return batch[0][:, 0]
 
-    door = sb.SelectiveLoader(
+    loader = sb.SelectiveLoader(
         DataLoader(Numbered(60), 5, collate_fn=default_collate),
         nn.Identity(),
         None,
@@ -189,10 +189,10 @@ def test_a_whole_loader_with_exact_draws_reads_nothing_back_until_its_epoch_ends
         nonfinite="select",
         with_selection=True,
     )
-    batches = iter(door)
+    batches = iter(loader)
     for _ in range(4):
         (inputs, targets), selection = next(batches)
         assert {inputs.device.type, targets.device.type, selection.indices.device.type} == {"meta"}
-        assert door.stats.kept == 5 * door.stats.batches
+        assert loader.stats.kept == 5 * loader.stats.batches
     with pytest.raises(RuntimeError, match=r"item\(\) cannot be called on meta tensors|unique"):
         next(batches)  # the share of ties is counted once, at the end

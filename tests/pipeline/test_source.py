@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_doors import NotedSampler, Numbered, NumberedStream, numbers, select, selective
+from fixture_loaders import NotedSampler, Numbered, NumberedStream, numbers, select, selective
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler
 from unhooked import unhooked
 
@@ -26,9 +26,9 @@ def test_what_is_no_data_loader_is_refused_with_how_to_make_it_one(thing):
 
 
 def test_a_wrapped_loader_is_not_wrapped_again():
-    door = select(DataLoader(Numbered(8), 4), selective())
+    loader = select(DataLoader(Numbered(8), 4), selective())
     with unhooked(), pytest.raises(sb.LoaderError, match="is a SelectiveLoader"):
-        select(door, selective())
+        select(loader, selective())
 
 
 def test_a_loader_prepared_by_accelerate_is_refused_by_name(monkeypatch):
@@ -77,9 +77,9 @@ class OwnWay(DataLoader):
 
 @pytest.mark.parametrize("strategy", [sb.traditional(), sb.random_backprop(1 / 2), selective()])
 def test_a_loader_that_does_not_draw_from_its_batch_sampler_is_refused_at_once(strategy):
-    door = select(OwnWay(Numbered(8), 4), strategy)
+    loader = select(OwnWay(Numbered(8), 4), strategy)
     with pytest.raises(sb.LoaderError, match=r"\(OwnWay\)"):
-        next(iter(door))
+        next(iter(loader))
 
 
 class Secretive(Sampler[int]):
@@ -98,11 +98,11 @@ class Secretive(Sampler[int]):
 @pytest.mark.parametrize("error", [TypeError, NotImplementedError])
 @pytest.mark.parametrize("strategy", [sb.random_backprop(1 / 2), selective()])
 def test_a_sampler_of_unknown_length_works_and_has_no_length(error, strategy):
-    door = select(DataLoader(Numbered(24), 4, sampler=Secretive(error)), strategy)
+    loader = select(DataLoader(Numbered(24), 4, sampler=Secretive(error)), strategy)
     with pytest.raises(TypeError):
-        len(door)
-    assert [len(batch) for batch in numbers(door)] == [4] * 3
-    assert door.progress is None
+        len(loader)
+    assert [len(batch) for batch in numbers(loader)] == [4] * 3
+    assert loader.progress is None
 
 
 def test_what_is_known_of_a_loader():

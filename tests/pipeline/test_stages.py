@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_doors import Numbered, fixture_data, fresh_net, numbers, select, selective, train
+from fixture_loaders import Numbered, fixture_data, fresh_net, numbers, select, selective, train
 from fixture_parts import Stateless
 from torch import Tensor, nn
 from torch.nn import functional
@@ -77,8 +77,8 @@ class Own(Stateless, sb.scorers.AbstractScorer, sb.scorers.RunningScorer):
 def test_scores_of_a_scorer_of_the_users_own_are_checked_in_every_batch(make, message):
     healthy = True
     own = Own(lambda targets: targets.float() if healthy else make(targets))
-    door = select(DataLoader(Numbered(40), 5), selective(scorer=own))
-    next(batches := iter(door))
+    loader = select(DataLoader(Numbered(40), 5), selective(scorer=own))
+    next(batches := iter(loader))
     healthy = False
     with pytest.raises(sb.LossError, match=message):
         list(batches)
@@ -124,31 +124,31 @@ def test_a_mistake_in_the_losses_loses_no_state(warmup):
         scores = batch[1].double()
         return scores if healthy else scores.mean()
 
-    door = select(DataLoader(Numbered(30), 4), selective(warmup_epochs=warmup), losses=losses)
-    list(door)
-    list(door)
-    before = door.stats
+    loader = select(DataLoader(Numbered(30), 4), selective(warmup_epochs=warmup), losses=losses)
+    list(loader)
+    list(loader)
+    before = loader.stats
     healthy = False
     with pytest.raises(sb.LossError, match="is a scalar"):
-        list(door)
+        list(loader)
     healthy = True
-    assert door.stats.waiting == before.waiting > 0
-    assert door.stats.kept == before.kept
-    assert len(numbers(door)) == (30 + before.waiting) // 8
+    assert loader.stats.waiting == before.waiting > 0
+    assert loader.stats.kept == before.kept
+    assert len(numbers(loader)) == (30 + before.waiting) // 8
 
 
 def test_a_model_in_half_precision_is_ranked_in_single():
     model = nn.Linear(2, 2).bfloat16()
     loader = DataLoader(fixture_data(), 5)
-    door = sb.SelectiveLoader(
+    selecting = sb.SelectiveLoader(
         loader,
         model,
         None,
         selective(),
         losses=lambda model, batch: model(batch[0].bfloat16())[:, 0],
     )
-    assert len(list(door)) == 4
-    assert door.state_dict()["parts"]["history"]["ring"].dtype == torch.float32
+    assert len(list(selecting)) == 4
+    assert selecting.state_dict()["parts"]["history"]["ring"].dtype == torch.float32
 
 
 @pytest.mark.parametrize("size", [5, 4])
@@ -164,7 +164,7 @@ def test_the_tensors_that_were_scored_are_the_ones_that_are_trained_on(size):
         inputs, targets = default_collate(examples)
         return inputs + torch.rand_like(inputs), targets
 
-    door = sb.SelectiveLoader(
+    loader = sb.SelectiveLoader(
         DataLoader(fixture_data(), 5, collate_fn=augment),
         fresh_net(),
         None,
@@ -172,7 +172,7 @@ def test_the_tensors_that_were_scored_are_the_ones_that_are_trained_on(size):
         losses=losses,
         batch_size=size,
     )
-    for inputs, _ in door:
+    for inputs, _ in loader:
         pool = torch.cat(scored)
         assert all(bool((pool == row).all(1).any()) for row in inputs)
 

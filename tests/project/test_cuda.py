@@ -16,7 +16,7 @@ from fixture_cuda import (
     WINDOW,
     by_rule,
     examples,
-    make_door,
+    make_loader,
     net,
     no_waiting,
     scored,
@@ -45,10 +45,10 @@ def test_what_makes_the_host_wait_is_noticed():
 def test_with_exact_draws_the_host_never_waits_within_an_epoch(name, nonfinite, rows):
     model, strategy = net(), scored(EXACT[name])
     reweights = strategy.selector.terms.reweights
-    door = make_door(model, strategy, rows=rows, nonfinite=nonfinite, with_selection=reweights)
+    loader = make_loader(model, strategy, rows=rows, nonfinite=nonfinite, with_selection=reweights)
     if reweights:
-        door = Unweighted(door)
-    losses = train_without_waiting(model, door)
+        loader = Unweighted(loader)
+    losses = train_without_waiting(model, loader)
     assert len(losses) == EXAMPLES // WINDOW
     assert bool(torch.stack(losses).isfinite().all())
 
@@ -56,14 +56,14 @@ def test_with_exact_draws_the_host_never_waits_within_an_epoch(name, nonfinite, 
 class Unweighted:
     """A loader whose batches come with their selection, which training leaves alone here."""
 
-    def __init__(self, door: sb.SelectiveLoader) -> None:
-        self.door = door
+    def __init__(self, loader: sb.SelectiveLoader) -> None:
+        self.loader = loader
 
     def __len__(self) -> int:
-        return len(self.door)
+        return len(self.loader)
 
     def __iter__(self) -> Iterator[Any]:
-        for batch, selection in self.door:
+        for batch, selection in self.loader:
             assert selection.weights.is_cuda
             yield batch
 
@@ -75,10 +75,10 @@ def test_a_loss_that_is_not_finite_raises_though_nobody_waited_for_it():
         passes.append(len(batch[0]))
         return by_rule(model, batch) * (1.0 if len(passes) <= EXAMPLES // WINDOW else torch.nan)
 
-    door = make_door(net(), scored(sb.selectors.Top(1 / 3)), losses=losses)
-    list(door)
+    loader = make_loader(net(), scored(sb.selectors.Top(1 / 3)), losses=losses)
+    list(loader)
     with pytest.raises(sb.LossError, match="24 of 24"):
-        list(door)
+        list(loader)
 
 
 def test_a_gate_takes_in_what_training_computed_without_waiting_for_it():
@@ -102,28 +102,30 @@ def test_an_open_gate_waits_for_no_device_that_is_a_training_batch_behind(monkey
     model = net()
     gate = sb.VarianceGate(0.0, probe_every=1, threshold=0.5)
     strategy = sb.kath18(schedule=sb.Schedule(gate=gate))
-    door = Unweighted(make_door(model, strategy, rows=BATCH, with_selection=True))
-    train(model, door, epochs=1)
+    loader = Unweighted(make_loader(model, strategy, rows=BATCH, with_selection=True))
+    train(model, loader, epochs=1)
     monkeypatch.setattr(made_up_cuda, "BEHIND", 150)  # kernels; a training batch takes 190
-    optimizer, batches = torch.optim.SGD(model.parameters(), lr=0.1), iter(door)
+    optimizer, batches = torch.optim.SGD(model.parameters(), lr=0.1), iter(loader)
     take_step(model, optimizer, next(batches))
     with made_up_cuda.watch() as seen:
         for _ in range(EXAMPLES // WINDOW - 1):
             take_step(model, optimizer, next(batches))
     assert not seen.waits
-    assert door.door.stats.scored > EXAMPLES
+    assert loader.loader.stats.scored > EXAMPLES
 
 
 def test_losses_that_are_not_finite_are_selected_first_without_waiting():
     def losses(model: nn.Module, batch: Any) -> Tensor:
         return by_rule(model, batch).where(batch[1] != 0, torch.inf)
 
-    door = make_door(net(), scored(sb.selectors.Percentile(2.0)), losses=losses, nonfinite="select")
-    list(door)
-    batches = iter(door)
+    loader = make_loader(
+        net(), scored(sb.selectors.Percentile(2.0)), losses=losses, nonfinite="select"
+    )
+    list(loader)
+    batches = iter(loader)
     first = next(batches)
     with no_waiting():
-        rest = [next(batches) for _ in range(len(door) - 1)]
+        rest = [next(batches) for _ in range(len(loader) - 1)]
     for inputs, targets in (first, *rest):
         assert len(inputs) == BATCH
         assert bool((targets == 0).any())
@@ -141,11 +143,11 @@ def test_losses_that_are_not_finite_are_selected_first_without_waiting():
 )
 def test_where_no_draw_is_made_on_the_device_the_same_examples_come_as_on_the_cpu(strategy):
     losses = {} if strategy.scorer is None else {"losses": by_rule}
-    doors = [
-        make_door(nn.Identity(), strategy, device=device, **losses) for device in ("cpu", "cuda")
+    loaders = [
+        make_loader(nn.Identity(), strategy, device=device, **losses) for device in ("cpu", "cuda")
     ]
     for _ in range(2):
-        expected, found = ([inputs.cpu() for inputs, _ in door] for door in doors)
+        expected, found = ([inputs.cpu() for inputs, _ in loader] for loader in loaders)
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
@@ -154,8 +156,8 @@ def test_where_no_draw_is_made_on_the_device_the_same_examples_come_as_on_the_cp
 )
 def test_a_draw_on_the_device_is_its_own_as_large_and_the_same_each_time(selector):
     def run(device: str) -> list[list[float]]:
-        door = make_door(nn.Identity(), scored(selector), device=device, losses=by_rule)
-        return [inputs[:, 0].tolist() for _ in range(2) for inputs, _ in door]
+        loader = make_loader(nn.Identity(), scored(selector), device=device, losses=by_rule)
+        return [inputs[:, 0].tolist() for _ in range(2) for inputs, _ in loader]
 
     once, again, on_host = run("cuda"), run("cuda"), run("cpu")
     assert once == again
@@ -180,18 +182,18 @@ class OnDevice(sb.scorers.AbstractScorer):
 def test_without_a_model_batches_and_indices_on_the_host_keep_the_rows_that_scores_choose():
     inputs = torch.randn(EXAMPLES, 6, generator=torch.Generator().manual_seed(1))
     loader = DataLoader(TensorDataset(inputs, torch.arange(EXAMPLES)), BATCH, shuffle=True)
-    door = sb.SelectiveLoader(
+    selecting = sb.SelectiveLoader(
         loader, None, LOSS, scored(sb.selectors.Top(1 / 3), OnDevice()), with_selection=True
     )
-    for (found, places), selection in door:
+    for (found, places), selection in selecting:
         assert selection.indices.equal(places)
         assert found.equal(inputs[places])
 
 
 def test_coins_keep_what_batches_are_filled_with():
     strategy = scored(sb.selectors.BelowMean(0.5, longer_steps=True))
-    door = make_door(net(), strategy, with_selection=True)
-    kept = [len(targets) for _ in range(2) for (_, targets), _ in door]
+    loader = make_loader(net(), strategy, with_selection=True)
+    kept = [len(targets) for _ in range(2) for (_, targets), _ in loader]
     assert set(kept) == {BATCH}
     assert 0.5 < sum(kept) / (2 * EXAMPLES) <= 1.0
 
@@ -210,16 +212,16 @@ STRATEGIES = {
 def test_training_goes_on_from_a_saved_state_as_if_it_had_never_stopped(name, tmp_path):
     def begin() -> tuple[nn.Module, sb.SelectiveLoader]:
         model = net()
-        return model, make_door(model, STRATEGIES[name])
+        return model, make_loader(model, STRATEGIES[name])
 
-    model, door = begin()
-    train(model, door, epochs=2)
-    torch.save({"model": model.state_dict(), "door": door.state_dict()}, tmp_path / "state")
-    expected = train(model, door, epochs=2)
+    model, loader = begin()
+    train(model, loader, epochs=2)
+    torch.save({"model": model.state_dict(), "loader": loader.state_dict()}, tmp_path / "state")
+    expected = train(model, loader, epochs=2)
     other, resumed = begin()
     state = torch.load(tmp_path / "state", weights_only=True)
     other.load_state_dict(state["model"])
-    resumed.load_state_dict(state["door"])
+    resumed.load_state_dict(state["loader"])
     found = train(other, resumed, epochs=2)
     torch.testing.assert_close(torch.stack(found), torch.stack(expected), rtol=1e-5, atol=1e-5)
 
@@ -238,7 +240,7 @@ def on(device: str, state: Any) -> Any:
 @pytest.mark.parametrize("name", ["percentile", "stale"])
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_state_of_the_middle_of_an_epoch_may_be_on_any_device(device, name):
-    whole, resumed = (make_door(net(), STRATEGIES[name]) for _ in range(2))
+    whole, resumed = (make_loader(net(), STRATEGIES[name]) for _ in range(2))
     list(whole)
     batches = iter(whole)
     next(batches)
@@ -249,15 +251,15 @@ def test_a_state_of_the_middle_of_an_epoch_may_be_on_any_device(device, name):
 
 def test_remembered_scores_spare_the_loading_of_what_is_left_out():
     model = net()
-    door = make_door(model, STRATEGIES["stale"], with_selection=True)
+    loader = make_loader(model, STRATEGIES["stale"], with_selection=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loaded = []
     for _ in range(4):
-        before = door.stats.loaded
-        for batch, selection in door:
+        before = loader.stats.loaded
+        for batch, selection in loader:
             assert selection.indices.is_cuda
             take_step(model, optimizer, batch)
-        loaded.append(door.stats.loaded - before)
+        loaded.append(loader.stats.loaded - before)
     assert loaded == [EXAMPLES, EXAMPLES // 3] * 2
 
 
@@ -266,66 +268,68 @@ def test_remembered_scores_spare_the_loading_of_what_is_left_out():
 )
 def test_recorded_losses_stay_on_the_device_and_select(strategy):
     model = net()
-    door = make_door(model, strategy, with_selection=True)
+    loader = make_loader(model, strategy, with_selection=True)
     kept = []
     for _ in range(3):
-        before = door.stats.kept
-        for (inputs, targets), selection in door:
+        before = loader.stats.kept
+        for (inputs, targets), selection in loader:
             losses = functional.cross_entropy(model(inputs), targets, reduction="none")
             with no_waiting():
-                door.record(selection, losses)
-        kept.append(door.stats.kept - before)
+                loader.record(selection, losses)
+        kept.append(loader.stats.kept - before)
     assert kept == [EXAMPLES, EXAMPLES // 3, EXAMPLES // 3]
 
 
 def test_the_loss_of_cast_targets_makes_the_host_wait_for_nothing():
     model = nn.Linear(6, 1).cuda()
-    door = sb.SelectiveLoader(
+    loader = sb.SelectiveLoader(
         DataLoader(examples(), BATCH), model, nn.L1Loss(), sb.recorded_sb(1 / 3), quiet=True
     )
-    loss_fn = door.loss_fn
-    for inputs, targets in door:
+    loss_fn = loader.loss_fn
+    for inputs, targets in loader:
         with no_waiting():
             loss_fn(model(inputs).squeeze(1), targets.float())
-    assert door.ledger.recorded.complete
+    assert loader.ledger.recorded.complete
 
 
 def test_a_stale_epoch_makes_the_host_wait_at_its_start_alone():
     model = net()
-    train_without_waiting(model, make_door(model, STRATEGIES["stale"]))
+    train_without_waiting(model, make_loader(model, STRATEGIES["stale"]))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_copies_of_pinned_batches_that_go_ahead_bring_the_same_numbers(workers):
     model = net()
-    door = make_door(model, scored(sb.selectors.Top(1 / 3)), losses=by_rule, workers=workers)
-    found = [inputs[:, 0].sort().values for _ in range(3) for inputs, _ in door]
-    plain = make_door(nn.Identity(), scored(sb.selectors.Top(1 / 3)), losses=by_rule, device="cpu")
+    loader = make_loader(model, scored(sb.selectors.Top(1 / 3)), losses=by_rule, workers=workers)
+    found = [inputs[:, 0].sort().values for _ in range(3) for inputs, _ in loader]
+    plain = make_loader(
+        nn.Identity(), scored(sb.selectors.Top(1 / 3)), losses=by_rule, device="cpu"
+    )
     expected = [inputs[:, 0].sort().values for _ in range(3) for inputs, _ in plain]
     torch.testing.assert_close([each.cpu() for each in found], expected, rtol=0, atol=0)
 
 
 def test_with_workers_and_pinned_memory_no_host_waits():
     model = net()
-    door = make_door(model, scored(sb.selectors.Percentile(2.0)), workers=2)
-    train_without_waiting(model, door)
+    loader = make_loader(model, scored(sb.selectors.Percentile(2.0)), workers=2)
+    train_without_waiting(model, loader)
 
 
 def test_a_loop_that_breaks_off_leaves_nothing_in_flight():
     model = net()
-    door = make_door(model, scored(sb.selectors.Percentile(2.0)), workers=2)
+    loader = make_loader(model, scored(sb.selectors.Percentile(2.0)), workers=2)
     for _ in range(3):
-        for inputs, _ in door:
+        for inputs, _ in loader:
             assert inputs.is_cuda
             break
-    assert sum(1 for _ in door) >= EXAMPLES // WINDOW
+    assert sum(1 for _ in loader) >= EXAMPLES // WINDOW
 
 
 def test_autocast_around_the_loop_trains_in_bf16():
     model = net()
-    door = make_door(model, scored(sb.selectors.Percentile(2.0)))
+    loader = make_loader(model, scored(sb.selectors.Percentile(2.0)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for inputs, targets in door:
+    for inputs, targets in loader:
         optimizer.zero_grad()
         with torch.autocast("cuda", dtype=torch.bfloat16):
             loss = functional.cross_entropy(model(inputs), targets)
@@ -337,10 +341,10 @@ def test_autocast_around_the_loop_trains_in_bf16():
 def test_a_stopwatch_charges_the_device_with_what_it_did_and_the_phases_are_all_the_time():
     stopwatch = sb.Stopwatch(torch.device("cuda"))
     model = net()
-    door = make_door(model, scored(sb.selectors.Percentile(2.0)), stopwatch=stopwatch)
+    loader = make_loader(model, scored(sb.selectors.Percentile(2.0)), stopwatch=stopwatch)
     began = time.perf_counter()
     stopwatch.start()
-    train(model, door, epochs=1)
+    train(model, loader, epochs=1)
     stopwatch.stop()
     total = stopwatch.total
     assert 0 < total <= time.perf_counter() - began
@@ -445,9 +449,9 @@ def pairs(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
     ids=lambda each: each.name,
 )
 def test_examples_without_a_target_are_kept_as_on_the_cpu_wherever_they_come(strategy, how, where):
-    doors = [without_targets(each, where, strategy=strategy, **how) for each in ("cpu", "cuda")]
+    loaders = [without_targets(each, where, strategy=strategy, **how) for each in ("cpu", "cuda")]
     for _ in range(3):
-        expected, found = ([inputs.cpu() for inputs, _ in door] for door in doors)
+        expected, found = ([inputs.cpu() for inputs, _ in loader] for loader in loaders)
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 import torch
 from fixture_command import run_command
-from fixture_doors import bits
+from fixture_loaders import bits
 
 import selective_backprop as sb
 from selective_backprop_lab.records.schema import read_runs

@@ -4,7 +4,7 @@ import fixture_extend
 import fixture_tasks as tasks
 import pytest
 import torch
-from fixture_doors import Numbered, select
+from fixture_loaders import Numbered, select
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -35,14 +35,14 @@ def names() -> dict[str, object]:
 def test_a_strategy_of_both_trains() -> None:
     found = names()
     exec(fixture_extend.EXAMPLES[-1], found)
-    net, door = found["model"], found["loader"]
+    net, loader = found["model"], found["loader"]
     optimizer = torch.optim.Adam(net.parameters(), 0.01)
     for _ in range(3):
-        for images, labels in door:
+        for images, labels in loader:
             optimizer.zero_grad()
             found["loss_fn"](net(images), labels).backward()
             optimizer.step()
-    assert door.stats.kept == pytest.approx(1400 * (1 + 2 / 3), abs=64)
+    assert loader.stats.kept == pytest.approx(1400 * (1 + 2 / 3), abs=64)
     images, labels = (part[tasks.TRAINED :] for part in tasks.digits())
     with torch.no_grad():
         assert (net(images).argmax(1) != labels).float().mean() < 0.2
@@ -87,13 +87,13 @@ def test_scores_of_every_other_epoch_select_before_loading_in_between() -> None:
     data = Numbered(40)
     scorer = fixture_extend.NAMES["EveryOther"](sb.scorers.Forward())
     strategy = sb.Strategy("every other", scorer, sb.selectors.Top(1 / 4))
-    door = select(DataLoader(data, 8), strategy, batch_size=2)
+    loader = select(DataLoader(data, 8), strategy, batch_size=2)
     scored, read = [], []
     for _ in range(4):
-        before = door.stats
+        before = loader.stats
         data.reads.zero_()
-        list(door)
-        scored.append(door.stats.since(before).scored)
+        list(loader)
+        scored.append(loader.stats.since(before).scored)
         read.append(int(data.reads.sum()))
     assert scored == [40, 0, 40, 0]
     assert read == [40, 10, 40, 10]

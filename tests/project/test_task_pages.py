@@ -77,10 +77,10 @@ def task_names(task: str) -> dict[str, object]:
 def test_what_the_page_shows_of_a_task_runs(task: str) -> None:
     names = task_names(task)
     exec(TASKS[task], names)
-    door = names["loader"]
-    if not door.stats.batches:
-        assert len(list(door)) == 2
-    assert (door.stats.kept, door.stats.scored) == (64, 128)
+    loader = names["loader"]
+    if not loader.stats.batches:
+        assert len(list(loader)) == 2
+    assert (loader.stats.kept, loader.stats.scored) == (64, 128)
 
 
 @pytest.mark.parametrize("task", LOSSES)

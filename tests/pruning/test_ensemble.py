@@ -7,7 +7,7 @@ import statistics
 import numpy as np
 import pytest
 import torch
-from fixture_doors import streams
+from fixture_loaders import streams
 from fixture_scores import BOTH, Seeded, idle, in_order, make_linear, mappings, vectors
 from torch import nn
 from torch.utils.data import (

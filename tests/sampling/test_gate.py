@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from fixture_doors import (
+from fixture_loaders import (
     Numbered,
     NumberedStream,
     fixture_data,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_doors import Numbered, losses_by_number, select
+from fixture_loaders import Numbered, losses_by_number, select
 from fixture_parts import Stateless
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -54,7 +54,7 @@ class Spec(sb.scorers.AbstractScorer):
         return self.running
 
 
-def door(scorer: sb.scorers.AbstractScorer) -> sb.SelectiveLoader:
+def make_loader(scorer: sb.scorers.AbstractScorer) -> sb.SelectiveLoader:
     strategy = sb.Strategy("own", scorer, sb.selectors.Top(1 / 4))
     return select(DataLoader(Numbered(32), 8), strategy, batch_size=2)
 
@@ -65,16 +65,16 @@ MEMORY = sb.scorers.Needs(remembers=True)
 @pytest.mark.parametrize(("running", "needs"), [(Plain, MEMORY), (Recalls, NOTHING)])
 def test_needs_that_contradict_what_it_can_recall_are_refused(running, needs):
     with pytest.raises(sb.ConfigurationError, match=rf"{running.__name__} has .*recall\(\)"):
-        door(Spec(running(), needs))
+        make_loader(Spec(running(), needs))
 
 
 def test_what_start_returns_must_be_at_work():
     with pytest.raises(sb.ConfigurationError, match=r"Spec.start returned=\{\}"):
-        door(Spec({}))
+        make_loader(Spec({}))
 
 
 def test_a_scorer_that_remembers_is_asked_and_what_it_rules_out_is_never_loaded():
-    loader = door(Spec(Recalls(), MEMORY))
+    loader = make_loader(Spec(Recalls(), MEMORY))
     list(loader)
     before = loader.stats
     kept = [number for _, numbers in loader for number in numbers.tolist()]
@@ -86,13 +86,13 @@ def test_a_scorer_that_remembers_is_asked_and_what_it_rules_out_is_never_loaded(
 @pytest.mark.parametrize("wrap", [lambda scorer: scorer, sb.scorers.Stale], ids=["bare", "wrapped"])
 def test_a_scorer_that_learns_is_taught_each_training_batch(wrap):
     running = Learns()
-    handed = [numbers.tolist() for _, numbers in door(wrap(Spec(running)))]
+    handed = [numbers.tolist() for _, numbers in make_loader(wrap(Spec(running)))]
     assert len(handed) == 4
     assert running.taught == handed
 
 
 def test_a_scorer_that_defers_is_begun_ahead():
-    loader = door(Spec(Defers()))
+    loader = make_loader(Spec(Defers()))
     next(iter(loader))
     assert loader.stats.scored == 8
     assert [len(numbers) for _, numbers in loader] == [2] * 4

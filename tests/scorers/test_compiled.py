@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_doors import NotedSampler, fixture_data, fresh_net, same_tensors
-from fixture_doors import cross_entropies as losses
+from fixture_loaders import NotedSampler, fixture_data, fresh_net, same_tensors
+from fixture_loaders import cross_entropies as losses
 from fixture_open_batch import CHANGES, EXAMPLES, LABELS, Loop
 from fixture_pipelined import Ahead
 from torch import Tensor, nn

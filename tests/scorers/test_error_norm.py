@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from fixture_doors import fixture_data, losses_by_number
+from fixture_loaders import fixture_data, losses_by_number
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
@@ -69,7 +69,7 @@ def test_what_is_no_classification_is_refused(outputs, targets, message):
         error_norms(outputs, targets)
 
 
-def make_door(strategy: sb.Strategy, model: nn.Module, loss_fn=None, **options):
+def make_loader(strategy: sb.Strategy, model: nn.Module, loss_fn=None, **options):
     loader = DataLoader(fixture_data(), 5)
     return sb.SelectiveLoader(loader, model, loss_fn, strategy, with_selection=True, **options)
 
@@ -81,7 +81,7 @@ def test_the_loader_scores_by_it():
     model, seen = nn.Linear(2, 2), []
     inputs, targets = fixture_data().tensors
     norms = error_norms(model(inputs).detach(), targets)
-    for _, selection in make_door(ERROR_NORM, model, nn.CrossEntropyLoss()):
+    for _, selection in make_loader(ERROR_NORM, model, nn.CrossEntropyLoss()):
         seen += selection.indices.tolist()
     hardest = [norms[start : start + 10].topk(5).indices + start for start in range(0, 40, 10)]
     assert sorted(seen) == sorted(torch.cat(hardest).tolist())
@@ -100,10 +100,10 @@ def test_the_loader_scores_by_it():
 )
 def test_losses_alone_are_refused_when_the_loader_is_built(strategy):
     with pytest.raises(sb.ConfigurationError, match=r"outputs.*losses="):
-        make_door(strategy, nn.Linear(2, 2), losses=losses_by_number, epochs=9)
+        make_loader(strategy, nn.Linear(2, 2), losses=losses_by_number, epochs=9)
     outputs = lambda model, batch: (model(batch[0]), batch[1])  # noqa: E731
     options = {"losses": losses_by_number, "outputs": outputs, "epochs": 9}
-    next(iter(make_door(strategy, nn.Linear(2, 2), **options)))
+    next(iter(make_loader(strategy, nn.Linear(2, 2), **options)))
 
 
 def test_an_unknown_measure_is_refused_with_the_known_ones():

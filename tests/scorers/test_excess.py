@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from fixture_doors import NotedSampler, Numbered, flat, losses_by_number, select
+from fixture_loaders import NotedSampler, Numbered, flat, losses_by_number, select
 from torch import nn
 from torch.utils.data import DataLoader
 from unhooked import unhooked
@@ -35,9 +35,9 @@ def test_the_rows_furthest_above_their_reference_are_trained_on(workers):
     sampler = NotedSampler(24)
     loader = DataLoader(Numbered(24), 4, sampler=sampler, num_workers=workers)
     reference = torch.rand(24, generator=torch.Generator().manual_seed(5))
-    door = select(loader, sb.rho_loss(reference, 1 / 3))
+    selecting = select(loader, sb.rho_loss(reference, 1 / 3))
     excess = losses_by_number(None, (None, torch.arange(24))) - reference
-    trained = flat([batch[1].tolist() for batch in door])
+    trained = flat([batch[1].tolist() for batch in selecting])
     [dealt] = sampler.passes
     expected = [
         index
@@ -139,12 +139,12 @@ def test_rho_loss_of_recorded_losses_takes_no_pass():
         scorer=sb.scorers.Recorded(),
         schedule=sb.Schedule(warmup_epochs=1),
     )
-    door = select(loader, strategy, with_selection=True, batch_size=12)
+    selecting = select(loader, strategy, with_selection=True, batch_size=12)
     for epoch in range(2):
         trained = []
-        for (_, numbers), selection in door:
+        for (_, numbers), selection in selecting:
             trained += numbers.tolist()
-            door.record(selection, torch.full((len(numbers),), 0.5))
+            selecting.record(selection, torch.full((len(numbers),), 0.5))
         assert sorted(trained) == list(range(24 if epoch == 0 else 12))  # those of low references
-    assert door.stats.scored == 0
+    assert selecting.stats.scored == 0
     assert loader.dataset.reads.tolist() == [2] * 12 + [1] * 12

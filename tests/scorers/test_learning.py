@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_doors import NotedSampler, bits, fixture_data, fresh_net, same_tensors, streams
+from fixture_loaders import NotedSampler, bits, fixture_data, fresh_net, same_tensors, streams
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -23,7 +23,7 @@ def momentum(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
 PROXY = sb.scorers.Proxy(small, momentum)
 
 
-def door(model: nn.Module, **options: Any) -> sb.SelectiveLoader:
+def make_loader(model: nn.Module, **options: Any) -> sb.SelectiveLoader:
     return sb.SelectiveLoader(
         DataLoader(fixture_data(), 6, sampler=NotedSampler(40)),
         model,
@@ -47,7 +47,7 @@ def test_the_model_and_the_global_streams_are_not_touched(warmup):
     next(iter(DataLoader(fixture_data(), 6, sampler=NotedSampler(40))))
     expected = streams()[:2]
     torch.manual_seed(4)
-    next(iter(door(model, warmup_epochs=warmup)))
+    next(iter(make_loader(model, warmup_epochs=warmup)))
     assert streams()[:2] == expected
     assert same_tensors(model.state_dict(), before)
     assert [module.training for module in model.modules()] == modes
@@ -56,7 +56,7 @@ def test_the_model_and_the_global_streams_are_not_touched(warmup):
 
 
 def test_it_learns_where_the_loop_runs_without_gradients():
-    loader = door(fresh_net(), warmup_epochs=0)
+    loader = make_loader(fresh_net(), warmup_epochs=0)
     before = learned(loader)
     with torch.no_grad():
         next(iter(loader))
@@ -68,7 +68,7 @@ def test_training_goes_on_bit_for_bit_where_its_state_was_taken():
         torch.manual_seed(0)
         return [batch[0][:, 0].tolist() for batch in loader]
 
-    whole, resumed = (door(fresh_net(), warmup_epochs=0) for _ in range(2))
+    whole, resumed = (make_loader(fresh_net(), warmup_epochs=0) for _ in range(2))
     list(whole)
     state = whole.state_dict()
     before = repr(state)

@@ -51,7 +51,7 @@ def test_the_predictor_is_asked_once_for_an_epoch_and_gets_the_scores_it_looks_a
         strategy(sb.scorers.Predicted(sb.scorers.Forward(), predictor, 3)), 24, records=False
     )
     for _ in range(6):
-        lengths = {len(loop.door) for _ in range(3)}
+        lengths = {len(loop.loader) for _ in range(3)}
         assert lengths == {loop.epoch().batches[-1]}
     assert [epoch for _, epoch in predictor.questions] == [1, 2, 4, 5]
     last = predictor.questions[-1][0]

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import pytest
 import torch
-from fixture_doors import NotedSampler, fixture_data, fresh_net, same_tensors
+from fixture_loaders import NotedSampler, fixture_data, fresh_net, same_tensors
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
@@ -34,7 +34,7 @@ def momentum(parameters):
     return torch.optim.SGD(parameters, lr=0.2, momentum=0.9)
 
 
-def make_door(model: nn.Module, **options) -> sb.SelectiveLoader:
+def make_loader(model: nn.Module, **options) -> sb.SelectiveLoader:
     loader = DataLoader(
         fixture_data(), 6, sampler=NotedSampler(40), num_workers=options.pop("workers", 0)
     )
@@ -55,14 +55,14 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, batch) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_it_learns_what_it_would_learn_by_hand_from_the_batches_that_are_yielded(workers):
-    door = make_door(fresh_net(), workers=workers, make=lambda: Small(dropout=0.0))
+    loader = make_loader(fresh_net(), workers=workers, make=lambda: Small(dropout=0.0))
     proxy, byhand = Small.made[-1], Small(dropout=0.0)
     optimizer = momentum(byhand.parameters())
     for _ in range(3):
-        for batch in door:
+        for batch in loader:
             step(byhand, optimizer, batch)
             assert same_tensors(proxy.state_dict(), byhand.state_dict())
-    assert door.stats.kept < door.stats.candidates
+    assert loader.stats.kept < loader.stats.candidates
 
 
 def test_scores_are_the_small_models_losses_in_eval_mode():
@@ -87,9 +87,9 @@ def test_scores_are_the_small_models_losses_in_eval_mode():
 
 
 def test_every_training_begins_with_a_new_model():
-    list(make_door(fresh_net()))
+    list(make_loader(fresh_net()))
     one = Small.made[-1]
-    make_door(fresh_net())
+    make_loader(fresh_net())
     other = Small.made[-1]
     assert one is not other
     assert not same_tensors(one.state_dict(), other.state_dict())

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from fixture_doors import Numbered, losses_by_number, select
+from fixture_loaders import Numbered, losses_by_number, select
 from fixture_memory import Loop, strategy
 from hypothesis import given
 from hypothesis import strategies as st
@@ -313,8 +313,8 @@ def test_the_hardest_by_the_recorded_losses_are_selected_before_they_are_loaded(
     dealt = loop.sampler.passes[2]
     hardest = sorted(sorted(dealt, key=lambda index: -known[index])[:12])
     assert sorted(loop.trained[2]) == hardest
-    assert loop.data.reads.sum() == loop.door.stats.loaded == 36
-    assert loop.door.stats.scored == loop.calls == 0
+    assert loop.data.reads.sum() == loop.loader.stats.loaded == 36
+    assert loop.loader.stats.scored == loop.calls == 0
 
 
 def test_what_was_not_trained_on_for_too_long_is_trained_on_again():
@@ -338,15 +338,15 @@ def test_losses_are_recorded_in_any_order_by_a_consumer_that_holds_batches(held,
         found = []
         for _ in range(4):
             waiting, trained = [], []
-            for (_, targets), selection in loop.door:
+            for (_, targets), selection in loop.loader:
                 trained += targets.tolist()
                 waiting.append((selection, losses_by_number(None, (None, targets))))
                 if len(waiting) == held:
                     for late in reversed(waiting):
-                        loop.door.record(*late)
+                        loop.loader.record(*late)
                     waiting.clear()
             for late in waiting:
-                loop.door.record(*late)
+                loop.loader.record(*late)
             found.append(trained)
         return found
 
@@ -355,10 +355,10 @@ def test_losses_are_recorded_in_any_order_by_a_consumer_that_holds_batches(held,
 
 def test_a_part_of_a_batch_may_be_recorded():
     loop = Loop(strategy(sb.scorers.Recorded(), HARDEST), 24, records=False)
-    for (_, targets), selection in loop.door:
+    for (_, targets), selection in loop.loader:
         part = sb.Selection(selection.indices[:1], selection.weights[:1])
-        loop.door.record(part, targets[:1].float())
-    observed = loop.door._parts.ledger.recorded.observe()
+        loop.loader.record(part, targets[:1].float())
+    observed = loop.loader._parts.ledger.recorded.observe()
     assert int((observed.epochs[0] == 0).sum()) == 3
 
 
@@ -366,7 +366,7 @@ def test_rows_that_were_drawn_twice_are_recorded_with_the_others():
     recorded = sb.scorers.Recorded()
     loop = Loop(strategy(recorded, sb.selectors.Proportional(3.0)), 24).epochs(4)
     assert any(len({*epoch}) < len(epoch) for epoch in loop.trained)
-    observed = loop.door._parts.ledger.recorded.observe()
+    observed = loop.loader._parts.ledger.recorded.observe()
     trained = {index for epoch in loop.trained for index in epoch}
     assert {index for index in range(24) if observed.epochs[0, index] >= 0} == trained
 
@@ -374,17 +374,17 @@ def test_rows_that_were_drawn_twice_are_recorded_with_the_others():
 @pytest.mark.parametrize(("policy", "refused"), [("raise", True), ("skip", False)])
 def test_a_recorded_loss_that_is_not_finite_is_refused_or_unknown_by_policy(policy, refused):
     loop = Loop(strategy(sb.scorers.Recorded()), 24, options={"nonfinite": policy}, records=False)
-    _, selection = next(iter(loop.door))
+    _, selection = next(iter(loop.loader))
     losses = torch.tensor([1.0, math.nan, math.inf, 2.0])
     if refused:
         named = selection.indices[1:3].tolist()
         with pytest.raises(sb.LossError, match="2 of 4") as caught:
-            loop.door.record(selection, losses)
+            loop.loader.record(selection, losses)
         assert str(named) in str(caught.value)
-        assert loop.door._parts.ledger.recorded.empty
+        assert loop.loader._parts.ledger.recorded.empty
     else:
-        loop.door.record(selection, losses)
-        found = loop.door._parts.ledger.recorded.observe().scores[0, selection.indices]
+        loop.loader.record(selection, losses)
+        found = loop.loader._parts.ledger.recorded.observe().scores[0, selection.indices]
         assert [None if math.isnan(loss) else loss for loss in found] == [1.0, None, None, 2.0]
 
 
@@ -392,25 +392,25 @@ def test_a_recorded_loss_that_is_not_finite_is_refused_or_unknown_by_policy(poli
 def test_what_is_not_one_loss_per_row_is_not_recorded(losses):
     loop = Loop(strategy(sb.scorers.Recorded()), 24)
     with unhooked():
-        _, selection = next(iter(loop.door))
+        _, selection = next(iter(loop.loader))
         with pytest.raises(sb.LossError, match=r"per example|tensor of losses"):
-            loop.door.record(selection, losses)
+            loop.loader.record(selection, losses)
 
 
 def test_recording_leaves_the_gradients_alone():
     loop = Loop(strategy(sb.scorers.Recorded()), 24, records=False)
-    _, selection = next(iter(loop.door))
+    _, selection = next(iter(loop.loader))
     weight = torch.ones(4, requires_grad=True)
     losses = weight * 2
-    loop.door.record(selection, losses)
+    loop.loader.record(selection, losses)
     losses.sum().backward()
     assert weight.grad.tolist() == [2.0] * 4
 
 
 def test_a_strategy_that_remembers_nothing_lets_recorded_losses_pass():
-    door = select(DataLoader(Numbered(8), 4), sb.traditional(), with_selection=True)
-    for _, selection in door:
-        door.record(selection, torch.ones(4))
+    loader = select(DataLoader(Numbered(8), 4), sb.traditional(), with_selection=True)
+    for _, selection in loader:
+        loader.record(selection, torch.ones(4))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -423,9 +423,9 @@ def test_at_an_epochs_end_exactly_what_was_left_out_is_scored_and_not_handed_out
     loop = Loop(strategy(scorer, HARDEST), 22, workers=workers, options=options)
     for _ in range(4):
         loop.data.reads.zero_()
-        before, waited = loop.door.stats, loop.waiting()
+        before, waited = loop.loader.stats, loop.waiting()
         loop.epoch()
-        after, waits = loop.door.stats, loop.waiting()
+        after, waits = loop.loader.stats, loop.waiting()
         came = {*loop.sampler.passes[-1]} | {*waited}
         left_out = came - {*loop.trained[-1]} - {*waits}
         assert sorted(loop.scored[-1]) == sorted(left_out)
@@ -433,15 +433,15 @@ def test_at_an_epochs_end_exactly_what_was_left_out_is_scored_and_not_handed_out
         assert after.loaded - before.loaded == len(left_out) + len(loop.trained[-1])
         assert after.loaded - before.loaded == loop.data.reads.sum()
         assert after.kept - before.kept == len(loop.trained[-1])
-    observed = loop.door._parts.ledger.scored.observe()
+    observed = loop.loader._parts.ledger.scored.observe()
     assert all(observed.epochs[0, index] == 3 for index in loop.scored[-1])
 
 
 def test_what_was_scored_at_the_end_is_judged_by_that_score_in_the_next_epoch():
     scorer = sb.scorers.Recorded(rescore=sb.scorers.Forward())
     loop = Loop(strategy(scorer, HARDEST), 24, loads=12).epoch()
-    known = loop.door._parts.pipeline.memory.recall(1)
-    observed = loop.door._parts.ledger.scored.observe().scores[0]
+    known = loop.loader._parts.pipeline.memory.recall(1)
+    observed = loop.loader._parts.ledger.scored.observe().scores[0]
     for index in loop.scored[0]:
         assert float(known[index]) == observed[index]
     assert bool(known.isfinite().all())

@@ -44,7 +44,7 @@ def train(name: str, device: str) -> tuple[list[Tensor], sb.Stats]:
         examples(), BATCH, shuffle=True, generator=torch.Generator().manual_seed(2), pin_memory=True
     )
     draws = torch.Generator().manual_seed(3)
-    door = sb.SelectiveLoader(
+    selecting = sb.SelectiveLoader(
         loader,
         model,
         loss_fn,
@@ -53,15 +53,15 @@ def train(name: str, device: str) -> tuple[list[Tensor], sb.Stats]:
         epochs=EPOCHS,
         quiet=True,
     )
-    optimizer, loss_fn, found = torch.optim.SGD(model.parameters(), lr=0.1), door.loss_fn, []
+    optimizer, loss_fn, found = torch.optim.SGD(model.parameters(), lr=0.1), selecting.loss_fn, []
     for _ in range(EPOCHS):
-        for inputs, targets in door:
+        for inputs, targets in selecting:
             assert inputs.device.type == targets.device.type == device
             optimizer.zero_grad()
             loss_fn(model(inputs), targets).backward()
             optimizer.step()
             found.append(inputs)
-    return [*found, *(weights.detach() for weights in model.parameters())], door.stats
+    return [*found, *(weights.detach() for weights in model.parameters())], selecting.stats
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from fixture_doors import NotedSampler, Numbered
+from fixture_loaders import NotedSampler, Numbered
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
@@ -27,12 +27,12 @@ def test_batches_are_filled_up_with_what_has_a_hinge_loss():
         losses = hinge(model, data.tensors)
     kept = losses.count_nonzero().item()
     assert EXAMPLES / 4 < kept < EXAMPLES * 3 / 4
-    door = sb.SelectiveLoader(DataLoader(data, 4), model, None, sb.drop_zero(), losses=hinge)
-    batches = list(door)
+    loader = sb.SelectiveLoader(DataLoader(data, 4), model, None, sb.drop_zero(), losses=hinge)
+    batches = list(loader)
     assert [len(signs) for _, signs in batches] == [4] * (kept // 4)
     seen = torch.cat([rows for rows, _ in batches])
     assert torch.equal(seen, inputs[losses > 0][: kept // 4 * 4])
-    assert (door.stats.scored, door.stats.kept) == (EXAMPLES, kept // 4 * 4)
+    assert (loader.stats.scored, loader.stats.kept) == (EXAMPLES, kept // 4 * 4)
 
 
 class Prompts:
@@ -42,15 +42,15 @@ class Prompts:
         self.data, self.sampler = Numbered(EXAMPLES), NotedSampler(EXAMPLES)
         loader = DataLoader(self.data, 4, sampler=self.sampler, num_workers=workers)
         strategy = sb.drop_zero(sb.scorers.Recorded(max_age))
-        self.door = sb.SelectiveLoader(
+        self.loader = sb.SelectiveLoader(
             loader, nn.Identity(), None, strategy, with_selection=True, leftovers="flush"
         )
 
     def epoch(self, spread):
         seen = []
-        for (_, numbers), selection in self.door:
+        for (_, numbers), selection in self.loader:
             seen += numbers.tolist()
-            self.door.record(selection, spread[numbers])
+            self.loader.record(selection, spread[numbers])
         return set(seen)
 
 
@@ -72,7 +72,7 @@ def test_what_is_known_of_prompts_is_saved_and_resumed(epochs):
     whole, resumed = Prompts(max_age=2), Prompts(max_age=2)
     for _ in range(epochs):
         whole.epoch(spread)
-    resumed.door.load_state_dict(whole.door.state_dict())
+    resumed.loader.load_state_dict(whole.loader.state_dict())
     for _ in range(4):
         assert resumed.epoch(spread) == whole.epoch(spread)
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from fixture_cases import share_of_cases
-from fixture_doors import NotedSampler, Numbered
+from fixture_loaders import NotedSampler, Numbered
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -20,17 +20,17 @@ def train(strategy, losses, *, batch=6):
     """Record `losses[epoch][example]`; return what was trained on, what was read, and orders."""
     data, sampler = Numbered(EXAMPLES), NotedSampler(EXAMPLES)
     loader = DataLoader(data, batch, sampler=sampler)
-    door = sb.SelectiveLoader(loader, nn.Identity(), None, strategy, with_selection=True)
+    selecting = sb.SelectiveLoader(loader, nn.Identity(), None, strategy, with_selection=True)
     trained, reads = [], []
     for known in losses:
         before, seen = data.reads.clone(), []
-        for (_, numbers), selection in door:
+        for (_, numbers), selection in selecting:
             seen += numbers.tolist()
-            door.record(selection, known[numbers])
+            selecting.record(selection, known[numbers])
         trained.append(set(seen))
         reads.append(int((data.reads - before).sum()))
         assert len(seen) == len(trained[-1]) == reads[-1]
-    assert door.stats.scored == 0
+    assert selecting.stats.scored == 0
     return trained, reads, sampler.passes
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from fixture_doors import same_tensors
 from fixture_lab import fixture_plan
+from fixture_loaders import same_tensors
 
 import selective_backprop as sb
 from selective_backprop_lab.recipe import RECIPES

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fixture_doors import same_tensors
 from fixture_lab import (
     BATCH,
     EXAMPLES,
@@ -15,6 +14,7 @@ from fixture_lab import (
     name_model,
     name_watched,
 )
+from fixture_loaders import same_tensors
 from torch import nn
 
 import selective_backprop as sb

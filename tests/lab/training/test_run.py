@@ -7,7 +7,6 @@ import pytest
 import rich.style  # noqa: F401 - draws from Python's stream when it is imported
 import torch
 from fixture_cheap import Coarse
-from fixture_doors import same_tensors
 from fixture_lab import (
     EXAMPLES,
     TESTED,
@@ -20,6 +19,7 @@ from fixture_lab import (
     same_runs,
     untimed,
 )
+from fixture_loaders import same_tensors
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn

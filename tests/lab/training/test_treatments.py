@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from fixture_doors import flat_tensors, same_tensors
 from fixture_lab import (
     carry_out,
     few_digits,
@@ -15,6 +14,7 @@ from fixture_lab import (
     states_of,
     untimed,
 )
+from fixture_loaders import flat_tensors, same_tensors
 
 import selective_backprop as sb
 from selective_backprop_lab.data.composition import Composition
