@@ -19,9 +19,17 @@ from unhooked import unhooked
 import selective_backprop as sb
 
 CAPACITY = 12
+
+
 PERCENTILE = sb.selectors.Percentile(2.0, history=CAPACITY)
+
+
 SELECTORS = [PERCENTILE, sb.selectors.BelowMean(history=CAPACITY)]
+
+
 every_history = pytest.mark.parametrize("kind", HISTORIES)
+
+
 batches = st.lists(
     st.lists(st.integers(-3, 3).map(float) | st.just(math.inf), max_size=20).map(torch.tensor),
     min_size=1,
@@ -139,8 +147,7 @@ def test_a_damaged_or_foreign_state_leaves_a_history_as_it_was(kind, count):
     assert refuse_all(history, history.state_dict()) > 20
     before = bits(history.state_dict())
     foreign = next(each for each in HISTORIES if each.columns != kind.columns)
-    for other in (foreign(CAPACITY), kind(CAPACITY + 1)):
-        other.file(torch.rand(3))
+    for other in (filled(foreign, [torch.rand(3)]), kind(CAPACITY + 1)):
         with pytest.raises(sb.ConfigurationError):
             history.load_state_dict(other.state_dict())
     assert bits(history.state_dict()) == before
@@ -148,11 +155,12 @@ def test_a_damaged_or_foreign_state_leaves_a_history_as_it_was(kind, count):
 
 @every_history
 @pytest.mark.parametrize("selector", SELECTORS, ids=repr)
-def test_a_loader_goes_on_bit_for_bit(kind, selector):
+def test_a_loader_goes_on_bit_for_bit_and_selects_by_its_history(kind, selector):
     built = strategy(selector, kind)
-    training = Training(built)
-    training.epoch()
+    training, others = Training(built), [Training(strategy(selector, each)) for each in HISTORIES]
+    chosen = [training.epoch() for _ in range(3)]
     assert type(training.loader._parts.history) is kind
+    assert [[each.epoch() for _ in range(3)] for each in others].count(chosen) == 1
     check_batches(lambda seed: Training(built, seed=seed, trains=3))
 
 
@@ -176,17 +184,6 @@ def test_a_step_goes_on_bit_for_bit_and_refuses_damaged_states(kind):
         assert again(batch).rows.tolist() == whole(batch).rows.tolist()
     assert bits(again.state_dict()) == bits(whole.state_dict())
     assert type(again._history) is kind
-
-
-@pytest.mark.parametrize("selector", SELECTORS, ids=repr)
-def test_what_is_selected_depends_on_the_history(selector):
-    def chosen(kind):
-        training = Training(strategy(selector, kind))
-        return [training.epoch() for _ in range(3)]
-
-    found = [chosen(kind) for kind in HISTORIES]
-    assert found[0] not in found[1:]
-    assert found[1] != found[2]
 
 
 def test_later_scores_count_more_in_a_decayed_history():

@@ -19,7 +19,10 @@ PREDICTORS = {
         sb.scorers.GaussianProcess(points=8, depth=2),
     ],
 }
+
+
 ALL = [predictor for examples in PREDICTORS.values() for predictor in examples]
+
 
 every_predictor = pytest.mark.parametrize("predictor", ALL, ids=repr)
 
@@ -34,10 +37,6 @@ def test_every_predictor_is_public_and_listed_here():
 @every_predictor
 def test_a_specification_is_final_frozen_and_compares_by_value(predictor):
     check_specification(predictor, sb.scorers.AbstractPredictor)
-
-
-@every_predictor
-def test_as_many_scores_are_remembered_as_it_looks_at(predictor):
     assert sb.scorers.Predicted(sb.scorers.Forward(), predictor).needs.depth == predictor.depth
 
 

@@ -61,9 +61,14 @@ SCORERS = {
         sb.scorers.Stale(sb.scorers.Forward(), 3, True, True),
     ],
 }
+
+
 ALL = [scorer for examples in SCORERS.values() for scorer in examples] + fixture_extend.SCORERS
 
+
 every_specification = pytest.mark.parametrize("scorer", ALL, ids=repr)
+
+
 every_scorer = pytest.mark.parametrize(
     "scorer", [each for each in ALL if each.needs.passes or each.needs.rescores], ids=repr
 )

@@ -36,10 +36,7 @@ SELECTORS = {
         sb.selectors.BelowMean(0.8, history=64),
         sb.selectors.BelowMean(longer_steps=True),
     ],
-    sb.selectors.Hide: [
-        sb.selectors.Hide(),
-        sb.selectors.Hide(0.5, confidence=0.5, history=64),
-    ],
+    sb.selectors.Hide: [sb.selectors.Hide(), sb.selectors.Hide(0.5, confidence=0.5, history=64)],
     sb.selectors.Nonzero: [sb.selectors.Nonzero()],
     sb.selectors.Confident: [
         sb.selectors.Confident(),
@@ -48,26 +45,37 @@ SELECTORS = {
         sb.selectors.Confident(0.1, correction=0.0),
     ],
 }
+
+
 ALL = [s for examples in SELECTORS.values() for s in examples] + fixture_extend.SELECTORS
+
+
 BATCH = 16
 
-WITHOUT_CHANCE = (
-    sb.selectors.Top,
-    sb.selectors.Bottom,
-    sb.selectors.Hide,
-    sb.selectors.Nonzero,
-)
+
+WITHOUT_CHANCE = (sb.selectors.Top, sb.selectors.Bottom, sb.selectors.Hide, sb.selectors.Nonzero)
+
+
 BIASED_ON_PURPOSE = {
     sb.selectors.Proportional(4, bias=0.5): "an exponent below 1 undoes a part of the draw only",
     sb.selectors.BelowMean(longer_steps=True): "kept rows weigh more than 1, since steps are fewer",
     sb.selectors.Confident(): "tempered, so that no row of a batch weighs four times another",
     sb.selectors.Confident(0.3, correction=1.0): "unbiased as a sum over kept rows, not as a mean",
 }
+
+
 WEIGHTED = [selector for selector in ALL if selector.terms.reweights]
 
+
 every_selector = pytest.mark.parametrize("selector", ALL, ids=repr)
+
+
 few = share_of_cases(1 / 2)  # of each law, for each of the selectors
+
+
 seeds = st.integers(0, 2**32)
+
+
 windows = st.lists(
     st.one_of(st.floats(-100, 100, width=32), st.sampled_from([0.0, 1.0, torch.inf])),
     min_size=1,
@@ -125,9 +133,12 @@ def test_the_terms_make_sense(selector):
 @every_selector
 @few
 @given(values=windows, seed=seeds)
-def test_rows_are_valid_and_ascending_and_weights_belong_to_them(selector, values, seed):
+def test_rows_are_valid_and_ascending_and_as_many_as_promised_with_weights_of_their_own(
+    selector, values, seed
+):
+    scores, terms = torch.tensor(values), selector.terms
     running, history = begin(selector)
-    rows, weights = select(running, history, torch.tensor(values), seed)
+    rows, weights = select(running, history, scores, seed)
     assert rows.dtype == torch.int64
     assert rows.tolist() == sorted(rows.tolist())
     assert set(rows.tolist()) <= set(range(len(values)))
@@ -137,6 +148,11 @@ def test_rows_are_valid_and_ascending_and_weights_belong_to_them(selector, value
         assert weights.shape == rows.shape
         assert weights.is_floating_point()
         assert bool((weights > 0).all())
+    if terms.draw is sb.selectors.Draw.EXACT:
+        assert len(rows) == context(selector).quota(len(values))
+    if not terms.promises:  # what is unknown is kept
+        assert set(scores.isposinf().nonzero().flatten().tolist()) <= set(rows.tolist())
+    assert select(*begin(selector), scores, seed).rows.tolist() == rows.tolist()
 
 
 @every_selector
@@ -146,26 +162,6 @@ def test_no_candidates_are_no_rows(selector):
         rows, weights = select(running, history, torch.empty(0), seed=0)
         assert rows.tolist() == [] == ([] if weights is None else weights.tolist())
         history.file(torch.rand(64))
-
-
-@every_selector
-@few
-@given(values=windows, seed=seeds)
-def test_an_exact_selector_takes_exactly_its_quota(selector, values, seed):
-    if selector.terms.draw is not sb.selectors.Draw.EXACT:
-        return
-    running, history = begin(selector)
-    rows = select(running, history, torch.tensor(values), seed).rows
-    assert len(rows) == context(selector).quota(len(values))
-
-
-@every_selector
-@few
-@given(values=windows, seed=seeds)
-def test_the_same_generator_gives_the_same_selection(selector, values, seed):
-    scores = torch.tensor(values)
-    one, other = (select(*begin(selector), scores, seed) for _ in range(2))
-    assert one.rows.tolist() == other.rows.tolist()
 
 
 @every_selector
@@ -210,35 +206,15 @@ def test_the_rate_is_about_what_was_promised(selector):
     assert kept / (150 * window) == pytest.approx(selector.terms.rate, abs=0.02)
 
 
-@every_selector
-@few
-@given(values=windows, seed=seeds)
-def test_where_no_rate_is_promised_what_is_unknown_is_kept(selector, values, seed):
-    if selector.terms.promises:
-        return
-    running, history = begin(selector)
-    scores = torch.tensor(values)
-    rows = select(running, history, scores, seed).rows
-    assert set(scores.isposinf().nonzero().flatten().tolist()) <= set(rows.tolist())
-
-
-def is_biased(running, history, scores, values, generator, draws) -> bool:
+def is_biased(selector, windows, values, generator, draws) -> bool:
     """Whether the weighted mean over kept rows is off the mean over all, beyond chance.
 
     Kept rows fill training batches, so it is the mean over the rows of all draws that a loop
     trains on: `(weights * values).mean()`, batch after batch.
-
-    Args:
-        running: the running selector.
-        history: what it ranks against.
-        scores: draws a window of scores.
-        values: what is trained on of each candidate, from its scores, `[candidate, value]`.
-        generator: for windows and draws.
-        draws: how many.
     """
-    sums, kept, means = [], [], []
+    (running, history), sums, kept, means = begin(selector), [], [], []
     for _ in range(draws):
-        window = scores()
+        window = windows()
         history.file(window)
         rows, weights = running.select(window, history, generator)
         weights = torch.ones(len(rows)) if weights is None else weights
@@ -256,7 +232,7 @@ def biased_on_losses(selector: sb.selectors.AbstractSelector) -> bool:
     """Whether the mean of what grows with a score comes out wrong."""
     generator = torch.Generator().manual_seed(0)
     return is_biased(
-        *begin(selector),
+        selector,
         lambda: torch.rand(64, generator=generator),
         lambda scores: scores.double().square()[:, None],
         generator,
@@ -273,9 +249,7 @@ def biased_on_gradients(selector: sb.selectors.AbstractSelector) -> bool:
     losses = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
     errors = logits.softmax(1) - torch.nn.functional.one_hot(targets, 3)
     gradients = (inputs[:, :, None] * errors[:, None, :]).flatten(1)
-    return is_biased(
-        *begin(selector), lambda: losses, lambda scores: gradients, generator, draws=1000
-    )
+    return is_biased(selector, lambda: losses, lambda scores: gradients, generator, draws=1000)
 
 
 @pytest.mark.parametrize("biased", [biased_on_losses, biased_on_gradients])
@@ -291,28 +265,20 @@ def test_the_law_of_bias_tells_who_is_biased(biased):
 
 
 @every_selector
-def test_a_selector_goes_on_where_its_state_was_taken(selector, tmp_path):
+def test_a_selector_goes_on_where_its_state_was_taken_and_knows_of_no_other_training(
+    selector, tmp_path
+):
     generator = torch.Generator().manual_seed(0)
-    running, history = begin(selector)
-    for seed in range(3):
-        select(running, history, torch.rand(64, generator=generator), seed)
+    (running, history), (resumed, remembered) = begin(selector), begin(selector)
+    first, *windows = torch.rand(7, 64, generator=generator)
+    expected = select(*begin(selector), first, 9).rows.tolist()
+    for seed, scores in enumerate(windows[:3]):
+        select(running, history, scores, seed)
+    assert select(*begin(selector), first, 9).rows.tolist() == expected
     torch.save((running.state_dict(), history.state_dict()), tmp_path / "state")
     state, past = torch.load(tmp_path / "state", weights_only=True)
-    resumed, remembered = begin(selector)
     resumed.load_state_dict(state)
     remembered.load_state_dict(past)
-    for seed in range(3):
-        scores = torch.rand(64, generator=generator)
-        expected = select(running, history, scores, seed)
-        found = select(resumed, remembered, scores, seed)
-        assert found.rows.tolist() == expected.rows.tolist()
-
-
-@every_selector
-def test_two_trainings_do_not_know_of_each_other(selector):
-    one, other = begin(selector), begin(selector)
-    for seed in range(3):
-        select(*one, torch.rand(64), seed)
-    scores = torch.rand(64)
-    fresh = select(*begin(selector), scores, seed=9)
-    assert select(*other, scores, seed=9).rows.tolist() == fresh.rows.tolist()
+    for seed, scores in enumerate(windows[3:]):
+        expected = select(running, history, scores, seed).rows.tolist()
+        assert select(resumed, remembered, scores, seed).rows.tolist() == expected

@@ -72,12 +72,9 @@ def test_classes_are_noted_until_all_are_known(imbalanced):
 
 
 def test_where_no_class_is_told_none_is_counted(imbalanced):
-    class Squares(TensorDataset):
-        def __getitem__(self, index):
-            inputs, target = super().__getitem__(index)
-            return inputs, nn.functional.one_hot(target, 10).float()
-
-    assert trained(Squares(*imbalanced.tensors), sb.auto(), 1).class_visits is None
+    inputs, targets = imbalanced.tensors
+    squares = TensorDataset(inputs, nn.functional.one_hot(targets, 10).float())
+    assert trained(squares, sb.auto(), 1).class_visits is None
     assert trained(imbalanced, sb.easy_skip(schedule=sb.Schedule()), 1).class_visits is None
 
 
@@ -120,11 +117,8 @@ def test_the_log_has_the_least_share_of_a_class_once_an_epoch(imbalanced):
     entries = []
     log = sb.Log(lambda values, step: entries.append(values), every=10)
     trained(imbalanced, sb.auto(), epochs=3, log=log)
-    known = [
-        values["selection/least_class"]
-        for values in entries
-        if len(values) and "selection/least_class" in values
-    ]
+    name = "selection/least_class"
+    known = [values[name] for values in entries if name in values]
     assert len(known) == 3 < len(entries)
     assert all(0.0 <= each <= 1.0 for each in known)
     assert known[-1] < 1.0  # what is learned was skipped

@@ -80,21 +80,17 @@ def test_an_entry_is_written_every_so_many_batches_and_when_asked_for_but_not_tw
     assert all(math.isfinite(value) for values in entries.values for value in values.values())
 
 
-def test_rates_are_of_the_candidates_since_the_entry_before(loader):
+def test_rates_are_of_the_candidates_since_the_entry_before_and_costs_those_of_all(loader):
     entries = Entries()
     train(loader, sb.Log(entries, every=6), epochs=3)
     rates = [values["selection/rate"] for values in entries.values]
     assert rates[:4] == [1.0] * 4  # the first epoch keeps everything
     assert rates[4:] == pytest.approx([1 / 3] * 2, abs=0.05)
-
-
-def test_costs_are_those_of_scoring_and_training_beside_plain_training(loader):
-    entries = Entries()
-    train(loader, sb.Log(entries, every=1))
+    sb.Log(entries)(loader, now=True)
     last, stats = entries.values[-1], loader.stats
     assert last["selection/candidates"] == stats.candidates
-    # The first batch is scored to see whether it can be, and the second epoch's are all scored.
-    assert stats.scored == EXAMPLES + BATCH
+    # The first batch is scored to see whether it can be, and later epochs' are all scored.
+    assert stats.scored == 2 * EXAMPLES + BATCH
     assert last["selection/cost"] == stats.scored + 3 * stats.kept
     assert last["selection/plain_cost"] == 3 * stats.candidates
 
@@ -127,17 +123,6 @@ def test_remembered_scores_are_summed_up_where_none_are_taken():
     assert loader.scores.deciles[-1] == EXAMPLES - 1
 
 
-def test_scores_that_are_not_finite_are_left_out_of_mean_and_deciles():
-    history = sb.selectors.History(8)
-    history.file(torch.tensor([torch.nan, torch.inf, -torch.inf]))
-    assert history.summary() is None
-    history.file(torch.tensor([1.0, 3.0]))
-    summary = history.summary()
-    assert (summary.count, summary.mean) == (2, 2.0)
-    assert summary.deciles[0] == 1.0
-    assert summary.deciles[-1] == 3.0
-
-
 def test_a_fresh_loader_is_logged_from_its_first_batch_on(loader):
     entries = Entries()
     log = sb.Log(entries, every=12)
@@ -147,19 +132,17 @@ def test_a_fresh_loader_is_logged_from_its_first_batch_on(loader):
     assert entries.values[-1]["selection/rate"] == pytest.approx(0.5)
 
 
-def test_weights_and_biases_gets_an_axis_of_its_own_and_no_step(loader):
-    run = WeightsAndBiasesRun()
-    train(loader, sb.Log(run, every=12))
+def test_weights_and_biases_gets_an_axis_of_its_own_and_mlflow_a_dictionary_and_the_step(loader):
+    run, module = WeightsAndBiasesRun(), MLflowModule()
+    logs = [sb.Log(run, every=12), sb.Log(module, every=12)]
+    for _ in loader:
+        for log in logs:
+            log(loader)
     assert run.defined == [("selection/batches", None), ("selection/*", "selection/batches")]
     assert [entry["selection/batches"] for entry in run.logged] == [12, 24]
-    assert run.logged[0]["selection/rate"] == 1.0
-
-
-def test_mlflow_gets_a_dictionary_and_the_step(loader):
-    module = MLflowModule()
-    train(loader, sb.Log(module, every=12))
     assert [step for _, step in module.logged] == [12, 24]
-    assert module.logged[0][0]["selection/rate"] == 1.0
+    for entry in (run.logged[0], module.logged[0][0]):
+        assert entry["selection/rate"] == 1.0
 
 
 def test_tensorboard_reads_back_what_was_written(loader, tmp_path):

@@ -5,45 +5,16 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 from fixture_loaders import (
-    NotedSampler,
-    fixture_data,
-    fresh_net,
     same_tensors,
 )
-from fixture_memory import MIXED, PREDICTED, SPREAD, STALE, Loop, strategy
+from fixture_memory import PREDICTED, SPREAD, STALE, Loop, strategy
+from fixture_training import Training
 from reference import LossHistory
-from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch import Tensor
 
 import selective_backprop as sb
 
 pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
-
-
-def trained(strategy: sb.Strategy, workers: int = 0, epochs: int = 4) -> tuple[dict, list]:
-    """Train a net; its weights, and the examples of each batch."""
-    model = fresh_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    loader = DataLoader(fixture_data(), 6, sampler=NotedSampler(40), num_workers=workers)
-    loss_fn = nn.CrossEntropyLoss(reduction="none")
-    selecting = sb.SelectiveLoader(
-        loader,
-        model,
-        loss_fn,
-        strategy,
-        with_selection=True,
-        generator=torch.Generator().manual_seed(3),
-    )
-    chosen = []
-    for _ in range(epochs):
-        for (inputs, targets), selection in selecting:
-            optimizer.zero_grad()
-            losses = loss_fn(model(inputs), targets)
-            selecting.record(selection, losses)
-            (selection.weights * losses).mean().backward()
-            optimizer.step()
-            chosen.append(selection.indices.tolist())
-    return model.state_dict(), chosen
 
 
 @pytest.mark.parametrize(
@@ -53,22 +24,14 @@ def trained(strategy: sb.Strategy, workers: int = 0, epochs: int = 4) -> tuple[d
 def test_scores_that_are_good_for_one_epoch_make_selective_backprop_bit_for_bit(
     draw, spread, workers
 ):
-    plain, chosen = trained(sb.selective_backprop(1 / 3, draw=draw))
-    stale, others = trained(sb.stale_sb(1 / 3, epochs=1, spread=spread, draw=draw), workers)
-    assert others == chosen
-    assert same_tensors(stale, plain)
-
-
-@pytest.mark.parametrize(
-    ("scorer", "draw"),
-    [(SPREAD, "exact"), (STALE, "bernoulli"), (MIXED, "bernoulli"), (PREDICTED, "exact")],
-)
-def test_results_do_not_depend_on_how_far_workers_run_ahead(scorer, draw):
-    selecting = strategy(scorer, sb.selectors.Percentile(2.0, draw), sb.Schedule(1))
-    alone, chosen = trained(selecting)
-    ahead, others = trained(selecting, workers=2)
-    assert others == chosen
-    assert same_tensors(ahead, alone)
+    stale = sb.stale_sb(1 / 3, epochs=1, spread=spread, draw=draw)
+    plain, ours = (
+        Training(sb.selective_backprop(1 / 3, draw=draw)),
+        Training(stale, workers=workers),
+    )
+    for _ in range(4):
+        assert ours.epoch() == plain.epoch()
+    assert same_tensors(ours.model.state_dict(), plain.model.state_dict())
 
 
 @pytest.mark.parametrize(("scorer", "workers"), [(STALE, 2), (PREDICTED, 0)])
@@ -108,6 +71,9 @@ def test_spread_each_epoch_scores_an_equal_share(epochs):
     for epoch, scored in enumerate(loop.scored[1:], start=1):
         due = [index for index in range(60) if (index + epoch) % epochs == 0]
         assert sorted(scored) == due
+    counted = loop.loader._parts.ledger.selected.tolist()
+    assert counted == [sum(e.count(i) for e in loop.trained) for i in range(60)]
+    assert loop.loader.stats.expired == sum(map(len, loop.scored))
 
 
 @pytest.mark.parametrize("spread", [False, True])
@@ -204,15 +170,3 @@ def test_scores_filed_during_an_epoch_count_from_the_next_one_on(scorer):
         chosen.append(loop.epoch().trained[2])
     assert chosen[0] == chosen[2]
     assert chosen[1] != chosen[3]
-
-
-def test_how_often_each_example_was_trained_on_is_counted():
-    loop = Loop(strategy(SPREAD)).epochs(5)
-    counted = loop.loader._parts.ledger.selected
-    assert counted.tolist() == [sum(e.count(i) for e in loop.trained) for i in range(60)]
-
-
-def test_what_was_expired_is_counted():
-    loop = Loop(strategy(sb.scorers.Stale(sb.scorers.Forward(), 2)), records=False)
-    expired = [loop.epoch().loader.stats.expired for _ in range(4)]
-    assert expired == [60, 60, 120, 120]

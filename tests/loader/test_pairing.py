@@ -5,15 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_loaders import (
-    NotedSampler,
-    Numbered,
-    NumberedStream,
-    losses_by_number,
-    numbers,
-    select,
-    selective,
-)
+from fixture_loaders import NotedSampler, Numbered, losses_by_number, numbers, select, selective
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, default_collate
 
@@ -21,6 +13,7 @@ import selective_backprop as sb
 
 # Where a whole epoch is less than a window, nothing comes out, which is warned about.
 pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
+
 
 STRATEGIES: dict[str, sb.Strategy] = {
     "traditional": sb.traditional(),
@@ -56,13 +49,6 @@ def test_indices_name_their_rows_when_workers_load_them(name, loads):
             assert_paired(batch, selection)
             if number == stop:
                 break
-
-
-def test_a_stream_has_weights_and_no_indices():
-    loader = select(DataLoader(NumberedStream(20), 4), selective(), with_selection=True)
-    selections = [selection for _, selection in loader]
-    assert [selection.indices for selection in selections] == [None] * 2
-    assert [selection.weights.tolist() for selection in selections] == [[1.0] * 4] * 2
 
 
 def collate_without_the_first(examples: list[Any]) -> Any:

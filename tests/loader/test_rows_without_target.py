@@ -1,20 +1,19 @@
 """Rows without a target have no loss: every strategy keeps them at the rate of the others."""
 
-import copy
-
 import numpy as np
 import pytest
 import torch
-from fixture_loaders import same_tensors
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
-from selective_backprop._core.types import NO_TARGET
-from selective_backprop._sampling.gate import variance_gain
 
 EXAMPLES, CLASSES, TOKENS = 1024, 5, 4
+
+
 RECORDED, LATER = sb.scorers.Recorded(), sb.Schedule(warmup_epochs=1)
+
+
 # Those that score by forward passes, then those that use recorded losses.
 SCORING = [
     sb.selective_backprop(1 / 3),
@@ -26,6 +25,8 @@ SCORING = [
     sb.predicted_sb(1 / 3),
     sb.rho_loss(torch.linspace(0, 1, EXAMPLES), 1 / 3),
 ]
+
+
 RECORDING = [
     sb.recorded_sb(1 / 3),
     sb.stale_sb(1 / 3, recorded=True),
@@ -93,16 +94,6 @@ class Loop:
     def means(self, counts):
         return float(counts[~self.bare].mean()), float(counts[self.bare].mean())
 
-    def save(self):
-        parts = self.loader, self.model, self.optimizer
-        return copy.deepcopy([part.state_dict() for part in parts]), torch.get_rng_state()
-
-    def load(self, saved):
-        for part, state in zip((self.loader, self.model, self.optimizer), saved[0], strict=True):
-            part.load_state_dict(state)
-        torch.set_rng_state(saved[1])
-        return self
-
 
 def check_rates(loop):
     loop.epochs(6)
@@ -131,7 +122,7 @@ def test_a_class_index_of_the_models_may_stand_for_no_target(strategy):
     check_rates(Loop(strategy, ignored=CLASSES - 1))
 
 
-@pytest.mark.parametrize("strategy", SCORING[:4], ids=lambda each: each.name)
+@pytest.mark.parametrize("strategy", SCORING[:2], ids=lambda each: each.name)
 def test_where_hardly_any_example_has_a_target_the_rate_stays(strategy):
     most, nearly_all = (Loop(strategy, share=share).epochs(6) for share in (0.8, 0.97))
     assert nearly_all.means(nearly_all.visits)[1] == pytest.approx(most.means(most.visits)[1], 0.15)
@@ -143,19 +134,12 @@ def test_without_any_target_rows_are_drawn_by_chance(strategy, visits):
     assert float(loop.visits.mean()) == pytest.approx(visits, 0.02)
 
 
-def test_a_gate_leaves_them_out():
-    scores = torch.tensor([1.0, 3.0, 0.5])
-    bare = torch.full((60,), NO_TARGET)
-    assert variance_gain(torch.cat([scores, bare])) == variance_gain(scores)
-
-
 def test_their_recorded_losses_are_unknown_and_they_are_no_suspects():
     loop = Loop(sb.auto()).epochs(3)
     losses = loop.loader.ledger.recorded.observe()
     assert (np.isnan(losses.scores[0]) == loop.bare.numpy()).all()
     assert (losses.epochs[0] >= 0).all()
-    suspects = sb.guide.audit(loop.loader.ledger)
-    assert len(suspects) == int((~loop.bare).sum())
+    assert len(sb.guide.audit(loop.loader.ledger)) == int((~loop.bare).sum())
 
 
 def test_they_are_of_no_class_so_that_the_majority_is_one_of_the_others():
@@ -171,17 +155,6 @@ def test_they_are_of_no_class_so_that_the_majority_is_one_of_the_others():
     known = scorer.start(sb.scorers.Context(4, None)).recall(ledger, 2)
     assert known[0] == losses[0]  # of the rare class
     assert (known[1:10] > losses[1:10]).all()
-
-
-@pytest.mark.parametrize("strategy", [SCORING[0], RECORDING[2]], ids=lambda each: each.name)
-def test_training_goes_on_from_any_batch_as_if_it_had_not_stopped(strategy):
-    whole, saves = Loop(strategy), []
-    whole.epochs(4, lambda: saves.append(whole.save()))
-    for place in (0, 33, 40, len(saves) - 2):
-        again = Loop(strategy).load(saves[place])
-        while again.loader.stats.batches < whole.loader.stats.batches:
-            again.epochs(1)
-        assert same_tensors(again.model.state_dict(), whole.model.state_dict())
 
 
 @pytest.mark.parametrize("strategy", [SCORING[0], SCORING[5], RECORDING[2]], ids=lambda s: s.name)

@@ -14,6 +14,8 @@ from unhooked import unhooked
 import selective_backprop as sb
 
 BATCH, WINDOW, WINDOWS, EPOCHS = 4, 12, 3, 4
+
+
 EXACT = {
     "percentile": sb.selectors.Percentile(2.0),
     "top": sb.selectors.Top(1 / 3),
@@ -113,22 +115,19 @@ def graphs():
     torch.compiler.reset()
 
 
-@pytest.mark.parametrize("name", ["percentile", "proportional"])
-def test_a_compiled_model_is_compiled_once_for_scoring_and_once_for_training(name, graphs):
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        *(scored(EXACT[name]) for name in ("percentile", "proportional")),
+        sb.selective_backprop(1 / 3),
+    ],
+    ids=["percentile", "proportional", "warm-up"],
+)
+def test_a_compiled_model_is_compiled_once_for_scoring_and_once_for_training(strategy, graphs):
     found, count = graphs
     model = Net()
     compiled = torch.compile(model, backend=count, dynamic=False)
     with unhooked():  # as users run it
-        train(compiled, list(model.parameters()), make_loader(compiled, scored(EXACT[name])))
-    assert sorted(found) == [(BATCH, True), (WINDOW, False)]
-
-
-def test_a_warm_up_brings_no_other_shape(graphs):
-    found, count = graphs
-    model = Net()
-    compiled = torch.compile(model, backend=count, dynamic=False)
-    strategy = sb.selective_backprop(1 / 3, warmup_epochs=1)
-    with unhooked():
         shapes = train(compiled, list(model.parameters()), make_loader(compiled, strategy))
     assert set(shapes) == {(BATCH, 3, BATCH)}
     assert sorted(found) == [(BATCH, True), (WINDOW, False)]

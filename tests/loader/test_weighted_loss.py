@@ -26,6 +26,7 @@ import selective_backprop as sb
 
 pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
 
+
 WORKING = {
     "auto": sb.auto(),
     "infobatch": sb.infobatch(),
@@ -34,6 +35,8 @@ WORKING = {
     "kath18": sb.kath18(schedule=sb.Schedule(gate=sb.VarianceGate(0.5, 2, threshold=1.1))),
     "stale-sb": sb.stale_sb(1 / 3, spread=True, recorded=True),
 }
+
+
 PLAIN = {"traditional": sb.traditional(), "random": sb.random_backprop(1 / 2), "sb": selective()}
 
 
@@ -97,23 +100,47 @@ def test_a_loop_that_takes_its_loss_from_the_loader_does_what_one_by_hand_does(n
     assert ours.loader.stats == replace(stats, scored=stats.scored - tried)
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@dataclass(slots=True)
+class Slotted:
+    """A loss without a `__dict__`."""
+
+    reduction: str = "mean"
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return functional.cross_entropy(outputs, targets, reduction=self.reduction)
+
+
+def of_rows(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(outputs, targets, reduction="none")
+
+
+REDUCED = {
+    "mean": (nn.CrossEntropyLoss(), Tensor.mean),
+    "sum": (nn.CrossEntropyLoss(reduction="sum"), Tensor.sum),
+    "none": (nn.CrossEntropyLoss(reduction="none"), lambda losses: losses),
+    "function": (functional.cross_entropy, Tensor.mean),
+    "slots": (Slotted(), Tensor.mean),
+    "of rows": (of_rows, lambda losses: losses),
+}
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("name", ["recorded-sb", "infobatch"])
-def test_losses_are_reduced_in_no_less_than_the_precision_of_the_weights(name, dtype, reduction):
-    loop = Loop(WORKING[name], nn.CrossEntropyLoss(reduction=reduction), with_selection=True)
+@pytest.mark.parametrize("name", ["mean", "sum", "none", "function", "slots", "of rows"])
+def test_it_is_reduced_as_the_users_loss_is_in_no_less_than_the_precision_of_the_weights(
+    name, dtype
+):
+    given_loss, reduce = REDUCED[name]
+    loop = Loop(sb.infobatch(), given_loss, with_selection=True)
     loss_fn = loop.loader.loss_fn
     for _ in range(3):
         for (inputs, targets), selection in loop.loader:
             outputs = loop.model(inputs).to(dtype)
-            found = functional.cross_entropy(outputs, targets, reduction="none")
-            weighted = found * selection.weights
-            expected = weighted if reduction == "none" else getattr(weighted, reduction)()
-            loss = loss_fn(outputs, targets)
-            assert loss.dtype == expected.dtype
-            assert torch.equal(loss, expected)
-            part = weighted[:3] if reduction == "none" else getattr(weighted[:3], reduction)()
-            assert torch.equal(loss_fn(outputs[:3], targets[:3]), part)
+            weighted = selection.weights * of_rows(outputs, targets)
+            assert torch.equal(loss_fn(outputs, targets), reduce(weighted))
+            for part in (slice(3), slice(3, len(targets)), slice(0)):
+                found = loss_fn(outputs[part], targets[part])
+                assert found.dtype == weighted.dtype
+                assert len(targets[part]) == 0 or torch.equal(found, reduce(weighted[part]))
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -123,28 +150,6 @@ def test_where_nothing_is_weighed_or_recorded_it_is_the_plain_loss(name):
         lambda batches: (theirs.loss_fn(theirs.model(each), targets) for each, targets in batches)
     )
     assert same_tensors(ours.model.state_dict(), theirs.model.state_dict())
-
-
-@pytest.mark.parametrize("part", [lambda x: x.chunk(2), lambda x: (x[:1], x[1:], x[:0])])
-def test_parts_of_a_batch_are_known_by_their_place_in_it(part):
-    loop = Loop(sb.infobatch(), with_selection=True)
-    loss_fn = loop.loader.loss_fn
-    for epoch in range(3):
-        for (inputs, targets), selection in loop.loader:
-            logits = inputs @ torch.tensor([[1.0, 0.0, -1.0], [0.0, 2.0, 1.0]])
-            logits.requires_grad_()
-            losses = functional.cross_entropy(logits, targets, reduction="none")
-            weighed = selection.weights * losses
-            sizes = [len(each) for each in part(targets)]
-            for one, some, expected in zip(
-                part(logits), part(targets), weighed.split(sizes), strict=True
-            ):
-                if len(some):
-                    assert torch.equal(loss_fn(one, some), expected.mean())
-            recorded = loop.loader.ledger.recorded.observe()
-            scores = torch.from_numpy(recorded.scores[0])[selection.indices]
-            torch.testing.assert_close(scores, losses.detach())
-            assert epoch == 0 or bool((selection.weights >= 1).all())
 
 
 def test_evaluation_gets_the_plain_loss_and_records_nothing():
@@ -163,142 +168,7 @@ def test_evaluation_gets_the_plain_loss_and_records_nothing():
     assert seen
 
 
-def squared(outputs: Tensor, targets: Tensor) -> Tensor:
-    return functional.mse_loss(outputs, targets, reduction="none")
-
-
-LABELS = torch.arange(40) % 5 == 0
-CHANGED = {  # labels as the loader yields them, and what the loop makes of them
-    "float of integers": (LABELS.long(), lambda y: y.float()),
-    "float of bools": (LABELS, lambda y: y.float()),
-    "a column": (LABELS.float(), lambda y: y.unsqueeze(1)),
-    "a column of integers": (LABELS.long(), lambda y: y.float().unsqueeze(1)),
-    "a column, then float": (LABELS.byte(), lambda y: y.unsqueeze(1).to(torch.float64)),
-    "no column": (LABELS.float().unsqueeze(1), lambda y: y.squeeze(1)),
-    "no column of integers": (LABELS.long().unsqueeze(1), lambda y: y.float().view(-1)),
-    "long of floats": (LABELS.float().unsqueeze(1), lambda y: y.squeeze(1).long()),
-    "long of bytes": (LABELS.byte(), lambda y: y.long()),
-    "a count": (torch.arange(40), lambda y: y.float()),
-}
-
-
-def train_on(
-    targets: Tensor, change: Any, strategy: sb.Strategy, *, calls: int = 1
-) -> tuple[Any, Any]:
-    """Train on targets that the loop changes; return the weights and what was remembered."""
-    torch.manual_seed(3)
-    shape = change(targets).shape
-    classes = not change(targets).is_floating_point()
-    model = nn.Linear(4, 2 if classes else 1)
-    loader = sb.SelectiveLoader(
-        DataLoader(TensorDataset(torch.randn(40, 4), targets), 6),
-        model,
-        *(nn.CrossEntropyLoss() if classes else squared, strategy),
-        epochs=4,
-        generator=torch.Generator().manual_seed(1),
-        quiet=True,
-    )
-    loss_fn = loader.loss_fn
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(4):
-        for inputs, labels in loader:
-            labels = change(labels)
-            outputs = model(inputs).to(labels.dtype if not classes else torch.float32)
-            outputs = outputs.squeeze(1) if not classes and len(shape) == 1 else outputs
-            optimizer.zero_grad()
-            for _ in range(calls):
-                loss_fn(outputs, labels).mean().backward(retain_graph=True)
-            optimizer.step()
-    return model.state_dict(), bits(loader.state_dict()["parts"])
-
-
-@pytest.mark.parametrize("strategy", [sb.recorded_sb(1 / 2), sb.infobatch()], ids=lambda x: x.name)
-@pytest.mark.parametrize("name", CHANGED)
-def test_targets_that_the_loop_casts_or_squeezes_train_as_those_that_come_so(name, strategy):
-    targets, change = CHANGED[name]
-    ours = train_on(targets, change, strategy)
-    theirs = train_on(change(targets), lambda y: y, strategy)
-    assert same_tensors(ours[0], theirs[0])
-    assert ours[1] == theirs[1]
-
-
-def test_a_batch_may_be_cast_for_several_losses():
-    ours = train_on(LABELS, lambda y: y.float(), sb.infobatch(), calls=2)
-    theirs = train_on(LABELS.float(), lambda y: y, sb.infobatch(), calls=2)
-    assert same_tensors(ours[0], theirs[0])
-    assert ours[1] == theirs[1]
-
-
-def test_a_column_of_a_batchs_tensor_will_do():
-    data = TensorDataset(torch.randn(24, 2), torch.arange(48).reshape(24, 2) % 3)
-    model = fresh_net()
-    loader = sb.SelectiveLoader(
-        DataLoader(data, 4), model, nn.CrossEntropyLoss(), sb.recorded_sb(1 / 2)
-    )
-    loss_fn = loader.loss_fn
-    for inputs, targets in loader:
-        loss_fn(model(inputs), targets[:, 1]).backward()
-    assert loader.ledger.recorded.observe().scores.shape[1] == 24
-
-
-@dataclass(slots=True)
-class Slotted:
-    """A loss without a `__dict__`."""
-
-    reduction: str = "mean"
-
-    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return functional.cross_entropy(outputs, targets, reduction=self.reduction)
-
-
-REDUCED = {
-    "mean": (nn.CrossEntropyLoss(), Tensor.mean),
-    "sum": (nn.CrossEntropyLoss(reduction="sum"), Tensor.sum),
-    "none": (nn.CrossEntropyLoss(reduction="none"), lambda losses: losses),
-    "function": (functional.cross_entropy, Tensor.mean),
-    "slots": (Slotted(), Tensor.mean),
-    "of rows": (lambda x, y: functional.cross_entropy(x, y, reduction="none"), lambda x: x),
-}
-
-
-@pytest.mark.parametrize("name", REDUCED)
-def test_it_is_reduced_as_the_users_loss_is(name):
-    loss_fn, reduce = REDUCED[name]
-    loop = Loop(sb.infobatch(), loss_fn, with_selection=True)
-    weighing = loop.loader.loss_fn
-    for _ in range(2):
-        for (inputs, targets), selection in loop.loader:
-            logits = loop.model(inputs)
-            losses = functional.cross_entropy(logits, targets, reduction="none")
-            expected = reduce(selection.weights * losses)
-            assert torch.equal(weighing(logits, targets), expected)
-
-
 SCARCE = torch.tensor([0.1, 3.0, 20.0])
-CLASSES = {
-    "weights": nn.CrossEntropyLoss(weight=SCARCE),
-    "weights, one left out": nn.CrossEntropyLoss(weight=SCARCE, ignore_index=1),
-    "one left out": nn.CrossEntropyLoss(ignore_index=1),
-    "smoothed": nn.CrossEntropyLoss(weight=SCARCE, label_smoothing=0.1),
-    "a function": functools.partial(functional.cross_entropy, weight=SCARCE),
-    "logarithms": nn.NLLLoss(weight=SCARCE),
-    "summed": nn.CrossEntropyLoss(weight=SCARCE, reduction="sum"),
-}
-
-
-@pytest.mark.filterwarnings("ignore:.*no plain cross-entropy")
-@pytest.mark.parametrize("name", CLASSES)
-def test_where_all_rows_weigh_1_it_is_the_loss_that_was_given_with_weights_of_classes(name):
-    loss_fn = CLASSES[name]
-    loop = Loop(sb.recorded_sb(1 / 2), loss_fn)
-    weighing = loop.loader.loss_fn
-    for inputs, targets in loop.loader:
-        logits = loop.model(inputs).log_softmax(1).detach().requires_grad_()
-        (ours,), (theirs,) = (
-            torch.autograd.grad(each(logits, targets), logits) for each in (weighing, loss_fn)
-        )
-        torch.testing.assert_close(weighing(logits, targets), loss_fn(logits, targets))
-        torch.testing.assert_close(ours, theirs)
 
 
 def summed_plainly(
@@ -330,10 +200,11 @@ def summed_plainly(
     costs=st.booleans(),
     smoothing=st.sampled_from([0.0, 0.1]),
     reduction=st.sampled_from(["mean", "sum"]),
+    function=st.booleans(),
     seed=st.integers(0, 2**16),
 )
 def test_rows_of_any_weight_count_as_in_the_given_loss_whatever_is_ignored(
-    shape, ignored, costs, smoothing, reduction, seed
+    shape, ignored, costs, smoothing, reduction, function, seed
 ):
     torch.manual_seed(seed)
     logits, labels = torch.randn(12, 3, *shape), torch.randint(3, (12, *shape))
@@ -341,12 +212,14 @@ def test_rows_of_any_weight_count_as_in_the_given_loss_whatever_is_ignored(
     loss_fn = nn.CrossEntropyLoss(
         SCARCE if costs else None, reduction=reduction, label_smoothing=smoothing
     )
+    given_loss = loss_fn
+    if function:
+        options = {"weight": loss_fn.weight, "reduction": reduction, "label_smoothing": smoothing}
+        given_loss = functools.partial(functional.cross_entropy, **options)
     loader = sb.SelectiveLoader(
         DataLoader(TensorDataset(logits, labels), 4),
-        *(nn.Identity(), loss_fn, sb.infobatch()),
-        epochs=4,
-        with_selection=True,
-        quiet=True,
+        *(nn.Identity(), given_loss, sb.infobatch()),
+        **{"epochs": 4, "with_selection": True, "quiet": True},
     )
     weighing = loader.loss_fn
     for _ in range(3):
@@ -465,24 +338,24 @@ def test_several_outputs_of_a_row_are_reduced_as_they_were(loss_fn):
         torch.testing.assert_close(torch.tensor(recorded[0]), mean_of_rows)
 
 
-def test_a_reduction_that_nobody_knows_is_refused():
-    class Odd(nn.CrossEntropyLoss):
-        def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
-            losses = functional.cross_entropy(outputs, targets, reduction="none")
-            return losses if self.reduction == "none" else losses.median()
+class Odd(nn.CrossEntropyLoss):
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        losses = of_rows(outputs, targets)
+        return losses if self.reduction == "none" else losses.median()
 
-    loop = Loop(sb.auto(), Odd(reduction="median"))
+
+@pytest.mark.parametrize(
+    ("given_loss", "said"),
+    [
+        (Odd(reduction="median"), "reduction='median'"),
+        (lambda x, y: functional.cross_entropy(x, y), "scalar"),
+    ],
+)
+def test_a_loss_of_an_unknown_reduction_or_of_one_number_is_refused(given_loss, said):
+    loop = Loop(sb.auto(), given_loss)
     loss_fn = loop.loader.loss_fn
     inputs, targets = next(iter(loop.loader))
-    with pytest.raises(sb.LossError, match="reduction='median'"):
-        loss_fn(loop.model(inputs), targets)
-
-
-def test_a_loss_that_is_one_number_is_refused():
-    loop = Loop(sb.auto(), lambda x, y: functional.cross_entropy(x, y))
-    loss_fn = loop.loader.loss_fn
-    inputs, targets = next(iter(loop.loader))
-    with pytest.raises(sb.LossError, match="scalar"):
+    with pytest.raises(sb.LossError, match=said):
         loss_fn(loop.model(inputs), targets)
 
 
@@ -542,22 +415,16 @@ def test_a_loop_that_trains_on_another_loss_is_told_so_after_nine_batches(strate
     data = TensorDataset(torch.randn(64, 4), torch.arange(64) % 2)
     model, given = nn.Linear(4, 2), nn.CrossEntropyLoss()
 
-    def loop(call, epochs=8):
-        loader = sb.SelectiveLoader(
-            DataLoader(data, 4), model, given, strategy, epochs=epochs, quiet=True
-        )
+    def loop(own: bool, evaluates: bool) -> int:
+        options = {"epochs": 8, "quiet": True}
+        loader = sb.SelectiveLoader(DataLoader(data, 4), model, given, strategy, **options)
         loss_fn = loader.loss_fn
         for inputs, targets in loader:
-            call(loader, loss_fn, inputs, targets)
+            with torch.set_grad_enabled(not evaluates):
+                (loss_fn if own else given)(model(inputs), targets)
         return loader.stats.batches
 
-    with pytest.raises(sb.LossError, match=r"^9 batches .*outputs\.loss"):
-        loop(lambda loader, loss_fn, inputs, targets: given(model(inputs), targets).backward())
-
-    def evaluate(loader, loss_fn, inputs, targets):
-        with torch.no_grad():
-            loss_fn(model(inputs), targets)
-
-    with pytest.raises(sb.LossError, match=r"^9 batches"):
-        loop(evaluate)
-    assert loop(lambda loader, loss_fn, inputs, targets: loss_fn(model(inputs), targets)) == 16
+    for own, evaluates in ((False, False), (True, True)):
+        with pytest.raises(sb.LossError, match=r"^9 batches .*outputs\.loss"):
+            loop(own, evaluates)
+    assert loop(own=True, evaluates=False) == 16

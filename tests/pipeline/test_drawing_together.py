@@ -1,7 +1,5 @@
 """Candidate batches whose scores are all known are drawn from several at once, to the same end."""
 
-from dataclasses import dataclass
-
 import pytest
 import torch
 from fixture_loaders import NotedSampler, Noting, Numbered
@@ -16,8 +14,7 @@ from selective_backprop._pipeline import index_sampler as _draw
 
 pytestmark = pytest.mark.filterwarnings("ignore::selective_backprop.SelectionWarning")
 
-REMEMBERING = ["stale", "stale, spread, coins", "stale, recorded", "predicted", "recorded"]
-EXACT = ["stale", "stale, recorded", "predicted", "recorded"]
+
 WARM = sb.Schedule(warmup_epochs=1)
 
 
@@ -27,31 +24,22 @@ def thirds(monkeypatch):
     monkeypatch.setattr(_draw, "LEAST_DRAWS", 3)
 
 
+REMEMBERING = ["stale", "stale, recorded", "predicted", "recorded"]
+AUTO = sb.Strategy("auto", sb.auto().scorer, sb.selectors.Confident(0.3, 0.0), sb.auto().schedule)
+CASES = {name: (STRATEGIES[name], {}) for name in (*REMEMBERING, "stale, spread, coins")}
+CASES["recorded, rescored"] = STRATEGIES["recorded, rescored"], {}
+for leftovers in ("flush", "drop"):  # of 40 it flushes one row, too few for batch statistics
+    CASES[f"auto, {leftovers}"] = AUTO, {"leftovers": leftovers, "examples": 38}
+
+
 @pytest.mark.usefixtures("thirds")
-@pytest.mark.parametrize("name", [*REMEMBERING, "recorded, rescored"])
+@pytest.mark.parametrize("name", CASES)
 def test_a_state_saved_in_the_middle_goes_on_bit_for_bit(name):
-    check_batches(lambda seed: Training(STRATEGIES[name], seed=seed), thoroughly=True)
+    strategy, options = CASES[name]
+    check_batches(lambda seed: Training(strategy, seed=seed, **options), thoroughly=True)
 
 
-@pytest.mark.usefixtures("thirds")
-@pytest.mark.parametrize("leftovers", ["flush", "drop"])
-def test_so_it_is_with_auto_whatever_becomes_of_leftovers(leftovers):
-    # Of 40 it flushes a single row, which batch statistics cannot be taken of.
-    def make(seed: int) -> Training:
-        few = NotedSampler(38)
-        return Training(
-            sb.Strategy(
-                "auto", sb.auto().scorer, sb.selectors.Confident(0.3, 0.0), sb.auto().schedule
-            ),
-            seed=seed,
-            leftovers=leftovers,
-            sampler=few,
-        )
-
-    check_batches(make, thoroughly=True)
-
-
-@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("name", REMEMBERING)
 def test_exact_draws_are_the_same_from_one_batch_at_a_time(name, monkeypatch):
     def chosen(least: int) -> list[list[list[int]]]:
         monkeypatch.setattr(_draw, "LEAST_DRAWS", least)
@@ -68,46 +56,31 @@ class Uncounted(BatchSampler):
         raise TypeError("nobody knows")
 
 
-@dataclass
-class Watched:
-    """Epochs of some batches of four, with the sizes of the windows that were drawn from."""
-
-    batches: int
-    schedule: sb.Schedule = WARM
-    kind: type[BatchSampler] = BatchSampler
-
-    def windows(self) -> list[int]:
-        """Return them for the third of four epochs, in which scores of all are known."""
-        noting = Noting(sb.selectors.Confident())
-        chosen = sb.Strategy("noted", sb.scorers.Recorded(), noting, self.schedule)
-        sampler = self.kind(SequentialSampler(range(4 * self.batches)), 4, False)
-        loader = DataLoader(Numbered(4 * self.batches), batch_sampler=sampler)
-        loss_fn = nn.CrossEntropyLoss()
-        selecting = sb.SelectiveLoader(
-            loader, nn.Linear(2, 3), loss_fn, chosen, epochs=4, batch_size=4, with_selection=True
-        )
-        for _ in range(3):
-            noting.windows.clear()
-            for _, selection in selecting:
-                selecting.record(selection, torch.rand(len(selection.indices)))
-        return [*map(len, noting.windows)]
-
-
 @pytest.mark.parametrize(
-    "watched",
+    ("batches", "kind", "most", "windows"),
     [
-        Watched(31),
-        Watched(64, kind=Uncounted),
+        (31, BatchSampler, 2**20, [124]),
+        (64, Uncounted, 2**20, [256]),
+        (64, BatchSampler, 100, [100, 100, 56]),
     ],
-    ids=["all", "unknown length"],
 )
-def test_coins_are_tossed_once_in_an_epoch_for_all_examples(watched):
-    assert watched.windows() == [4 * watched.batches]
-
-
-def test_very_many_examples_are_drawn_from_in_parts(monkeypatch):
-    monkeypatch.setattr(epoch_draw, "MOST_AT_ONCE", 100)
-    assert Watched(64).windows() == [100, 100, 56]
+def test_coins_are_tossed_once_an_epoch_for_all_examples_or_in_parts_if_they_are_very_many(
+    batches, kind, most, windows, monkeypatch
+):
+    monkeypatch.setattr(epoch_draw, "MOST_AT_ONCE", most)
+    noting = Noting(sb.selectors.Confident())
+    sampler = kind(SequentialSampler(range(4 * batches)), 4, False)
+    loader = sb.SelectiveLoader(
+        DataLoader(Numbered(4 * batches), batch_sampler=sampler),
+        *(nn.Linear(2, 3), nn.CrossEntropyLoss()),
+        sb.Strategy("noted", sb.scorers.Recorded(), noting, WARM),
+        **{"epochs": 4, "batch_size": 4, "with_selection": True},
+    )
+    for _ in range(3):
+        noting.windows.clear()
+        for _, selection in loader:
+            loader.record(selection, torch.rand(len(selection.indices)))
+    assert [*map(len, noting.windows)] == windows
 
 
 def test_an_example_that_comes_up_twice_in_an_epoch_has_one_fate():
@@ -144,43 +117,6 @@ def test_what_was_gathered_when_selection_ends_is_drawn_from_first():
     assert 0 < len(trained) - len(second) < len(first)
     # Of 18 windows of 12 are 8 candidates left, which need no draw any more.
     assert set(first[18 * 12 :]) <= set(trained)
-
-
-class Failing(BatchSampler):
-    """Fails in the middle of its second pass."""
-
-    passes = 0
-
-    def __iter__(self):
-        Failing.passes += 1
-        for number, batch in enumerate(super().__iter__()):
-            if Failing.passes == 2 and number == 42:
-                raise OSError("the index file is gone")
-            yield batch
-
-
-def test_what_was_gathered_when_a_sampler_failed_is_forgotten():
-    loader = DataLoader(
-        Numbered(256), batch_sampler=Failing(SequentialSampler(range(256)), 4, False)
-    )
-    chosen = sb.Strategy("noted", sb.scorers.Recorded(), sb.selectors.Confident(), WARM)
-    loss_fn = nn.CrossEntropyLoss()
-    selecting = sb.SelectiveLoader(
-        loader, nn.Linear(2, 3), loss_fn, chosen, leftovers="drop", with_selection=True
-    )
-
-    def epoch() -> list[int]:
-        trained = []
-        for _, selection in selecting:
-            selecting.record(selection, torch.ones(len(selection.indices)))
-            trained += selection.indices.tolist()
-        return trained
-
-    epoch()
-    with pytest.raises(OSError, match="index file"):
-        epoch()
-    trained = epoch()
-    assert len(set(trained)) == len(trained) > 200
 
 
 def test_indices_that_come_up_and_are_passed_on_are_counted_as_they_come():

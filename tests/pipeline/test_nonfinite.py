@@ -52,12 +52,13 @@ def test_the_examples_are_named_by_default(strategy):
 
 
 def test_no_more_than_ten_are_named():
-    def all_bad(model: nn.Module, batch: Any) -> Tensor:
-        return torch.full((len(batch[1]),), torch.inf)
-
     loader = select(DataLoader(Numbered(20), 20), selective(), losses=all_bad)
     with pytest.raises(sb.LossError, match=r"20 of 20 losses .* \[0, 1, [2-7, ]*8, 9\]"):
         list(loader)
+
+
+def all_bad(model: nn.Module, batch: Any) -> Tensor:
+    return torch.full((len(batch[1]),), torch.inf)
 
 
 @STRATEGIES

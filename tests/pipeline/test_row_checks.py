@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from fixture_batches import Table
 from fixture_loaders import Numbered, NumberedStream, selective, streams
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
@@ -15,6 +14,8 @@ from torch.utils.data import DataLoader, Dataset
 import selective_backprop as sb
 
 Collate = Callable[[list[Any]], Any]
+
+
 LENGTHS = [3, 8, 1, 5, 2, 4, 7, 6]  # of the examples, in turn
 
 
@@ -79,6 +80,8 @@ def offsets(steps: list[Tensor]) -> Tensor:
 
 
 time_first = with_item(pad_sequence)
+
+
 TRANSPOSED, BOXES, PLACES = (
     r"\.transpose\(0, 1\)",
     "one row for each example, padded",
@@ -193,17 +196,15 @@ def longest_first(examples: list[Any]) -> Any:
     return with_item(lambda steps: pad_sequence(steps, batch_first=True))(examples)
 
 
-@pytest.mark.parametrize("strategy", [sb.auto(), sb.recorded_sb(1 / 2), sb.stale_sb(1 / 2)])
-def test_examples_in_another_order_are_refused_where_losses_are_filed_by_index(strategy):
+ORDERED = [sb.auto(), sb.stale_sb(1 / 2)]
+
+
+@pytest.mark.parametrize("strategy", [*ORDERED, sb.traditional(), selective()])
+def test_examples_in_another_order_are_refused_where_indices_are_used_and_pass_elsewhere(strategy):
     with pytest.raises(sb.BatchError, match=r"example \d of .* row \d, but is row \d .* order"):
         start(longest_first, strategy, Sequences(LENGTHS), with_selection=True)
-
-
-@pytest.mark.parametrize("strategy", [sb.traditional(), sb.random_backprop(1 / 2), selective()])
-def test_examples_in_another_order_pass_where_indices_are_not_used(strategy):
-    assert start(longest_first, strategy, Sequences(LENGTHS), pad={"item": 0.0})
-    with pytest.raises(sb.BatchError, match="order"):
-        start(longest_first, strategy, Sequences(LENGTHS), with_selection=True)
+    if strategy not in ORDERED:
+        assert start(longest_first, strategy, Sequences(LENGTHS), pad={"item": 0.0})
 
 
 class Graphs:
@@ -248,16 +249,6 @@ def test_an_object_whose_rows_must_be_taken_is_refused_with_advice_that_can_be_f
     with pytest.raises(sb.BatchError, match="auto and random_backprop") as refusal:
         start(Graphs, whole=whole)
     assert "whole=" not in str(refusal.value)
-
-
-def test_a_mapping_that_iterates_over_its_rows_passes_where_none_are_taken():
-    def collate(examples: list[Any]) -> Table:
-        return Table(number=torch.tensor([index for index, _ in examples]))
-
-    for strategy in (sb.traditional(), sb.random_backprop(1 / 2)):
-        assert {type(batch) for batch in start(collate, strategy)} == {Table}
-    with pytest.raises(sb.BatchError, match="Table with other rows"):
-        start(collate)
 
 
 class Stream(NumberedStream):

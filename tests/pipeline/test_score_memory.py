@@ -35,33 +35,6 @@ def test_whether_all_scores_are_known_is_known(known, answer):
     assert memory.knows_all(0) is answer
 
 
-def test_where_no_score_of_a_batch_is_known_there_are_none():
-    scores = EpochScores(torch.tensor([NAN, NAN, INF, 4.0]), 4, tracks=False)
-    assert scores.look_up(torch.tensor([0, 1]))[1] is None
-    assert scores.look_up(torch.tensor([3, 2]))[1].tolist() == [4.0, INF]
-
-
-def test_what_is_filed_while_an_epoch_runs_counts_from_its_end():
-    scorer = Recalling(1.0, 2.0)
-    memory = ScoreMemory(sb.scorers.Ledger(2), scorer, sb.scorers.Needs(remembers=True))
-    memory.open(3, handed=9)
-    scorer.known = torch.tensor([math.nan, 2.0])
-    memory.ledger.scored.file(torch.tensor([0]), torch.tensor([1.0]), 3)
-    assert memory.knows_all(3) is True
-    memory.close()
-    assert memory.knows_all(4) is None
-
-
-@pytest.mark.parametrize(
-    ("known", "ranked"),
-    [([2.0, math.nan, math.inf, 1.0], [1.0, 2.0]), ([math.nan, math.inf], []), (None, [])],
-)
-def test_what_is_ranked_against_is_all_that_is_known_and_finite(known, ranked):
-    known = None if known is None else torch.tensor(known)
-    past = EpochScores(known, examples=4, tracks=False).past
-    assert sorted(past.recent.tolist()) == ranked
-
-
 def test_of_very_many_known_scores_as_many_are_ranked_against_as_ranks_need():
     scores = torch.rand(3_000_000, generator=torch.Generator().manual_seed(0))
     past = EpochScores(scores, len(scores), tracks=False).past

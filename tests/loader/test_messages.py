@@ -1,9 +1,11 @@
-"""The first batch of a training is summed up in one line, once, and not when asked to be quiet."""
+"""What a loader prints and warns of: each thing once, with what became of the examples."""
+
+from typing import Any
 
 import pytest
 import torch
-from fixture_loaders import fixture_data
-from torch import nn
+from fixture_loaders import Numbered, fixture_data, numbers, select, selective
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
 import selective_backprop as sb
@@ -35,7 +37,11 @@ def line(capsys: pytest.CaptureFixture[str], loader: sb.SelectiveLoader) -> str:
 
 
 WEIGHTED = {"with_selection": True}
+
+
 HALF = sb.Subset(torch.arange(30), 60)
+
+
 CASES = [
     (sb.auto(), WEIGHTED, "selects from epoch 2 · batches of 4 · at most 15 steps"),
     (sb.traditional(), {}, "trains on everything · batches of 4 · 15 steps"),
@@ -71,44 +77,67 @@ def test_it_is_short_for_a_long_training_too(strategy, capsys, monkeypatch):
     assert len(line(capsys, loader)) <= 100
 
 
-def test_it_is_said_once_and_not_of_a_training_that_is_resumed(capsys):
-    first = make_loader(sb.random_backprop(1 / 3))
+def test_it_is_said_once_and_not_of_a_training_that_is_resumed_or_quiet(capsys):
+    first, resumed = (make_loader(sb.random_backprop(1 / 3)) for _ in range(2))
     for _ in range(2):
         list(first)
     assert capsys.readouterr().err.count("random-backprop: ") == 1
-    resumed = make_loader(sb.random_backprop(1 / 3))
     resumed.load_state_dict(first.state_dict())
     list(resumed)
-    assert capsys.readouterr().err == ""
-
-
-def test_quiet_says_nothing(capsys):
     list(make_loader(sb.selective_backprop(1 / 3), quiet=True))
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(
-    ("loss", "words"), [(1.0, "3 epochs: hardly anything to skip so far"), (0.01, "")]
-)
-def test_it_is_said_after_three_epochs_that_next_to_nothing_is_skipped(loss, words, capsys):
-    loader = make_loader(sb.auto(), **WEIGHTED)
-    said = []
-    for _ in range(5):
+def epochs_of(loader, losses, capsys):
+    """Return what is said in each epoch of a training with such losses."""
+    for loss in losses:
         for _, selection in loader:
             loader.record(selection, torch.full((len(selection.weights),), loss))
-        said.append(capsys.readouterr().err)
-    assert said[1:] == ["", "", said[3], ""]
-    assert words in said[3]
-    assert bool(said[3]) == bool(words)
+        yield capsys.readouterr().err
 
 
-def test_that_there_is_hardly_anything_to_skip_is_taken_back_once_there_is(capsys):
-    loader, said = make_loader(sb.auto(), **WEIGHTED), []
-    for loss in (1.0, 1.0, 1.0, 1.0, 0.01, 0.01, 0.01, 0.01):
-        for _, selection in loader:
-            loader.record(selection, torch.full((len(selection.weights),), loss))
-        said.append(capsys.readouterr().err)
-    assert "hardly anything to skip so far" in said[3]
+def test_it_is_said_after_three_epochs_that_next_to_nothing_is_skipped_and_taken_back(capsys):
+    said = list(epochs_of(make_loader(sb.auto(), **WEIGHTED), 4 * [1.0] + 4 * [0.01], capsys))
+    assert said[1:3] == ["", ""]
+    assert "3 epochs: hardly anything to skip so far" in said[3]
     [(epoch, line)] = [(n, line) for n, line in enumerate(said[4:], 4) if line]
     assert int(line.partition("kept ")[2].partition("%")[0]) < 98
     assert f"in {epoch} epochs: by now it skips some" in line
+    assert not any(list(epochs_of(make_loader(sb.auto(), **WEIGHTED), 5 * [0.01], capsys))[1:])
+
+
+def equal_losses(model: nn.Module, batch: Any) -> Tensor:
+    return torch.ones(len(batch[1]))
+
+
+def test_coins_keep_none_of_equal_losses_and_the_warning_says_why():
+    loader = select(DataLoader(Numbered(24), 4), selective(draw="bernoulli"), losses=equal_losses)
+    with pytest.warns(sb.SelectionWarning, match="had 24 .* 100%") as caught:
+        assert list(loader) == []
+    assert len(caught) == 1
+    assert loader.stats.ties == 1.0
+    assert loader.stats.waiting == 0
+
+
+def test_too_few_candidates_for_a_window_are_warned_about_and_kept():
+    loader = select(DataLoader(Numbered(6), 4), selective())
+    with pytest.warns(sb.SelectionWarning, match="6 examples wait"):
+        assert list(loader) == []
+    assert [len(batch) for batch in numbers(loader)] == [4]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"leftovers": "drop"}, r"6 were dropped.*leftovers='carry' or a smaller batch size"),
+        (
+            {"nonfinite": "skip", "losses": lambda model, batch: torch.full((2,), torch.nan)},
+            "6 were skipped because their losses are not finite",
+        ),
+    ],
+    ids=["dropped", "skipped"],
+)
+def test_an_epoch_without_a_batch_is_explained_by_what_became_of_its_examples(options, reason):
+    loader = select(DataLoader(Numbered(6), 2), selective(), batch_size=4, **options)
+    with pytest.warns(sb.SelectionWarning, match=reason):
+        assert list(loader) == []

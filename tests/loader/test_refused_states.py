@@ -1,4 +1,4 @@
-"""A damaged state is refused by the path of what is wrong, and the loader goes on without it."""
+"""A damaged or foreign state is refused with the path of what is wrong, and changes nothing."""
 
 import copy
 from dataclasses import dataclass
@@ -8,15 +8,20 @@ from typing import Any
 import pytest
 import torch
 from fixture_damage import REMOVED, damages, named, put, walk
-from fixture_loaders import bits, selective
+from fixture_loaders import Numbered, bits, fixture_data, select, selective
 from fixture_pipelined import Ahead
 from fixture_training import STRATEGIES, Training, make_optimizer, make_small_model, outcome
 from torch import nn
+from torch.utils.data import DataLoader, RandomSampler
 
 import selective_backprop as sb
 
 NUMBERS = ("version", "built", "seed", "next_epoch", "generators", "stats", "parts")
+
+
 POSITION = ("position", "mid_epoch", "stream")
+
+
 KINDS = {
     **{
         name: STRATEGIES[name]
@@ -32,6 +37,8 @@ KINDS = {
         scorer=Ahead(sb.scorers.Forward(), every=2, check=sb.experimental.Check(2, least=0.0)),
     ),
 }
+
+
 CONTENT = ("model", "copy")  # weights of the user's, of which any is as good as another
 
 
@@ -148,35 +155,58 @@ class RunningCareless(sb.selectors.RunningSelector):
         self.seen[:] = state["seen"]
 
 
-def test_somebody_elses_part_that_fails_half_way_is_put_back():
-    strategy = sb.Strategy("careless", sb.scorers.Forward(), Careless())
-    torch.manual_seed(0)
-    asked, other = Training(strategy), Training(strategy)
-
-    def ask() -> None:
-        before, state = bits(asked.loader.state_dict()), copy.deepcopy(asked.loader.state_dict())
-        state["parts"]["selector"]["first"] = 7
-        del state["parts"]["selector"]["seen"]
-        with pytest.raises(sb.ConfigurationError, match=r'"selector".*KeyError: .seen'):
+def test_somebody_elses_part_that_fails_half_way_and_one_loaded_before_are_put_back():
+    careless = sb.Strategy(
+        "careless", sb.scorers.Proxy(make_small_model, make_optimizer), Careless()
+    )
+    asked, other = Training(careless), Training(careless, seed=2)
+    for training in (asked, other):
+        training.epoch()
+    before = bits(asked.loader.state_dict())
+    half_way, later = (copy.deepcopy(other.loader.state_dict()) for _ in range(2))
+    half_way["parts"]["selector"]["first"] = 7
+    del half_way["parts"]["selector"]["seen"]
+    later["parts"]["scorer"]["optimizer"]["state"][0]["momentum_buffer"] = torch.zeros(4)
+    for state, said in (
+        (half_way, r'"selector".*KeyError: .seen'),
+        (later, r'\["scorer"\]\["optimizer"\] cannot'),
+    ):
+        with pytest.raises(sb.ConfigurationError, match=said):
             asked.loader.load_state_dict(state)
         assert bits(asked.loader.state_dict()) == before
 
-    torch.manual_seed(0)
-    expected = [other.epoch(), other.epoch()]
-    torch.manual_seed(0)
-    assert [asked.epoch(after=ask), asked.epoch()] == expected
+
+def built(examples: int = 40, strategy: sb.Strategy | None = None, **options: Any) -> Any:
+    return select(DataLoader(Numbered(examples), 6), strategy or selective(), **options)
 
 
-def test_a_part_that_was_loaded_goes_back_when_a_later_one_is_refused():
-    strategy = sb.Strategy(
-        "careless", sb.scorers.Proxy(make_small_model, make_optimizer), Careless()
-    )
-    asked, other = Training(strategy), Training(strategy, seed=2)
-    for training in (asked, other):
-        training.epoch()
-    state = other.loader.state_dict()
-    state["parts"]["scorer"]["optimizer"]["state"][0]["momentum_buffer"] = torch.zeros(4)
-    before = bits(asked.loader.state_dict())
-    with pytest.raises(sb.ConfigurationError, match=r'\["scorer"\]\["optimizer"\] cannot'):
-        asked.loader.load_state_dict(state)
-    assert bits(asked.loader.state_dict()) == before
+@pytest.mark.parametrize(
+    ("other", "difference"),
+    [
+        (lambda: built(strategy=selective(1 / 3)), r"strategy=Strategy\(.*beta=1\.0.*beta=2"),
+        (lambda: built(batch_size=4), "batch_size=6.*batch_size=4"),
+        (lambda: built(examples=50), "examples=40.*examples=50"),
+        (
+            lambda: select(DataLoader(Numbered(40), 6, drop_last=True), selective()),
+            "drop_last=False.*drop_last=True",
+        ),
+    ],
+)
+def test_a_state_of_another_loader_is_refused_with_the_difference_and_changes_nothing(
+    other, difference
+):
+    loader = other()
+    list(loader)
+    before = repr(loader.state_dict())
+    with pytest.raises(sb.ConfigurationError, match=difference):
+        loader.load_state_dict(built().state_dict())
+    assert repr(loader.state_dict()) == before
+
+
+def test_a_state_of_another_version_or_with_other_generators_is_refused():
+    loader = built()
+    with pytest.raises(sb.ConfigurationError, match="version 0"):
+        loader.load_state_dict(loader.state_dict() | {"version": 0})
+    other = Training(selective(1 / 2), sampler=RandomSampler(fixture_data()))
+    with pytest.raises(sb.ConfigurationError, match=r"generators=1.*generators=0"):
+        other.loader.load_state_dict(Training(selective(1 / 2)).loader.state_dict())

@@ -1,13 +1,11 @@
 """Where nothing is selected, training is bit for bit that of the bare loader."""
 
-import random
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from fixture_loaders import (
-    Net,
     Numbered,
     NumberedStream,
     fixture_data,
@@ -15,14 +13,12 @@ from fixture_loaders import (
     numbers,
     same_tensors,
     select,
-    selective,
     streams,
     train,
 )
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import DataLoader, Dataset
-from unhooked import unhooked
 
 import selective_backprop as sb
 
@@ -52,7 +48,9 @@ class Noisy(Dataset):
         return inputs + torch.rand(2) + np.random.rand(), target
 
 
-def trained(strategy: sb.Strategy | None, *, shared: bool, **options: Any) -> tuple[Any, ...]:
+def trained(
+    strategy: sb.Strategy | None, *, shared: bool = False, **options: Any
+) -> tuple[Any, ...]:
     """Train for two epochs, with the bare loader or a selective one; what came of it."""
     torch.manual_seed(3)
     np.random.seed(3)
@@ -76,59 +74,20 @@ def trained(strategy: sb.Strategy | None, *, shared: bool, **options: Any) -> tu
     return model.state_dict(), sizes, streams()[:2], generator.get_state().tolist()
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["global stream", "loader's generator"])
-@pytest.mark.parametrize("strategy", EVERYTHING.values(), ids=EVERYTHING.keys())
-def test_training_on_everything_is_bit_for_bit_the_bare_loop(strategy, shared):
-    bare, sizes, *moved = trained(None, shared=shared)
-    state, own_sizes, *own_moved = trained(strategy, shared=shared)
-    assert sizes == [12, 12, 12, 4] * 2
-    assert own_sizes == sizes
-    assert same_tensors(state, bare)
-    assert own_moved == moved
-
-
-@pytest.mark.parametrize("name", ["traditional", "warm-up", "warm-up, drawn before loading"])
-def test_with_workers_it_is_bit_for_bit_the_bare_loop_too(name):
-    options = {"shared": False, "num_workers": 2, "persistent_workers": name == "traditional"}
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {"shared": shared}) for name in EVERYTHING for shared in (False, True)),
+        ("traditional", {"num_workers": 2, "persistent_workers": True}),
+        ("warm-up, drawn before loading", {"num_workers": 2}),
+    ],
+)
+def test_training_on_everything_is_bit_for_bit_the_bare_loop(name, options):
     bare, sizes, *moved = trained(None, **options)
     state, own_sizes, *own_moved = trained(EVERYTHING[name], **options)
-    assert (own_sizes, own_moved) == (sizes, moved)
+    assert own_sizes == sizes == [12, 12, 12, 4] * 2
     assert same_tensors(state, bare)
-
-
-@pytest.mark.parametrize("rate", [1 / 2, 1.0])
-def test_selecting_moves_no_global_stream_beyond_what_the_loader_does(rate):
-    def moved(strategy: sb.Strategy | None) -> list[Any]:
-        torch.manual_seed(3)
-        model = fresh_net()
-        loader = DataLoader(fixture_data(40), batch_size=10, shuffle=True)
-        if strategy is not None:
-            loader = sb.SelectiveLoader(loader, model, nn.CrossEntropyLoss(), strategy)
-        for _ in range(2):
-            for _ in loader:
-                pass
-        return streams()[:2]
-
-    expected = moved(None)
-    assert moved(selective(rate)) == expected
-    assert moved(selective(rate, draw="bernoulli")) == expected
-    assert moved(sb.random_backprop(rate)) == expected
-
-
-class Draws(Net):
-    def forward(self, inputs: Tensor) -> Tensor:
-        return super().forward(inputs) * random.random()
-
-
-@pytest.mark.parametrize(
-    "strategy", [selective(), selective(draw="bernoulli"), sb.random_backprop(0.5)]
-)
-def test_a_model_that_draws_leaves_pythons_own_stream_as_it_was(strategy):
-    loader = DataLoader(fixture_data(40), batch_size=10, shuffle=True)
-    before = random.getstate()
-    with unhooked():  # the annotation checks draw from it
-        list(sb.SelectiveLoader(loader, Draws(), nn.CrossEntropyLoss(), strategy))
-    assert random.getstate() == before
+    assert own_moved == moved
 
 
 def test_what_came_as_one_object_is_passed_on_as_that_object():
@@ -143,25 +102,15 @@ def collate_packed(examples: list[tuple[Tensor, int]]) -> tuple[PackedSequence, 
     return pack_sequence([inputs for inputs, _ in examples]), object()
 
 
-def test_batches_whose_rows_nobody_can_take_pass_where_none_are_taken():
+def test_batches_whose_rows_nobody_can_take_pass_and_move_where_none_are_taken():
     loader = DataLoader(Numbered(6), batch_size=2, collate_fn=collate_packed)
-    selecting = sb.SelectiveLoader(loader, nn.Linear(1, 1), None, sb.traditional())
-    assert [type(batch[0]) for batch in selecting] == [PackedSequence] * 3
-    assert selecting.stats.kept == 6
-
-
-def test_packed_sequences_move_to_the_device_that_is_asked_for():
-    loader = DataLoader(Numbered(6), batch_size=2, collate_fn=collate_packed)
-    selecting = sb.SelectiveLoader(loader, None, None, sb.traditional(), device="meta")
-    packed, _ = next(iter(selecting))
-    assert packed.data.device.type == "meta"
-
-
-def test_rows_that_nobody_can_count_are_refused_where_they_must_be_regrouped():
-    loader = DataLoader(NumberedStream(6), batch_size=2, collate_fn=collate_packed)
-    selecting = sb.SelectiveLoader(loader, nn.Identity(), None, sb.traditional(), batch_size=3)
+    ours = sb.SelectiveLoader(loader, None, None, sb.traditional(), device="meta")
+    assert [batch[0].data.device.type for batch in ours] == ["meta"] * 3
+    assert ours.stats.kept == 6
+    stream = DataLoader(NumberedStream(6), batch_size=2, collate_fn=collate_packed)
+    ours = sb.SelectiveLoader(stream, nn.Identity(), None, sb.traditional(), batch_size=3)
     with pytest.raises(sb.BatchError, match="PackedSequence"):
-        next(iter(selecting))
+        next(iter(ours))
 
 
 def test_a_stream_passes_through_with_and_without_batches():

@@ -1,5 +1,6 @@
-"""A loss of one's own that is no cross-entropy is refused where confidence is read from it."""
+"""Where confidence is read from losses, a loss that is no cross-entropy is refused."""
 
+import functools
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +13,20 @@ from torch.utils.data import DataLoader, TensorDataset
 import selective_backprop as sb
 
 READING = {"auto": sb.auto(), "easy-skip": sb.easy_skip(), "kakurenbo": sb.kakurenbo()}
+
+
 SCORING = sb.Strategy("scoring", sb.scorers.Forward(), sb.selectors.Confident())
+
+
 INPUTS = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+
+
 DRAWN = torch.randn(40, generator=torch.Generator().manual_seed(1))
+
+
 CLASSES = torch.arange(40) % 4
+
+
 SOFT = torch.randn(40, 4, generator=torch.Generator().manual_seed(2)).softmax(1)
 
 
@@ -47,7 +58,12 @@ OTHER = {
     "a probability": (CLASSES, opposite, "losses.* -0[.]"),
     "no logarithms": (CLASSES, nn.NLLLoss(), "losses.* -[0-9]"),
 }
+
+
 ENTROPIES = {
+    "one class ignored": (CLASSES, nn.CrossEntropyLoss(ignore_index=3)),
+    "a function": (CLASSES, functools.partial(functional.cross_entropy, reduction="none")),
+    "odds, weighed": (SOFT, nn.BCEWithLogitsLoss(pos_weight=torch.ones(4))),
     "classes": (CLASSES, entropy),
     "bytes": (CLASSES.byte(), lambda x, y: entropy(x, y.long())),
     "soft": (SOFT, entropy),
@@ -73,6 +89,41 @@ def make(targets: Tensor, loss_fn: Any, strategy: sb.Strategy, **options: Any) -
     return model, loader
 
 
+NAMED = {
+    "MSELoss": nn.MSELoss(),
+    "mse_loss": functional.mse_loss,
+    "l1_loss": functools.partial(functional.l1_loss, reduction="none"),
+}
+SHIFTED = {
+    "smooths labels": nn.CrossEntropyLoss(label_smoothing=0.1),
+    "smooths labels, too": functools.partial(functional.cross_entropy, label_smoothing=0.1),
+    "weighs classes": nn.CrossEntropyLoss(weight=torch.ones(4)),
+    "weighs classes, too": functools.partial(functional.nll_loss, weight=torch.ones(4)),
+}
+
+
+@pytest.mark.parametrize("strategy", READING)
+@pytest.mark.parametrize("name", NAMED)
+def test_a_loss_known_to_be_no_cross_entropy_is_refused_when_the_loader_is_built(name, strategy):
+    refusal = f"{READING[strategy].name} takes .* and {name} is no cross-entropy.*recorded_sb"
+    with pytest.raises(sb.ConfigurationError, match=refusal):
+        make(CLASSES, NAMED[name], READING[strategy])
+    make(CLASSES, NAMED[name], sb.recorded_sb(1 / 2))
+
+
+@pytest.mark.parametrize("why", SHIFTED)
+@pytest.mark.parametrize("strategy", READING)
+def test_losses_recorded_by_hand_that_have_another_lowest_value_are_warned_of(strategy, why):
+    _, loader = make(CLASSES, SHIFTED[why], READING[strategy], with_selection=True)
+    said = f"{READING[strategy].name} takes .* the loss {why[:14]}"
+    with pytest.warns(sb.SelectionWarning, match=said):
+        iter(loader)
+    _, loader = make(CLASSES, SHIFTED[why], READING[strategy])
+    assert loader.loss_fn
+    iter(loader)
+    iter(make(CLASSES, SHIFTED[why], sb.recorded_sb(1 / 2), with_selection=True)[1])
+
+
 @pytest.mark.parametrize("strategy", READING)
 @pytest.mark.parametrize("name", OTHER)
 def test_the_first_batch_shows_that_a_loss_is_no_cross_entropy(name, strategy):
@@ -89,24 +140,17 @@ def test_losses_recorded_by_hand_show_it_too(name):
     targets, loss_fn, named = OTHER[name]
     model, loader = make(targets, loss_fn, sb.auto(), with_selection=True)
     (inputs, given), selection = next(iter(loader))
-    of_torch = isinstance(loss_fn, nn.Module)
-    loss_fn = type(loss_fn)(reduction="none") if of_torch else loss_fn
-    losses = loss_fn(model(inputs), given)
+    loss_fn = type(loss_fn)(reduction="none") if isinstance(loss_fn, nn.Module) else loss_fn
     with pytest.raises(sb.LossError, match=named):
-        loader.record(selection, losses, targets=given)
+        loader.record(selection, loss_fn(model(inputs), given), targets=given)
 
 
 @pytest.mark.parametrize("name", OTHER)
 def test_scoring_shows_it_before_a_batch_is_handed_out(name):
     targets, loss_fn, named = OTHER[name]
-    _, loader = make(
-        targets,
-        loss_fn,
-        replace(SCORING, schedule=sb.Schedule(warmup_epochs=1)),
-        with_selection=True,
-    )
+    warm = replace(SCORING, schedule=sb.Schedule(warmup_epochs=1))
     with pytest.raises(sb.LossError, match=named):
-        next(iter(loader))
+        next(iter(make(targets, loss_fn, warm, with_selection=True)[1]))
 
 
 @pytest.mark.parametrize("strategy", READING)

@@ -1,4 +1,4 @@
-"""It works with what people already have: any batch, precision, compiler, stream or loader."""
+"""Any batch, stream or loader that people have is scored, selected, joined and saved."""
 
 import io
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from fixture_language import MASKED, Lines, make_model, outputs, pad
 from fixture_loaders import (
     Numbered,
     NumberedStream,
@@ -20,8 +21,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 import selective_backprop as sb
-
-BOTH_DRAWS = pytest.mark.parametrize("draw", ["exact", "bernoulli"])
 
 
 class Sentences(Dataset):
@@ -48,7 +47,7 @@ def first_token(model: nn.Module, batch: dict[str, Any]) -> Tensor:
     return torch.frac((batch["text"]["ids"][:, 0].double() + 1) * 0.6180339887498949)
 
 
-@BOTH_DRAWS
+@pytest.mark.parametrize("draw", ["exact", "bernoulli"])
 def test_dictionaries_of_padded_tokens_with_a_whole_in_them(draw):
     loader = sb.SelectiveLoader(
         DataLoader(Sentences(), 4, collate_fn=Sentences.collate),
@@ -71,6 +70,10 @@ def test_dictionaries_of_padded_tokens_with_a_whole_in_them(draw):
         assert batch["scale"] == 0.5
         rows += len(ids)
     assert rows == loader.stats.kept > 6
+    tokens = DataLoader(Sentences(), 4, collate_fn=Sentences.collate)
+    options = {"losses": first_token, "batch_size": 6, "whole": {"vocabulary"}}
+    with pytest.raises(sb.BatchError, match=r"pad=\{'text.ids': value\}"):
+        list(sb.SelectiveLoader(tokens, nn.Identity(), None, selective(), **options))
 
 
 def test_outputs_say_how_a_batch_becomes_outputs_and_targets():
@@ -97,8 +100,7 @@ def test_outputs_say_how_a_batch_becomes_outputs_and_targets():
     assert all(map(torch.equal, found, expected))
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@BOTH_DRAWS
+@pytest.mark.parametrize(("draw", "workers"), [("exact", 2), ("bernoulli", 0)])
 def test_a_stream_is_scored_and_selected_as_it_comes(draw, workers):
     loader = DataLoader(NumberedStream(60), 5, num_workers=workers)
     selecting = select(loader, selective(draw=draw), leftovers="flush")
@@ -154,11 +156,6 @@ def test_a_subclass_of_the_data_loader_iterates_in_its_own_way(strategy):
         assert torch.equal(inputs[:, 0], 2.0 * targets)
 
 
-def test_without_a_model_nothing_that_needs_one_is_asked_for():
-    loader = sb.SelectiveLoader(DataLoader(Numbered(20), 4), None, None, sb.random_backprop(1 / 2))
-    assert [len(batch) for batch in numbers(loader)] == [4, 4]
-
-
 class Described(Tensor):
     """As images of MONAI and torchvision are."""
 
@@ -191,3 +188,32 @@ def test_a_subclass_of_tensors_is_scored_joined_and_saved(strategy):
     file.seek(0)
     resumed.load_state_dict(torch.load(file, weights_only=True))
     assert train(resumed) == train(whole)
+
+
+def test_a_stream_has_weights_and_no_indices():
+    loader = select(DataLoader(NumberedStream(20), 4), selective(), with_selection=True)
+    selections = [selection for _, selection in loader]
+    assert [selection.indices for selection in selections] == [None] * 2
+    assert [selection.weights.tolist() for selection in selections] == [[1.0] * 4] * 2
+
+
+def test_a_line_without_a_letter_that_counts_is_chosen_as_often_as_others() -> None:
+    lines = Lines()
+    model = make_model(lines)
+    batch = pad([lines[index] for index in range(8)])
+    batch["labels"][[1, 2, 5]] = MASKED
+    top = sb.Strategy("top", sb.scorers.Forward(), sb.selectors.Top(rate=5 / 8))
+    step = sb.SelectiveStep(
+        model,
+        nn.CrossEntropyLoss(),
+        top,
+        outputs=outputs,
+        generator=torch.Generator().manual_seed(0),
+    )
+    chosen = torch.zeros(8)
+    for _ in range(200):
+        selected = step(batch)
+        chosen[selected.rows] += 1 / 200
+        assert selected.loss.isfinite()
+        assert selected.losses.min() >= 0
+    assert chosen[[1, 2, 5]].tolist() == pytest.approx([5 / 8] * 3, abs=0.1)
