@@ -18,9 +18,17 @@ from unhooked import unhooked
 import selective_backprop as sb
 
 LOSS = nn.CrossEntropyLoss()
+
+
 ALL = sb.selective_backprop(rate=1 / 2, warmup_epochs=0)
+
+
 WARM = sb.selective_backprop(1 / 2)  # mistakes are found though an epoch is not selected from
+
+
 SUBSET = sb.Subset(torch.arange(0, 8, 2), 8)
+
+
 FRACTIONS = selective(start=0.1, end=0.9)
 
 
@@ -66,7 +74,14 @@ class Endless(torch.utils.data.Dataset):
         return index
 
 
+def pruned(data: Any, subset: sb.Subset = SUBSET, **options: Any) -> dict[str, Any]:
+    size = {} if "batch_sampler" in options else {"batch_size": 4}
+    return {"strategy": sb.pruned(subset), "loader": DataLoader(data, **size, **options)}
+
+
 STREAM, EIGHT = DataLoader(NumberedStream(8), 4), DataLoader(Numbered(8), 4)
+
+
 REFUSED: list[tuple[type[Exception], str, dict[str, Any]]] = [
     # what is given to the loader, when it is built
     (sb.ConfigurationError, "epochs= .*progress=", {"epochs": 3, "progress": lambda: 0.0}),
@@ -99,33 +114,16 @@ REFUSED: list[tuple[type[Exception], str, dict[str, Any]]] = [
     # subsets
     (
         sb.LoaderError,
-        "3 examples",
-        {
-            "strategy": sb.pruned(sb.Subset(torch.arange(3), 40)),
-            "loader": DataLoader(Numbered(40), 4, drop_last=True),
-        },
+        "1 examples",
+        pruned(EIGHT.dataset, sb.Subset(torch.arange(1), 8), drop_last=True),
     ),
-    *(
-        (
-            sb.ConfigurationError,
-            f"data set of {many}",
-            {"strategy": sb.pruned(SUBSET), "loader": DataLoader(Numbered(many), 4)},
-        )
-        for many in (7, 9)
-    ),
-    (
-        sb.LoaderError,
-        r"Ranges.* batch_size=",
-        {"strategy": sb.pruned(SUBSET), "loader": DataLoader(Numbered(8), batch_sampler=Ranges())},
-    ),
+    (sb.ConfigurationError, "data set of 7", pruned(Numbered(7))),
+    (sb.ConfigurationError, "data set of 9", pruned(Numbered(9))),
+    (sb.LoaderError, r"Ranges.* batch_size=", pruned(Numbered(8), batch_sampler=Ranges())),
     (
         sb.LoaderError,
         "Endless .*len",
-        {
-            "strategy": sb.pruned(SUBSET),
-            "batch_size": 4,
-            "loader": DataLoader(Endless(), batch_sampler=Ranges()),
-        },
+        {**pruned(Endless(), batch_sampler=Ranges()), "batch_size": 4},
     ),
 ]
 
@@ -158,6 +156,8 @@ STREAMS = [
     DataLoader(Numbered(8), None),
     DataLoader(Numbered(8), 4, num_workers=1, in_order=False),
 ]
+
+
 BY_INDEX = [
     sb.random_backprop(1 / 2),
     sb.stale_sb(1 / 2),
@@ -218,7 +218,11 @@ FIRST: list[tuple[type[Exception], str, dict[str, Any]]] = [
 
 
 PAIRS = [(WARM, each) for each in FIRST] + [(selective(), each) for each in FIRST]
+
+
 PAIRS += [(sb.random_backprop(1 / 2), each) for each in FIRST[-4:-1]]
+
+
 PAIRS += [(sb.traditional(), each) for each in FIRST[-4:]]
 
 
