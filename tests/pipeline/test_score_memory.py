@@ -1,38 +1,10 @@
-"""What is known at an epoch's start: how many scores rank, and which indices are refused."""
-
-import math
+"""Scores known at the start of an epoch: what is ranked against, and which index is refused."""
 
 import pytest
 import torch
-from fixture_parts import Stateless
 
 import selective_backprop as sb
-from selective_backprop._pipeline.score_memory import EpochScores, ScoreMemory
-
-
-class Recalling(Stateless, sb.scorers.RunningScorer):
-    """Knows what it is told to know."""
-
-    def __init__(self, *known: float) -> None:
-        self.known = torch.tensor(known)
-
-    def recall(self, ledger: sb.scorers.Ledger, epoch: int) -> torch.Tensor:
-        return self.known
-
-    def score(self, batch: object, indices: torch.Tensor | None) -> torch.Tensor:
-        raise NotImplementedError
-
-
-NAN, INF = math.nan, math.inf
-
-
-@pytest.mark.parametrize(
-    ("known", "answer"),
-    [([NAN, NAN], False), ([NAN, 1.0], None), ([INF, 1.0], True), ([1.0, 2.0], True)],
-)
-def test_whether_all_scores_are_known_is_known(known, answer):
-    memory = ScoreMemory(sb.scorers.Ledger(2), Recalling(*known), sb.scorers.Needs(remembers=True))
-    assert memory.knows_all(0) is answer
+from selective_backprop._pipeline.score_memory import EpochScores
 
 
 def test_of_very_many_known_scores_as_many_are_ranked_against_as_ranks_need():

@@ -1,34 +1,26 @@
-"""Windows and draws: each window is filed, drawn by its own seed, and read on its device alone."""
+"""An exact draw reads nothing back from its device."""
 
 from typing import Any
 
 import pytest
 import torch
 from fixture_loaders import Numbered, selective
-from fixture_parts import Stateless
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, default_collate
 
 import selective_backprop as sb
 from selective_backprop._batches.structure import Layout
-from selective_backprop._pipeline import selection_buffer as _funnel
+from selective_backprop._pipeline import selection_buffer
 from selective_backprop._pipeline.rows import Leftovers, Rows, Shape
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.schedule import Phase
 
 
-def funnel(
-    batch: int = 4,
-    window: int | None = 8,
-    *,
-    selector: sb.selectors.AbstractSelector | None = None,
-    history: sb.selectors.History | None = None,
-    **shape: Any,
-) -> SelectionBuffer:
-    running = (selector or sb.selectors.Top(1 / 2)).start(Context(batch, window))
-    sizes = Shape(batch, window, **shape)
-    return SelectionBuffer(running, sizes, history=history, layout=Layout(), seed=(0,))
+def exact_draws(selector: sb.selectors.AbstractSelector) -> SelectionBuffer:
+    """Draws of 4 from windows of 12."""
+    history, running = sb.selectors.History(32), selector.start(Context(4, 12))
+    return SelectionBuffer(running, Shape(4, 12), history=history, layout=Layout(), seed=(0,))
 
 
 def rows(first: int, count: int, device: str = "cpu") -> Rows:
@@ -37,50 +29,8 @@ def rows(first: int, count: int, device: str = "cpu") -> Rows:
     return Rows(batch, count, numbers, scores=numbers.double())
 
 
-def numbers(batches: Any) -> list[list[int]]:
-    return [batch.indices.tolist() for batch in batches]
-
-
-def test_a_window_is_filed_before_it_is_drawn_from():
-    seen: list[int] = []
-
-    class Looking(Stateless, sb.selectors.RunningSelector):
-        def select(
-            self, scores: Tensor, history: sb.selectors.History, generator: Any
-        ) -> sb.selectors.Choice:
-            seen.append(len(history))
-            assert set(scores.tolist()) <= set(history.recent.tolist())
-            return sb.selectors.Choice(torch.arange(4))
-
-    layout = Layout()
-    stage = SelectionBuffer(
-        Looking(), Shape(4, 8), history=sb.selectors.History(64), layout=layout, seed=(0,)
-    )
-    for first in range(0, 24, 6):
-        list(stage.route(Phase.SELECT, rows(first, 6)))
-    assert seen == [8, 16, 24]
-
-
-@pytest.mark.parametrize("selector", [sb.selectors.Percentile(1.0), sb.selectors.Uniform(1 / 2)])
-def test_every_window_of_every_epoch_is_drawn_by_a_seed_of_its_own(selector):
-    def drawn(seed: int, epoch: int) -> list[list[int]]:
-        stage = funnel(selector=selector, history=sb.selectors.History(8))
-        stage.seed = (seed,)
-        stage.open(epoch)
-        return [
-            [number % 8 for number in out]
-            for first in range(0, 64, 8)
-            for out in numbers(stage.route(Phase.SELECT, rows(first, 8)))
-        ]
-
-    assert drawn(0, 0) == drawn(0, 0)
-    assert drawn(0, 0) != drawn(0, 1)
-    assert drawn(0, 1) != drawn(1, 0)
-    assert len(set(map(tuple, drawn(0, 0)))) > 1
-
-
 class ElsewhereGenerators:
-    """Torch as the funnel sees it, whose generators do for a device that has none."""
+    """Torch as the buffer sees it, whose generators do for a device that has none."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
@@ -96,7 +46,7 @@ def elsewhere(monkeypatch):
 
     What runs here runs on CUDA without making the host wait.
     """
-    monkeypatch.setattr(_funnel, "torch", ElsewhereGenerators())
+    monkeypatch.setattr(selection_buffer, "torch", ElsewhereGenerators())
     return "meta"
 
 
@@ -114,7 +64,7 @@ EXACT = [
 @pytest.mark.parametrize("count", [4, 10, 40])
 @pytest.mark.parametrize("selector", EXACT)
 def test_an_exact_draw_reads_nothing_back_from_the_device(elsewhere, selector, count):
-    stage = funnel(4, 12, selector=selector, history=sb.selectors.History(32))
+    stage = exact_draws(selector)
     out = 0
     for first in range(0, 120, count):
         for piece in stage.route(Phase.SELECT, rows(first, count, elsewhere)):

@@ -55,27 +55,6 @@ def test_scores_of_a_scorer_of_the_users_own_are_checked_in_every_batch(make, me
         list(loader)
 
 
-@pytest.mark.parametrize("warmup", [0, 1])
-def test_a_mistake_in_the_losses_loses_no_state(warmup):
-    healthy = True
-
-    def losses(model: nn.Module, batch: Any) -> Tensor:
-        scores = batch[1].double()
-        return scores if healthy else scores.mean()
-
-    loader = select(DataLoader(Numbered(30), 4), selective(warmup_epochs=warmup), losses=losses)
-    list(loader)
-    list(loader)
-    before = loader.stats
-    healthy = False
-    with pytest.raises(sb.LossError, match="is a scalar"):
-        list(loader)
-    healthy = True
-    assert loader.stats.waiting == before.waiting > 0
-    assert loader.stats.kept == before.kept
-    assert len(numbers(loader)) == (30 + before.waiting) // 8
-
-
 @pytest.mark.parametrize("size", [5, 4])
 def test_the_tensors_that_were_scored_are_the_ones_that_are_trained_on(size):
     torch.manual_seed(0)
