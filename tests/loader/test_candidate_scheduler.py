@@ -114,7 +114,7 @@ def test_what_cannot_be_right_is_refused_when_it_is_made():
         sb.CandidateScheduler(StepLR(loop.optimizer, 3), stream)
 
 
-def test_schedules_made_of_others_and_of_functions_go_too():
+def test_schedules_made_of_others_and_of_functions_count_candidates():
     loop = Loop(sb.random_backprop(1 / 4))
     warm = LambdaLR(loop.optimizer, lambda step: step / loop.steps)
     parts = [warm, StepLR(loop.optimizer, 10)]

@@ -136,7 +136,7 @@ def test_the_first_batch_shows_that_a_loss_is_no_cross_entropy(name, strategy):
 
 
 @pytest.mark.parametrize("name", ["numbers", "labels", "a probability", "no logarithms"])
-def test_losses_recorded_by_hand_show_it_too(name):
+def test_losses_recorded_by_hand_show_that_a_loss_is_no_cross_entropy(name):
     targets, loss_fn, named = OTHER[name]
     model, loader = make(targets, loss_fn, sb.auto(), with_selection=True)
     (inputs, given), selection = next(iter(loader))
@@ -146,7 +146,7 @@ def test_losses_recorded_by_hand_show_it_too(name):
 
 
 @pytest.mark.parametrize("name", OTHER)
-def test_scoring_shows_it_before_a_batch_is_handed_out(name):
+def test_scoring_shows_that_a_loss_is_no_cross_entropy_before_the_first_batch(name):
     targets, loss_fn, named = OTHER[name]
     warm = replace(SCORING, schedule=sb.Schedule(warmup_epochs=1))
     with pytest.raises(sb.LossError, match=named):

@@ -63,7 +63,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("strategy", "options", "words"), CASES)
-def test_it_says_what_is_selected_and_how_many_steps_to_expect(strategy, options, words, capsys):
+def test_the_summary_says_what_is_selected_and_how_many_steps_to_expect(
+    strategy, options, words, capsys
+):
     said = line(capsys, make_loader(strategy, **options))
     assert said.startswith(f"{strategy.name}: ")
     assert words in said
@@ -71,13 +73,13 @@ def test_it_says_what_is_selected_and_how_many_steps_to_expect(strategy, options
 
 
 @pytest.mark.parametrize("strategy", [strategy for strategy, *_ in CASES], ids=lambda s: s.name)
-def test_it_is_short_for_a_long_training_too(strategy, capsys, monkeypatch):
+def test_the_summary_of_a_long_training_fits_a_line(strategy, capsys, monkeypatch):
     loader = make_loader(strategy, batch_size=4, epochs=20, **WEIGHTED)
     monkeypatch.setattr(DataLoader, "__len__", lambda self: 99_999)
     assert len(line(capsys, loader)) <= 100
 
 
-def test_it_is_said_once_and_not_of_a_training_that_is_resumed_or_quiet(capsys):
+def test_the_summary_comes_once_and_not_for_a_training_that_is_resumed_or_quiet(capsys):
     first, resumed = (make_loader(sb.random_backprop(1 / 3)) for _ in range(2))
     for _ in range(2):
         list(first)
@@ -96,7 +98,7 @@ def epochs_of(loader, losses, capsys):
         yield capsys.readouterr().err
 
 
-def test_it_is_said_after_three_epochs_that_next_to_nothing_is_skipped_and_taken_back(capsys):
+def test_that_next_to_nothing_is_skipped_is_said_after_three_epochs_and_taken_back(capsys):
     said = list(epochs_of(make_loader(sb.auto(), **WEIGHTED), 4 * [1.0] + 4 * [0.01], capsys))
     assert said[1:3] == ["", ""]
     assert "3 epochs: hardly anything to skip so far" in said[3]

@@ -70,7 +70,7 @@ def test_an_epoch_without_leftovers_flushes_in_proportion_and_at_least_one_row()
         assert loader.stats.waiting == 0
 
 
-def test_a_fraction_that_somebody_else_tells_decides_when_selection_acts():
+def test_progress_that_the_user_measures_decides_when_selection_acts():
     done = 0.0
     loader = select(
         DataLoader(Numbered(16), 4), selective(start=0.25, end=0.75), progress=lambda: done

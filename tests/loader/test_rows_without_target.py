@@ -104,12 +104,12 @@ def check_rates(loop):
 
 @pytest.mark.parametrize("kind", ["classes", "tokens", "yes or no"])
 @pytest.mark.parametrize("strategy", SCORING + RECORDING, ids=lambda each: each.name)
-def test_they_come_as_often_and_with_the_same_weights(strategy, kind):
+def test_rows_without_a_target_come_as_often_and_with_the_same_weights(strategy, kind):
     check_rates(Loop(strategy, kind))
 
 
 @pytest.mark.parametrize("scorer", [sb.scorers.Forward(), sb.scorers.Recorded(max_age=2)])
-def test_where_zero_losses_are_left_out_so_are_they(scorer):
+def test_rows_without_a_target_are_left_out_where_zero_losses_are(scorer):
     strategy = sb.drop_zero(scorer, schedule=sb.Schedule(warmup_epochs=1))
     loop = Loop(strategy).epochs(6)
     assert loop.means(loop.visits) == pytest.approx((6, 1), abs=0.02)
@@ -134,7 +134,7 @@ def test_without_any_target_rows_are_drawn_by_chance(strategy, visits):
     assert float(loop.visits.mean()) == pytest.approx(visits, 0.02)
 
 
-def test_their_recorded_losses_are_unknown_and_they_are_no_suspects():
+def test_recorded_losses_of_rows_without_a_target_are_unknown_and_no_suspects():
     loop = Loop(sb.auto()).epochs(3)
     losses = loop.loader.ledger.recorded.observe()
     assert (np.isnan(losses.scores[0]) == loop.bare.numpy()).all()
@@ -142,7 +142,7 @@ def test_their_recorded_losses_are_unknown_and_they_are_no_suspects():
     assert len(sb.guide.audit(loop.loader.ledger)) == int((~loop.bare).sum())
 
 
-def test_they_are_of_no_class_so_that_the_majority_is_one_of_the_others():
+def test_rows_without_a_target_are_of_no_class_so_that_the_majority_is_another():
     ledger = sb.scorers.Ledger(100, depth=2)
     every, losses = torch.arange(100), torch.full((100,), 0.2)
     losses[40:] = torch.nan
@@ -158,14 +158,14 @@ def test_they_are_of_no_class_so_that_the_majority_is_one_of_the_others():
 
 
 @pytest.mark.parametrize("strategy", [SCORING[0], SCORING[5], RECORDING[2]], ids=lambda s: s.name)
-def test_it_is_said_once(strategy, capsys):
+def test_that_rows_lack_a_target_is_said_once(strategy, capsys):
     for share in (2 / 3, 0.0):
         Loop(strategy, share=share, quiet=False).epochs(4)
         said = capsys.readouterr().err
         assert said.count("without a target") == (share > 0)
 
 
-def test_a_proxy_learns_nothing_from_them():
+def test_a_proxy_learns_nothing_from_rows_without_a_target():
     def make():
         torch.manual_seed(1)
         return nn.Linear(16, CLASSES)

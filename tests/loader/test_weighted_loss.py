@@ -126,9 +126,7 @@ REDUCED = {
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("name", ["mean", "sum", "none", "function", "slots", "of rows"])
-def test_it_is_reduced_as_the_users_loss_is_in_no_less_than_the_precision_of_the_weights(
-    name, dtype
-):
+def test_the_loss_is_reduced_as_the_users_is_in_no_less_precision_than_the_weights(name, dtype):
     given_loss, reduce = REDUCED[name]
     loop = Loop(sb.infobatch(), given_loss, with_selection=True)
     loss_fn = loop.loader.loss_fn

@@ -126,7 +126,7 @@ def test_nothing_is_left_out_by_a_share_where_all_labels_are_right_or_no_outputs
     assert by_hand.loader.wrong_labels is None
 
 
-def test_it_goes_on_from_any_batch_as_if_it_had_not_stopped():
+def test_a_training_that_leaves_wrong_labels_out_continues_bit_for_bit():
     whole, saves = Loop(), []
     for _ in range(3):
         whole.epoch(lambda: saves.append(whole.save()))

@@ -1,4 +1,4 @@
-"""Scores are checked in every batch, and rows are trained on as they were scored."""
+"""Scores are checked, and belong to the rows and the model of the moment."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, default_collate
 
 import selective_backprop as sb
+from selective_backprop._pipeline.score_memory import EpochScores
 
 
 @dataclass(frozen=True)
@@ -93,3 +94,26 @@ def test_each_batch_is_scored_by_the_model_as_it_is_at_that_moment():
     train(sb.SelectiveLoader(loader, model, None, selective(), losses=losses), model, 1)
     assert len(seen) == 8
     assert len(set(seen)) == 4  # a window is two candidate batches, and then comes a step
+
+
+def test_of_very_many_known_scores_as_many_are_ranked_against_as_ranks_need():
+    scores = torch.rand(3_000_000, generator=torch.Generator().manual_seed(0))
+    past = EpochScores(scores, len(scores), tracks=False).past
+    assert len(past) == 2**20
+    some = scores[:1_000]
+    exact = torch.searchsorted(scores.sort().values, some) / len(scores)
+    assert (past.percentiles(some) - exact).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (["a", "b"], "no whole numbers"),
+        (torch.tensor([0.5]), "no whole numbers"),
+        (torch.tensor([0, 4]), "0 to 4.* 4"),
+        (torch.tensor([-1, 2]), "-1 to 2"),
+    ],
+)
+def test_what_is_no_index_of_the_data_set_is_refused(keys, message):
+    with pytest.raises(sb.LoaderError, match=message):
+        EpochScores(torch.arange(4.0), 4, tracks=False).look_up(keys)
