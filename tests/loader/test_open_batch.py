@@ -241,32 +241,3 @@ def test_a_loss_whose_mean_is_none_of_its_losses_is_refused():
     x, y = next(batches)
     with pytest.raises(sb.LossError, match="but the mean of what it returns"):
         loader.loss_fn(x.log_softmax(1).repeat(5, 1, 1), y, (5,) * 6, (2,) * 6)
-
-
-def test_the_line_of_language_models_weights_and_records_rows():
-    torch.manual_seed(0)
-    logits, labels = torch.randn(24, 4, 5), torch.randint(5, (24, 4))
-    labels[torch.rand(24, 4) < 0.3] = -100
-    found = []
-    for by_hand in (False, True):
-        loader: Any = sb.SelectiveLoader(
-            DataLoader(TensorDataset(logits, labels), 6),
-            *(nn.Identity(), nn.CrossEntropyLoss(), sb.infobatch()),
-            epochs=4,
-            with_selection=True,
-            quiet=True,
-            generator=torch.Generator().manual_seed(0),
-        )
-        loss_fn, losses = loader.loss_fn, []
-        for _ in range(3):
-            for (x, y), selection in loader:
-                if by_hand:
-                    each = cross_entropy(x.transpose(1, 2), y, reduction="none")
-                    kept = y != -100
-                    losses += [(each * selection.weights[:, None]).sum() / kept.sum()]
-                    rows = each.sum(1) / kept.sum(1).clamp(min=1)
-                    loader.record(selection, rows)
-                else:
-                    losses += [loss_fn(x.view(-1, 5), y.view(-1))]
-        found.append((torch.stack(losses), loader.ledger.recorded.observe().scores))
-    torch.testing.assert_close(found[0], found[1])

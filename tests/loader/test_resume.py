@@ -33,6 +33,8 @@ for name, each in LEFTOVERS.items():
         CASES[f"{name}, {leftovers}"] = each, {"leftovers": leftovers}
 CASES["a warm-up that drops"] = HIDE, {"leftovers": "drop", "trains": 7}
 CASES["a worker"] = EXACT["random"], {"workers": 1}
+DIET = sb.diet_sb(sb.Subset(torch.arange(0, 40, 2), 40), rate=1 / 2)
+CASES["a subset"] = DIET, {"sampler": SAMPLERS["a generator of its own"]}
 for name, each in SAMPLERS.items():
     CASES[name] = selective(1 / 3), {"sampler": each}
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from fixture_loaders import NotedSampler, Numbered, numbers, select, selective
 from fixture_training import Training, check_batches
-from torch.utils.data import DataLoader, RandomSampler, Sampler
+from torch.utils.data import DataLoader, Sampler
 
 import selective_backprop as sb
 
@@ -142,23 +142,6 @@ def test_an_order_that_cannot_be_drawn_again_is_refused_with_a_way_out():
     training.load(saves[0])
     training.loader.set_epoch(1)
     assert training.epoch()
-
-
-@pytest.mark.parametrize("epoch", [0, 1])
-def test_the_order_of_a_subset_is_drawn_again_from_the_samplers_own_generator(epoch):
-    subset = sb.Subset(torch.arange(0, 40, 2), 40)
-
-    def make():
-        sampler = RandomSampler(range(40), generator=torch.Generator().manual_seed(5))
-        return select(DataLoader(Numbered(40), 4, sampler=sampler), sb.diet_sb(subset, rate=1 / 2))
-
-    whole, resumed = make(), make()
-    for _ in range(epoch):
-        list(whole)
-    batches = iter(whole)
-    next(batches)
-    resumed.load_state_dict(whole.state_dict())
-    assert numbers(resumed) == numbers(batches)
 
 
 class Numbering(NotedSampler):
