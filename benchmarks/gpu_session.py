@@ -71,8 +71,7 @@ def parts_of(device: str, root: Path | None, out: Path) -> list[Part]:
     found += [
         bench("bench.bench", 11, "models=tiny_cnn", "precisions=fp32", "data=1x8x8/3"),
         bench("gpu.small", 5),
-        bench("gpu.nonzero", 3, "width=64", "rows=64"),
-        bench("gpu.rollouts", 8, "width=32", "layers=1", "length=16", "words=64"),
+        bench("gpu.rollouts", 11, "width=32", "layers=1", "length=16", "words=64"),
     ]
     if real:  # on a CPU, compiling takes too long for a rehearsal
         found.append(bench("probe.compiled", 8, few=True))

@@ -1,4 +1,4 @@
-"""Which records are of code that has changed since, in the files that they measured."""
+"""Which records measured code that has changed since."""
 
 import json
 import subprocess
@@ -19,35 +19,32 @@ def states_of(records: Sequence[str] = (), root: Path = ROOT) -> Iterator[str]:
     ]
     for path in paths:
         record = json.loads(path.read_text(encoding="utf-8"))
-        files = measured_by(record)
-        yield f"{path.relative_to(root)}: {state_of(record['code_version'], files, root)}"
+        state = state_of(record["code_version"], measured_by(record), root)
+        yield f"{path.relative_to(root)}: {state}"
 
 
 def measured_by(record: dict[str, Any]) -> list[str]:
-    """Return the files and folders that the cases of a record measure; none if they are gone."""
-    names = record.get("cases", ())
-    return sorted({file for case in find_cases(list(names)) for file in case.measures})
+    """Return the files and folders that the cases of a record measure."""
+    cases = find_cases(list(record.get("cases", ())))
+    return sorted({file for case in cases for file in case.measures})
 
 
 def state_of(version: str, files: Sequence[str], root: Path = ROOT) -> str:
-    """Say whether files have changed since a version of the code, as a record tells it."""
+    """Say whether files have changed since the version of the code that a record names."""
     if not files:
         return "no case measures it any more"
     commit = version.split()[1] if version.startswith("git ") else "0+unknown"
     if _git(root, "cat-file", "-e", f"{commit}^{{commit}}") is None:
-        return f"unknown: {version} is not in the history that is here"
+        return f"unknown: {version} is not in the history here"
     changed = _git(root, "diff", "--name-only", commit, "HEAD", "--", *files)
     if changed is None or "uncommitted" in version:
         return f"unknown: {version}"
     names = changed.splitlines()
-    if not names:
-        return "current"
-    return (
-        f"stale: {len(names)} files since {commit}, {', '.join(names[:3])}{' …' * (len(names) > 3)}"
-    )
+    first = ", ".join(names[:3]) + " …" * (len(names) > 3)
+    return f"stale: {len(names)} files since {commit}, {first}" if names else "current"
 
 
 def _git(root: Path, *command: str) -> str | None:
-    """Return what git prints in a folder; None where it fails."""
+    """Return what git prints; None if it fails."""
     done = subprocess.run(["git", "-C", str(root), *command], capture_output=True, text=True)
     return done.stdout if done.returncode == 0 else None

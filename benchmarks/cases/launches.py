@@ -7,12 +7,11 @@ import sys
 from collections.abc import Iterator
 
 from benchmarks.calls import ARMS
-from benchmarks.case import Once, Row, case, value
+from benchmarks.case import Row, case, value
 from benchmarks.stale import ROOT
 
-# The most host waits and kernels of a batch, in the lab host waits of an epoch; None where kernels
-# are not judged.
-# Counting visits in a ledger takes two kernels more every 64 batches.
+# The most host waits and kernels of a batch; of the lab, host waits of an epoch. With None, kernels
+# are not judged. Counting visits in a ledger takes two kernels more every 64 batches.
 LIMITS: dict[str, tuple[int, int | None]] = {
     "plain loop": (0, 25),
     "traditional": (0, 25),
@@ -49,32 +48,24 @@ CALLS = {
 
 
 @case("src/selective_backprop")
-def calls() -> Iterator[Once]:
-    """Calls of the package's functions in a training step, counted, so the same everywhere."""
+def calls() -> Iterator[Row]:
+    """Calls of the package's functions in a training step: the same on every machine."""
     for name, count in ARMS.items():
-        most = CALLS[name]
-        yield Once(
-            {"strategy": name},
-            lambda count=count, most=most: [value("calls", count(), "a step", most)],
-        )
+        yield value("calls", count(), "a step", CALLS[name], strategy=name)
 
 
 @case("src/selective_backprop")
-def launches() -> Iterator[Once]:
-    """Host waits and kernels of a steady batch by strategy, counted, so the same everywhere."""
-
-    def find() -> Iterator[Row]:
-        found = subprocess.run(
-            [sys.executable, "-m", "benchmarks.launches"],
-            cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": "src:.:tests/fixtures"},
-            check=True,
-            stdout=subprocess.PIPE,
-        )
-        for name, (waits, kernels) in json.loads(found.stdout).items():
-            most_waits, most_kernels = LIMITS[name]
-            of = "an epoch" if name.startswith("lab") else "a batch"
-            yield value("host waits", waits, of, most_waits, strategy=name)
-            yield value("kernels", kernels, "a batch", most_kernels, strategy=name)
-
-    yield Once({}, find)
+def launches() -> Iterator[Row]:
+    """Host waits and kernels of a steady batch by strategy: the same on every machine."""
+    found = subprocess.run(
+        [sys.executable, "-m", "benchmarks.launches"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": "src:.:tests/fixtures"},
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    for name, (waits, kernels) in json.loads(found.stdout).items():
+        most_waits, most_kernels = LIMITS[name]
+        of = "an epoch" if name.startswith("lab") else "a batch"
+        yield value("host waits", waits, of, most_waits, strategy=name)
+        yield value("kernels", kernels, "a batch", most_kernels, strategy=name)

@@ -10,25 +10,12 @@ from torch.utils.data import BatchSampler, Sampler
 
 import selective_backprop as sb
 from benchmarks.case import Rounds, case
-from benchmarks.images import (
-    BATCH,
-    RATE,
-    WINDOW,
-    Batch,
-    Images,
-    Net,
-    Shuffled,
-    forever,
-    gate,
-    loader_of,
-)
-from benchmarks.memory import record_all
+from benchmarks.images import BATCH, RATE, WINDOW, Batch, Images, Net, forever, gate, record_all
 
 CORE = ("src/selective_backprop/_loader", "src/selective_backprop/_pipeline")
 RULES = ("src/selective_backprop/selectors", "src/selective_backprop/_memory")
 SCORING = "src/selective_backprop/scorers"
-EPOCH = 6  # training batches of an epoch, where epochs are timed
-NEVER = 10**9
+EPOCH = 6  # training batches of an epoch of known scores
 KEPT = 43  # of a batch
 
 
@@ -37,21 +24,18 @@ def selection() -> Iterator[Rounds]:
     """Selecting 128 candidates by 1,024 recent losses, against a training step."""
     losses = torch.rand(4096).split(BATCH)
     for draw in sb.selectors.Draw:
-        ours, net, (batch,) = selecting(losses, draw), Net(), Images(BATCH).batches(BATCH)
         yield gate(
             f"selection {draw} in a step",
             "selecting 128 candidates, against a traditional step at batch 128",
             0.003,
-            "ours",
-            "step",
-            ours=ours,
-            step=partial(net.step, *batch),
-            scale=1 / len(losses),
+            1 / len(losses),
+            ours=selecting(losses, draw),
+            step=partial(Net().step, *next(iter(Images(BATCH).loader()))),
         )
 
 
 def selecting(losses: Sequence[Tensor], draw: sb.selectors.Draw) -> Callable[[], None]:
-    """Return what selects from each of some batches, with a full history."""
+    """Return a function that selects from each of some batches, with a full history."""
     selector = sb.selectors.Percentile(beta=2, draw=draw, history=1024)
     window = BATCH if draw is sb.selectors.Draw.EXACT else None
     running = selector.start(sb.selectors.Context(batch_size=KEPT, window=window))
@@ -71,16 +55,13 @@ def step() -> Iterator[Rounds]:
     """A selective step, against one eval forward over its candidates and one training step."""
     for name, rate in {"1/4": 1 / 4, "1/3": 1 / 3, "1/2": 1 / 2}.items():
         ours, alone, window = Net(), Net(), round(BATCH / rate)
-        images = Images(8 * window)
-        strategy = sb.selective_backprop(rate, warmup_epochs=0)
-        endless = forever(ours.selecting(loader_of(images), strategy))
-        candidates = images.batches(window)
+        images = Images(8 * window).loader()
+        endless = forever(ours.selecting(images, sb.selective_backprop(rate, warmup_epochs=0)))
+        candidates = list(islice(images, window // BATCH))
         yield gate(
             f"step {name}",
             f"a selective step at rate {name}, against forward over {window} and step on {BATCH}",
             1.03,
-            "selective",
-            "forward+step",
             selective=lambda ours=ours, endless=endless: ours.step(*next(endless)),
             forward=partial(alone.score, candidates),
             step=partial(alone.step, *candidates[0]),
@@ -90,24 +71,36 @@ def step() -> Iterator[Rounds]:
 @case(*CORE, *RULES)
 def stale() -> Iterator[Rounds]:
     """An epoch whose scores are all known, against ordinary steps and their loading."""
-    ours, alone, images = Net(), Net(), Shuffled(EPOCH * WINDOW)
-    door = ours.selecting(loader_of(images), sb.stale_sb(RATE, epochs=NEVER))
-    for _ in range(2):  # the first keeps everything, the second takes the scores
+    ours, alone, plain = Net(), Net(), Images(EPOCH * WINDOW, shuffled=True).loader()
+    door = ours.selecting(plain, sb.stale_sb(RATE, epochs=10**9))
+    for _ in range(2):  # the first keeps everything, the second scores
         ours.epoch(door)
-    plain = loader_of(images)
     yield gate(
         "stale step",
         "an epoch of known scores at rate 1/3, against as many steps and the loading of their rows",
         1.03,
-        "stale",
-        "plain",
         stale=lambda: ours.epoch(door),
         plain=lambda: alone.epoch(islice(plain, EPOCH)),
     )
 
 
+@case(*CORE, SCORING)
+def cycle(*, epochs: int = 3) -> Iterator[Rounds]:
+    """A cycle of Stale-SB, its selection pass included, against as many traditional epochs."""
+    ours, bare, plain = Net(), Net(), Images(2 * WINDOW, shuffled=True).loader()
+    door = ours.selecting(plain, sb.stale_sb(RATE, epochs=epochs))
+    ours.epoch(door)  # the first keeps everything
+    yield gate(
+        "cycle",
+        f"a mean epoch of Stale-SB over {epochs} epochs at rate 1/3, against a traditional one",
+        0.45,
+        stale=partial(ours.epoch, door, epochs),
+        traditional=partial(bare.epoch, plain, epochs),
+    )
+
+
 class Endless(Sampler[int]):
-    """Indices of a data set of any size, without a list of them."""
+    """Random indices of a data set of any size, without a list of them."""
 
     def __init__(self, examples: int) -> None:
         self._examples = examples
@@ -124,41 +117,34 @@ class Endless(Sampler[int]):
 @case(*CORE, *RULES)
 def size(*, small: int = 10**5, large: int = 10**8) -> Iterator[Rounds]:
     """A step whose scores are known, in a large data set and a small one."""
-    arms = {}
-    for name, examples in (("small", small), ("large", large)):
-        ours = Net()
-        sampler = BatchSampler(Endless(examples), BATCH, drop_last=False)
-        loader = loader_of(Shuffled(examples), batch_sampler=sampler)
+
+    def two_steps(examples: int) -> Callable[[], None]:
+        ours, sampler = Net(), BatchSampler(Endless(examples), BATCH, drop_last=False)
+        loader = Images(examples, shuffled=True).loader(batch_sampler=sampler)
         strategy = sb.recorded_sb(RATE, schedule=sb.Schedule())
         door = ours.selecting(loader, strategy, with_selection=True)
         record_all(door, examples)
         endless = (batch for batch, _ in door)
-        arms[name] = partial(_two_steps, ours, endless)
+        return lambda: ours.epoch(islice(endless, 2))
+
     yield gate(
         "size",
         f"a step of known scores with {large:.0e} examples, against one with {small:.0e} examples",
         1.03,
-        "large",
-        "small",
-        **arms,
+        large=two_steps(large),
+        small=two_steps(small),
     )
-
-
-def _two_steps(net: Net, endless: Iterator[Batch]) -> None:
-    net.epoch(islice(endless, 2))
 
 
 @case(*CORE)
 def traditional() -> Iterator[Rounds]:
     """An epoch of traditional training through the loader, against the bare loader's."""
-    bare, ours, plain = Net(), Net(), loader_of(Images(8 * BATCH))
+    bare, ours, plain = Net(), Net(), Images(8 * BATCH).loader()
     door = ours.selecting(plain, sb.traditional())
     yield gate(
         "traditional",
         "an epoch of traditional() through SelectiveLoader, against the bare loader's",
         1.02,
-        "door",
-        "bare",
         door=lambda: ours.epoch(door),
         bare=lambda: bare.epoch(plain),
     )
@@ -168,9 +154,9 @@ def traditional() -> Iterator[Rounds]:
 
 
 class Unlearnable(Images):
-    """Images whose labels are drawn anew whenever they are asked for."""
+    """Images whose labels are drawn anew each time."""
 
-    def __getitems__(self, indices: list[int]) -> tuple[Tensor, Tensor]:
+    def __getitems__(self, indices: list[int]) -> Batch:
         images, labels = super().__getitems__(indices)
         return images, torch.randint(10, labels.shape)
 
@@ -178,7 +164,7 @@ class Unlearnable(Images):
 @case(*CORE, *RULES, "src/selective_backprop/strategies")
 def auto() -> Iterator[Rounds]:
     """An epoch of auto() in which nothing is learned, so nothing skipped, against the bare loop."""
-    bare, ours, plain = Net(), Net(), loader_of(Unlearnable(8 * BATCH))
+    bare, ours, plain = Net(), Net(), Unlearnable(8 * BATCH).loader()
     door = ours.selecting(plain, sb.auto(), with_selection=True)
     row_by_row = nn.CrossEntropyLoss(reduction="none")
 
@@ -197,11 +183,9 @@ def auto() -> Iterator[Rounds]:
         "an epoch of auto() that finds nothing to skip, recording its losses, against the bare "
         "loader's",
         1.02,
-        "auto",
-        "bare",
         auto=recording,
         bare=lambda: bare.epoch(plain),
     )
     kept = door.stats.kept / door.stats.candidates
     if kept < 0.99:
-        raise SystemExit(f"auto() kept {kept:.3f} of what nothing can be learned of")
+        raise SystemExit(f"auto() kept {kept:.3f} of the examples, though nothing can be learned")

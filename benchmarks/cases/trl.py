@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 import selective_backprop as sb
-from benchmarks.case import Once, Row, case
+from benchmarks.case import Row, case
 
 DIGITS, OF_PROMPTS, LENGTH = "012345", "0123", 3
 GROUP, UPDATE, SIZE = 8, 128, 32  # answers to a prompt, of an update and of a micro-batch
@@ -62,11 +62,11 @@ def sampled(
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5),
     lr: float = 0.0,
     most: int = 400,
-) -> Iterator[Once]:
+) -> Iterator[Row]:
     """Tokens, rows and seconds until a task with digits is solved; `lr` 0 means the best rate."""
     for seed, task, arm in itertools.product(seeds, tasks, arms):
         about = {"arm": arm, "task": task, "lr": lr or RATES[arm], "seed": seed}
-        yield Once(about, lambda about=about: [until_solved(**about, most=most)])
+        yield about | until_solved(**about, most=most)
 
 
 def until_solved(arm: str, task: str, lr: float, seed: int, most: int) -> Row:
