@@ -11,20 +11,23 @@ One thread. Variants take turns in rounds; printed are medians of the ratios wit
 """
 
 import argparse
+import json
 import shlex
+import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.case import GATES, SECONDS, Case, Row, find_cases, measure, modules
-from benchmarks.stale import states_of
+from benchmarks.case import GATES, ROOT, SECONDS, Case, Row, find_cases, measure, modules
 from selective_backprop_lab.records.provenance import write_record
+
+RECORDS = ("records/bench", "records/audit")
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, print rows, and write a record; return 1 if something is over its limit."""
     options = parsed(arguments)
     if options.list:
         for each in find_cases(modules()):
@@ -49,7 +52,6 @@ def main(arguments: list[str]) -> int:
 
 
 def parsed(arguments: list[str]) -> argparse.Namespace:
-    """Return the options."""
     parser = argparse.ArgumentParser(
         "scripts/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -101,7 +103,6 @@ def _as(default: Any, text: str) -> Any:
 
 
 def line_of(row: Row) -> str:
-    """Return a row as it is printed."""
     row = dict(row)
     standard = {key: row.pop(key, None) for key in ("case", "quantity", "unit")}
     median, low, high, rounds = (row.pop(key, None) for key in ("median", "low", "high", "rounds"))
@@ -112,6 +113,44 @@ def line_of(row: Row) -> str:
     long = dict, list, tuple, type(None)
     words += [f"{key} {value}" for key, value in row.items() if not isinstance(value, long)]
     return " · ".join(words)
+
+
+def states_of(records: Sequence[str] = (), root: Path = ROOT) -> Iterator[str]:
+    """Yield a line for each record: whether it is stale, and which files have changed."""
+    paths = [root / name for name in records] or [
+        path for folder in RECORDS for path in sorted((root / folder).glob("*.json"))
+    ]
+    for path in paths:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        state = state_of(record["code_version"], measured_by(record), root)
+        yield f"{path.relative_to(root)}: {state}"
+
+
+def measured_by(record: dict[str, Any]) -> list[str]:
+    """Return the files and folders that the cases of a record measure."""
+    cases = find_cases(list(record.get("cases", ())))
+    return sorted({file for case in cases for file in case.measures})
+
+
+def state_of(version: str, files: Sequence[str], root: Path = ROOT) -> str:
+    """Say whether files have changed since the version of the code that a record names."""
+    if not files:
+        return "no case measures it any more"
+    commit = version.split()[1] if version.startswith("git ") else "0+unknown"
+    if _git(root, "cat-file", "-e", f"{commit}^{{commit}}") is None:
+        return f"unknown: {version} is not in the history here"
+    changed = _git(root, "diff", "--name-only", commit, "HEAD", "--", *files)
+    if changed is None or "uncommitted" in version:
+        return f"unknown: {version}"
+    names = changed.splitlines()
+    first = ", ".join(names[:3]) + " …" * (len(names) > 3)
+    return f"stale: {len(names)} files since {commit}, {first}" if names else "current"
+
+
+def _git(root: Path, *command: str) -> str | None:
+    """Return what git prints; None if it fails."""
+    done = subprocess.run(["git", "-C", str(root), *command], capture_output=True, text=True)
+    return done.stdout if done.returncode == 0 else None
 
 
 if __name__ == "__main__":

@@ -32,7 +32,8 @@ from typing import Any
 from selective_backprop_lab.bench.rounds import Median, enough_rounds, summarise
 
 Row = dict[str, Any]
-FOLDER = Path(__file__).parent / "cases"
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "benchmarks/cases"
 GATES = ("steps",)  # measured if no case is named
 FEWEST = 16  # rounds before an interval decides whether there are enough
 SECONDS = 600.0  # after which no round begins, however wide the intervals are

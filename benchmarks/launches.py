@@ -44,20 +44,17 @@ def steady(steps: Iterator[Any]) -> Counts:
 
 
 def plain() -> Counts:
-    """Count what the bare loop takes."""
     batches = examples(EXAMPLES, pinned=True)
     pairs = ([part.cuda(non_blocking=True) for part in batch] for batch in batches)
     return steady(steps_of(net("cuda"), pairs, nn.CrossEntropyLoss()))
 
 
 def counted(strategy: sb.Strategy, **options: Any) -> Counts:
-    """Count what a strategy takes in its last epoch."""
     data = examples(EXAMPLES, pinned=True)
     return steady(through_loader(data, strategy, EPOCHS, "cuda", **options))
 
 
 def in_steps(strategy: sb.Strategy) -> Counts:
-    """Count what `SelectiveStep` takes."""
     inputs, targets = (column.cuda() for column in next(iter(examples(EXAMPLES))))
     return steady(in_step(strategy, repeat((inputs, targets)), "cuda"))
 
@@ -66,10 +63,8 @@ def in_lab(arm: str, *, steady: int = 3) -> Counts:
     """Count what the lab's own loop takes in the last epochs of a run."""
     images = Augmentation(shift=4, flip=True, cutout=8)
     recipe = replace(find_recipe("cifar10"), model="linear", batch_size=BATCH, augmentation=images)
-    length = Budget("epochs", float(steady + 3))
-    plan = RunConfig(
-        recipe, arm, StrategyOptions(), seed=0, length=length, evaluations=1, device="cuda"
-    )
+    length, options = Budget("epochs", float(steady + 3)), StrategyOptions()
+    plan = RunConfig(recipe, arm, options, 0, length, evaluations=1, device="cuda")
     run = TrainingRun(plan, made_up("3x8x8/10", EXAMPLES))
     seen_at: list[tuple[int, int]] = []
 
@@ -84,11 +79,7 @@ def in_lab(arm: str, *, steady: int = 3) -> Counts:
     return Counts((all_waits - waits) / steady, (all_kernels - kernels) / (len(seen_at) - 1))
 
 
-def full() -> sb.Strategy:
-    """Return a strategy whose history is full by the last epoch."""
-    return sb.selective_backprop(RATE, history=EXAMPLES)
-
-
+FULL = sb.selective_backprop(RATE, history=EXAMPLES)  # its history is full by the last epoch
 LAB = ("traditional", "random-backprop", "selective-backprop", "stale-sb", "auto")
 ARMS: dict[str, Callable[[], Counts]] = {
     "plain loop": plain,
@@ -98,10 +89,10 @@ ARMS: dict[str, Callable[[], Counts]] = {
     "infobatch": lambda: counted(sb.infobatch()),
     "easy_skip": lambda: counted(sb.easy_skip()),
     "recorded_sb": lambda: counted(sb.recorded_sb(RATE)),
-    "selective_backprop": lambda: counted(full()),
+    "selective_backprop": lambda: counted(FULL),
     "kath18": lambda: counted(sb.kath18()),
     "drop_zero": lambda: counted(sb.drop_zero()),
-    'selective_backprop, nonfinite="skip"': lambda: counted(full(), nonfinite="skip"),
+    'selective_backprop, nonfinite="skip"': lambda: counted(FULL, nonfinite="skip"),
     "SelectiveStep, random_backprop": lambda: in_steps(sb.random_backprop(RATE)),
     **{f"lab, {arm}": lambda arm=arm: in_lab(arm) for arm in LAB},
 }

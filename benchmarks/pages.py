@@ -74,11 +74,6 @@ def spread(row: Row, digits: int, scale: float = 1.0) -> str:
     return median if low == high else f"{median} ({low} to {high})"
 
 
-def percentages(pairs: Iterable[tuple[int, int]]) -> list[str]:
-    """Return each part of a whole, in per cent."""
-    return [f"{100 * part / whole:.0f}" if whole else "–" for part, whole in pairs]
-
-
 def with_seeds(what: str, rows: Rows) -> str:
     """Return a heading, with values of the first row and the seeds of all."""
     seeds = ", ".join(map(str, sorted(each_of(rows, "seed"))))
@@ -365,10 +360,9 @@ def rare(rows: Rows) -> Found:
         wrong, right = (sum(column) for column in zip(*sums.values(), strict=True))
         called, suspected = sums["wrong"], [wrong - sums[""][0], right - sums[""][1]]
         others = [suspected[i] - called[i] for i in (0, 1)]
-        shares = percentages(
-            [(suspected[1], right), (called[1], right), (called[0], wrong)]
-            + [(each[0], sum(each)) for each in (called, others)]
-        )
+        parts = [(suspected[1], right), (called[1], right), (called[0], wrong)]
+        parts += [(each[0], sum(each)) for each in (called, others)]
+        shares = (f"{100 * part / whole:.0f}" if whole else "–" for part, whole in parts)
         name = "{data}, {net}, {noise:.0%} wrong".format(**own[0])
         return name, classes, f"{wrong:,} · {right:,}", *shares
 
@@ -401,15 +395,13 @@ def written(kind: Callable[[Rows], Found], path: str) -> str:
     what, lines = kind([row for record in records for row in record["rows"]])
     versions = records[0]["versions"]
     codes = dict.fromkeys(record["code_version"] for record in records)
-    machines = dict.fromkeys(machine_of(record["hardware"]) for record in records)
+    ran_on = [record["hardware"] for record in records]
+    machines = dict.fromkeys(
+        each.get("gpu") or "{cpu}, {cores} cores".format(**each) for each in ran_on
+    )
     ran = f"{' and '.join(machines)} · torch {versions['torch']} · code {', '.join(codes)}"
     heading = f"**{what} · {ran}**"
     return "\n".join([heading, "", *lines, "", made_by(record["command"] for record in records)])
-
-
-def machine_of(hardware: dict[str, Any]) -> str:
-    """Return the machine's name."""
-    return hardware.get("gpu") or f"{hardware['cpu']}, {hardware['cores']} cores"
 
 
 def made_by(commands: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 import selective_backprop as sb
 from benchmarks.case import Quantity, Rounds, case
-from benchmarks.cases.small import PERCEPTRON, Spent, epoch
+from benchmarks.cases.small import PERCEPTRON, epoch
 
 NONZERO = 1 / 4  # of the answers
 STRATEGIES: dict[str, Callable[[], sb.Strategy]] = {
@@ -78,10 +78,8 @@ def steps_of(strategy: sb.Strategy | None, device: torch.device) -> Callable[[],
         loss_fn = door.loss_fn
 
     def steps() -> int:
-        spent = Spent()
         moved = ([part.to(device, non_blocking=True) for part in batch] for batch in loader)
-        epoch(moved if door is None else door, model, loss_fn, optimizer, spent)
-        return spent.batches
+        return len(epoch(door or moved, model, loss_fn, optimizer, sb.Stopwatch()))
 
     steps()  # the first epoch finds things out
     return steps
@@ -107,7 +105,7 @@ class Policy(nn.Module):
         return -functional.cross_entropy(logits, tokens[:, 1:], reduction="none")
 
 
-@case("src/selective_backprop/_step/nonzero_rows.py", "src/selective_backprop/_step/rollouts.py")
+@case("src/selective_backprop/_rollouts")
 def rollouts(
     *,
     width: int = 1024,

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
 from benchmarks.case import Row, case, value
-from benchmarks.images import BATCH, RATE, WINDOW, Net
+from benchmarks.cases.steps import BATCH, RATE, WINDOW, Net
 from selective_backprop._distributed.group import Group, find_ranks
 from selective_backprop._distributed.messages import HEAD, Exchange, Head, Status
 from selective_backprop_lab.nets.small import resnet9
@@ -80,11 +80,7 @@ def in_processes(ranks: int, work: Callable[..., list[Row]], *arguments: object)
 
 
 def be_a_rank(
-    rank: int,
-    ranks: int,
-    folder: Path,
-    work: Callable[..., list[Row]],
-    arguments: tuple[object, ...],
+    rank: int, ranks: int, folder: Path, work: Callable[..., list[Row]], arguments: Sequence[object]
 ) -> None:
     """Do the work as one of the ranks; the first writes what it found."""
     torch.set_num_threads(1)

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import selective_backprop as sb
 from benchmarks.case import Row, case, value
-from benchmarks.images import record_all
+from benchmarks.cases.steps import record_all
 
 BATCH, LOOKS, CLASSES = 16, 20, 10
 CORE = ("src/selective_backprop/_loader", "src/selective_backprop/_memory")

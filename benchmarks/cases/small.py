@@ -94,27 +94,24 @@ WORKLOADS = (
 )
 
 
-@dataclass
+@dataclass(frozen=True)
 class Spent:
-    """Seconds and counts of the measured epochs of one training."""
+    """What the measured epochs of one training took."""
 
-    next: float = 0.0  # for taking batches
-    loss: float = 0.0
-    passes: float = 0.0  # for the rest of a step
-    forward: float = 0.0  # for plain forward passes with one loss per row, in the bare arm
-    batches: int = 0  # that were trained on
-    trained: int = 0  # examples in them
-    loaded: int = 0
-    scored: int = 0
-    candidates: int = 0
+    seconds: Mapping[str, float]  # of "other", for taking batches, of "loss" and of "passes"
+    batches: int  # that were trained on
+    trained: int  # examples in them
+    loaded: int
+    scored: int
+    candidates: int
 
     @property
     def per_example(self) -> float:
         """Seconds of the whole training for each example that is trained on."""
-        return (self.next + self.loss + self.passes) / self.trained
+        return sum(self.seconds.values()) / self.trained
 
 
-Found = Mapping[str, Spent]
+Found = Mapping[str, Any]  # a Spent of each arm; "forward", seconds of plain forward passes
 
 
 @case("src/selective_backprop/_loader", "src/selective_backprop/_pipeline")
@@ -123,12 +120,15 @@ def small(*, workload: str = "") -> Iterator[Rounds]:
     for each in WORKLOADS:
         if each.name.startswith(workload):
             arms = {arm: partial(train, each, arm) for arm in ("bare", *STRATEGIES)}
+            arms["forward"] = partial(forward_seconds, each)
             yield Rounds(arms, [*_quantities(each.batch)], {"workload": each.name}, known=False)
 
 
 def _quantities(batch: int) -> Iterator[Quantity]:
     unit = "microseconds per batch"
-    yield Quantity("bare batch", lambda f: 1e6 * f["bare"].next / f["bare"].batches, unit)
+    yield Quantity(
+        "bare batch", lambda f: 1e6 * f["bare"].seconds["other"] / f["bare"].batches, unit
+    )
     for arm in STRATEGIES:
         about = {"strategy": arm}
         yield Quantity("added", partial(added, arm, batch), unit, about=about)
@@ -138,75 +138,70 @@ def _quantities(batch: int) -> Iterator[Quantity]:
 
 def added(arm: str, batch: int, found: Found) -> float:
     """Return what a strategy adds, in microseconds per candidate batch."""
-    spent, bare = found[arm], found["bare"]
+    own, bare = found[arm], found["bare"]
     passes = (
-        bare.next * spent.loaded / bare.loaded
-        + bare.loss * spent.trained / bare.trained
-        + bare.forward * spent.scored / bare.trained
+        bare.seconds["other"] * own.loaded / bare.loaded
+        + bare.seconds["loss"] * own.trained / bare.trained
+        + found["forward"] * own.scored / bare.trained
     )
-    return 1e6 * (spent.next + spent.loss - passes) / (spent.candidates / batch)
+    taken = own.seconds["other"] + own.seconds["loss"]
+    return 1e6 * (taken - passes) / (own.candidates / batch)
 
 
 def train(workload: Workload, arm: str) -> Spent:
     """Train one arm anew, and return what its measured epochs took."""
-    model, loader = workload.model(), workload.loader()
-    batches: Any = loader
+    model, batches = workload.model(), workload.loader()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loss_fn: Any = nn.CrossEntropyLoss()
+    door = None
     if arm != "bare":
         strategy = STRATEGIES[arm]()
-        batches = sb.SelectiveLoader(
-            loader, model, loss_fn, strategy, epochs=1 + EPOCHS, quiet=True
-        )
-        loss_fn = batches.loss_fn
-    optimizer, spent = torch.optim.SGD(model.parameters(), lr=0.1), Spent()
-    epoch(batches, model, loss_fn, optimizer, Spent())
-    before = None if arm == "bare" else batches.stats
-    for _ in range(EPOCHS):
-        epoch(batches, model, loss_fn, optimizer, spent)
-    if before is None:
-        spent.loaded = spent.candidates = spent.trained
-        spent.forward = forward_seconds(loader, model)
-    else:
-        counts = batches.stats.since(before)
-        spent.loaded, spent.candidates = counts.loaded, counts.candidates
-        spent.scored = counts.scored
-    return spent
+        door = sb.SelectiveLoader(batches, model, loss_fn, strategy, epochs=1 + EPOCHS, quiet=True)
+        loss_fn = door.loss_fn
+    watch = sb.Stopwatch(clock=time.process_time)
+    once = partial(epoch, door or batches, model, loss_fn, optimizer, watch)
+    once()
+    watch.go_on({})
+    before = door and door.stats
+    sizes = [size for _ in range(EPOCHS) for size in once()]
+    trained = sum(sizes)
+    counts = (trained, 0, trained)  # loaded, scored and offered
+    if door is not None:
+        seen = door.stats.since(before)
+        counts = seen.loaded, seen.scored, seen.candidates
+    return Spent(watch.seconds, len(sizes), trained, *counts)
 
 
 def epoch(
-    batches: Any, model: nn.Module, loss_fn: Any, optimizer: torch.optim.Optimizer, spent: Spent
-) -> None:
-    """Train one epoch, and add what it took to `spent`."""
-    clock = time.process_time
-    begun = clock()
+    batches: Any,
+    model: nn.Module,
+    loss_fn: Any,
+    optimizer: torch.optim.Optimizer,
+    watch: sb.Stopwatch,
+) -> list[int]:
+    """Train one epoch, and return the sizes of its batches."""
+    sizes = []
+    watch.start()
     for inputs, targets in batches:
-        loaded = clock()
-        optimizer.zero_grad()
-        outputs = model(inputs)
-        computed = clock()
-        loss = loss_fn(outputs, targets)
-        weighed = clock()
-        loss.backward()
-        optimizer.step()
-        ended = clock()
-        spent.next += loaded - begun
-        spent.loss += weighed - computed
-        spent.passes += (computed - loaded) + (ended - weighed)
-        spent.batches += 1
-        spent.trained += len(targets)
-        begun = ended
-    spent.next += clock() - begun  # the end of the epoch
+        with watch.phase("passes"):
+            optimizer.zero_grad()
+            outputs = model(inputs)
+        with watch.phase("loss"):
+            loss = loss_fn(outputs, targets)
+        with watch.phase("passes"):
+            loss.backward()
+            optimizer.step()
+        sizes.append(len(targets))
+    watch.stop()
+    return sizes
 
 
 @torch.no_grad()
-def forward_seconds(loader: DataLoader[Any], model: nn.Module) -> float:
+def forward_seconds(workload: Workload) -> float:
     """Return the seconds of as many plain forward passes as the measured epochs have batches."""
+    model, loader = workload.model().eval(), workload.loader()
     inputs, targets = next(iter(loader))
-    mode = model.training
-    model.eval()
     begun = time.process_time()
     for _ in range(EPOCHS * len(loader)):
         nn.functional.cross_entropy(model(inputs), targets, reduction="none")
-    spent = time.process_time() - begun
-    model.train(mode)
-    return spent
+    return time.process_time() - begun

@@ -29,15 +29,10 @@ def rewarded(answer: Callable[[str], str]) -> Callable[..., list[float]]:
     return reward
 
 
-def added(prompt: str) -> str:
-    """Return each digit plus one, modulo 4."""
-    return "".join(str((int(digit) + 1) % 4) for digit in prompt)
-
-
 TASKS = {
     "reverse": rewarded(lambda prompt: prompt[::-1]),
     "sort": rewarded(lambda prompt: "".join(sorted(prompt))),
-    "add": rewarded(added),
+    "add": rewarded(lambda prompt: "".join(str((int(digit) + 1) % 4) for digit in prompt)),
 }
 SOLVED = 0.95  # mean reward of an answer to each prompt
 # Options of NonzeroGRPOTrainer, except for the first; prompts rest where `rest` is given.
@@ -54,7 +49,7 @@ ARMS: dict[str, dict[str, Any] | None] = {
 RATES = dict.fromkeys(ARMS, 1e-3) | {"non-zero, 3 refills": 2e-3}
 
 
-@case("src/selective_backprop/integrations/_trl", "src/selective_backprop/_step/rollouts.py")
+@case("src/selective_backprop/integrations/_trl", "src/selective_backprop/_rollouts")
 def sampled(
     *,
     arms: tuple[str, ...] = tuple(ARMS),

@@ -6,9 +6,17 @@ import subprocess
 import pytest
 from fixture_clock import Clock
 
-from benchmarks.__main__ import line_of, main, with_settings
+from benchmarks.__main__ import (
+    line_of,
+    main,
+    measured_by,
+    state_of,
+    states_of,
+    with_settings,
+)
 from benchmarks.case import (
     FEWEST,
+    ROOT,
     Case,
     Quantity,
     Rounds,
@@ -18,7 +26,6 @@ from benchmarks.case import (
     modules,
     value,
 )
-from benchmarks.stale import ROOT, measured_by, state_of, states_of
 
 
 def drifting(clock: Clock, limit: float) -> Case:

@@ -8,9 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import gpu_session
-from benchmarks.case import find_cases, measure
+from benchmarks.case import ROOT, find_cases, measure
 from benchmarks.cases import bench
-from benchmarks.stale import ROOT
 
 
 def test_every_test_marked_cuda_is_collected_where_the_packages_of_development_are_missing(

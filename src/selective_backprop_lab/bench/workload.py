@@ -10,11 +10,10 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 import selective_backprop as sb
-from selective_backprop_lab.data import datasets
 from selective_backprop_lab.data.augment import Augmentation
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.loader import make_loader, on_device
-from selective_backprop_lab.data.made_up import is_shape, made_up
+from selective_backprop_lab.data.made_up import find_images, is_shape
 from selective_backprop_lab.data.splits import stratified_order
 from selective_backprop_lab.nets.models import make_model
 from selective_backprop_lab.recipe import RECIPES, Precision, Recipe, find_recipe
@@ -123,10 +122,3 @@ def bench_recipe(data: str) -> Recipe:
         raise sb.ConfigurationError(
             f"{error}; or describe images, such as 3x32x32, or 1x28x28/5 for 5 classes"
         ) from None
-
-
-def find_images(data: str, root: Path | None, *, made: int, limit: int | None = None) -> LabData:
-    """Load images by name, or make images of a shape: `limit` of them, or else `made`."""
-    if is_shape(data):
-        return made_up(data, made if limit is None else limit)
-    return datasets.load(data, root=root, limit=limit)

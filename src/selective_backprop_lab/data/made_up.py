@@ -1,10 +1,12 @@
 """Images that are made up, of a shape such as `3x32x32/10`."""
 
 import re
+from pathlib import Path
 
 import torch
 
 import selective_backprop as sb
+from selective_backprop_lab.data import datasets
 from selective_backprop_lab.data.datasets import LabData
 from selective_backprop_lab.data.splits import Splits
 
@@ -14,6 +16,13 @@ _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)(?:/(\d+))?")
 def is_shape(data: str) -> bool:
     """Return whether `--data` describes images instead of naming a data set."""
     return _SHAPE.fullmatch(data) is not None
+
+
+def find_images(data: str, root: Path | None, *, made: int, limit: int | None = None) -> LabData:
+    """Load images by name, or make images of a shape: `limit` of them, or else `made`."""
+    if is_shape(data):
+        return made_up(data, made if limit is None else limit)
+    return datasets.load(data, root=root, limit=limit)
 
 
 def made_up(shape: str, count: int) -> LabData:
