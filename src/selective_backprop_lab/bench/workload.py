@@ -18,7 +18,7 @@ from selective_backprop_lab.data.splits import stratified_order
 from selective_backprop_lab.nets.models import make_model
 from selective_backprop_lab.recipe import RECIPES, Precision, Recipe, find_recipe
 
-WINDOWS = 4  # per epoch
+WINDOWS = 4  # per epoch: few, so that rounds are short; the start of an epoch weighs more for it
 
 
 @dataclass(frozen=True, eq=False)
