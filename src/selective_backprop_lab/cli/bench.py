@@ -7,7 +7,6 @@ import torch
 from rich.progress import BarColumn, Progress, TextColumn
 
 import selective_backprop as sb
-from selective_backprop_lab.bench.harness import measure
 from selective_backprop_lab.bench.workload import make_workload
 from selective_backprop_lab.cli.command_line import (
     check_record,
@@ -45,6 +44,7 @@ def bench(
     Prints what an epoch of each strategy costs and the least that it can cost, and draws a figure.
     """
     from selective_backprop_lab.bench.figure import draw_bench
+    from selective_backprop_lab.bench.harness import measure
     from selective_backprop_lab.bench.tables import show_findings
 
     if out.suffix.lower() not in FORMATS or out.is_dir():
