@@ -154,6 +154,12 @@ def list_leaves(batch: Any) -> list[Any]:
     return [leaf for _, leaf in named_leaves(batch)]
 
 
+def list_tensors(batch: Any) -> list[Tensor]:
+    """Return the tensors of a batch."""
+    leaves = (leaf if _lists_numbers(leaf) else [leaf] for leaf in list_leaves(batch))
+    return [each for leaf in leaves for each in leaf if isinstance(each, Tensor)]
+
+
 def map_tensors(function: Callable[[Tensor], Tensor], batch: Any) -> Any:
     """Return the batch with `function(tensor)` in place of each of its tensors."""
 

@@ -50,8 +50,7 @@ def prune(
     source, cost = "given scores", 0.0
     if isinstance(scores, ExampleScores):
         source, cost, scores = scores.source, scores.cost, scores.scores
-    ranks = isinstance(scores, Tensor) and scores.ndim == 1 and len(scores) > 0
-    if not ranks or scores.isnan().any():
+    if not isinstance(scores, Tensor) or scores.ndim != 1 or not len(scores):
         raise ConfigurationError(
             "scores must be a tensor of one finite number for each example of the data set, or "
             f"what el2n_scores or grand_scores return; got {_found(scores)}"
@@ -83,12 +82,11 @@ def _warn_of_lost_classes(labels: object, subset: Subset) -> None:
         named = ", ".join(map(str, lost[:10])) + (f" and {len(lost) - 10} more" * (len(lost) > 10))
         warn(
             f"no example of class {named} is kept, so the model cannot learn it. Keep a larger "
-            "share, or choose examples by another score.",
+            "share, or choose examples by another score."
         )
 
 
 def _found(value: object) -> str:
     if not isinstance(value, Tensor):
         return type(value).__name__
-    missing = f", of which {int(value.isnan().sum())} are NaN" if value.isnan().any() else ""
-    return f"{value.dtype} of shape {tuple(value.shape)}{missing}"
+    return f"{value.dtype} of shape {tuple(value.shape)}"

@@ -43,10 +43,7 @@ class Everything(AbstractSelector):
         return Terms(rate=1.0, needs_scores=False, keeps_everything=True)
 
     def start(self, context: Context) -> RunningSelector:
-        def keep_all(scores: Scores, history: History, generator: torch.Generator) -> Choice:
-            return Choice(torch.arange(scores.shape[0], device=scores.device))
-
-        return Stateless(keep_all)
+        return Stateless(lambda scores, *_: Choice(torch.arange(len(scores), device=scores.device)))
 
 
 @final
@@ -87,9 +84,30 @@ class Uniform(AbstractSelector):
         return Stateless(exact if self.draw is Draw.EXACT else bernoulli)
 
 
-@final
 @dataclass(frozen=True)
-class Top(AbstractSelector):
+class _Extreme(AbstractSelector):
+    rate: float
+
+    def __post_init__(self) -> None:
+        settle(self, check_rate, "rate")
+
+    @property
+    def terms(self) -> Terms:
+        """The share `rate` of each window is kept, by score."""
+        return Terms(self.rate)
+
+    def start(self, context: Context) -> RunningSelector:
+        largest = isinstance(self, Top)
+
+        def take(scores: Scores, history: History, generator: torch.Generator) -> Choice:
+            count = context.quota(scores.shape[0])
+            return Choice(scores.topk(count, largest=largest).indices.sort().values)
+
+        return Stateless(take)
+
+
+@final
+class Top(_Extreme):
     """Keep the candidates with the highest scores.
 
     Each batch is chosen from the next `batch_size / rate` candidates, called a window.
@@ -101,26 +119,10 @@ class Top(AbstractSelector):
         ConfigurationError: if the rate is out of range.
     """
 
-    rate: float
-
-    def __post_init__(self) -> None:
-        settle(self, check_rate, "rate")
-
-    @property
-    def terms(self) -> Terms:
-        """The share `rate` of each window is kept, by score."""
-        return Terms(self.rate)
-
-    def start(self, context: Context) -> RunningSelector:
-        return _extremes(context, largest=True)
-
 
 @final
-@dataclass(frozen=True)
-class Bottom(AbstractSelector):
-    """Keep the candidates with the lowest scores.
-
-    Each batch is chosen from the next `batch_size / rate` candidates, called a window.
+class Bottom(_Extreme):
+    """Keep the candidates with the lowest scores of each window, as `Top` keeps the highest.
 
     Args:
         rate: share of each window to keep, in (0, 1].
@@ -128,27 +130,6 @@ class Bottom(AbstractSelector):
     Raises:
         ConfigurationError: if the rate is out of range.
     """
-
-    rate: float
-
-    def __post_init__(self) -> None:
-        settle(self, check_rate, "rate")
-
-    @property
-    def terms(self) -> Terms:
-        """The share `rate` of each window is kept, by score."""
-        return Terms(self.rate)
-
-    def start(self, context: Context) -> RunningSelector:
-        return _extremes(context, largest=False)
-
-
-def _extremes(context: Context, *, largest: bool) -> RunningSelector:
-    def take(scores: Scores, history: History, generator: torch.Generator) -> Choice:
-        count = context.quota(scores.shape[0])
-        return Choice(scores.topk(count, largest=largest).indices.sort().values)
-
-    return Stateless(take)
 
 
 @final
