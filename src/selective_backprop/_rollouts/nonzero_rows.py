@@ -13,8 +13,7 @@ from selective_backprop._batches.structure import (
     check_layout,
     count_rows,
     join_rows,
-    list_leaves,
-    move_batch,
+    list_tensors,
 )
 from selective_backprop._core.errors import BatchError, LossError
 from selective_backprop._core.options import check_pad, check_paths, check_whole
@@ -78,21 +77,14 @@ class NonzeroRows:
         whole: Collection[str] = (),
         pad: Mapping[str, float] | None = None,
     ) -> None:
-        self._size = check_whole("backfill", backfill, optional=True)
+        size = check_whole("backfill", backfill, optional=True)
         self._layout, self._buffer = Layout(check_paths("whole", whole), check_pad(pad)), None
         self._knows_layout = False
         self._loaded = False  # the waiting rows may be on another device than the batches
-        if self._size is None:
-            return
-        self._ranks = find_ranks()
-        self._buffer = SelectionBuffer(
-            Nonzero().start(Context(self._size, None)),
-            Shape(self._size, None),
-            history=None,
-            layout=self._layout,
-            exact=True,
-            seed=(0,),
-        )
+        if size is not None:
+            self._ranks = find_ranks()
+            selector = Nonzero().start(Context(size, None))
+            self._buffer = SelectionBuffer(selector, Shape(size, None), layout=self._layout)
 
     def __call__(self, batch: Any, values: Tensor) -> list[tuple[Any, Selection]]:
         """Return the batches to train on now, without rows that are zero.
@@ -100,10 +92,10 @@ class NonzeroRows:
         On CUDA, the CPU waits for the GPU, because it must know the number of rows.
 
         Args:
-            batch: tensors, arrays or lists of one row per example, in any containers. They must be
-                data, not results of the model, because copies of rows carry no gradients.
-            values: numbers or Booleans, `[row]` or `[row, ...]`, such as advantages, a mask of the
-                tokens that count, or losses. A row is zero if all its values are exactly 0.
+            batch: tensors, arrays or lists of one row per example, in any containers: data, and no
+                results of the model, because copies of rows carry no gradients.
+            values: numbers or Booleans, `[row]` or `[row, ...]`, such as advantages, losses, or a
+                mask of the tokens that count. A row is zero if all its values are exactly 0.
                 Advantages of equal rewards may differ from 0 by rounding, such as 1e-9: pass
                 `informative(rewards).flatten()` instead.
 
@@ -120,21 +112,19 @@ class NonzeroRows:
         if not self._knows_layout:
             check_layout(batch, self._layout)
             self._knows_layout = True
-        if any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in list_leaves(batch)):
+        if any(tensor.requires_grad for tensor in list_tensors(batch)):
             raise BatchError(
                 "the batch holds tensors that require gradients, but copies of rows carry none. "
                 "Pass the data, and run the model on the rows that are returned"
             )
         if not isinstance(values, Tensor) or not values.ndim or len(values) != count:
-            of_shape = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else "no tensor"
+            found = f"of shape {tuple(values.shape)}" if isinstance(values, Tensor) else "no tensor"
             raise LossError(
-                f"values of {of_shape} for a batch of {count} rows: pass a tensor with one number, "
+                f"values are {found} for a batch of {count} rows: pass a tensor with one number, "
                 "or one row of numbers, for each row of the batch"
             )
         nonzero = values.detach() != 0
-        if nonzero.ndim > 1:
-            nonzero = nonzero.flatten(1).any(1)
-        rows = nonzero.nonzero().flatten()
+        rows = (nonzero.flatten(1).any(1) if nonzero.ndim > 1 else nonzero).nonzero().flatten()
         if self._buffer is not None:
             return self._fill_up(self._buffer, batch, rows)
         if not len(rows):
@@ -146,43 +136,24 @@ class NonzeroRows:
         self, buffer: SelectionBuffer, batch: Any, rows: Tensor
     ) -> list[tuple[Any, Selection]]:
         """Let rows wait; return the batches that are full on all ranks."""
-        if self._loaded:
-            self._move_waiting(buffer, batch, rows.device)
-            self._loaded = False
+        devices = {tensor.device for tensor in list_tensors(batch)} if self._loaded else ()
+        if len(devices) == 1:
+            buffer.state = buffer.state.on_device(*devices)
+        self._loaded = False
         if len(rows):
             # Always copies: the loop may write its next rows into the tensors of this batch.
             waits = join_rows([batch], self._layout, [rows])
             buffer.adopt(Rows(waits, len(rows), rows))
-        full = self._fewest(buffer.state.rows) // (buffer.shape.batch_size or 1)
-        ready = islice(buffer.release(), full)
-        return [_weighed(each.batch, each.indices, 1.0) for each in ready]
-
-    def _move_waiting(self, buffer: SelectionBuffer, batch: Any, places: torch.device) -> None:
-        """Move waiting rows to the device of a batch, and their places to the device `places`."""
-        devices = {leaf.device for leaf in list_leaves(batch) if isinstance(leaf, Tensor)}
-        if len(devices) > 1:  # which part was on which device is as it was saved
-            return
-        [device] = devices
-        chosen = tuple(
-            each._replace(
-                batch=move_batch(each.batch, device), indices=move_batch(each.indices, places)
-            )
-            for each in buffer.state.chosen
-        )
-        buffer.state = buffer.state._replace(chosen=chosen)
-
-    def _fewest(self, rows: int) -> int:
-        """Return how many rows wait on the rank with the fewest; `rows` wait on this one."""
-        if not isinstance(self._ranks, Group):
-            return rows
-        message = torch.tensor([rows])
-        return int(self._ranks.gather(message, "tells how many rows wait").min())
+        ready = buffer.state.rows
+        if isinstance(self._ranks, Group):
+            waiting = torch.tensor([ready])
+            ready = int(self._ranks.gather(waiting, "tells how many rows wait").min())
+        batches = islice(buffer.release(), ready // (buffer.shape.batch_size or 1))
+        return [_weighed(each.batch, each.indices, 1.0) for each in batches]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rows that wait for a full batch; an empty dict without `backfill`."""
-        if self._buffer is None:
-            return {}
-        return {"buffer": seal(self._buffer.state)}
+        return {} if self._buffer is None else {"buffer": seal(self._buffer.state)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from the `state_dict()` of an object built with the same arguments.
