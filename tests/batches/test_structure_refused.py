@@ -215,11 +215,11 @@ def test_batches_of_different_structure_are_refused(one, other):
         ((torch.ones(3, 2), [torch.tensor(1), torch.tensor(2)]), r"'1' has 2 "),
         (
             (torch.ones(3, 2), [{"boxes": torch.ones(size, 4)} for size in (1, 2, 3)]),
-            "'1' .*list of 3",
+            "'1.0.boxes' .*stack lists",
         ),
         (
             {"images": tuple(torch.ones(1, 2, size) for size in (1, 2, 3)), "y": torch.ones(3)},
-            "'images' .*list of 3",
+            "'images.0' .*stack lists",
         ),
         ((torch.ones(2), torch.ones(5)), "pass whole="),  # a pair of two rows, and no list of rows
     ],
