@@ -129,7 +129,6 @@ TAKES: Table = {
     "prune": given(scores=torch.rand(8), keep=0.5),
     "pruned": given(subset=PART),
     "rho_loss": given(reference=REFERENCE, rate=0.5),
-    "selection_probability": given(losses=torch.rand(4), history=torch.rand(8), beta=2),
     "tilted_odds": given(probabilities=HALF, count=4),
     "write_table": lambda: {"table": {}, "path": f"{tempfile.mkdtemp()}/empty.csv"},
 }

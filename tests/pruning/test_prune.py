@@ -16,7 +16,7 @@ SHARES = st.floats(1e-6, 1.0)
 
 
 def example_scores(scores: torch.Tensor) -> sb.ExampleScores:
-    return sb.ExampleScores(scores.double(), scores.double(), "EL2N, 10 models", 103.0)
+    return sb.ExampleScores(scores.double(), "EL2N, 10 models", 103.0)
 
 
 @given(TIED, SHARES)

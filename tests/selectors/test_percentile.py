@@ -131,14 +131,3 @@ def test_the_hardest_of_a_window_is_always_taken_by_an_exact_draw():
     for seed in range(20):
         generator = torch.Generator().manual_seed(seed)
         assert selector.select(losses, history, generator).rows.tolist() == [1023]
-
-
-def test_probabilities_by_hand():
-    recent = torch.tensor([3.0, 1.0, 2.0, 2.0])
-    losses = torch.tensor([0.0, 1.0, 2.0, 2.5, 3.0, 9.0])
-    found = sb.selectors.selection_probability(losses, recent, beta=2)
-    shares = [0, 0, 1 / 4, 3 / 4, 3 / 4, 1]
-    assert found.tolist() == pytest.approx([share**2 for share in shares])
-    assert found.dtype == torch.float64
-    nothing = torch.empty(0)
-    assert sb.selectors.selection_probability(losses, nothing, beta=5).tolist() == [1.0] * 6

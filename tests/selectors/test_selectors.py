@@ -1,7 +1,5 @@
 """The simple selectors: everything, a random share, the highest and the lowest."""
 
-import math
-
 import pytest
 import reference
 import torch
@@ -109,12 +107,6 @@ TERMS = [
 @pytest.mark.parametrize(("selector", "shares", "options"), TERMS, ids=lambda part: repr(part))
 def test_the_terms_say_what_a_selector_needs_and_promises(selector, shares, options):
     assert selector.terms == sb.selectors.Terms(*shares, **options)
-
-
-def test_a_selectivity_that_means_nothing_draws_nothing():
-    for beta in (-1.0, math.nan, math.inf):
-        with pytest.raises(sb.ConfigurationError, match=f"beta={beta}"):
-            sb.selectors.selection_probability(torch.ones(2), torch.ones(2), beta)
 
 
 @pytest.mark.parametrize(

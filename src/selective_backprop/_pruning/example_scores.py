@@ -48,14 +48,12 @@ class ExampleScores:
 
     Attributes:
         scores: each example's mean score over the models, on the CPU.
-        spread: each score's standard deviation over the models; 0 if there is one model.
         source: where the scores come from, in a few words.
         cost: the cost of scoring, plus the costs that your `train` function returned. The unit is
             an epoch of plain training, which counts as three forward passes per example.
     """
 
     scores: Float64[Tensor, " example"]
-    spread: Float64[Tensor, " example"]
     source: str
     cost: float
 
@@ -223,8 +221,7 @@ def _score(
     source = open_in_order(loader)
     sample = load_twice(source)[:1]
 
-    # One tensor can serve for both, as neither is written in place.
-    mean = squares = torch.zeros(source.examples or 0, dtype=torch.float64)
+    mean = torch.zeros(source.examples or 0, dtype=torch.float64)
     spent: list[float | None] = []
     previous = None
     for seed in range(models):
@@ -245,14 +242,11 @@ def _score(
         spent.append(check_number("train()", train(model, seed), hint, optional=True))
         scores = _measure(name, measure, model, load_all(source))
         del model  # frees its memory before the next one is made
-        off = scores - mean  # Welford's sums need no model's scores once they are added
-        mean = mean + off / (seed + 1)
-        squares = squares + off * (scores - mean)
+        mean = mean + (scores - mean) / (seed + 1)
     cost = math.fsum(each for each in spent if each is not None)
     charged = "training not charged" if None in spent else f"{cost:.4g} epochs of training"
     source_name = f"{name}, {models} model{'s' * (models > 1)}, {charged}"
-    spread = (squares / max(1, models - 1)).sqrt()
-    return ExampleScores(mean, spread, source_name, cost + models * passes)
+    return ExampleScores(mean, source_name, cost + models * passes)
 
 
 def _measure(
