@@ -36,12 +36,11 @@ class NonzeroRows:
     By default, you get each batch without its zero rows, and a `selection`. The gradient of
     `(selection.weights * losses).mean()` is that of the whole batch's mean loss, up to rounding,
     and the values are equal, too, if zero rows have a loss of 0. If all rows are zero, one is
-    kept, so your optimiser still takes a step, with a gradient of zero. Under DDP, no rank skips a
-    step that the others take.
+    kept, so that your optimiser takes a step, with a gradient of zero, on every rank.
 
-    With `backfill`, rows that are not zero wait until they fill a batch of `backfill` rows. You
-    take fewer steps, each on the mean loss of a full batch. With several ranks, a rank gets a batch
-    only when every rank has one, so all ranks must call this object equally often.
+    With `backfill`, rows that are not zero wait until they fill a batch of `backfill` rows, so you
+    take fewer steps. With several ranks, a rank gets a batch only when every rank has one, so all
+    ranks must call this object equally often.
 
     Even without `backfill`, two things differ from training on whole batches: BatchNorm in training
     mode sees fewer rows, and dropout draws other masks. If rows also have a second loss, such as a
@@ -50,10 +49,10 @@ class NonzeroRows:
     Args:
         backfill: number of rows of a training batch, at least 1. By default, each batch is returned
             at once, without its zero rows.
-        whole: paths of the parts of a batch that are not divided into rows. A path consists of the
-            keys, field names and positions that lead to a part, joined by dots.
-        pad: maps the path of a tensor in the batch to the number that fills it up on the right, if
-            `backfill` joins tensors of different widths.
+        whole: paths of the parts of a batch that are not divided into rows, as for
+            `SelectiveLoader`.
+        pad: padding values by path, as for `SelectiveLoader`, if `backfill` joins tensors of
+            different widths.
 
     Raises:
         ConfigurationError: if an option is out of its range.
