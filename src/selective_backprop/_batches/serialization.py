@@ -165,7 +165,7 @@ def _find_type(name: str) -> type:
 
 def _fill(kind: str, name: str, names: Sequence[str], items: list[Any]) -> Any:
     """Return an object of one of the user's types, without running the type's code."""
-    found = _find_type(name)
+    found: Any = _find_type(name)
     held = {"named tuple": tuple, "dataclass": object, "mapping": dict | UserDict}[kind]
     if not issubclass(found, held) or (kind != "mapping" and _field_names(found) != names):
         raise ConfigurationError(
