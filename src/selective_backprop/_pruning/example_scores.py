@@ -199,8 +199,8 @@ def example_losses(
     found = find_losses(loss_fn, losses, outputs, marks=False)
     source = open_in_order(loader)
     load_twice(source)
-    measure: Measure = lambda model, batch, _: found(model, batch)  # noqa: E731
-    return _measure("the loss", measure, model, load_all(source)).float()
+    batches = load_all(source)
+    return _measure("the loss", lambda net, batch, _: found(net, batch), model, batches).float()
 
 
 def _score(

@@ -27,7 +27,7 @@ def prune(
     kept. To keep the lowest scores, pass `-scores.scores`.
 
     Args:
-        scores: what `el2n_scores` or `grand_scores` return, or any tensor of one score per example.
+        scores: what `el2n_scores` or `grand_scores` return, or a tensor of one score per example.
         keep: the share of the examples to keep, in (0, 1]; at least one example is kept.
         labels: the class of every example. If given, a warning names the classes that lose all
             their examples.

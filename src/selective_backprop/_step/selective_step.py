@@ -117,15 +117,9 @@ class SelectiveStep:
         guarded = choose("nonfinite", nonfinite, NonFinite)
         # Refuses a strategy whose ranks would wait for each other in unequal numbers of forwards.
         has_collective_forward(strategy, model, False, ranks)
-        context = Context(
-            batch_size=max(1, round(WINDOW * terms.rate)),
-            window=WINDOW,
-            model=model,
-            losses=find_losses(loss_fn, losses, outputs),
-            outputs=find_outputs(losses, outputs),
-            device=self._device,
-            rate=terms.rate,
-        )
+        found = find_losses(loss_fn, losses, outputs), find_outputs(losses, outputs)
+        batch_size, rate = max(1, round(WINDOW * terms.rate)), terms.rate
+        context = Context(batch_size, WINDOW, model, *found, self._device, rate=rate)
         self._built = {"strategy": repr(strategy), "rank": ranks.rank, "ranks": ranks.size}
         self._scorer = None if scorer is None else start_scorer(scorer, context)
         self._selector = strategy.selector.start(context)
@@ -163,12 +157,11 @@ class SelectiveStep:
             if not self._counts["steps"]:
                 check_layout(batch, self._layout)
                 warn_of_axes(batch, self._layout, candidates)
-            terms = self._terms
+            terms, history = self._terms, self._history
             if self._joint is not None:
-                self._history, self._seed = self._joint.open(
-                    self._history, terms, candidates, self._seed
-                )
-            elif self._history is None and terms.history:  # not shorter than a batch
+                opened = self._joint.open(history, terms, candidates, self._seed)
+                self._history, self._seed = opened
+            elif history is None and terms.history:  # not shorter than a batch
                 self._history = terms.history_type(max(terms.history, candidates))
             scores = self._score(batch, candidates)
             chosen = self._select(batch, candidates, scores)
@@ -265,9 +258,8 @@ class JointHistory:
     """Rank each rank's candidates against the scores of all ranks.
 
     Each step makes one exchange: all ranks' scores enter the history in rank order, and then each
-    rank ranks its own. All ranks must take equally many steps, as their training must anyway; a
-    rank that takes one more waits until the process group times out. The options in `built` must
-    be the same on all ranks.
+    rank ranks its own. A rank that takes one step more than the others waits until the process
+    group times out. The options in `built` must be the same on all ranks.
     """
 
     def __init__(self, group: Group, built: Mapping[str, object]) -> None:
