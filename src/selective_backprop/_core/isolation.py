@@ -155,7 +155,21 @@ class KeptBuffers:
         finally:
             for wrapper, flag in due:
                 wrapper.require_forward_param_sync = flag
-            self._restore(_places(modules), attributes, images)
+            now = _places(modules)
+            for (module, buffers, unsaved), own in zip(self._held, attributes, strict=True):
+                if now.get(id(module)) != self._places.get(id(module)):
+                    _refill(module._buffers, buffers)
+                    _refill(module._non_persistent_buffers_set, unsaved)
+                    _refill(vars(module), own)
+            for buffer, memory in zip(self._plain, self._memory, strict=True):
+                if not buffer.is_set_to(memory):  # it was resized, or got other memory
+                    buffer.data = memory
+            for pieces, image in zip(self._small.values(), images, strict=True):
+                # On a GPU, comparing would make the host wait, so all bytes are restored.
+                if image.device.type != "cpu" or not torch.equal(torch.cat(pieces), image):
+                    saved = image.split([*map(Tensor.numel, pieces)])
+                    with torch.inference_mode():  # outside, inference tensors cannot be written
+                        torch._foreach_copy_(pieces, saved)
         for (owner, name, buffer), version in zip(self._others, versions, strict=True):
             if version is not True and buffer._version != version:
                 paths = {id(each): path for path, each in self._model.named_modules()}
@@ -164,22 +178,6 @@ class KeptBuffers:
                     "a buffer that cannot be restored: it has more than 1 MiB, or gaps in memory. "
                     "Let forward() change it only if self.training"
                 )
-
-    def _restore(self, now: Places, attributes: list[dict[str, Any]], images: list[Tensor]) -> None:
-        for (module, buffers, unsaved), own in zip(self._held, attributes, strict=True):
-            if now.get(id(module)) != self._places.get(id(module)):
-                _refill(module._buffers, buffers)
-                _refill(module._non_persistent_buffers_set, unsaved)
-                _refill(vars(module), own)
-        for buffer, memory in zip(self._plain, self._memory, strict=True):
-            if not buffer.is_set_to(memory):  # it was resized, or got other memory
-                buffer.data = memory
-        for pieces, image in zip(self._small.values(), images, strict=True):
-            # On a GPU, comparing would make the host wait, so all bytes are restored.
-            if image.device.type != "cpu" or not torch.equal(torch.cat(pieces), image):
-                saved = image.split([*map(Tensor.numel, pieces)])
-                with torch.inference_mode():  # outside, inference tensors cannot be written
-                    torch._foreach_copy_(pieces, saved)
 
 
 def _places(modules: Modules) -> Places:

@@ -82,30 +82,9 @@ class Uniform(AbstractSelector):
         return Stateless(exact if self.draw is Draw.EXACT else bernoulli)
 
 
-@dataclass(frozen=True)
-class _Extreme(AbstractSelector):
-    rate: float
-
-    def __post_init__(self) -> None:
-        settle(self, check_rate, "rate")
-
-    @property
-    def terms(self) -> Terms:
-        """The share `rate` of each window is kept, by score."""
-        return Terms(self.rate)
-
-    def start(self, context: Context) -> RunningSelector:
-        largest = isinstance(self, Top)
-
-        def take(scores: Scores, history: History, generator: torch.Generator) -> Choice:
-            count = context.quota(scores.shape[0])
-            return Choice(scores.topk(count, largest=largest).indices.sort().values)
-
-        return Stateless(take)
-
-
 @final
-class Top(_Extreme):
+@dataclass(frozen=True)
+class Top(AbstractSelector):
     """Keep the candidates with the highest scores.
 
     Each batch is chosen from the next `batch_size / rate` candidates, called a window.
@@ -117,9 +96,23 @@ class Top(_Extreme):
         ConfigurationError: if the rate is out of range.
     """
 
+    rate: float
+
+    def __post_init__(self) -> None:
+        settle(self, check_rate, "rate")
+
+    @property
+    def terms(self) -> Terms:
+        """The share `rate` of each window is kept, by score."""
+        return Terms(self.rate)
+
+    def start(self, context: Context) -> RunningSelector:
+        return _extremes(context, largest=True)
+
 
 @final
-class Bottom(_Extreme):
+@dataclass(frozen=True)
+class Bottom(AbstractSelector):
     """Keep the candidates with the lowest scores of each window, as `Top` keeps the highest.
 
     Args:
@@ -128,6 +121,27 @@ class Bottom(_Extreme):
     Raises:
         ConfigurationError: if the rate is out of range.
     """
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        settle(self, check_rate, "rate")
+
+    @property
+    def terms(self) -> Terms:
+        """The share `rate` of each window is kept, by score."""
+        return Terms(self.rate)
+
+    def start(self, context: Context) -> RunningSelector:
+        return _extremes(context, largest=False)
+
+
+def _extremes(context: Context, *, largest: bool) -> RunningSelector:
+    def take(scores: Scores, history: History, generator: torch.Generator) -> Choice:
+        count = context.quota(scores.shape[0])
+        return Choice(scores.topk(count, largest=largest).indices.sort().values)
+
+    return Stateless(take)
 
 
 @final
