@@ -261,9 +261,9 @@ def count_rows(
 
 def rows_elsewhere(axis: int) -> str:
     """Return what to do if the rows of a leaf are on another axis than the first."""
+    swap = f".transpose(0, {axis})"
     return (
-        f"If its rows are on axis {axis}, put .transpose(0, {axis}) of it into the batch, and "
-        "transpose it back in the model."
+        f"If its rows are on axis {axis}, put {swap} of it into the batch and undo it in the model."
     )
 
 
@@ -296,9 +296,9 @@ def check_layout(batch: Any, layout: Layout, *, takes: bool = True) -> None:
     try:
         cut_rows(batch, layout, 0, 1)
     except (RuntimeError, TypeError) as error:  # such as a TensorDict, whose rows are fixed
+        kind = type(batch).__name__
         raise BatchError(
-            f"a batch of {type(batch).__name__} with other rows cannot be made ({error}). Let "
-            f"the collate function return a dict. {BEFORE_LOADING}"
+            f"a {kind} with other rows cannot be made ({error}): return a dict. {BEFORE_LOADING}"
         ) from error
     for path, leaf in leaves:
         if path not in layout.whole and _holds_more(leaf):

@@ -157,9 +157,7 @@ def find_device(
     devices = {tensor.device for tensor in module.parameters()}
     if len(devices) > 1:
         names = ", ".join(sorted(map(str, devices)))
-        raise ConfigurationError(
-            f"the model's parameters are on {names}; pass device= to say where its inputs go"
-        )
+        raise ConfigurationError(f"the model is on {names}; pass device= to say where inputs go")
     return next(iter(devices), None)
 
 

@@ -69,17 +69,16 @@ def prune(
 
 def _warn_of_lost_classes(labels: object, subset: Subset) -> None:
     with suppress(TypeError, ValueError, RuntimeError):  # refused below
-        labels = torch.as_tensor(labels if isinstance(labels, Tensor) else np.asarray(labels))
+        labels = torch.as_tensor(labels if isinstance(labels, Tensor) else np.asarray(labels)).cpu()
     shape = (subset.examples,)
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.shape != shape:
         raise ConfigurationError(
             f"labels must be one whole number for each of {subset.examples} examples, got "
             f"{_found(labels)}"
         )
-    labels = labels.to("cpu")
-    lost = sorted(set(labels.unique().tolist()) - set(labels[subset.indices].unique().tolist()))
+    lost = sorted({*labels.tolist()} - {*labels[subset.indices].tolist()})
     if lost:
-        named = ", ".join(map(str, lost[:10])) + (f" and {len(lost) - 10} more" * (len(lost) > 10))
+        named = ", ".join(map(str, lost[:10])) + f" and {len(lost) - 10} more" * (len(lost) > 10)
         warn(
             f"no example of class {named} is kept, so the model cannot learn it. Keep a larger "
             "share, or choose examples by another score."

@@ -98,10 +98,8 @@ def max_variance(rewards: Tensor, keep: int) -> Tensor:
 def _as_groups(rewards: Any) -> Tensor:
     if not isinstance(rewards, Tensor) or rewards.ndim != 2 or not rewards.shape[1]:
         found = f"shape {tuple(rewards.shape)}" if isinstance(rewards, Tensor) else "no tensor"
-        raise LossError(
-            f"got rewards of {found}: a tensor `[prompt, answer]` is needed, such as "
-            "rewards.view(-1, answers)"
-        )
+        needed = "`[prompt, answer]` is needed, such as rewards.view(-1, answers)"
+        raise LossError(f"got rewards of {found}: a tensor {needed}")
     return rewards if rewards.is_floating_point() else rewards.float()
 
 
