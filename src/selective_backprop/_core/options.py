@@ -117,7 +117,7 @@ def check_instance(
 ) -> None:
     """Refuse a value that is not an instance of a class; the message gives an example of one."""
     if not isinstance(value, kind) and not (optional and value is None):
-        noun = kind.__name__.removeprefix("Abstract")
+        noun = kind.__name__.partition("Abstract")[2].lower() or kind.__name__
         raise ConfigurationError(f"{name}={value!r:.60} is no {noun}; pass one such as {example}")
 
 
