@@ -268,13 +268,6 @@ def load_history(kind: type[History], saved: Saved) -> History:
     return history
 
 
-def share_below(scores: Scores, recent: torch.Tensor) -> Odds:
-    """Return the share of `recent` that is strictly lower than each score; 1 if it is empty."""
-    history = History(max(1, recent.shape[0]))
-    history.file(recent)
-    return history.percentiles(scores)
-
-
 def _sort_on_host(recent: torch.Tensor) -> np.ndarray:
     ascending = _array(recent).copy()
     ascending.sort()  # in place, which takes a tenth less time than np.sort
