@@ -49,8 +49,7 @@ from selective_backprop._loader.validation import (
     warn_of_loss,
 )
 from selective_backprop._loader.weighted_loss import WeighingLoss
-from selective_backprop._memory.label_noise import WrongShare
-from selective_backprop._memory.ledger import ClassVisits, Ledger
+from selective_backprop._memory.ledger import ClassVisits, Ledger, WrongShare
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._pipeline.options import LoaderOptions
 from selective_backprop._pipeline.phases import Progress
@@ -575,7 +574,7 @@ class SelectiveLoader:
         mix-ups between classes that look alike are missed. If examples are stored by class and not
         shuffled, nothing is estimated.
         """
-        return None if self.ledger is None else self.ledger.label_noise.found
+        return None if self.ledger is None else self.ledger.wrong_labels
 
     def _begin(self, epoch: Epoch | None) -> Generator[Any]:
         """Close any earlier iterator, and return the batches of `epoch`."""
@@ -637,7 +636,8 @@ class SelectiveLoader:
             if wrong is not None and wrong.is_clear:
                 lists = "sb.guide.audit(loader.ledger).top() lists them"
                 print(f"{self._strategy.name}: {wrong}; {lists}", file=sys.stderr)
-            if self.ledger is not None and self.ledger.label_noise.ordered:
+            memory = self._parts.pipeline.memory
+            if memory is not None and memory.label_noise.ordered:
                 print(f"{self._strategy.name}: {ORDERED}", file=sys.stderr)
         if epoch >= EPOCHS_TO_SEE and self._said in (2, 3):
             terms, before = self._strategy.selector.terms, self._state.counts_at_epoch_start

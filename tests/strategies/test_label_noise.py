@@ -9,19 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import selective_backprop as sb
-from selective_backprop._memory.label_noise import (
+from selective_backprop.scorers import WrongShare
+from selective_backprop.strategies._auto.wrong_labels import (
     BLOCKS,
     IMPROBABLE,
     LEAST_ROWS,
     LabelNoise,
-    WrongShare,
 )
 
 CLASSES = 10
 
 
 def ended(noise):
-    noise.end(noise.own())
+    noise.totals = noise.own()
     return noise.found
 
 

@@ -14,16 +14,16 @@ examples of one class come together, there is no estimate.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from selective_backprop._core.saved_state import FINITE, Saved
 from selective_backprop._core.types import Float, Float64
+from selective_backprop._memory.ledger import WrongShare
 
 IMPROBABLE = 0.01  # a higher limit counts hard examples, a lower one leaves too few to count
-LEAST_WRONG = 0.025  # with right labels of classes that are easy to tell apart, few are above 0.02
 BLOCKS = 256  # of equally many batches, so the second half of the epoch is known to 1/256
 LEAST_ROWS = 200  # with fewer, the estimate is too rough
 LEAST_BATCHES = 12  # in the second half; with 8, estimates reached 0.11 with right labels
@@ -35,26 +35,6 @@ BINS = 64  # of classes; a bin holds several neighbouring ones if there are more
 # 1 - c or 50 % of c, whichever is less, then they are in order. In random order this hardly occurs.
 FEW_CLASSES, MANY_CLASSES = 0.05, 0.5
 _TWO_SIDED = 1.96  # standard errors of a 95 % interval
-
-
-class WrongShare(NamedTuple):
-    """The estimated share of labels that look wrong, as if they had been drawn at random.
-
-    Attributes:
-        share: the estimate, in [0, 1].
-        half_width: the 95 % interval is `share` ± `half_width`.
-    """
-
-    share: float
-    half_width: float
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether the share is at least 0.025, and its interval excludes 0."""
-        return self.share >= max(LEAST_WRONG, self.half_width)
-
-    def __str__(self) -> str:
-        return f"{self.share:.0%} ± {self.half_width:.1%} of the labels look wrong"
 
 
 class LabelNoise:
@@ -119,10 +99,6 @@ class LabelNoise:
         moments, counts = self._sums[:blocks].cpu().split((MOMENTS, BINS), 1)
         found = moments[blocks // 2 :].sum(0) * (blocks - blocks // 2 >= LEAST_BATCHES)
         return torch.cat([found, _pairs(counts)])
-
-    def end(self, totals: Float64[Tensor, " sum"]) -> None:
-        """End the first epoch, with the sums of all ranks."""
-        self.totals = totals
 
     @property
     def ordered(self) -> bool:
