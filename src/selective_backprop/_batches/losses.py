@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, logsigmoid, nll_loss
+from torch.nn.functional import cross_entropy, nll_loss
 
-from selective_backprop._core.errors import ConfigurationError, LossError, warn
+from selective_backprop._core.errors import ConfigurationError, LossError
 from selective_backprop._core.isolation import KeptBuffers, kept_random_streams
 from selective_backprop._core.types import (
     NO_TARGET,
     Bool,
-    Float,
     LossesOf,
     OutputsOf,
     Scores,
@@ -32,15 +31,14 @@ SQUEEZED = "outputs=lambda model, batch: (model(batch[0]).squeeze(1), batch[1]).
 VALUES = operator.methodcaller("values")
 IGNORED = -100  # torch's default for the class index that a loss ignores
 MOST_LOOKED_AT = 2**16  # targets of a batch; the CPU would take longer than a GPU to mark more
-SLACK = 0.1  # how far rounding may take a cross-entropy below the lowest possible one
 
-_OF_LABELS = {
+OF_LABELS = {
     "BCELoss",
     "BCEWithLogitsLoss",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
 }
-_OF_CLASSES = {"CrossEntropyLoss", "NLLLoss", "cross_entropy", "nll_loss"}
+OF_CLASSES = {"CrossEntropyLoss", "NLLLoss", "cross_entropy", "nll_loss"}
 ADVICE = (
     'Pass a loss function that has a reduction="none", or '
     "losses=callable(model, batch) -> one loss per example."
@@ -57,9 +55,9 @@ def is_no_cross_entropy(loss_fn: LossFunction | None) -> str | None:
         raise ConfigurationError(
             f"loss_fn is the class {loss_fn.__name__}, not an object: write {loss_fn.__name__}()"
         )
-    name, home = _name_of(loss_fn)
+    name, home = name_of(loss_fn)
     of_torch = home in (nn.modules.loss.__name__, nn.functional.__name__)
-    return name if of_torch and name not in _OF_CLASSES | _OF_LABELS else None
+    return name if of_torch and name not in OF_CLASSES | OF_LABELS else None
 
 
 def is_plainly_torchs(loss_fn: LossFunction) -> bool:
@@ -68,7 +66,7 @@ def is_plainly_torchs(loss_fn: LossFunction) -> bool:
     return known and getattr(loss_fn, "_compiled_call_impl", None) is None
 
 
-def _uncompiled(loss_fn: Any) -> Any:
+def uncompiled(loss_fn: Any) -> Any:
     """Return the module inside a compiled one; return other losses unchanged.
 
     Attributes set on a compiled module, or on a copy of it, are set on the module inside.
@@ -78,9 +76,9 @@ def _uncompiled(loss_fn: Any) -> Any:
     return parts.get("_orig_mod", loss_fn) if parts else loss_fn
 
 
-def _name_of(loss_fn: LossFunction | None) -> tuple[Any, Any]:
+def name_of(loss_fn: LossFunction | None) -> tuple[Any, Any]:
     """Return the name of a loss's class or function, and the name of its Python module."""
-    loss_fn = _uncompiled(loss_fn)
+    loss_fn = uncompiled(loss_fn)
     function = loss_fn.func if isinstance(loss_fn, functools.partial) else loss_fn
     named = type(function) if isinstance(function, nn.Module) else function
     return getattr(named, "__name__", None), getattr(named, "__module__", None)
@@ -88,7 +86,7 @@ def _name_of(loss_fn: LossFunction | None) -> tuple[Any, Any]:
 
 def label_smoothing(loss_fn: LossFunction | None) -> float:
     """Return the label smoothing of a cross-entropy; 0 for other losses."""
-    loss_fn = _uncompiled(loss_fn)
+    loss_fn = uncompiled(loss_fn)
     bound = isinstance(loss_fn, functools.partial)
     options = loss_fn.keywords if bound else getattr(loss_fn, "__dict__", {})
     return float(options.get("label_smoothing") or 0.0)
@@ -125,192 +123,12 @@ def lacks_target(
     return found if ignored is not None and not soft else found & (losses == 0)
 
 
-def excess_losses(
-    loss_fn: LossFunction, losses: Tensor, outputs: Any, targets: Any
-) -> Float[Tensor, "*position"]:
-    """Return by how much losses exceed the lowest possible loss, divided by the class weights.
-
-    For a cross-entropy with label smoothing, class weights or probabilities as targets, this is the
-    Kullback-Leibler divergence of the model from the target. It is 0 if the model could not do
-    better. Other losses are returned unchanged.
-
-    Losses of a row's yes-or-no labels, `[row, label]`, are summed, so that `exp(-loss)` is the
-    probability that the model gives to all labels of the row together.
-
-    Args:
-        loss_fn: the function that computed the losses.
-        losses: one per position, not reduced.
-        outputs: logits: `[row, class, ...]` for classes, `[row, ...]` for yes-or-no labels.
-        targets: classes, `[row, ...]`, or probabilities in the shape of the logits.
-    """
-    name = _name_of(loss_fn)[0]
-    if name in _OF_LABELS:
-        return _excess_of_labels(loss_fn, losses, targets)
-    smoothed, weights = label_smoothing(loss_fn), class_weights(loss_fn)
-    tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
-    if not tensors or outputs.ndim < 2:
-        return losses
-    soft = targets.is_floating_point() and targets.shape == outputs.shape
-    if not (smoothed or weights is not None or soft):
-        return losses
-    if name not in _OF_CLASSES:
-        return losses
-    count = outputs.shape[1]
-    each = losses.new_ones(count) if weights is None else weights.to(losses)
-    spread = smoothed / count * each  # what smoothing adds to a position's target on each class
-    if soft:
-        shape = (1, count, *[1] * (outputs.ndim - 2))
-        whole = (1.0 - smoothed) * targets * each.view(shape) + spread.view(shape)
-        total, entropy = whole.sum(1), -torch.xlogy(whole, whole).sum(1)
-    else:
-        hit = targets.long().clamp(0, count - 1)  # ignored positions are left out later
-        own = spread[hit] + (1.0 - smoothed) * each[hit]
-        total = spread.sum() - spread[hit] + own
-        others = torch.xlogy(spread, spread)
-        entropy = others[hit] - others.sum() - torch.xlogy(own, own)
-    lowest = entropy + torch.xlogy(total, total)
-    return ((losses - lowest) / total.clamp(min=torch.finfo(losses.dtype).tiny)).clamp(min=0.0)
-
-
-def _excess_of_labels(
-    loss_fn: LossFunction | None, losses: Tensor, targets: Any
-) -> Float[Tensor, "*position"]:
-    """Return what `excess_losses` returns for binary cross-entropies; None is a plain one."""
-    loss_fn = _uncompiled(loss_fn)
-    bound = isinstance(loss_fn, functools.partial)
-
-    def option(name: str) -> Tensor:
-        found = loss_fn.keywords.get(name) if bound else getattr(loss_fn, name, None)
-        return losses.new_ones(()) if found is None else found.to(losses)
-
-    if not isinstance(targets, Tensor) or targets.shape != losses.shape:
-        return losses
-    yes, no = option("pos_weight") * targets, torch.ones_like(targets) - targets
-    total = yes + no
-    lowest = torch.xlogy(total, total) - torch.xlogy(yes, yes) - torch.xlogy(no, no)
-    weight = option("weight")
-    scale = (weight * total).clamp(min=torch.finfo(losses.dtype).tiny)
-    excess = ((losses - weight * lowest) / scale).clamp(min=0.0)
-    excess = excess.where(total == total, losses)  # a target that is NaN may be masked
-    return excess.sum(1) if excess.ndim == 2 else excess
-
-
-def check_entropies(losses: Any, targets: Any, lowest: Tensor | float = 0.0) -> None:
-    """Refuse losses and targets for which `exp(-loss)` cannot be the probability of the target.
-
-    Targets must be probabilities, and no loss may be below the lowest possible cross-entropy. The
-    CPU waits for the GPU.
-
-    Args:
-        losses: one per example; anything else is left to `check_losses`.
-        targets: the targets of the losses, or None. NaN marks unknown labels, and passes.
-        lowest: the lowest cross-entropy that these targets allow; losses may be lower by rounding.
-    """
-    found = None
-    soft = isinstance(targets, Tensor) and targets.is_floating_point()
-    if soft and bool(((targets < -SLACK) | (targets > 1.0 + SLACK)).any()):
-        low, high = map(float, targets[~targets.isnan()].aminmax())
-        found = f"targets from {low:.3g} to {high:.3g} are no probabilities"
-    elif isinstance(losses, Tensor) and losses.ndim == 1:
-        below = losses[losses < lowest - SLACK]
-        if len(below):
-            least = float(below.min())
-            found = f"losses as low as {least:.3g} are below any cross-entropy of these targets"
-    if found is not None:
-        raise LossError(
-            f"{found}. But the strategy takes exp(-loss) for the probability of the target. Use a "
-            "cross-entropy whose targets are classes (as integers) or probabilities. For other "
-            "losses, such as those of regression, use a strategy that only ranks them: "
-            "recorded_sb(rate=1 / 2)"
-        )
-
-
-def check_own_entropies(loss_fn: LossFunction, losses: Any, targets: Any) -> None:
-    """Refuse what `check_entropies` refuses, for torch's losses and for the user's own."""
-    known = _name_of(loss_fn)[0] in _OF_CLASSES | _OF_LABELS
-    rows = len(losses) if isinstance(losses, Tensor) and losses.ndim == 1 else 0
-    check_entropies(losses, targets, 0.0 if known else least_entropies(targets, rows))
-
-
-def least_entropies(targets: Any, rows: int) -> Tensor | float:
-    """Return a lower bound, for the targets of each row, on a cross-entropy that the user wrote.
-
-    Soft targets may be classes or yes-or-no labels, and their losses summed or averaged. The mean
-    entropy of yes-or-no labels is the lowest of these cases.
-    """
-    if not isinstance(targets, Tensor) or not targets.is_floating_point():
-        return 0.0
-    if not targets.numel() or len(targets) != rows:
-        return 0.0
-    yes = targets.detach().float().reshape(rows, -1).clamp(0.0, 1.0)
-    no = torch.ones_like(yes) - yes
-    return -(torch.xlogy(yes, yes) + torch.xlogy(no, no)).mean(1)
-
-
-def examine_own_loss(loss_fn: LossFunction, losses: Any, outputs: Any, targets: Any) -> bool:
-    """Return whether a loss that the user wrote is a cross-entropy of yes-or-no labels.
-
-    Warn if it is no cross-entropy. This is checked by the numbers, if outputs and losses have the
-    shape of the labels, or if outputs are `[row, class, ...]`, targets are classes, `[row, ...]`,
-    and losses have the shape of either. The CPU waits for the GPU.
-    """
-    tensors = all(isinstance(each, Tensor) for each in (losses, outputs, targets))
-    if not tensors or _name_of(loss_fn)[0] in _OF_CLASSES | _OF_LABELS:
-        return False
-    given, tiny = outputs.float(), torch.finfo(torch.float32).tiny
-    labels = losses.shape == outputs.shape == targets.shape
-    several = outputs.ndim > 1 and outputs.shape[1] > 1 and not targets.is_floating_point()
-    classes = several and targets.shape == outputs[:, 0].shape
-    # Outputs are logits or, if the model ends in a sigmoid or softmax, probabilities.
-    if labels:
-        yes, clamped = targets.float(), given.clamp(0.0, 1.0)
-        kept = ~yes.isnan()  # NaN for unknown labels
-        sure = logsigmoid(given), clamped.clamp(min=tiny).log()
-        unsure = logsigmoid(-given), (1.0 - clamped).clamp(min=tiny).log()
-        known = [-yes * one - (1.0 - yes) * other for one, other in zip(sure, unsure, strict=True)]
-    elif classes and losses.shape == targets.shape:
-        kept = (targets >= 0) & (targets < outputs.shape[1])  # False for ignored positions
-        hit = targets.where(kept, 0).long().unsqueeze(1)
-        likelies = given.log_softmax(1), given.clamp(min=tiny).log()
-        known = [-likely.gather(1, hit).squeeze(1) for likely in likelies]
-    elif classes and losses.shape == outputs.shape:
-        known = []
-    else:
-        return False
-    rounding = max(1e-3, *(16 * torch.finfo(each.dtype).eps for each in (losses, outputs)))
-    for entropies in known:
-        if torch.allclose(losses[kept].float(), entropies[kept], rtol=rounding, atol=rounding):
-            return labels
-    warn(
-        "the loss function returns no cross-entropies of these outputs and targets, but the "
-        "strategy takes exp(-loss) for the probability of the targets. If your loss adds label "
-        "smoothing or weights, pass these to torch.nn.CrossEntropyLoss or BCEWithLogitsLoss "
-        "instead: what they add is then not recorded. With another loss, pass with_selection=True "
-        "to the loader, train on (selection.weights * losses).mean(), and call "
-        "loader.record(selection, cross_entropies)"
-    )
-    return False
-
-
 def class_weights(loss_fn: LossFunction) -> Tensor | None:
     """Return the class weights of a cross-entropy, or None."""
-    loss_fn = _uncompiled(loss_fn)
+    loss_fn = uncompiled(loss_fn)
     if isinstance(loss_fn, functools.partial) and loss_fn.func in (cross_entropy, nll_loss):
         return loss_fn.keywords.get("weight")
     return loss_fn.weight if isinstance(loss_fn, (nn.CrossEntropyLoss, nn.NLLLoss)) else None
-
-
-def average_examples(losses: Any, targets: Any, ignored: int | None) -> Any:
-    """Average losses over all axes but the first; return losses with one axis unchanged.
-
-    Positions whose target equals `ignored` are left out. If all are, the example's loss is 0.
-    """
-    if not isinstance(losses, Tensor) or losses.ndim < 2:
-        return losses
-    if ignored is not None and isinstance(targets, Tensor) and targets.shape == losses.shape:
-        kept = (targets != ignored).flatten(1)
-        return (losses.flatten(1) * kept).sum(1) / kept.sum(1).clamp(min=1)
-    return losses.flatten(1).mean(1)
 
 
 def _refuse_crossed_rows(losses: Tensor, outputs: Tensor, targets: Tensor) -> None:
@@ -420,7 +238,7 @@ class UnreducedLoss:
     @classmethod
     def of(cls, loss_fn: LossFunction) -> "UnreducedLoss":
         """Inspect a loss function; copy it if it is a module or object with a `reduction`."""
-        function = _uncompiled(loss_fn)
+        function = uncompiled(loss_fn)
         try:
             parameters = inspect.signature(function).parameters
         except (TypeError, ValueError):  # builtins without a signature
@@ -583,24 +401,37 @@ def _holders(function: Any) -> list[dict[str, Any]]:
     return [attributes]
 
 
+def average_examples(loss: UnreducedLoss, losses: Any, outputs: Any, targets: Any) -> Any:
+    """Average losses over all axes but the first; return losses with one axis unchanged.
+
+    Positions whose target the loss ignores are left out. If all are, the example's loss is 0.
+    """
+    if not isinstance(losses, Tensor) or losses.ndim < 2:
+        return losses
+    if loss.ignored is not None and isinstance(targets, Tensor) and targets.shape == losses.shape:
+        kept = (targets != loss.ignored).flatten(1)
+        return (losses.flatten(1) * kept).sum(1) / kept.sum(1).clamp(min=1)
+    return losses.flatten(1).mean(1)
+
+
+# Makes one loss per example of the losses of positions, `[row, ...]`, outputs and targets.
+Average = Callable[[UnreducedLoss, Any, Any, Any], Any]
+
+
 @dataclass(eq=False)
 class ExampleLosses:
     """Losses of a batch of `(inputs, targets)`, or of what `outputs` returns for any batch.
 
     The loss function, or a copy of it if it is a module, is called with `reduction="none"`. A loss
     without a `reduction` is called unchanged; the first batch shows what it returns. If the
-    module's attributes change between batches, a new copy is made. With `excess`, losses are as
-    `excess_losses` returns them. The first batch then raises an error if the loss cannot be a
-    cross-entropy, and warns if the user wrote a loss that is none. If it `marks`, a call returns
+    module's attributes change between batches, a new copy is made. If it `marks`, a call returns
     `NO_TARGET` for rows whose targets are all ignored.
     """
 
     loss_fn: LossFunction
     outputs: OutputsOf | None = None
-    excess: bool = False
+    average: Average = average_examples
     marks: bool = False
-    _checked: bool = field(default=False, init=False, repr=False)
-    _labels: bool = field(default=False, init=False, repr=False)  # own loss of yes-or-no labels
     _latest: UnreducedLoss | None = field(default=None, init=False, repr=False)
 
     def __call__(self, model: nn.Module, batch: Any) -> Any:
@@ -617,25 +448,9 @@ class ExampleLosses:
         """Return one loss per example; `check_losses` rejects anything else that is returned."""
         loss = self.unreduced
         losses = loss.of_positions(outputs, targets)
-        if not self.excess and isinstance(losses, Tensor) and losses.ndim == 1:
+        if self.average is average_examples and isinstance(losses, Tensor) and losses.ndim == 1:
             return losses  # nearly always
         return self.average(loss, losses, outputs, targets)
-
-    def average(self, loss: UnreducedLoss, losses: Any, outputs: Any, targets: Any) -> Any:
-        """Return one loss per example from its positions' losses, as `of_examples` does."""
-        if self.excess:
-            if not self._checked:
-                self._checked = True
-                each = average_examples(losses, targets, loss.ignored)
-                check_own_entropies(self.loss_fn, each, targets)
-                self._labels = examine_own_loss(self.loss_fn, losses, outputs, targets)
-            if self._labels:
-                losses = _excess_of_labels(None, losses, targets)
-            elif loss.shifted or (isinstance(targets, Tensor) and targets.is_floating_point()):
-                losses = excess_losses(self.loss_fn, losses, outputs, targets)
-        if isinstance(losses, Tensor) and losses.ndim == 1:
-            return losses
-        return average_examples(losses, targets, loss.ignored)
 
     @property
     def unreduced(self) -> UnreducedLoss:
@@ -705,7 +520,7 @@ def find_losses(
     losses: LossesOf | None,
     outputs: OutputsOf | None,
     *,
-    excess: bool = False,
+    average: Average = average_examples,
     marks: bool = True,
 ) -> LossesOf:
     """Return a function that computes one loss per example, made from the user's arguments.
@@ -716,7 +531,7 @@ def find_losses(
         return losses
     if loss_fn is None:
         raise ConfigurationError(f"scoring needs a loss function, got None. {ADVICE}")
-    return ExampleLosses(loss_fn, outputs, excess, marks)
+    return ExampleLosses(loss_fn, outputs, average, marks)
 
 
 def find_outputs(losses: LossesOf | None, outputs: OutputsOf | None) -> OutputsOf | None:

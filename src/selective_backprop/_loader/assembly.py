@@ -3,7 +3,12 @@
 from dataclasses import dataclass
 
 from selective_backprop import scorers
-from selective_backprop._batches.losses import TargetWatch, find_losses, find_outputs
+from selective_backprop._batches.losses import (
+    TargetWatch,
+    average_examples,
+    find_losses,
+    find_outputs,
+)
 from selective_backprop._batches.structure import Layout
 from selective_backprop._core.errors import ConfigurationError, warn
 from selective_backprop._distributed.group import Alone, Group, Ranks, find_ranks
@@ -32,6 +37,7 @@ from selective_backprop.scorers import Needs, RunningScorer
 from selective_backprop.scorers._abstract import scorer_parts, start_scorer
 from selective_backprop.selectors import Terms
 from selective_backprop.strategies import Strategy
+from selective_backprop.strategies._auto.entropies import ExcessLosses
 from selective_backprop.strategies._collective import has_collective_forward
 
 MOST_CANDIDATES = 2**53  # in a window: larger whole numbers are not exact as floats
@@ -232,8 +238,8 @@ def _context(source: Source, strategy: Strategy, shape: Shape, options: LoaderOp
     """Return what scorers, selectors and gates are told."""
     losses = None
     if strategy.scores:
-        excess = strategy.selector.terms.confidence
-        losses = find_losses(options.loss_fn, options.losses, options.outputs, excess=excess)
+        average = ExcessLosses() if strategy.selector.terms.confidence else average_examples
+        losses = find_losses(options.loss_fn, options.losses, options.outputs, average=average)
     return Context(
         batch_size=shape.batch_size or 1,
         window=shape.window,

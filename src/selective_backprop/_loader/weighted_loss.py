@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from selective_backprop._batches.losses import (
     ExampleLosses,
     LossFunction,
+    average_examples,
     check_losses,
     is_plainly_torchs,
 )
@@ -25,6 +26,7 @@ from selective_backprop._core.uncompiled import uncompiled
 from selective_backprop._loader.handed_batch import BY_HAND, HandedBatch
 from selective_backprop._pipeline.gate_feed import AHEAD
 from selective_backprop._sampling.draws import Selection
+from selective_backprop.strategies._auto.entropies import ExcessLosses
 
 WIDE = (torch.float32, torch.float64)  # a product with float32 weights of 1 changes neither
 
@@ -53,7 +55,9 @@ class WeighingLoss:
         self._open: HandedBatch | None = None
         self._before: deque[HandedBatch] = deque(maxlen=AHEAD)  # of this epoch
         self._count = 0  # batches that were opened
-        self._losses = ExampleLosses(loss_fn, excess=confidence)
+        self._losses = ExampleLosses(
+            loss_fn, average=ExcessLosses() if confidence else average_examples
+        )
         self._record, self._weighs = record, weighs
         self._model = None if model is None else unwrapped(model)
         self._known = is_plainly_torchs(loss_fn)  # so its reduction is as expected
@@ -133,7 +137,7 @@ class WeighingLoss:
                 "(torch.no_grad()) or in eval mode (model.eval())"
             )
         if named and not isinstance(self.given, nn.Module):  # they may be options, such as weight=
-            losses, named = ExampleLosses(partial(self.given, **named), excess=losses.excess), {}
+            losses, named = ExampleLosses(partial(self.given, **named), average=losses.average), {}
         loss = losses.unreduced
         compares = not self._compared and (not self._known or more or named)
         compares = compares and loss.reduction not in (None, "none")

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from selective_backprop._batches.losses import (
     all_finite_on_host,
-    check_entropies,
     check_losses,
     lacks_target,
 )
@@ -23,6 +22,7 @@ from selective_backprop._memory.pending_updates import PendingUpdates, Shard, Si
 from selective_backprop._pipeline.nonfinite import NonFinite
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.scorers import Needs, RunningScorer
+from selective_backprop.strategies._auto.entropies import check_entropies
 from selective_backprop.strategies._auto.wrong_labels import LabelNoise
 
 MAX_UNRECORDED_BATCHES = 2  # before a loss must be recorded: users may look at batches first

@@ -24,6 +24,7 @@ from selective_backprop._pipeline.source import open_source
 from selective_backprop.guide._advice.epoch_cost import EpochCost, measure_epochs
 from selective_backprop.guide._advice.training_copy import TrainingCopy, copy_training
 from selective_backprop.guide._advice.traits import DataTraits, data_traits
+from selective_backprop.strategies._auto.entropies import ExcessLosses
 
 LOOKING = 0.25  # share of `seconds` that is spent on looking at the data
 SHORT = 4  # epochs; with wrong labels and no smoothing, `auto` did worse in 4: docs/auto.md
@@ -101,7 +102,7 @@ def advise(
     source, where = open_source(loader), find_device(model, device)
     if loss_fn is not None:
         loss_fn = WeighingLoss.unwrapped(loss_fn)
-    losses_of = find_losses(loss_fn, losses, outputs, excess=True, marks=False)
+    losses_of = find_losses(loss_fn, losses, outputs, average=ExcessLosses(), marks=False)
     with kept_streams(loader, where), warnings.catch_warnings():
         warnings.simplefilter("ignore", SelectionWarning)  # about the loader for timing
         warnings.filterwarnings("always", "the loss function returns", SelectionWarning)

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 
 from selective_backprop._batches.losses import (
     LossFunction,
+    average_examples,
     find_losses,
     find_outputs,
     is_no_cross_entropy,
@@ -31,6 +32,7 @@ from selective_backprop.integrations._lightning._trainer import (
     length_of_training,
 )
 from selective_backprop.strategies import Strategy
+from selective_backprop.strategies._auto.entropies import ExcessLosses
 from selective_backprop.strategies._collective import check_loss, check_strategy
 
 
@@ -136,8 +138,9 @@ class LightningLoader:
         seen = partial(AsTrained, precision=trainer.precision_plugin, hooks=transfer_hooks(trainer))
         losses, outputs = None, find_outputs(self._losses, None)
         if self._loss_fn is not None or self._losses is not None:
-            excess = self._strategy.selector.terms.confidence
-            losses = seen(find_losses(self._loss_fn, self._losses, None, excess=excess))
+            confidence = self._strategy.selector.terms.confidence
+            average = ExcessLosses() if confidence else average_examples
+            losses = seen(find_losses(self._loss_fn, self._losses, None, average=average))
         own = as_lightning_would(self._loader, trainer, self._strategy)
         epochs, progress = length_of_training(trainer, self._strategy, open_source(own).batches)
         device = trainer.strategy.root_device

@@ -18,7 +18,6 @@ from torch import Tensor
 from selective_backprop._batches.losses import (
     LossFunction,
     check_losses,
-    excess_losses,
     label_smoothing,
 )
 from selective_backprop._batches.serialization import seal
@@ -30,6 +29,7 @@ from selective_backprop._loader.selective_loader import SelectiveLoader
 from selective_backprop._loader.validation import warn_of_loss
 from selective_backprop._sampling.draws import Selection
 from selective_backprop.integrations._saved import unpack_selected
+from selective_backprop.strategies._auto.entropies import excess_losses
 
 
 class Fetched(NamedTuple):
