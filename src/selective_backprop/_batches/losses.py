@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, nll_loss
@@ -23,14 +22,12 @@ from selective_backprop._core.types import (
     Bool,
     LossesOf,
     OutputsOf,
-    Scores,
 )
 
 LossFunction = Callable[..., Any]
 SQUEEZED = "outputs=lambda model, batch: (model(batch[0]).squeeze(1), batch[1])."
 VALUES = operator.methodcaller("values")
 IGNORED = -100  # torch's default for the class index that a loss ignores
-MOST_LOOKED_AT = 2**16  # targets of a batch; the CPU would take longer than a GPU to mark more
 
 OF_LABELS = {
     "BCELoss",
@@ -84,12 +81,25 @@ def name_of(loss_fn: LossFunction | None) -> tuple[Any, Any]:
     return getattr(named, "__name__", None), getattr(named, "__module__", None)
 
 
+def option(loss_fn: LossFunction | None, name: str) -> Any:
+    """Return an attribute of a loss, or a keyword of a partial function; None if there is none."""
+    loss_fn = uncompiled(loss_fn)
+    if isinstance(loss_fn, functools.partial):
+        return loss_fn.keywords.get(name)
+    return getattr(loss_fn, name, None)
+
+
 def label_smoothing(loss_fn: LossFunction | None) -> float:
     """Return the label smoothing of a cross-entropy; 0 for other losses."""
-    loss_fn = uncompiled(loss_fn)
-    bound = isinstance(loss_fn, functools.partial)
-    options = loss_fn.keywords if bound else getattr(loss_fn, "__dict__", {})
-    return float(options.get("label_smoothing") or 0.0)
+    return float(option(loss_fn, "label_smoothing") or 0.0)
+
+
+def class_weights(loss_fn: LossFunction) -> Tensor | None:
+    """Return the class weights of a cross-entropy, or None."""
+    function = getattr(uncompiled(loss_fn), "func", uncompiled(loss_fn))
+    torchs = function in (cross_entropy, nll_loss)
+    torchs = torchs or isinstance(function, (nn.CrossEntropyLoss, nn.NLLLoss))
+    return option(loss_fn, "weight") if torchs else None
 
 
 def ignored_label(loss_fn: LossFunction | None) -> int:
@@ -121,14 +131,6 @@ def lacks_target(
     found = targets.isnan() if soft else targets == (IGNORED if ignored is None else ignored)
     found = (found.flatten(1).all(1) if found.ndim > 1 else found).to(losses.device)
     return found if ignored is not None and not soft else found & (losses == 0)
-
-
-def class_weights(loss_fn: LossFunction) -> Tensor | None:
-    """Return the class weights of a cross-entropy, or None."""
-    loss_fn = uncompiled(loss_fn)
-    if isinstance(loss_fn, functools.partial) and loss_fn.func in (cross_entropy, nll_loss):
-        return loss_fn.keywords.get("weight")
-    return loss_fn.weight if isinstance(loss_fn, (nn.CrossEntropyLoss, nn.NLLLoss)) else None
 
 
 def _refuse_crossed_rows(losses: Tensor, outputs: Tensor, targets: Tensor) -> None:
@@ -181,45 +183,6 @@ def check_losses(losses: Any, candidates: int | None) -> Tensor:
     return losses if losses.is_floating_point() else losses.float()
 
 
-def all_finite_on_host(losses: Tensor) -> bool:
-    """Return whether losses on the CPU are all finite; NumPy is fastest at this."""
-    known = losses.detach().float() if losses.dtype is torch.bfloat16 else losses.detach()
-    return bool(np.isfinite(known.numpy()).all())
-
-
-def error_norms(outputs: Any, targets: Any, ignored: int | None = None) -> Scores:
-    """Return `||softmax(outputs) - target||`, the Euclidean norm, in [0, sqrt(2)].
-
-    Outputs are logits, `[candidate, class]`. Targets are class numbers, `[candidate]`, or
-    probabilities, `[candidate, class]`. If a class number is out of range, the result is NaN. If it
-    equals `ignored`, it is `NO_TARGET`.
-    """
-    both = (outputs, targets)
-    found = [tuple(v.shape) if isinstance(v, Tensor) else type(v).__name__ for v in both]
-    known = isinstance(outputs, Tensor) and isinstance(targets, Tensor) and outputs.ndim == 2
-    if not known or outputs.shape[1] < 2:
-        raise LossError(
-            "the error norm needs outputs [candidate, class] of at least 2 classes, and targets, "
-            f"got {found[0]} and {found[1]}. Pass outputs=callable(model, batch) -> (outputs, "
-            "targets). If the model gives a single logit z, return the two logits (0, z)."
-        )
-    half = outputs.dtype in (torch.float16, torch.bfloat16)
-    errors = (outputs.float() if half else outputs).softmax(1)
-    if targets.shape == outputs.shape:
-        return (errors - targets).norm(dim=1)
-    if targets.shape != outputs.shape[:1] or targets.is_floating_point():
-        raise LossError(
-            f"targets of shape {found[1]} and type {targets.dtype} do not fit outputs of shape "
-            f"{found[0]}: class numbers [candidate] or probabilities [candidate, class] are needed"
-        )
-    hit = targets.unsqueeze(1) == torch.arange(errors.shape[1], device=errors.device)
-    # If p is near 1, 1 - p loses all digits; the sum of the other probabilities keeps them.
-    others = errors.masked_fill(hit, 0.0)
-    norms = (others.square().sum(1) + others.sum(1).square()).sqrt()
-    norms = norms.where(hit.any(1), torch.nan)
-    return norms if ignored is None else norms.masked_fill(targets == ignored, NO_TARGET)
-
-
 @dataclass(frozen=True, eq=False)
 class UnreducedLoss:
     """A loss function that returns one loss per position, and what its reduction would do."""
@@ -244,10 +207,8 @@ class UnreducedLoss:
         except (TypeError, ValueError):  # builtins without a signature
             parameters = {}
 
-        def option(name: str, kind: type) -> Any:
-            found = getattr(function, name, None)
-            if found is None and isinstance(function, functools.partial):
-                found = function.keywords.get(name)
+        def known(name: str, kind: type) -> Any:
+            found = option(function, name)
             if found is None and name in parameters:
                 found = parameters[name].default
             return found if isinstance(found, kind) else None
@@ -268,8 +229,8 @@ class UnreducedLoss:
         return cls(
             unreduced,
             options,
-            option("reduction", str),
-            option("ignore_index", int),
+            known("reduction", str),
+            known("ignore_index", int),
             weights,
             weights is not None or label_smoothing(function) > 0,
             function,
@@ -463,42 +424,6 @@ class ExampleLosses:
                 return latest
         self._latest = latest = UnreducedLoss.of(self.loss_fn)
         return latest
-
-
-class TargetWatch:
-    """See, before batches leave the CPU, whether rows lack a target; only then are rows marked.
-
-    With losses other than those of pairs `(inputs, targets)`, any row may lack a target.
-
-    Attributes:
-        lacking: whether a row that was scored may have lacked a target.
-    """
-
-    def __init__(self, losses: LossesOf | None = None) -> None:
-        plain = isinstance(losses, ExampleLosses) and losses.outputs is None
-        self._losses = losses if plain else None
-        self.lacking = not plain
-        if self._losses is not None:
-            self._losses.marks = False
-
-    def mark(self) -> None:
-        """Mark rows without a target from now on."""
-        self.lacking = True
-        if self._losses is not None:
-            self._losses.marks = True
-
-    def look(self, batch: Any) -> None:
-        """Look at the targets of a batch that will be scored."""
-        if self._losses is None:
-            return
-        targets = batch[1] if isinstance(batch, (tuple, list)) and len(batch) == 2 else None
-        plain = isinstance(targets, Tensor) and targets.ndim > 0 and not targets.is_nested
-        if not plain or targets.device.type != "cpu" or targets.numel() > MOST_LOOKED_AT:
-            return self.mark()
-        zeros = torch.zeros(len(targets))  # a loss of 0 is needed to lack a target
-        bare = lacks_target(zeros, targets, self._losses.unreduced.ignored)
-        if bare is not None and bool(bare.any()):
-            self.mark()
 
 
 def apply_to_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:

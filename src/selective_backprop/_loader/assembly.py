@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from selective_backprop import scorers
 from selective_backprop._batches.losses import (
-    TargetWatch,
     average_examples,
     find_losses,
     find_outputs,
@@ -31,6 +30,7 @@ from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._pipeline.source import Source
 from selective_backprop._pipeline.stages import Pipeline
+from selective_backprop._pipeline.target_watch import TargetWatch
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Draw
 from selective_backprop.scorers import Needs, RunningScorer

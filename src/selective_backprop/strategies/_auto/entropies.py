@@ -4,7 +4,6 @@ Label smoothing, class weights and soft targets raise the lowest possible loss, 
 how much a loss exceeds it. Losses that cannot be cross-entropies are refused.
 """
 
-import functools
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from selective_backprop._batches.losses import (
     class_weights,
     label_smoothing,
     name_of,
-    uncompiled,
+    option,
 )
 from selective_backprop._core.errors import LossError, warn
 from selective_backprop._core.types import Float
@@ -105,17 +104,14 @@ def _excess_of_labels(
     loss_fn: LossFunction | None, losses: Tensor, targets: Any
 ) -> Float[Tensor, "*position"]:
     """Return what `excess_losses` returns for binary cross-entropies; None is a plain one."""
-    loss_fn = uncompiled(loss_fn)
-    options = loss_fn.keywords if isinstance(loss_fn, functools.partial) else None
-
-    def option(name: str) -> Tensor:
-        found = getattr(loss_fn, name, None) if options is None else options.get(name)
-        return losses.new_ones(()) if found is None else found.to(losses)
-
     if not isinstance(targets, Tensor) or targets.shape != losses.shape:
         return losses
-    yes, no = option("pos_weight") * targets, torch.ones_like(targets) - targets
-    total, weight = yes + no, option("weight")
+    positive, weight = (
+        losses.new_ones(()) if found is None else found.to(losses)
+        for found in (option(loss_fn, "pos_weight"), option(loss_fn, "weight"))
+    )
+    yes, no = positive * targets, torch.ones_like(targets) - targets
+    total = yes + no
     lowest = torch.xlogy(total, total) - torch.xlogy(yes, yes) - torch.xlogy(no, no)
     scale = (weight * total).clamp(min=torch.finfo(losses.dtype).tiny)
     excess = ((losses - weight * lowest) / scale).clamp(min=0.0)
