@@ -17,12 +17,7 @@ from torch.nn.functional import cross_entropy, nll_loss
 
 from selective_backprop._core.errors import ConfigurationError, LossError
 from selective_backprop._core.isolation import KeptBuffers, kept_random_streams
-from selective_backprop._core.types import (
-    NO_TARGET,
-    Bool,
-    LossesOf,
-    OutputsOf,
-)
+from selective_backprop._core.types import NO_TARGET, Bool, LossesOf, OutputsOf
 
 LossFunction = Callable[..., Any]
 SQUEEZED = "outputs=lambda model, batch: (model(batch[0]).squeeze(1), batch[1])."
@@ -43,11 +38,7 @@ ADVICE = (
 
 
 def is_no_cross_entropy(loss_fn: LossFunction | None) -> str | None:
-    """Return the name of a torch loss that is no cross-entropy; None if it may be one.
-
-    Raises:
-        ConfigurationError: if `loss_fn` is a class, such as `nn.CrossEntropyLoss`, not an object.
-    """
+    """Return the name of a torch loss that is no cross-entropy; None if it may be one."""
     if isinstance(loss_fn, type):
         raise ConfigurationError(
             f"loss_fn is the class {loss_fn.__name__}, not an object: write {loss_fn.__name__}()"
@@ -96,10 +87,10 @@ def label_smoothing(loss_fn: LossFunction | None) -> float:
 
 def class_weights(loss_fn: LossFunction) -> Tensor | None:
     """Return the class weights of a cross-entropy, or None."""
-    function = getattr(uncompiled(loss_fn), "func", uncompiled(loss_fn))
-    torchs = function in (cross_entropy, nll_loss)
-    torchs = torchs or isinstance(function, (nn.CrossEntropyLoss, nn.NLLLoss))
-    return option(loss_fn, "weight") if torchs else None
+    function = uncompiled(loss_fn)
+    torchs = getattr(function, "func", None) in (cross_entropy, nll_loss)
+    known = torchs or isinstance(function, (nn.CrossEntropyLoss, nn.NLLLoss))
+    return option(function, "weight") if known else None
 
 
 def ignored_label(loss_fn: LossFunction | None) -> int:
@@ -136,7 +127,7 @@ def lacks_target(
 def _refuse_crossed_rows(losses: Tensor, outputs: Tensor, targets: Tensor) -> None:
     """Refuse losses that broadcasting computed for each output with each target."""
     given, wanted, found = outputs.shape, targets.shape, losses.shape
-    if len(given) == len(wanted) or found in (given, wanted):
+    if len(given) == len(wanted):
         return
     try:
         crossed = torch.broadcast_shapes(given, wanted)
@@ -304,30 +295,6 @@ class UnreducedLoss:
                     'weighted. Use "mean", "sum", "batchmean" or "none"'
                 )
 
-    def refuse_other_reduction(
-        self, losses: Tensor, given: Any, args: Sequence[Any], named: Mapping[str, Any]
-    ) -> None:
-        """Refuse a loss that does not reduce as `reduce` does. The CPU waits for the GPU.
-
-        `losses` are those of positions, and `given` is what the given loss returned for `args`, of
-        which the second are the targets, and for `named`.
-        """
-        ours, size = (self.reduce(each, args[1]) for each in (losses, losses.abs()))
-        if not isinstance(given, Tensor) or given.shape != ours.shape:
-            return
-        rounding = max(1e-3, 4 * torch.finfo(losses.dtype).eps) * size
-        # If the loss is NaN, nothing is known. One that draws numbers of its own is never twice
-        # the same.
-        if (given - ours).abs() > rounding and self.probe(*args, **named) == given:
-            raise LossError(
-                f"your loss is {float(given):.4g}, but the {self.reduction} of what it returns "
-                f'with reduction="none" is {float(ours):.4g}. loader.loss_fn weights and reduces '
-                "the latter, so both must be equal. If your loss ignores a class index, give it a "
-                "parameter ignore_index=. Otherwise pass with_selection=True to the loader, "
-                "multiply your losses by selection.weights, reduce them in your loop, and call "
-                "loader.record(selection, losses)"
-            )
-
     def _divisor(self, losses: Tensor, targets: Any) -> Tensor | None:
         """Return what a mean divides the sum by; None for the number of positions."""
         classes = isinstance(targets, Tensor) and not targets.is_floating_point()
@@ -436,8 +403,7 @@ def apply_to_pair(model: nn.Module, batch: Any) -> tuple[Any, Any]:
             "the model. Pass losses=callable(model, batch) -> one loss per example, or "
             "outputs=callable(model, batch) -> (outputs, targets)."
         )
-    inputs, targets = batch
-    return model(inputs), targets
+    return model(batch[0]), batch[1]
 
 
 def find_losses(

@@ -5,7 +5,7 @@ A loss belongs to the batch that was handed out last, row by row, in order.
 
 import inspect
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from selective_backprop._batches.losses import (
     ExampleLosses,
     LossFunction,
+    UnreducedLoss,
     average_examples,
     check_losses,
     is_plainly_torchs,
@@ -158,7 +159,7 @@ class WeighingLoss:
             )
         if compares:
             self._compared = True
-            loss.refuse_other_reduction(plain, given, (outputs, targets, *more), named)
+            _refuse_other_reduction(loss, plain, given, (outputs, targets, *more), named)
         (indices, weights), size = batch.selection, rows.stop - rows.start
         if size < batch.size:
             indices, weights = None if indices is None else indices[rows], weights[rows]
@@ -174,6 +175,31 @@ class WeighingLoss:
             return loss.reduce(found, targets)
         weights = weights.repeat_interleave(positions) if positions > 1 else weights
         return loss.reduce(found * weights.reshape(-1, *(1 for _ in found.shape[1:])), targets)
+
+
+def _refuse_other_reduction(
+    loss: UnreducedLoss, losses: Tensor, given: Any, args: Sequence[Any], named: Mapping[str, Any]
+) -> None:
+    """Refuse a loss that does not reduce as `UnreducedLoss.reduce` does. The CPU waits for the GPU.
+
+    `losses` are those of positions, and `given` is what the given loss returned for `args`, of
+    which the second are the targets, and for `named`.
+    """
+    ours, size = (loss.reduce(each, args[1]) for each in (losses, losses.abs()))
+    if not isinstance(given, Tensor) or given.shape != ours.shape:
+        return
+    rounding = max(1e-3, 4 * torch.finfo(losses.dtype).eps) * size
+    # If the loss is NaN, nothing is known. One that draws numbers of its own is never twice the
+    # same.
+    if (given - ours).abs() > rounding and loss.probe(*args, **named) == given:
+        raise LossError(
+            f"your loss is {float(given):.4g}, but the {loss.reduction} of what it returns with "
+            f'reduction="none" is {float(ours):.4g}. loader.loss_fn weights and reduces the '
+            "latter, so both must be equal. If your loss ignores a class index, give it a "
+            "parameter ignore_index=. Otherwise pass with_selection=True to the loader, multiply "
+            "your losses by selection.weights, reduce them in your loop, and call "
+            "loader.record(selection, losses)"
+        )
 
 
 def _unflatten(tensor: Any, rows: int, positions: int) -> Any:

@@ -184,7 +184,7 @@ class ScoreMemory:
         merge(self.pending, self.ledger, self._shard, group, sizes)
         if epoch is None:
             return None
-        if self.needs.classes and epoch > 0 and not self.label_noise.over:
+        if self.needs.classes and epoch > 0 and self.label_noise.totals is None:
             own = self.label_noise.own()
             self._end(group.gather(own, "shares how many labels look wrong").sum(0).cpu())
         if self._shard.size == 1:
@@ -223,7 +223,7 @@ class ScoreMemory:
         return self._known
 
     def _ask(self, epoch: int) -> Known | None:
-        if epoch > 0 and self.pending is None and not self.label_noise.over:
+        if epoch > 0 and self.pending is None and self.label_noise.totals is None:
             self._end(self.label_noise.own())
         self.ledger.fetch()
         if self._confident and not self.ledger.recorded.empty:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from selective_backprop._core.errors import ConfigurationError
 from selective_backprop.integrations._keras._backend import keras
-from selective_backprop.strategies._auto.entropies import check_entropies, least_entropies
+from selective_backprop.strategies._auto.entropies import check_entropies
 
 CROSS_ENTROPIES = {  # class and function names, in lower case without underscores
     "binarycrossentropy": "binary",
@@ -93,8 +93,7 @@ class CompiledLoss:
             if not self._checked:
                 self._checked = True
                 rows = losses.flatten(1).mean(1) if losses.ndim > 1 else losses
-                own = self._kind is None
-                check_entropies(rows, targets, least_entropies(targets, rows) if own else 0.0)
+                check_entropies(rows, targets, own=self._kind is None)
             losses = (losses - self._lowest(outputs, targets)).clamp(min=0.0)
             if self._kind is not None and self._kind.entropy == "binary":
                 losses = losses * outputs.shape[self._axis]

@@ -44,7 +44,7 @@ class ExcessLosses:
             self._checked = True
             own = name_of(loss.given)[0] not in OF_CLASSES | OF_LABELS
             each = average_examples(loss, losses, outputs, targets)
-            check_entropies(each, targets, least_entropies(targets, each) if own else 0.0)
+            check_entropies(each, targets, own=own)
             self._labels = own and examine_own_loss(losses, outputs, targets)
         if self._labels:
             losses = _excess_of_labels(None, losses, targets)
@@ -58,20 +58,14 @@ class ExcessLosses:
 def excess_losses(
     loss_fn: LossFunction, losses: Tensor, outputs: Any, targets: Any
 ) -> Float[Tensor, "*position"]:
-    """Return by how much losses exceed the lowest possible loss, divided by the class weights.
+    """Return by how much the losses of positions exceed the lowest possible loss.
 
-    For a cross-entropy with label smoothing, class weights or probabilities as targets, this is the
-    Kullback-Leibler divergence of the model from the target. It is 0 if the model could not do
-    better. Other losses are returned unchanged.
+    This is divided by the class weights. For a cross-entropy with label smoothing, class weights or
+    probabilities as targets, it is the Kullback-Leibler divergence of the model from the target,
+    and 0 if the model could not do better. Other losses are returned unchanged.
 
     Losses of a row's yes-or-no labels, `[row, label]`, are summed, so that `exp(-loss)` is the
     probability that the model gives to all labels of the row together.
-
-    Args:
-        loss_fn: the function that computed the losses.
-        losses: one per position, not reduced.
-        outputs: logits: `[row, class, ...]` for classes, `[row, ...]` for yes-or-no labels.
-        targets: classes, `[row, ...]`, or probabilities in the shape of the logits.
     """
     name = name_of(loss_fn)[0]
     if name in OF_LABELS:
@@ -119,7 +113,7 @@ def _excess_of_labels(
     return excess.sum(1) if excess.ndim == 2 else excess
 
 
-def check_entropies(losses: Any, targets: Any, lowest: Tensor | float = 0.0) -> None:
+def check_entropies(losses: Any, targets: Any, *, own: bool = False) -> None:
     """Refuse losses and targets for which `exp(-loss)` cannot be the probability of the target.
 
     Targets must be probabilities, and no loss may be below the lowest possible cross-entropy. The
@@ -128,18 +122,24 @@ def check_entropies(losses: Any, targets: Any, lowest: Tensor | float = 0.0) -> 
     Args:
         losses: one per example; anything else is left to `check_losses`.
         targets: the targets of the losses, or None. NaN marks unknown labels, and passes.
-        lowest: the lowest cross-entropy that these targets allow; losses may be lower by rounding.
+        own: whether the user wrote the loss, so that it may be above 0 at best. Soft targets may be
+            classes or yes-or-no labels, and their losses summed or averaged. The mean entropy of
+            yes-or-no labels is the lowest of these cases.
     """
-    found = None
+    found, lowest = None, torch.zeros(())
     soft = isinstance(targets, Tensor) and targets.is_floating_point()
+    each = losses if isinstance(losses, Tensor) and losses.ndim == 1 else torch.zeros(0)
+    if own and soft and len(each) and targets.shape[:1] == each.shape:
+        yes = targets.detach().float().reshape(len(targets), -1).clamp(0.0, 1.0)
+        no = torch.ones_like(yes) - yes
+        lowest = -(torch.xlogy(yes, yes) + torch.xlogy(no, no)).mean(1)
+    below = each[each < lowest - SLACK]
     if soft and bool(((targets < -SLACK) | (targets > 1.0 + SLACK)).any()):
         low, high = map(float, targets[~targets.isnan()].aminmax())
         found = f"targets from {low:.3g} to {high:.3g} are no probabilities"
-    elif isinstance(losses, Tensor) and losses.ndim == 1:
-        below = losses[losses < lowest - SLACK]
-        if len(below):
-            least = float(below.min())
-            found = f"losses as low as {least:.3g} are below any cross-entropy of these targets"
+    elif len(below):
+        least = float(below.min())
+        found = f"losses as low as {least:.3g} are below any cross-entropy of these targets"
     if found is not None:
         raise LossError(
             f"{found}. But the strategy takes exp(-loss) for the probability of the target. Use a "
@@ -147,20 +147,6 @@ def check_entropies(losses: Any, targets: Any, lowest: Tensor | float = 0.0) -> 
             "losses, such as those of regression, use a strategy that only ranks them: "
             "recorded_sb(rate=1 / 2)"
         )
-
-
-def least_entropies(targets: Any, losses: Any) -> Tensor | float:
-    """Return a lower bound, for the targets of each row, on a cross-entropy that the user wrote.
-
-    Soft targets may be classes or yes-or-no labels, and their losses summed or averaged. The mean
-    entropy of yes-or-no labels is the lowest of these cases.
-    """
-    soft = isinstance(targets, Tensor) and targets.is_floating_point() and targets.numel() > 0
-    if not soft or not isinstance(losses, Tensor) or losses.shape != targets.shape[:1]:
-        return 0.0
-    yes = targets.detach().float().reshape(len(targets), -1).clamp(0.0, 1.0)
-    no = torch.ones_like(yes) - yes
-    return -(torch.xlogy(yes, yes) + torch.xlogy(no, no)).mean(1)
 
 
 def examine_own_loss(losses: Any, outputs: Any, targets: Any) -> bool:

@@ -40,10 +40,9 @@ _TWO_SIDED = 1.96  # standard errors of a 95 % interval
 class LabelNoise:
     """Estimates the share of wrong labels in the second half of the first epoch.
 
-    In the first half, the model has learned too little. If the second half has fewer than 12
-    batches, or examples of one class come together, there is no estimate. Wrong labels that the
-    model finds plausible are missed, such as those of a similar class. In a long epoch, the
-    estimate uses at most 256 batches. The host does not wait for the device before the epoch ends.
+    In the first half, the model has learned too little. Wrong labels that the model finds plausible
+    are missed, such as those of a similar class. In a long epoch, the estimate uses at most 256
+    batches. The host does not wait for the device before the epoch ends.
     """
 
     def __init__(self) -> None:
@@ -55,11 +54,6 @@ class LabelNoise:
         self._latest: object = None  # the batch that rows were observed of last
         # Sums of the second half, and of `_pairs`, once the epoch is over.
         self.totals: Float64[Tensor, " sum"] | None = None
-
-    @property
-    def over(self) -> bool:
-        """Whether the first epoch is over."""
-        return self.totals is not None
 
     def observe(
         self, outputs: Any, targets: Any, smoothing: float = 0.0, batch: object = None
@@ -73,7 +67,7 @@ class LabelNoise:
             batch: equal for all parts of a batch; None for a whole batch.
         """
         found = probabilities(outputs, targets)
-        if found is None or self.over:
+        if found is None or self.totals is not None:
             return
         if self._sums is None:
             self._sums = found[0].new_zeros((BLOCKS, MOMENTS + BINS), dtype=torch.float64)
@@ -123,26 +117,25 @@ class LabelNoise:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is needed to continue later."""
-        sums, totals = self._sums, self.totals
-        return {
-            "sums": None if sums is None else sums.clone(),
-            "every": self._every,
-            "batches": self._batches,
-            "totals": None if totals is None else totals.clone(),
-        }
+        sums = None if self._sums is None else self._sums.clone()
+        counts = {"every": self._every, "batches": self._batches}
+        return {"sums": sums, "totals": self.totals} | counts
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict()`. A state that is refused changes nothing."""
         sums, every, batches, totals = Saved(state).fields("sums", "every", "batches", "totals")
         found, ended = (
-            each.maybe(lambda sums, shape=shape: _finite(sums, shape))
-            for each, shape in ((sums, (BLOCKS, MOMENTS + BINS)), (totals, (MOMENTS + 2,)))
+            saved.maybe(
+                lambda one, shape=shape: one.tensor(
+                    torch.float64, shape=shape, least=-FINITE, most=FINITE
+                )
+            )
+            for saved, shape in ((sums, (BLOCKS, MOMENTS + BINS)), (totals, (MOMENTS + 2,)))
         )
         length = every.whole(1)
         self._batches = batches.whole(0, BLOCKS * length)
-        self._every, self._latest = length, None
+        self._every, self._latest, self.totals = length, None, ended
         self._sums = None if found is None else found.clone()
-        self.totals = None if ended is None else ended.clone()
 
 
 def _count(labels: Tensor, classes: int) -> Float64[Tensor, " bin"]:
@@ -165,10 +158,6 @@ def _pairs(counts: Float64[Tensor, "block bin"]) -> Float64[Tensor, "2"]:
     alike, chance = groups.square().sum() - total, (every @ every - total) / (total * total - total)
     limit = pairs * torch.minimum(FEW_CLASSES * (1.0 - chance), MANY_CLASSES * chance)
     return torch.stack([alike - pairs * chance, limit]).nan_to_num()
-
-
-def _finite(sums: Saved, shape: tuple[int, ...]) -> Tensor:
-    return sums.tensor(torch.float64, shape=shape, least=-FINITE, most=FINITE)
 
 
 def _moments(
