@@ -126,7 +126,7 @@ def check_entropies(losses: Any, targets: Any, *, own: bool = False) -> None:
             classes or yes-or-no labels, and their losses summed or averaged. The mean entropy of
             yes-or-no labels is the lowest of these cases.
     """
-    found, lowest = None, torch.zeros(())
+    found, lowest = None, 0.0
     soft = isinstance(targets, Tensor) and targets.is_floating_point()
     each = losses if isinstance(losses, Tensor) and losses.ndim == 1 else torch.zeros(0)
     if own and soft and len(each) and targets.shape[:1] == each.shape:

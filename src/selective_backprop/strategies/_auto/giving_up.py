@@ -1,11 +1,9 @@
 """Two rules for which examples to give up, because their labels are probably wrong.
 
 An example *recovers* if its loss was above ln 2 and its next loss is not. The higher a loss, the
-fewer examples recover from it, and mislabelled examples hardly ever do. `given_up` finds the lowest
-loss at or above which less than a given share of examples recovers. It gives up an example if all
-of its last losses reach this limit, which takes some epochs to see. `highest` acts from the second
-epoch on: it gives up the examples with the highest last losses, as many as labels were found wrong
-in the first epoch.
+fewer examples recover from it, and mislabelled examples hardly ever do: `given_up` looks at this,
+which takes some epochs to see. `highest` acts from the second epoch on: it gives up as many
+examples as labels were found wrong in the first epoch, those with the highest last losses.
 """
 
 from collections.abc import Iterator
@@ -40,19 +38,14 @@ def sample(examples: int) -> slice | Rows:
 def given_up(losses: Float32[np.ndarray, "lag example"], classes: Classes, share: float) -> Rows:
     """Return the examples with losses so high that less than `share` of such examples recovers.
 
-    Losses are newest first, at least two rows; missing losses are NaN. A class loses no example
-    before half of it is learned. Unknown classes are NaN, and count as one class.
+    All of an example's last losses must reach the lowest such limit. They are newest first, at
+    least two rows; missing losses are NaN. A class loses no example before half of it is learned.
+    Unknown classes are NaN, and count as one class.
     """
     limit = _limit(losses[:, sample(losses.shape[1])], share)
     if limit == np.inf:
         return np.empty(0, np.int64)
-    # All losses of an example must reach the limit; NaN does not.
-    lost = np.concatenate(
-        [
-            np.flatnonzero(np.minimum.reduce(losses[:, part]) >= limit) + part.start
-            for part in chunks(losses.shape[1])
-        ]
-    )
+    lost = np.flatnonzero(np.minimum.reduce(losses) >= limit)  # NaN does not reach it
     return lost[_half_learned(losses[0], classes, lost)]
 
 
@@ -85,9 +78,8 @@ def highest(newest: Losses, classes: Classes, share: float) -> Rows:
     """
     some = newest[sample(len(newest))]
     some = some[~np.isnan(some)]
-    if not len(some):
-        return np.empty(0, np.int64)
-    lost = np.flatnonzero(newest > max(EVEN, np.quantile(some, 1.0 - share)))
+    limit = np.quantile(some, 1.0 - share) if len(some) else np.inf
+    lost = np.flatnonzero(newest > max(EVEN, limit))
     return lost[_half_learned(newest, classes, lost, right=1.0 - share)]
 
 

@@ -1,11 +1,5 @@
-"""How `auto` scores examples: by the higher of the last two losses, raised in two cases.
+"""How `auto` scores examples: by the higher of the last two losses, raised in two cases."""
 
-A loss l stands for an error e = 1 - exp(-l), the probability of all wrong classes. An error below
-1/2 becomes (1/2) (2 e)^p: unchanged for p = 1, and for p = 0 it is 1/2, the error of an example
-that is not learned. So selection fades as p falls from 1 to 0.
-"""
-
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
@@ -26,7 +20,6 @@ from selective_backprop.strategies._auto.giving_up import (
     EVEN,
     Classes,
     Losses,
-    Rows,
     chunks,
     given_up,
     highest,
@@ -45,40 +38,35 @@ FADES = 8.0
 def auto(*, trim: bool = False, schedule: Schedule = Schedule(warmup_epochs=1)) -> Strategy:
     """Skip most examples that the model has learned, and drop examples whose labels look wrong.
 
-    You need not choose a rate. An example is kept with probability `2 * (1 - exp(-loss))`, clamped
-    to [0.1, 1]. Here `loss` is the higher of the example's last two training losses. So an example
-    is skipped only if the model gives its label a probability above 1/2. After being skipped for
-    ten epochs, an example is trained on again.
+    You need not choose a rate. An example is kept with probability `2 * e`, clamped to [0.1, 1].
+    Its error `e` is `1 - exp(-loss)`, of the higher of its last two training losses. So it is
+    skipped only if the model gives its label a probability above 1/2. After being skipped for ten
+    epochs, an example is trained on again.
 
-    In two cases, low losses are raised for this formula, so fewer examples are skipped. First, they
-    are raised ever more as training goes on: an error `e = 1 - exp(-loss)` below 1/2 becomes
-    `(2 * e) ** p / 2`, and `p` falls from 1 to 0. It is 0 once the average example, not counting
-    those never trained on, has been trained on nine times. Learned examples are then no longer
-    skipped: the model knows most examples by heart, and the others are mostly noise. Second, low
-    losses are raised in a class with more than half of all examples, which is easily guessed: an
-    error there is multiplied by `0.5 / (1 - share)`, where `share` is the class's share of the
-    examples, but rises to 1/2 at most.
+    In two cases, errors below 1/2 are raised for this formula, so fewer examples are skipped.
+    First, an error becomes `(2 * e) ** p / 2`, where `p` falls from 1 to 0 as training goes on. It
+    is 0 once the average example has been trained on nine times, not counting examples that never
+    were: the model then knows most by heart, and the others are mostly noise. Second, errors in a
+    class with more than half of all examples, which is easily guessed, are multiplied by
+    `0.5 / (1 - share)`, up to 1/2, where `share` is the class's share of the examples.
 
-    An example is dropped if its last two losses are so high that hardly any example with such
-    losses is learned later, which is typical of wrong labels. An example *recovers* if a loss above
-    ln 2 is followed by a loss of at most ln 2, at which the model gives the label a probability of
-    1/2. The limit is the lowest loss at or above which less than one example in twenty recovers.
-    No example is dropped before half of all examples, and half of its class, have a loss of at most
-    ln 2. Each epoch lets a different tenth of the dropped examples have their usual scores, to see
-    whether they recover. The limit is read off a random million of the examples if there are more.
+    An example is dropped if its last two losses reach a limit, as is typical of wrong labels. The
+    limit is the lowest loss, of a random million examples if there are more, at or above which less
+    than one example in twenty *recovers*: its next loss is at most ln 2 (a probability of 1/2). No
+    example is dropped before half of all examples, and half of its class, have such a loss. Each
+    epoch tries another tenth of the dropped examples again, to see whether they recover.
 
     There are no extra forward passes, skipped examples are not loaded, and all kept examples have
     the same weight. Use `SelectiveLoader.loss_fn` as the loss of your loop, or pass plain
     cross-entropies (no label smoothing, no class weights) and targets to `SelectiveLoader.record`.
     Classes are known if targets are class indices, or floats of 0 and 1. Otherwise all examples
-    count as one class, no loss is raised for its class, and `trim` does nothing.
+    count as one class, no error is raised for its class, and `trim` does nothing.
 
     Args:
         trim: whether to drop the examples with the highest losses, too, from the second epoch on.
-            Their share is `SelectiveLoader.wrong_labels`, estimated in the first epoch. Without a
-            clear estimate (`WrongShare.is_clear`), none is dropped. No example of a class is
-            dropped until half of the class's right labels have a loss of at most ln 2. Use `trim`
-            with label smoothing (of 0.3, say): without smoothing, a model learns wrong labels by
+            Their share is `SelectiveLoader.wrong_labels`, if it is clear (`WrongShare.is_clear`).
+            None is dropped of a class until half of its right labels have a loss of at most ln 2.
+            Use `trim` with label smoothing (of 0.3, say): without, a model learns wrong labels by
             heart.
         schedule: when to skip; by default from the second epoch on.
     """
@@ -112,8 +100,7 @@ class _Running(Unscored):
         self._spec = spec
 
     def recall(self, ledger: Ledger, epoch: int) -> Float32[Tensor, " example"]:
-        losses, epochs = ledger.recorded.on_host()
-        classes = ledger.classes.on_host().scores[0]
+        (losses, epochs), classes = ledger.recorded.on_host(), ledger.classes.on_host().scores[0]
         classes = np.where(classes == IGNORED, np.float32(np.nan), classes)  # rows without a target
         total, visited = ledger.visits()  # a subset or a sampler may leave examples out for good
         done = min(1.0, max(0.0, total / max(1, visited) - 1.0) / self._spec.fades)
@@ -124,18 +111,12 @@ class _Running(Unscored):
             scores = risen(np.fmax.reduce(some), 1.0 - done, majority, classes[part])
             scores[np.isnan(some[0])] = np.nan  # the last time, the example had no target
             known[part] = recent(scores, epochs[0, part], epoch, self._spec.max_age)
-        for lost in self._lost(ledger, losses, classes):
-            lost = lost[(lost + epoch) % self._spec.max_age != 0]  # each epoch takes some back
-            known[lost[known[lost] < np.inf]] = -np.inf  # below any loss; unknown ones stay
-        return torch.from_numpy(known)
-
-    def _lost(
-        self, ledger: Ledger, losses: Float32[np.ndarray, "lag example"], classes: Classes
-    ) -> Iterator[Rows]:
-        yield given_up(losses, classes, HOPELESS)
-        wrong = ledger.wrong_labels
+        lost, wrong = given_up(losses, classes, HOPELESS), ledger.wrong_labels
         if self._spec.trim and wrong is not None and wrong.is_clear:
-            yield highest(losses[0], classes, wrong.share)
+            lost = np.concatenate([lost, highest(losses[0], classes, wrong.share)])
+        lost = lost[(lost + epoch) % self._spec.max_age != 0]  # each epoch takes some back
+        known[lost[known[lost] < np.inf]] = -np.inf  # below any loss; unknown ones stay
+        return torch.from_numpy(known)
 
 
 def risen(
@@ -143,8 +124,9 @@ def risen(
 ) -> Losses:
     """Return the losses, with those below ln 2 raised, at most to ln 2.
 
-    Errors on the majority class are first multiplied by its factor. Then the ratio of each error to
-    1/2 is raised to `power`, in [0, 1].
+    A loss l stands for an error e = 1 - exp(-l). Errors on the majority class are first multiplied
+    by its factor. Then e becomes (1/2) (2 e)^power: unchanged for 1, and for 0 it is 1/2, the error
+    of an example that is not learned.
     """
     low = losses < EVEN
     # 2 e, in [0, 1). `expm1` keeps the digits of small losses. Rounding, or the removal of label
@@ -164,16 +146,13 @@ def find_majority(classes: Classes) -> tuple[np.float32, np.float32]:
     Unknown classes are NaN and do not count. If there is no such class, NaN is returned. Among many
     examples, a class with hardly more than half of them may be missed.
     """
-    none = np.float32(np.nan), np.float32(1.0)
     some = classes[sample(len(classes))]
-    some = some[~np.isnan(some)]
-    if not len(some):
-        return none
+    some = np.append(some[~np.isnan(some)], np.float32(np.nan))  # the highest
     # If more than half of the numbers are equal, their median is this number, found without a sort.
-    middle = np.partition(some, len(some) // 2)[len(some) // 2]
+    middle = np.partition(some, (len(some) - 1) // 2)[(len(some) - 1) // 2]
     known = np.count_nonzero(~np.isnan(classes))
     others = known - np.count_nonzero(classes == middle)
     # A model that always guesses this class is wrong on all other examples. The factor raises their
     # share to 1/2. At least one other example is assumed, so that nothing is divided by 0.
     factor = np.float32(0.5 * known / max(1, others))
-    return (middle, factor) if 2 * others < known else none
+    return (middle, factor) if 2 * others < known else (np.float32(np.nan), factor)

@@ -1,6 +1,6 @@
 """The share of wrong labels, estimated from predictions for examples not yet trained on.
 
-The rule is this project's own. In the first epoch, the model predicts each label before it trains
+In the first epoch, the model predicts each label before it trains
 on it. A label is *improbable* if the model gives it a probability below a limit. Three shares of
 improbable labels are compared: the share seen, the share expected of a calibrated model if all
 labels are right, and the share among random labels. Together they give the share of labels that
@@ -60,11 +60,9 @@ class LabelNoise:
     ) -> None:
         """Take in the predictions of a batch, or of a part of it, before the model trains on it.
 
-        Args:
-            outputs: logits, `[row, class]`, or `[row]` for yes-or-no targets. Others are ignored.
-            targets: class indices, `[row]`, negative in rows to ignore; or floats of 0 and 1.
-            smoothing: label smoothing of the loss, in [0, 1). It is taken out of the predictions.
-            batch: equal for all parts of a batch; None for a whole batch.
+        Outputs are logits, `[row, class]`, with class indices as targets, negative in rows to
+        ignore; or `[row]`, with floats of 0 and 1. Others are ignored. `smoothing` is taken out of
+        the predictions. `batch` is equal for all parts of a batch; None for a whole batch.
         """
         found = probabilities(outputs, targets)
         if found is None or self.totals is not None:
