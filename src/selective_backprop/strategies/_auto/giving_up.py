@@ -15,9 +15,9 @@ from selective_backprop._core.types import Float32, Int64
 # The cross-entropy of a target of probability 1/2. Up to this loss, no other class is likelier.
 EVEN = np.float32(np.log(2.0))
 CHUNK = 2**18  # examples taken at once: 1 MiB of float32, so that intermediate results fit a cache
-# Limits are read off so many examples at most. Up to a million, that is all of them. A sample gives
-# a share to within 0.0005, and sorting it takes a tenth of a second.
-SAMPLED = 2**20
+# Limits are read off so many examples at most. Of 10 million examples, reading and sorting these
+# takes 0.2 s, and twice as many 0.45 s. They give a share of all examples to within 0.0007.
+SAMPLED = 2**19
 Losses = Float32[np.ndarray, " example"]
 Classes = Float32[np.ndarray, " example"]
 Rows = Int64[np.ndarray, " row"]

@@ -44,14 +44,14 @@ def auto(*, trim: bool = False, schedule: Schedule = Schedule(warmup_epochs=1)) 
     epochs, an example is trained on again.
 
     In two cases, errors below 1/2 are raised for this formula, so fewer examples are skipped.
-    First, an error becomes `(2 * e) ** p / 2`, where `p` falls from 1 to 0 as training goes on. It
-    is 0 once the average example has been trained on nine times, not counting examples that never
-    were: the model then knows most by heart, and the others are mostly noise. Second, errors in a
-    class with more than half of all examples, which is easily guessed, are multiplied by
-    `0.5 / (1 - share)`, up to 1/2, where `share` is the class's share of the examples.
+    First, errors in a class with more than half of all examples, which is easily guessed, are
+    multiplied by `0.5 / (1 - share)`, up to 1/2, where `share` is the class's share of the
+    examples. Then an error becomes `(2 * e) ** p / 2`, where `p` falls from 1 to 0 as training goes
+    on. It is 0 once the average example has been trained on nine times, not counting examples that
+    never were: the model then knows most by heart, and the others are mostly noise.
 
     An example is dropped if its last two losses reach a limit, as is typical of wrong labels. The
-    limit is the lowest loss, of a random million examples if there are more, at or above which less
+    limit is the lowest loss, of 524,288 random examples if there are more, at or above which less
     than one example in twenty *recovers*: its next loss is at most ln 2 (a probability of 1/2). No
     example is dropped before half of all examples, and half of its class, have such a loss. Each
     epoch tries another tenth of the dropped examples again, to see whether they recover.
