@@ -36,10 +36,6 @@ class Observations(NamedTuple):
     scores: Float32[np.ndarray, "lag example"]
     epochs: Int32[np.ndarray, "lag example"]
 
-    def of(self, part: slice) -> "Observations":
-        """Return the observations of some examples."""
-        return Observations(self.scores[:, part], self.epochs[:, part])
-
 
 class ClassVisits(NamedTuple):
     """How often the examples of each class were trained on.
