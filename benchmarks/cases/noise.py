@@ -28,7 +28,7 @@ NETS = (  # data, net, learning rate
 )
 
 
-@case("src/selective_backprop/_memory/label_noise.py")
+@case("src/selective_backprop/strategies/_auto/wrong_labels.py")
 def read(
     *,
     root: Path = Path("data"),

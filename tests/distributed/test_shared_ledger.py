@@ -19,7 +19,7 @@ SPREAD = sb.Strategy(
 )
 RECORDED = sb.Strategy(
     "recorded",
-    sb.scorers.Recorded(max_age=2, highest_of=2, give_up=0.05),
+    tasks.Classified(),
     sb.selectors.Percentile(1.0),
 )
 RESCORED = sb.Strategy(

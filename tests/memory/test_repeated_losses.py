@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from fixture_doors import NotedSampler, bits, fixture_data, fresh_net
-from fixture_memory import NO_WARMUP
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -20,12 +19,6 @@ REMEMBERING = {
     "kakurenbo": sb.kakurenbo(confidence=0.5),
     "recorded-sb": sb.recorded_sb(1 / 2),
     "tail-sft": sb.tail_sft(),
-    "highest of three": sb.Strategy(
-        "highest",
-        sb.scorers.Recorded(highest_of=3, give_up=0.3),
-        sb.selectors.Percentile(1.0),
-        NO_WARMUP,
-    ),
     "stale-sb": sb.stale_sb(1 / 2, epochs=2, recorded=True, spread=True),
     "predicted-sb": sb.predicted_sb(1 / 2, epochs=2),
 }

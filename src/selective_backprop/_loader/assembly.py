@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from selective_backprop import scorers
-from selective_backprop._batches.losses import TargetWatch, find_losses, find_outputs
+from selective_backprop._batches.losses import average_examples, find_losses, find_outputs
 from selective_backprop._core.errors import ConfigurationError, warn
 from selective_backprop._distributed.group import Alone, Group, Ranks, find_ranks
 from selective_backprop._distributed.messages import Exchange
@@ -26,12 +26,14 @@ from selective_backprop._pipeline.score_memory import ScoreMemory
 from selective_backprop._pipeline.selection_buffer import SelectionBuffer
 from selective_backprop._pipeline.source import Source
 from selective_backprop._pipeline.stages import Pipeline
+from selective_backprop._pipeline.target_watch import TargetWatch
 from selective_backprop._sampling.context import Context
 from selective_backprop._sampling.draws import Draw
 from selective_backprop.scorers import Needs, RunningScorer
 from selective_backprop.scorers._abstract import scorer_parts, start_scorer
 from selective_backprop.selectors import Terms
 from selective_backprop.strategies import Strategy
+from selective_backprop.strategies._auto.entropies import ExcessLosses
 from selective_backprop.strategies._collective import has_collective_forward
 
 MOST_CANDIDATES = 2**53  # in a window: larger whole numbers are not exact as floats
@@ -253,8 +255,8 @@ def _context(source: Source, strategy: Strategy, shape: Shape, options: LoaderOp
     """Return what scorers, selectors and gates are told."""
     losses = None
     if strategy.scores:
-        excess = strategy.selector.terms.confidence
-        losses = find_losses(options.loss_fn, options.losses, options.outputs, excess=excess)
+        average = ExcessLosses() if strategy.selector.terms.confidence else average_examples
+        losses = find_losses(options.loss_fn, options.losses, options.outputs, average=average)
     return Context(
         batch_size=shape.batch_size or 1,
         window=shape.window,

@@ -10,12 +10,12 @@ from selective_backprop._batches.losses import IGNORED
 from selective_backprop._core.options import check_flag, check_whole
 from selective_backprop._core.saved_state import Saved, loaded
 from selective_backprop._core.types import Float32, Int32, Int64, RowIndices, RowMask
-from selective_backprop._memory.label_noise import LabelNoise
 
 NEVER = -1
 MOST_IN_SHORT = 32_767  # the highest number that fits into an int16
 MOST_COUNTED = 30_000  # leaves room in an int16 for what is added before the clamp
 COUNT_CHUNK = 2048  # examples that are added at once
+LEAST_WRONG = 0.025  # with right labels of classes that are easy to tell apart, few are above 0.02
 COUNTED_TOGETHER = 64  # batches on a device, which are then counted by two kernels
 
 
@@ -35,10 +35,6 @@ class Observations(NamedTuple):
 
     scores: Float32[np.ndarray, "lag example"]
     epochs: Int32[np.ndarray, "lag example"]
-
-    def of(self, part: slice) -> "Observations":
-        """Return the observations of some examples."""
-        return Observations(self.scores[:, part], self.epochs[:, part])
 
 
 class ClassVisits(NamedTuple):
@@ -64,6 +60,26 @@ class ClassVisits(NamedTuple):
         if not mean:
             return 1.0
         return min(n / m for n, m in zip(self.visits, self.examples, strict=True)) / mean
+
+
+class WrongShare(NamedTuple):
+    """The estimated share of labels that look wrong, as if they had been drawn at random.
+
+    Attributes:
+        share: the estimate, in [0, 1].
+        half_width: the 95 % interval is `share` ± `half_width`.
+    """
+
+    share: float
+    half_width: float
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the share is at least 0.025, and its interval excludes 0."""
+        return self.share >= max(LEAST_WRONG, self.half_width)
+
+    def __str__(self) -> str:
+        return f"{self.share:.0%} ± {self.half_width:.1%} of the labels look wrong"
 
 
 def number_classes(
@@ -349,7 +365,7 @@ class Ledger:
         scored: the scores of extra forward passes.
         recorded: the training losses that your loop recorded.
         classes: the class index of each example, as a float32, exact up to 2^24.
-        label_noise: estimates the share of wrong labels, from predictions in the first epoch.
+        wrong_labels: the estimated share of wrong labels (`SelectiveLoader.wrong_labels`), or None.
 
     Raises:
         ConfigurationError: if a number is not whole, or the depth is below 1.
@@ -361,7 +377,7 @@ class Ledger:
         self.scored = Column(examples, depth)
         self.recorded = Column(examples, depth, first=check_flag("first", first), finite=True)
         self.classes = Column(examples)
-        self.label_noise = LabelNoise()
+        self.wrong_labels: WrongShare | None = None
         self._awaited = AwaitedLosses(examples, depth)
         self._selected: Tensor | None = None
         self._uncounted: list[RowIndices] = []  # batches on a device
@@ -486,7 +502,6 @@ class Ledger:
             "scored": self.scored.state_dict(),
             "recorded": self.recorded.state_dict(),
             "classes": self.classes.state_dict(),
-            "label_noise": self.label_noise.state_dict(),
             "awaited": self._awaited.state_dict(),
             "selected": _copied(self._clamp()),
         }
@@ -498,19 +513,14 @@ class Ledger:
             ConfigurationError: if the state is damaged, or has another depth or another number of
                 examples. The ledger then stays as it was.
         """
-        scored, recorded, classes, label_noise, awaited, selected = Saved(state).fields(
-            "scored", "recorded", "classes", "label_noise", "awaited", "selected"
+        scored, recorded, classes, awaited, selected = Saved(state).fields(
+            "scored", "recorded", "classes", "awaited", "selected"
         )
         shape = (self.examples,)
         counts = selected.maybe(
             lambda each: each.tensor(torch.int16, shape=shape, least=0, most=MOST_COUNTED)
         )
-        parts = [
-            (self.scored, scored),
-            (self.recorded, recorded),
-            (self.classes, classes),
-            (self.label_noise, label_noise),
-        ]
+        parts = [(self.scored, scored), (self.recorded, recorded), (self.classes, classes)]
         with loaded(parts):
             self._awaited.load(awaited)
             self._selected, self._most, self._host = _copied(counts), MOST_COUNTED, None

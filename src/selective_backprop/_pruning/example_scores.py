@@ -18,7 +18,6 @@ from selective_backprop._batches.losses import (
     ExampleLosses,
     LossFunction,
     apply_to_pair,
-    error_norms,
     find_losses,
 )
 from selective_backprop._batches.structure import (
@@ -33,6 +32,7 @@ from selective_backprop._core.options import check_number, check_whole, find_dev
 from selective_backprop._core.types import Float, Float32, Float64, LossesOf, OutputsOf
 from selective_backprop._pipeline.row_checks import check_order
 from selective_backprop._pipeline.source import Source, open_source
+from selective_backprop.scorers._forward import error_norms
 
 GRADIENT_BYTES = 2**28  # memory for the gradients that are held at once
 

@@ -33,7 +33,7 @@ class Confident(AbstractSelector):
     probability of `2 * (1 - exp(-loss))`, but at least `floor`. A very high loss has no advantage
     over a medium one, because very high losses are often noise.
 
-    An example that scores minus infinity is never kept. The scorer `Recorded` can give this score
+    An example that scores minus infinity is never kept. The scorer of `auto` gives this score
     to examples whose labels look wrong.
 
     Args:
