@@ -7,10 +7,8 @@ import reference
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import selective_backprop as sb
-from selective_backprop._memory import history as _history
 
 # few values, so that most of them are ties
 tied = st.integers(-3, 3).map(float)
@@ -94,39 +92,18 @@ def test_a_history_on_a_device_ranks_as_one_on_the_host(stream, capacity, ties):
             history.file(filed)
         found = device.percentiles(scores.as_subclass(OnDevice), ties=ties)
         assert found.tolist() == host.percentiles(scores, ties=ties).tolist()
-        assert host.percentiles_on_host(scores, ties=ties).tolist() == found.tolist()
 
 
-class Sorts(TorchDispatchMode):
-    """Count how often torch sorts."""
-
-    count = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.count += function.overloadpacket is torch.ops.aten.sort
-        return function(*args, **(kwargs or {}))
-
-
-def test_an_unchanged_history_is_sorted_once(monkeypatch):
-    sorts, sort = [], _history._sort_on_host
-    monkeypatch.setattr(_history, "_sort_on_host", lambda recent: sorts.append(1) or sort(recent))
+@pytest.mark.parametrize("kind", [torch.Tensor, OnDevice])
+def test_percentiles_of_an_unchanged_history_do_not_sort_it_again(kind):
     history = sb.selectors.History(8)
-    for filed in (1, 2):
-        history.file(torch.rand(5))
-        for _ in range(3):
-            history.percentiles(torch.rand(4))
-            history.percentiles_on_host(torch.rand(4), ties=True)
-        assert len(sorts) == filed
-
-
-def test_an_unchanged_history_on_a_device_is_sorted_once():
-    history = sb.selectors.History(8)
-    with Sorts() as sorts:
-        for filed in (1, 2):
-            history.file(torch.rand(5).as_subclass(OnDevice))
-            for ties in (False, True, False):
-                history.percentiles(torch.rand(4), ties=ties)
-            assert sorts.count == filed
+    ascending = []
+    for _ in range(2):
+        history.file(torch.rand(5).as_subclass(kind))
+        for ties in (False, True, False):
+            history.percentiles(torch.rand(4), ties=ties)
+            ascending.append(id(history._sorted))
+    assert len(set(ascending[:3])) == len(set(ascending[3:])) == 1
 
 
 def mean_by_hand(scores):

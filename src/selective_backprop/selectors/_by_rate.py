@@ -193,7 +193,7 @@ class Percentile(AbstractSelector):
         def exact(scores: Scores, history: History, generator: torch.Generator) -> Choice:
             count = context.quota(scores.shape[0])
             if scores.device.type == "cpu":  # small NumPy arrays cost less than small tensors
-                wanted = history.percentiles_on_host(scores) ** self.beta
+                wanted = history.percentiles(scores).numpy() ** self.beta
                 odds = tilt_on_host(wanted, count)
                 return Choice(torch.from_numpy(draw_exactly_on_host(odds, count, generator)))
             odds = tilt_on_device(wanted_on_device(scores, history), count)
