@@ -22,7 +22,7 @@ COUNTED_TOGETHER = 64  # batches, which are then counted by two kernels
 
 def example_bytes(depth: int, columns: int = 1, *, first: bool = False) -> int:
     """Return how many bytes a ledger takes per example, with scores from `columns` sources."""
-    # Scores with epochs, the count, and the flag and the class if several scores are remembered.
+    # Scores with epochs, the count, and with several scores, the flag and the class.
     return 6 * depth * columns + 2 + 7 * (depth > 1) + 4 * first
 
 
@@ -71,8 +71,7 @@ class Column:
     """The last `depth` scores of each example from one source, on the scores' own device.
 
     A score takes 6 bytes, and 8 from epoch 32,768 on. With `first`, the first one is remembered
-    too, which takes 4 bytes more. With `finite`, infinite scores count as unknown: on a device,
-    they become NaN when scores are read.
+    too. With `finite`, infinite scores on a device become NaN when scores are read.
     """
 
     def __init__(
@@ -144,9 +143,9 @@ class Column:
         return self._scores is None
 
     @property
-    def current(self) -> bool:
-        """Whether `on_host` has nothing to copy."""
-        return self._scores is None or not self._scores.is_cuda or self._host is not None
+    def changed(self) -> bool:
+        """Whether something was filed since it was last on the host."""
+        return self._scores is not None and self._host is None
 
     @property
     def complete(self) -> bool:
@@ -163,15 +162,12 @@ class Column:
 
         Epochs may be int16. Waits for the device, if there was a change since.
         """
-        if self._host is not None:
-            return self._host
-        parts = self.parts()
-        if not parts:
+        if self._host is None:
+            if parts := self.parts():
+                return self.keep(*to_host(*parts))
             nothing = np.broadcast_to(np.float32(np.nan), self._shape)
             return Observations(nothing, np.broadcast_to(np.int32(NEVER), self._shape))
-        if parts[0].is_cuda:
-            return self.keep(*to_host(*parts))
-        return Observations(*(part.numpy() for part in parts))
+        return self._host
 
     def parts(self) -> list[Tensor]:
         """Return the scores and epochs; nothing if nothing was filed."""
@@ -182,15 +178,12 @@ class Column:
         return [self._scores, self._epochs]
 
     def keep(self, scores: Tensor, epochs: Tensor) -> Observations:
-        """Return `parts()` that were copied to the host, and keep the copy until a change."""
+        """Keep `parts()` that were copied to the host until a change, and return them."""
         self._host = Observations(scores.numpy(), epochs.numpy())
         return self._host
 
     def first(self) -> Float32[Tensor, " example"]:
-        """Return each example's first score, on the host; NaN if it has none. Read only.
-
-        Waits for the device.
-        """
+        """Return each example's first score, on the host; NaN if none. Waits for the device."""
         return torch.full(self._shape[1:], torch.nan) if self._first is None else self._first.cpu()
 
     def state_dict(self) -> dict[str, Any]:
@@ -199,12 +192,7 @@ class Column:
         return {name: _copied(each) for name, each in (*columns, ("first", self._first))}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`.
-
-        Raises:
-            ConfigurationError: if the state is damaged, or has another depth or another number of
-                examples. This column then stays as it was.
-        """
+        """Continue from `state_dict()`. A state that is refused changes nothing."""
         saved = Saved(state).fields("scores", "epochs", "first")
         some = state["scores"] is not None
         wanted = (  # whether it is held, its types and its shape
@@ -224,8 +212,8 @@ class AwaitedLosses:
     """Which examples were handed out for training and have no recorded loss since.
 
     A step may evaluate its loss several times, as SAM and LBFGS do. The first loss after a
-    hand-out is added to the example's earlier ones, and each further loss replaces it. This takes a
-    byte per example. With a `depth` of 1, only one loss is remembered, so nothing is tracked.
+    hand-out is added to the example's earlier ones, and each further loss replaces it. With a
+    `depth` of 1, only one loss is remembered, so nothing is tracked.
     """
 
     def __init__(self, examples: int, depth: int) -> None:
@@ -241,7 +229,6 @@ class AwaitedLosses:
             self._fresh = indices
 
     def _flag_fresh(self) -> None:
-        """Flag the examples that were handed out last."""
         if self._fresh is not None:
             if self._flags is None:
                 device = self._fresh.device
@@ -329,16 +316,13 @@ class Ledger:
 
         Until the next change, nothing that is read from the ledger waits.
         """
-        columns = [each for each in (self.scored, self.recorded, self.classes) if not each.current]
-        counts: list[Tensor] = []
-        if self._host is None and self._selected is not None and self._selected.is_cuda:
-            self._clamp()
-            counts = [self._selected]
+        columns = [each for each in (self.scored, self.recorded, self.classes) if each.changed]
         held = [part for column in columns for part in column.parts()]
-        found = iter(to_host(*held, *counts, *more))
+        counts = self._clamp() if self._host is None else None
+        found = iter(to_host(*held, *([] if counts is None else [counts]), *more))
         for column in columns:
             column.keep(next(found), next(found))
-        if counts:
+        if counts is not None:
             self._host = next(found)
         return list(found)
 
@@ -350,8 +334,8 @@ class Ledger:
     def record(self, indices: RowIndices, losses: Tensor, epoch: int) -> None:
         """Remember training losses.
 
-        The first loss of an example after `hand_out` is remembered beside its earlier losses. If
-        the same step computes more losses of the example, each replaces the one before.
+        The first loss of an example after `hand_out` is remembered beside its earlier losses. Each
+        further loss replaces the one before.
 
         Args:
             indices: the data-set indices of the examples, on any device.
@@ -371,10 +355,9 @@ class Ledger:
         noted = ~np.isnan(known) & (known != IGNORED)
         if not noted.any():
             return None
-        classes, places = np.unique(known[noted], return_inverse=True)
+        classes, places, examples = np.unique(known[noted], return_inverse=True, return_counts=True)
         visits = np.bincount(places, weights=self.selected.numpy()[noted])
-        found = classes, np.bincount(places), visits
-        return ClassVisits(*(tuple(map(int, each.tolist())) for each in found))
+        return ClassVisits(*(tuple(map(int, each)) for each in (classes, examples, visits)))
 
     def count(self, indices: RowIndices) -> None:
         """Count examples that go into a training batch. An index given twice counts twice."""
@@ -456,15 +439,13 @@ def to_host(*tensors: Tensor) -> list[Tensor]:
     """Return tensors on the host. It waits once for those that are on a GPU."""
     # By falling size of their numbers, so that each begins where its numbers may begin.
     away = sorted((each for each in tensors if each.is_cuda), key=lambda each: -each.itemsize)
-    if not away:
-        return list(tensors)
-    packed = torch.cat([each.reshape(-1).view(torch.uint8) for each in away]).cpu()
-    parts = packed.split([each.numel() * each.itemsize for each in away])
-    found = {
-        id(each): part.view(each.dtype).reshape(each.shape)
-        for each, part in zip(away, parts, strict=True)
-    }
-    return [found.get(id(each), each) for each in tensors]
+    found = {id(each): each.cpu() for each in tensors if not each.is_cuda}
+    if away:
+        packed = torch.cat([each.reshape(-1).view(torch.uint8) for each in away]).cpu()
+        parts = packed.split([each.nbytes for each in away])
+        for each, part in zip(away, parts, strict=True):
+            found[id(each)] = part.view(each.dtype).reshape(each.shape)
+    return [found[id(each)] for each in tensors]
 
 
 def _copied(tensor: Tensor | None) -> Tensor | None:

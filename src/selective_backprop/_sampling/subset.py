@@ -146,8 +146,7 @@ _ADVICE = "Write it again with Subset.save(path)."
 
 
 def _found(value: object) -> str:
-    shape = getattr(value, "shape", None)
-    return type(value).__name__ if shape is None else f"shape {tuple(shape)}"
+    return f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
 def _ascending(indices: Tensor, examples: int) -> Tensor:
