@@ -15,11 +15,6 @@ import selective_backprop as sb
 EXAMPLES = 40
 REMEMBERING = {
     "auto": sb.auto(),
-    "easy-skip": sb.easy_skip(schedule=sb.Schedule(warmup_epochs=1)),
-    "infobatch": sb.infobatch(schedule=sb.Schedule(warmup_epochs=1)),
-    "kakurenbo": sb.kakurenbo(confidence=0.5),
-    "recorded-sb": sb.recorded_sb(1 / 2),
-    "tail-sft": sb.tail_sft(),
     "highest of three": sb.Strategy(
         "highest",
         sb.scorers.Recorded(highest_of=3, give_up=0.3),
@@ -27,7 +22,6 @@ REMEMBERING = {
         NO_WARMUP,
     ),
     "stale-sb": sb.stale_sb(1 / 2, epochs=2, recorded=True, spread=True),
-    "predicted-sb": sb.predicted_sb(1 / 2, epochs=2),
 }
 every_strategy = pytest.mark.parametrize("strategy", REMEMBERING.values(), ids=REMEMBERING)
 

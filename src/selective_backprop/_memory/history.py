@@ -76,7 +76,8 @@ class History:
         start = (self.filed + size - len(newest)) % self.capacity
         before, after = newest[: self.capacity - start], newest[self.capacity - start :]
         ring[start : start + len(before)] = before
-        ring[: len(after)] = after
+        if len(after):  # no launch for nothing
+            ring[: len(after)] = after
 
     @property
     def recent(self) -> Tensor:
