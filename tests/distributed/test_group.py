@@ -78,10 +78,10 @@ def test_heads_and_scores_are_sent_bit_for_bit(monkeypatch):
 
 @pytest.mark.usefixtures("lone_rank")
 def test_a_loader_that_was_built_before_the_group_does_not_begin_alone(monkeypatch):
-    door = select(DataLoader(Numbered(8), 4), sb.traditional())
+    loader = select(DataLoader(Numbered(8), 4), sb.traditional())
     monkeypatch.setattr(distributed, "get_world_size", lambda members: 2)
     with pytest.raises(sb.ConfigurationError, match="before init_process_group"):
-        next(iter(door))
+        next(iter(loader))
 
 
 def test_rows_of_any_number_are_gathered_in_pieces_of_bounded_size(monkeypatch):

@@ -122,21 +122,11 @@ def check_conservation(case: Case, rank: int, epochs: list[EpochReport]) -> None
 
 
 class PlainRank:
-    """How many batches a rank's shard gives, by exact draws from windows of its own.
+    """How many batches a rank's shard gives, by exact draws from windows of its own."""
 
-    Args:
-        examples: of its shard.
-        loads: rows of a candidate batch.
-        trains: rows of a training batch.
-        window: candidates that a training batch is drawn from.
-        leftovers: `"carry"`, `"flush"` or `"drop"`.
-    """
-
-    def __init__(
-        self, examples: int, *, loads: int, trains: int, window: int, leftovers: str
-    ) -> None:
-        self.examples, self.loads, self.trains = examples, loads, trains
-        self.window, self.leftovers = window, leftovers
+    def __init__(self, case: Case, examples: int) -> None:
+        self.examples, self.loads, self.trains = examples, case.loads, case.trains
+        self.window, self.leftovers = case.window, case.leftovers
         self.came = self.waiting = self.held = self.dropped = self.beyond = 0
 
     def epoch(self) -> Iterator[int]:
@@ -197,16 +187,7 @@ def share(history: LossHistory, filed: Sequence[Sequence[float]], most: int) -> 
 @share_of_cases(1 / 4)
 def test_exact_draws_give_the_batches_that_shards_and_windows_say(processes, case):
     case = Case(**{**vars(case), "breaks": (None, None, None)})
-    plain = [
-        PlainRank(
-            examples,
-            loads=case.loads,
-            trains=case.trains,
-            window=case.window,
-            leftovers=case.leftovers,
-        )
-        for examples in case.shards
-    ]
+    plain = [PlainRank(case, examples) for examples in case.shards]
     reports = train(processes, case)
     for epoch in range(3):
         expected = train_in_turns(plain)

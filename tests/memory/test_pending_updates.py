@@ -1,6 +1,5 @@
 """What ranks note of examples is filed in order, whole or by shard, and a repeated one in turn."""
 
-from collections import defaultdict
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +15,6 @@ from selective_backprop._memory.pending_updates import (
     PendingUpdates,
     Shard,
     find_shard,
-    in_turn,
     merge,
 )
 
@@ -27,19 +25,6 @@ NOTES = st.lists(
     ),
     max_size=6,
 )
-
-
-@given(st.lists(st.integers(0, 4), max_size=12), st.integers(1, 3))
-def test_an_example_that_comes_often_comes_once_at_a_time_in_its_order(numbers, most):
-    places = [part.tolist() for part in in_turn(torch.tensor(numbers, dtype=torch.int64), most)]
-    seen = defaultdict(list)
-    for part in places:
-        assert len({numbers[place] for place in part}) == len(part)
-        for place in part:
-            seen[numbers[place]].append(place)
-    for number in set(numbers):
-        own = [place for place, other in enumerate(numbers) if other == number]
-        assert seen[number] == own[-most:]
 
 
 @pytest.mark.parametrize(

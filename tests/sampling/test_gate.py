@@ -130,20 +130,20 @@ def gated(loader: DataLoader, losses, **values) -> sb.SelectiveLoader:
 @pytest.mark.parametrize("data", [Numbered(96), NumberedStream(96)], ids=["indexed", "stream"])
 def test_selection_begins_when_a_probe_says_so_and_ends_when_it_no_longer_pays(data):
     # 12 batches of 8; every third is a probe, until that of the sixth opens the gate
-    door = gated(DataLoader(data, 8), Peaked(40, 64))
-    batches = numbers(door)
+    loader = gated(DataLoader(data, 8), Peaked(40, 64))
+    batches = numbers(loader)
     plain = [list(range(8 * n, 8 * n + 8)) for n in range(12)]
     assert batches[:6] == plain[:6]
     assert set(batches[6]) <= {*range(48, 64)}
     # the ninth batch is peaked no more and shuts the gate; the twelfth is the next probe
     assert batches[-1] == plain[11]
-    assert door.stats.scored == 8 * (1 + 2 + 3 + 1)
+    assert loader.stats.scored == 8 * (1 + 2 + 3 + 1)
 
 
 def test_while_nothing_is_gained_everything_is_trained_on_and_one_batch_in_so_many_scored():
-    door = gated(DataLoader(Numbered(96), 8), Peaked(0, 0), probe_every=4)
-    assert flat(numbers(door)) == list(range(96))
-    assert door.stats.scored == 8 * (1 + 3)  # the first is scored to see that it can be
+    loader = gated(DataLoader(Numbered(96), 8), Peaked(0, 0), probe_every=4)
+    assert flat(numbers(loader)) == list(range(96))
+    assert loader.stats.scored == 8 * (1 + 3)  # the first is scored to see that it can be
 
 
 def test_the_length_is_not_known_where_a_gate_decides():
@@ -153,8 +153,8 @@ def test_the_length_is_not_known_where_a_gate_decides():
 
 def test_what_a_gate_does_is_the_same_however_far_workers_run_ahead():
     found = [
-        [numbers(door) for _ in range(2)]
-        for door in (
+        [numbers(loader) for _ in range(2)]
+        for loader in (
             gated(DataLoader(Numbered(96), 8, num_workers=n), Peaked(40, 64)) for n in (0, 2)
         )
     ]

@@ -39,8 +39,8 @@ class Group:
     def gather(self, message: Tensor, doing: str) -> Tensor:
         """Return the messages of all ranks, `[rank, ...]`, on the group's device.
 
-        Every rank must call this, with a message of the same shape and type. It returns when
-        all have. `doing` says in error messages what this rank does, such as "opens epoch 3".
+        Every rank must call this, with a message of the same shape and type. `doing` says in error
+        messages what this rank does, such as "opens epoch 3".
         """
         return self.send(message, doing)()
 

@@ -61,11 +61,10 @@ class History:
         self._sorted = self._mean = None
 
     def remember(self, scores: Scores) -> None:
-        """Put new scores into `kept`, which holds zeros at first.
+        """Put new scores into `kept`, which holds zeros at first; `filed` does not count them yet.
 
-        By default, new scores replace the oldest ones. When `remember` is called, `filed` does not
-        count the new scores yet. If your subclass needs random numbers, take them from a generator
-        seeded with `filed`. `remember` must not make the host wait for the device.
+        By default, new scores replace the oldest ones. If your subclass needs random numbers, take
+        them from a generator seeded with `filed`. The host must not wait for the device.
         """
         ring, newest = cast(Any, (self.kept["ring"], scores))
         if ring.device.type == "cpu" and torch.bfloat16 not in (ring.dtype, scores.dtype):
@@ -107,11 +106,10 @@ class History:
     def places(
         self, scores: Scores, *, ties: bool = False
     ) -> tuple[Int64[Tensor, " candidate"], Float64[Tensor, " place"]]:
-        """Return how many remembered scores are lower than each score, and a table of shares.
+        """Return how many remembered scores are lower than each score, and each number's share.
 
-        Entry `n` of the table is the share that `percentiles` returns if `n` remembered scores are
-        lower. If remembered scores have no weights, the table stays the same object until their
-        number changes. The history must not be empty.
+        Without weights, the table of shares stays the same object until its length changes. The
+        history must not be empty.
         """
         if self._sorted is None:
             recent, weights = self.recent, self.weights
@@ -134,11 +132,9 @@ class History:
         return torch.searchsorted(self._sorted, scores.contiguous(), right=ties), self._shares
 
     def mean(self) -> Float64[Tensor, ""]:
-        """Return the mean of the finite remembered scores; a weighted mean if they have weights.
+        """Return the mean of the finite remembered scores, weighted if they have weights.
 
-        Returns:
-            A float64 scalar on the scores' device. It is NaN if no finite score is remembered. The
-            host does not wait for the device.
+        It is NaN if no finite score is remembered. The host does not wait for the device.
         """
         if self._mean is None:
             recent, weights = self.recent.detach().double(), self.weights
@@ -173,12 +169,7 @@ class History:
         return {"capacity": self.capacity, **columns, "filed": filed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`.
-
-        Raises:
-            ConfigurationError: if the state is damaged, or was saved from a history of another
-                capacity. This history then stays as it was.
-        """
+        """Continue from `state_dict()`. A damaged or foreign state is refused, changing nothing."""
         capacity, filed, *columns = Saved(state).fields("capacity", "filed", *self.columns)
         if capacity.whole(1) != self.capacity:
             raise ConfigurationError(
@@ -210,13 +201,12 @@ class SharedHistory:
     """A history that is the same on all ranks after each exchange.
 
     Scores that this rank files go in at once, so that a window is ranked against itself too. At the
-    next exchange they are taken out again, and the scores of all ranks go in, in the order of the
-    ranks. Each rank sends its `most` newest scores. Scores are on `device`; None means the host.
+    next exchange they are taken out again, and the `most` newest scores of each rank go in, in the
+    order of the ranks. Scores are on `device`; None means the host.
     """
 
     def __init__(self, history: History, most: int, device: torch.device | None) -> None:
-        self._history = history
-        self._most = most
+        self._history, self._most = history, most
         self._device = torch.device("cpu") if device is None else device
         self._own: list[Tensor] = []
         self._before: Mark | None = None

@@ -57,10 +57,7 @@ class ClassVisits(NamedTuple):
 
     @property
     def least(self) -> float:
-        """The lowest ratio of a class's share of the visits to its share of the examples.
-
-        It is 1 if the examples of all classes are trained on equally often.
-        """
+        """The lowest ratio of a class's share of the visits to its share of the examples."""
         mean = sum(self.visits) / sum(self.examples)
         if not mean:
             return 1.0
@@ -83,7 +80,7 @@ class Column:
         self._first: Tensor | None = None
         self._scores: Tensor | None = None
         self._epochs: Tensor | None = None
-        self._host: Observations | None = None  # a copy of what a GPU holds
+        self.host: Observations | None = None  # a copy of what a GPU holds
         self.changes = 0
 
     def file(
@@ -91,8 +88,7 @@ class Column:
     ) -> None:
         """Remember one score for each of some examples, and forget the oldest score of each.
 
-        If `new` is False for an example, its score replaces the newest one instead. The indices
-        may be on any device.
+        If `new` is False for an example, its score replaces the newest one instead.
         """
         scores = scores.detach().to(torch.float32)
         if self._scores is None or self._epochs is None:
@@ -103,7 +99,7 @@ class Column:
         if epoch > MOST_IN_SHORT:
             self._epochs = self._epochs.int()
         self.changes += 1
-        device, self._host = self._scores.device, None
+        device, self.host = self._scores.device, None
         tensors = indices, scores, new, self._scores, self._epochs, self._first
         lib: Any = torch
         if on_host := device.type == "cpu":  # in NumPy, a step with two scores takes 50 us less
@@ -143,11 +139,6 @@ class Column:
         return self._scores is None
 
     @property
-    def changed(self) -> bool:
-        """Whether something was filed since it was last on the host."""
-        return self._scores is not None and self._host is None
-
-    @property
     def complete(self) -> bool:
         """Whether every example has a score. Waits for the device."""
         return not self.empty and not bool(np.isnan(self.on_host().scores[0]).any())
@@ -158,16 +149,13 @@ class Column:
         return Observations(scores.copy(), epochs.astype(np.int32))
 
     def on_host(self) -> Observations:
-        """Return the same as `observe`, without a copy if scores are on the host. Read only.
-
-        Epochs may be int16. Waits for the device, if there was a change since.
-        """
-        if self._host is None:
+        """Return the same as `observe`, read only and without a copy; epochs may be int16."""
+        if self.host is None:
             if parts := self.parts():
                 return self.keep(*to_host(*parts))
             nothing = np.broadcast_to(np.float32(np.nan), self._shape)
             return Observations(nothing, np.broadcast_to(np.int32(NEVER), self._shape))
-        return self._host
+        return self.host
 
     def parts(self) -> list[Tensor]:
         """Return the scores and epochs; nothing if nothing was filed."""
@@ -179,8 +167,8 @@ class Column:
 
     def keep(self, scores: Tensor, epochs: Tensor) -> Observations:
         """Keep `parts()` that were copied to the host until a change, and return them."""
-        self._host = Observations(scores.numpy(), epochs.numpy())
-        return self._host
+        self.host = Observations(scores.numpy(), epochs.numpy())
+        return self.host
 
     def first(self) -> Float32[Tensor, " example"]:
         """Return each example's first score, on the host; NaN if none. Waits for the device."""
@@ -204,7 +192,7 @@ class Column:
             each.tensor(*kinds, shape=shape, nan=True).clone() if held else each.nothing()
             for each, (held, kinds, shape) in zip(saved, wanted, strict=True)
         ]
-        self._host = None
+        self.host = None
         self.changes += 1
 
 
@@ -312,13 +300,11 @@ class Ledger:
         return self.scored.changes + self.recorded.changes
 
     def fetch(self, *more: Tensor) -> list[Tensor]:
-        """Copy what a GPU holds to the host, with `more`, and return that; the host waits once.
-
-        Until the next change, nothing that is read from the ledger waits.
-        """
-        columns = [each for each in (self.scored, self.recorded, self.classes) if each.changed]
+        """Copy what a GPU holds to the host, with `more`, and return that; the host waits once."""
+        columns = self.scored, self.recorded, self.classes
+        columns = [each for each in columns if each.host is None and not each.empty]
         held = [part for column in columns for part in column.parts()]
-        counts = self._clamp() if self._host is None else None
+        counts = self._counts() if self._host is None else None
         found = iter(to_host(*held, *([] if counts is None else [counts]), *more))
         for column in columns:
             column.keep(next(found), next(found))
@@ -332,15 +318,10 @@ class Ledger:
         self.count(indices)
 
     def record(self, indices: RowIndices, losses: Tensor, epoch: int) -> None:
-        """Remember training losses.
+        """Remember one loss of each example, computed in an epoch.
 
         The first loss of an example after `hand_out` is remembered beside its earlier losses. Each
         further loss replaces the one before.
-
-        Args:
-            indices: the data-set indices of the examples, on any device.
-            losses: one loss per example, in the same order.
-            epoch: the epoch in which the losses were computed.
         """
         self.recorded.file(indices, losses, epoch, self._awaited.answer(indices))
 
@@ -370,41 +351,38 @@ class Ledger:
             self._selected = torch.zeros(self.examples, dtype=torch.int16, device=indices.device)
         # Clamped only if a count might exceed its two bytes, and when counts are read.
         if self._most + len(indices) > MOST_IN_SHORT:
-            self._clamp()
+            self._counts()
         self._most += len(indices)
         self._uncounted.append(indices)
         if len(self._uncounted) == COUNTED_TOGETHER:
-            self._count_all()
+            self._counts()
 
-    def _count_all(self) -> None:
-        if self._uncounted and self._selected is not None:
-            rows = torch.cat([each.to(self._selected.device) for each in self._uncounted])
+    def _counts(self) -> Tensor | None:
+        """Return the counts, those of the last batches included, none above 30,000."""
+        counts = self._selected
+        if counts is None:
+            return None
+        if self._uncounted:
+            rows = torch.cat([each.to(counts.device) for each in self._uncounted])
             self._uncounted = []
-            self._selected.index_add_(0, rows, self._selected.new_ones(1).expand(len(rows)))
-
-    def _clamp(self) -> Tensor | None:
-        """Return the counts, none above 30,000."""
-        self._count_all()
-        if self._selected is not None and self._most > MOST_COUNTED:
-            self._selected.clamp_(max=MOST_COUNTED)
+            counts.index_add_(0, rows, counts.new_ones(1).expand(len(rows)))
+        if self._most > MOST_COUNTED:
+            counts.clamp_(max=MOST_COUNTED)
             # On a GPU, the host would wait for the highest count.
-            self._most = MOST_COUNTED if self._selected.is_cuda else int(self._selected.max())
-        return self._selected
+            self._most = MOST_COUNTED if counts.is_cuda else int(counts.max())
+        return counts
 
     @property
     def selected(self) -> Int32[Tensor, " example"]:
-        """A tensor on the host: how often each example was trained on. Waits for the device.
-
-        Counts stop at 30,000, so that each fits into two bytes.
-        """
-        counts = self._clamp()
+        """How often each example was trained on, at most 30,000. Waits for the device."""
+        counts = self._counts()
         if counts is None:
             return torch.zeros(self.examples, dtype=torch.int32)
         return counts.to("cpu", torch.int32, copy=True)
 
     def visits(self) -> tuple[int, int]:
         """Return the sum of `selected`, and how many examples were ever trained on."""
-        counts = self._clamp() if self._host is None else self._host
+        counts = self._counts() if self._host is None else self._host
         if counts is None:
             return 0, 0
         counts = counts.cpu().numpy()
@@ -413,16 +391,11 @@ class Ledger:
     def state_dict(self) -> dict[str, Any]:
         """Return everything that the ledger remembers."""
         parts = {name: getattr(self, name).state_dict() for name in PARTS}
-        counts = _copied(self._clamp())
+        counts = _copied(self._counts())
         return parts | {"awaited": self._awaited.state_dict(), "selected": counts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`.
-
-        Raises:
-            ConfigurationError: if the state is damaged, or has another depth or another number of
-                examples. The ledger then stays as it was.
-        """
+        """Continue from `state_dict()`. A state that is refused changes nothing."""
         *saved, awaited, selected = Saved(state).fields(*PARTS, "awaited", "selected")
         shape = (self.examples,)
         counts = selected.maybe(

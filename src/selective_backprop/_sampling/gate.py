@@ -31,16 +31,12 @@ class RunningGate(ABC):
     def probes(self) -> bool:
         """Return whether to score the next batch although the gate is shut.
 
-        While the gate is shut, the loader calls this once per batch, even if your loop passes
-        the batch's losses or outputs to the loader.
+        While the gate is shut, the loader calls this once per batch.
         """
 
     @abstractmethod
     def observe(self, scores: Scores) -> None:
-        """Take in the scores of a whole batch, before anything is selected from it.
-
-        Rows without a target have a score of -2^100.
-        """
+        """Take in the scores of a whole batch; those of rows without a target are -2^100."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
