@@ -14,13 +14,9 @@ import selective_backprop as sb
 EXAMPLES = 40
 REMEMBERING = {
     "auto": sb.auto(),
-    "easy-skip": sb.easy_skip(schedule=sb.Schedule(warmup_epochs=1)),
-    "infobatch": sb.infobatch(schedule=sb.Schedule(warmup_epochs=1)),
-    "kakurenbo": sb.kakurenbo(confidence=0.5),
     "recorded-sb": sb.recorded_sb(1 / 2),
     "tail-sft": sb.tail_sft(),
     "stale-sb": sb.stale_sb(1 / 2, epochs=2, recorded=True, spread=True),
-    "predicted-sb": sb.predicted_sb(1 / 2, epochs=2),
 }
 every_strategy = pytest.mark.parametrize("strategy", REMEMBERING.values(), ids=REMEMBERING)
 

@@ -15,9 +15,8 @@ from selective_backprop._sampling.draws import (
     Draw,
     DrawName,
     draw_coins,
-    draw_exactly,
-    draw_exactly_on_host,
     draw_uniformly,
+    take_exactly,
     tilt_on_device,
     tilt_on_host,
     with_room,
@@ -186,11 +185,11 @@ class Percentile(AbstractSelector):
         def exact(scores: Scores, history: History, generator: torch.Generator) -> Choice:
             count = context.quota(scores.shape[0])
             if scores.device.type == "cpu":  # small NumPy arrays cost less than small tensors
-                wanted = history.percentiles_on_host(scores) ** self.beta
-                odds = tilt_on_host(wanted, count)
-                return Choice(torch.from_numpy(draw_exactly_on_host(odds, count, generator)))
-            odds = tilt_on_device(wanted_on_device(scores, history), count)
-            return Choice(draw_exactly(odds, count, generator))
+                wanted = history.percentiles(scores).numpy() ** self.beta
+                odds = tilt_on_host(torch.from_numpy(wanted), count)
+            else:
+                odds = tilt_on_device(wanted_on_device(scores, history), count)
+            return Choice(take_exactly(odds, count, generator))
 
         table: list[Tensor] = []  # shares, and the probability of each as `with_room` returns it
 
