@@ -80,6 +80,8 @@ def assemble(
     terms, needs = strategy.selector.terms, strategy.needs or Needs(passes=False)
     shape, window = _sizes(source, strategy, options)
     ranks = find_ranks(options.process_group, options.device)
+    skips, measured = options.nonfinite is NonFinite.SKIP, progress.measured is not None
+    together = has_collective_forward(strategy, options.model, skips, ranks, measured)
     context = _context(source, strategy, shape, options)
     selector = strategy.selector.start(context)
     scorer = None if strategy.scorer is None else start_scorer(strategy.scorer, context)
@@ -152,7 +154,7 @@ def assemble(
         ahead=ahead,
     )
     parts = LoaderParts(shape, keys, history, pipeline, length_planner, ranks, None)
-    return replace(parts, handshake=_handshake(parts, strategy, progress))
+    return replace(parts, handshake=_handshake(parts, strategy, progress, together))
 
 
 def _in_step(
@@ -187,7 +189,9 @@ def _draw(
     return ahead, sampler
 
 
-def _handshake(parts: LoaderParts, strategy: Strategy, progress: Progress) -> EpochHandshake | None:
+def _handshake(
+    parts: LoaderParts, strategy: Strategy, progress: Progress, collective_forward: bool
+) -> EpochHandshake | None:
     """Return what begins an epoch on all ranks; None for a single process."""
     pipeline, ranks = parts.pipeline, parts.ranks
     lockstep, memory, options = pipeline.lockstep, pipeline.memory, pipeline.options
@@ -204,7 +208,6 @@ def _handshake(parts: LoaderParts, strategy: Strategy, progress: Progress) -> Ep
         # ranks share scores by index, so an index must mean the same example on all ranks
         "examples": None if memory is None else progress.source.examples,
     }
-    skips, measured = options.nonfinite is NonFinite.SKIP, progress.measured is not None
     return EpochHandshake(
         ranks,
         lockstep,
@@ -213,7 +216,7 @@ def _handshake(parts: LoaderParts, strategy: Strategy, progress: Progress) -> Ep
         history=parts.history,
         memory=memory,
         length_planner=parts.length_planner,
-        collective_forward=has_collective_forward(strategy, options.model, skips, ranks, measured),
+        collective_forward=collective_forward,
     )
 
 
