@@ -6,7 +6,8 @@ a best evaluation or a best seed.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,15 +41,20 @@ def final(runs: pd.DataFrame, column: str = "error") -> pd.Series:
     """
     if (empty := runs[runs.evaluations == 0]).size:
         raise sb.RecordError(f"{empty.run.iloc[0]} has no evaluation, so no final {column}.")
+    ends = last_tenth(runs[[*{BY_SEED, "evaluation", "evaluations", column}]])
     # NumPy's mean keeps the NaN that shows that a run diverged; pandas would leave it out.
-    ends = last_tenth(runs)[[BY_SEED, column]]
-    return by_seed(ends, lambda own: own[column].to_numpy(float).mean())
+    values = ends[column].to_numpy(float)
+    rows = ends.groupby(BY_SEED).indices
+    return _by_seed({seed: values[own].mean() for seed, own in rows.items()})
 
 
 def by_seed(runs: pd.DataFrame, measure: Callable[[pd.DataFrame], float]) -> pd.Series:
     """Return one number for each run's evaluations, by seed."""
-    found = {seed: measure(own) for seed, own in runs.groupby(BY_SEED)}
-    return pd.Series(found, dtype=float).rename_axis(BY_SEED)
+    return _by_seed({seed: measure(own) for seed, own in runs.groupby(BY_SEED)})
+
+
+def _by_seed(found: Mapping[Any, float]) -> pd.Series:
+    return pd.Series(found, dtype=float).rename_axis(BY_SEED).sort_index()
 
 
 def at_end(runs: pd.DataFrame, column: str) -> pd.Series:

@@ -126,7 +126,7 @@ def flat(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration without nesting: `{"a": {"b": 1}}` becomes `{"a.b": 1}`."""
     found: dict[str, Any] = {}
     for key, value in config.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             found |= {f"{key}.{inner}": entry for inner, entry in flat(value).items()}
         else:
             found[key] = value

@@ -14,10 +14,15 @@ from typing import Any, TypedDict
 import selective_backprop as sb
 
 SUFFIX = ".jsonl"
-# Only lines that match need to be revived: they hold non-finite numbers, or perhaps a text that is
-# not printable.
-_SPELLED = re.compile(rb'"(NaN|-?Infinity)"|[\\\x7f-\xff]')
+_UNUSUAL = (b'NaN"', b'Infinity"', b"\\", b"\x7f")
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse)
 
 
 class Strategy(TypedDict):
@@ -42,7 +47,11 @@ def encode(entry: Mapping[str, Any], *, sort: bool = False) -> bytes:
     Raises:
         RecordError: if the mapping holds anything else.
     """
-    return json.dumps(_plain(entry), sort_keys=sort, allow_nan=False).encode() + b"\n"
+    try:  # the usual case, and fast
+        line = json.dumps(entry, sort_keys=sort, allow_nan=False)
+    except (TypeError, ValueError):
+        line = json.dumps(_plain(entry), sort_keys=sort, allow_nan=False)
+    return line.encode() + b"\n"
 
 
 def decode(line: bytes) -> dict[str, Any]:
@@ -51,17 +60,15 @@ def decode(line: bytes) -> dict[str, Any]:
     Raises:
         ValueError: if the line is not strict JSON in UTF-8, or holds something else.
     """
-
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is not JSON")
-
     try:
-        entry = json.loads(line.decode(), parse_constant=refuse)
+        entry = _JSON.decode(line.decode())
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if not isinstance(entry, dict):
         raise ValueError(f"a {type(entry).__name__} where an object is expected")
-    return _revive(entry) if _SPELLED.search(line) else entry
+    # Others hold neither non-finite numbers nor texts that may not be printable.
+    usual = line.isascii() and not any(part in line for part in _UNUSUAL)
+    return entry if usual else _revive(entry)
 
 
 def printable(text: str) -> str:
