@@ -8,6 +8,7 @@
 All pages, tables, figures and verdicts are computed from this table; see `analysis`.
 """
 
+import gc
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
@@ -79,7 +80,13 @@ def frame(*places: str | Path) -> pd.DataFrame:
     Raises:
         RecordError: if a folder is missing, or one of its records cannot be read.
     """
-    return frame_of(run for place in places for run in read_runs(place))
+    collects = gc.isenabled()
+    gc.disable()  # it would look through all that was read, again and again
+    try:
+        return frame_of(run for place in places for run in read_runs(place))
+    finally:
+        if collects:
+            gc.enable()
 
 
 def frame_of(runs: Iterable[Run]) -> pd.DataFrame:

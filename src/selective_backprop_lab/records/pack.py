@@ -102,7 +102,9 @@ def _split(path: Path) -> dict[str, bytes]:
     number = 1
     for record in filter(None, _HEADERS.split(content)):
         try:
-            header = decode(record.partition(b"\n")[0])
+            # What follows the identity does not name the record, and is long.
+            start, more, _ = record.partition(b"\n")[0].partition(b', "config": ')
+            header = decode(start + b"}" if more else start)
             identity = read_value(header.get("identity"), Identity, "identity")
         except ValueError as error:
             raise sb.RecordError(
