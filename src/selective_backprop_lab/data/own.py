@@ -29,11 +29,6 @@ def read_own_splits(name: str) -> Splits:
     """Return the data that the user's function returns, in memory, and keep the last two.
 
     Errors of the function are passed on unchanged.
-
-    Raises:
-        ConfigurationError: if there is no such function.
-        DataError: if it does not return training and test examples, whose inputs are square images
-            of one size or vectors of floats, and whose labels are class numbers from 0.
     """
     found = find_function(name, kind="data set", needed="a function without arguments")()
     if not isinstance(found, tuple | list) or len(found) != 2:

@@ -43,9 +43,6 @@ def encode(entry: Mapping[str, Any], *, sort: bool = False) -> bytes:
 
     It may hold numbers (also of NumPy and torch), text, booleans, None, and lists and mappings of
     them. Tuples are read back as lists, keys as text. With `sort`, equal mappings give equal lines.
-
-    Raises:
-        RecordError: if the mapping holds anything else.
     """
     try:  # the usual case, and fast
         line = json.dumps(entry, sort_keys=sort, allow_nan=False)
@@ -55,11 +52,7 @@ def encode(entry: Mapping[str, Any], *, sort: bool = False) -> bytes:
 
 
 def decode(line: bytes) -> dict[str, Any]:
-    """Return the mapping that a line holds; its texts are `printable`.
-
-    Raises:
-        ValueError: if the line is not strict JSON in UTF-8, or holds something else.
-    """
+    """Return the mapping that a line holds; its texts are `printable`."""
     try:
         entry = _JSON.decode(line.decode())
     except RecursionError as error:
@@ -77,6 +70,17 @@ def printable(text: str) -> str:
     Line breaks and tabs become blanks; what else cannot be printed or encoded becomes "?".
     """
     return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
+
+
+def flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration without nesting: `{"a": {"b": 1}}` becomes `{"a.b": 1}`."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            found |= {f"{key}.{inner}": entry for inner, entry in flat(value).items()}
+        else:
+            found[key] = value
+    return found
 
 
 def record_name(identity: Mapping[str, Any]) -> str:

@@ -24,11 +24,7 @@ _HEADERS = re.compile(rb'^(?={"kind": "run")', re.MULTILINE)
 
 
 def packed(folder: Path) -> Mapping[str, bytes]:
-    """Return the lines of each record in a folder's pack, by name; empty without a pack.
-
-    Raises:
-        RecordError: if the pack cannot be read.
-    """
+    """Return the lines of each record in a folder's pack, by name; empty without a pack."""
     path = folder / PACK
     if not path.is_file():
         return {}
@@ -41,9 +37,6 @@ def pack(files: Iterable[Path]) -> None:
 
     A file must have the name of its record, because a pack keeps no other. Find and pack the files
     within `locked(folder)`.
-
-    Raises:
-        RecordError: if an existing pack cannot be read, or would become too large.
     """
     folders: dict[Path, list[Path]] = {}
     for file in files:
@@ -63,12 +56,7 @@ def pack(files: Iterable[Path]) -> None:
 
 
 def unpack_into(folder: Path, source: Path) -> list[Path]:
-    """Write the records of a pack as files, and return their paths in order of name.
-
-    Raises:
-        RecordError: if the pack cannot be read, or a record's file exists already or cannot be
-            written.
-    """
+    """Write the records of a pack as files, and return their paths in order of name."""
     records = _split(source)
     there = [name for name in records if os.path.lexists(folder / name)]
     if there:

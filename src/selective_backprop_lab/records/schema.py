@@ -193,12 +193,7 @@ def record_path(folder: str | Path, header: Header) -> Path:
 
 
 def read_run(path: str | Path) -> Run:
-    """Read one record, up to its last whole line, from its file or from the pack beside it.
-
-    Raises:
-        RecordError: if the record cannot be read, does not begin with a header of this schema, or
-            holds an invalid line. A last line that was cut off is ignored.
-    """
+    """Read one record, up to its last whole line, from its file or from the pack beside it."""
     path = Path(path)
     if path.exists() and not path.is_file():  # a named pipe would never end
         raise sb.RecordError(f"{path}: cannot be read (not a file).")
@@ -259,11 +254,7 @@ def is_recorded(path: Path) -> bool:
 
 
 def record_paths(folder: str | Path) -> list[Path]:
-    """Return the paths of all records of a folder, also of packed ones, in order of name.
-
-    Raises:
-        RecordError: if the folder is missing, or its pack cannot be read.
-    """
+    """Return the paths of all records of a folder, also of packed ones, in order of name."""
     return [*_contents(folder)]
 
 
@@ -287,10 +278,6 @@ def pack_finished(folder: str | Path) -> tuple[int, list[str]]:
 
     Returns:
         The number of these records, and why other files of the folder are left where they are.
-
-    Raises:
-        RecordError: if the folder is missing, or its pack cannot be read or written, or would
-            become too large.
     """
     loose, problems = list[Path](), list[str]()
     folder = _existing(folder)

@@ -111,9 +111,8 @@ class RunConfig:
     def identity(self) -> dict[str, Any]:
         """Return what distinguishes the run from others: all choices that are not defaults.
 
-        Options that are added later therefore do not change the identity of older runs. Threads,
-        device and versions are not part of it. If the file of a user's own model or data was
-        edited, the identity changes.
+        Options that are added later therefore do not change the identity of older runs. It holds
+        the fingerprint of the file of a user's own model or data.
         """
         same = _altered(self, seed=0)
         return {
@@ -127,15 +126,12 @@ class RunConfig:
     def pretraining(self) -> "RunConfig | None":
         """The run whose weights this one begins with, except the last layer's; None for none.
 
-        It is traditional training with the recipe of its own data, on all of them. It always has
-        the same seed, so all strategies and seeds of a comparison begin with the same weights.
+        It is traditional training on its own data, always with the same seed.
         """
         if self.pretrained is None:
             return None
         recipe = replace(
-            find_recipe(self.pretrained),
-            model=self.recipe.model,
-            precision=self.recipe.precision,
+            find_recipe(self.pretrained), model=self.recipe.model, precision=self.recipe.precision
         )
         return RunConfig(
             recipe,
@@ -155,11 +151,7 @@ class RunConfig:
     def header(self, command: str) -> Header:
         """Return the first line of this run's record, if the run started now with `command`."""
         return Header.here(
-            self.identity(),
-            self.description(),
-            device=self.device,
-            command=command,
-            **self._files,
+            self.identity(), self.description(), device=self.device, command=command, **self._files
         )
 
     @property
