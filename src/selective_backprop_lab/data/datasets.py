@@ -214,7 +214,7 @@ def load(
     return LabData.of(name, splits)
 
 
-@lru_cache(maxsize=1)  # runs on the same data follow each other
+@lru_cache(maxsize=2)  # for a run and for its pretraining
 def read(name: str, root: Path | None) -> Splits:
     """Read a data set, or the classes that a name asks for."""
     if is_own(name):

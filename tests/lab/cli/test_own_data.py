@@ -6,7 +6,6 @@ import pytest
 from fixture_command import run_command
 
 from selective_backprop_lab.data import datasets
-from selective_backprop_lab.data.own import read_own_splits
 from selective_backprop_lab.records.schema import read_runs
 from selective_backprop_lab.runner import run_store
 
@@ -34,7 +33,7 @@ def edit(tmp_path, monkeypatch):
 
     def forget():
         sys.modules.pop("data_to_edit", None)
-        for remembered in (read_own_splits, run_store.load_data, datasets.read):
+        for remembered in (run_store.load_data, datasets.read):
             remembered.cache_clear()
 
     def write(seed):

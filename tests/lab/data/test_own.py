@@ -12,8 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import selective_backprop as sb
 from selective_backprop_lab.bench.workload import bench_recipe
-from selective_backprop_lab.data.datasets import load
-from selective_backprop_lab.data.own import read_own_splits
+from selective_backprop_lab.data.datasets import load, read
 from selective_backprop_lab.recipe import RECIPES, find_recipe
 
 LEVELS = np.random.default_rng(0).integers(0, 256, (9, 3, 4, 4), dtype=np.uint8)
@@ -26,15 +25,15 @@ def returned(monkeypatch):
     """Returns how a data set loads, under options, whose function returns a value."""
     module = ModuleType("data_returned")
     monkeypatch.setitem(sys.modules, "data_returned", module)
-    read_own_splits.cache_clear()
+    read.cache_clear()
 
     def load_returned(value: Any, **options: Any) -> Any:
-        read_own_splits.cache_clear()
+        read.cache_clear()
         vars(module)["load"] = lambda: value
         return load("data_returned:load", **options)
 
     yield load_returned
-    read_own_splits.cache_clear()
+    read.cache_clear()
 
 
 def both(inputs: Any, labels: Any = LABELS) -> Any:
