@@ -8,12 +8,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 import selective_backprop as sb
 from selective_backprop_lab.bench.workload import make_workload
-from selective_backprop_lab.cli.command_line import (
-    check_record,
-    console,
-    find_device,
-    save_record,
-)
+from selective_backprop_lab.cli.command_line import check_record, console, find_device, save_record
 from selective_backprop_lab.cli.options import MeasuringOptions, Rate, option
 from selective_backprop_lab.data.folders import make_folder, writing_out
 from selective_backprop_lab.training.threads import limit_threads
@@ -33,10 +28,9 @@ def bench(
             min=0,
         ),
     ] = 120.0,
-    out: Annotated[
-        Path,
-        option("FILE", "File of the figure. Its suffix sets the format."),
-    ] = Path("bench.png"),
+    out: Annotated[Path, option("FILE", "File of the figure. Its suffix sets the format.")] = Path(
+        "bench.png"
+    ),
 ) -> None:
     """Measure what scoring and selecting cost on this machine.
 

@@ -33,13 +33,7 @@ def test_it_prints_what_was_measured_and_a_row_for_each_scorer_and_strategy(meas
     assert "bench_own_model:make on 1x8x8/3, images of 1x8x8, batches of 8 in bf16" in outcome.text
     assert "a rate of 1/3, on cpu; CPU seconds of the process" in outcome.text
     firsts = {line.split()[0] for line in outcome.out.splitlines() if line.split()}
-    assert {
-        "forward",
-        "fp32",
-        "traditional",
-        "selective-backprop",
-        "recorded-sb",
-    } <= firsts
+    assert {"forward", "fp32", "traditional", "selective-backprop", "recorded-sb"} <= firsts
 
 
 def test_it_draws_a_figure_and_writes_a_record(measured):
