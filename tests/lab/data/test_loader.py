@@ -1,6 +1,5 @@
 """Loaders of images in memory: order and augmentation follow seed and epoch, and nothing else."""
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
